@@ -1,0 +1,54 @@
+"""What every test may use: the long form of the statistical suites, and the reference answers."""
+
+import os
+
+# Before NumPy is imported: the tests run side by side, one BLAS thread each.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference"
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--full",
+        action="store_true",
+        help="run the statistical suites (simulation-based calibration, Geweke) in full",
+    )
+
+
+def pytest_collection_modifyitems(config, items):
+    """Skip what was not asked for, or what this checkout has no answers for."""
+    full = config.getoption("--full") or "statistical" in config.getoption("markexpr", "")
+    long_suite = pytest.mark.skip(reason="statistical suite: run with --full")
+    no_answers = pytest.mark.skip(reason="needs the reference answers in ../shared/reference")
+    for item in items:
+        if "statistical" in item.keywords and not full:
+            item.add_marker(long_suite)
+        if "reference" in item.keywords and not REFERENCE.is_dir():
+            item.add_marker(no_answers)
+
+
+@pytest.fixture(scope="session")
+def full(request):
+    """Whether the statistical suites run in full: for tests that have a short form."""
+    return request.config.getoption("--full")
+
+
+@pytest.fixture(scope="session")
+def reference():
+    """Folder of reference answers; the test is skipped where it is absent."""
+    if not REFERENCE.is_dir():
+        pytest.skip("needs the reference answers in ../shared/reference")
+    return REFERENCE
+
+
+@pytest.fixture
+def rng(request):
+    """Generator seeded by the test's own name: the same numbers in any order and on any worker."""
+    return np.random.default_rng(list(request.node.nodeid.encode()))
