@@ -1,0 +1,107 @@
+"""Sphinx configuration; the API reference is made from ``pymc_dp.__all__`` at every build."""
+
+import inspect
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import ModuleType
+
+import pymc_dp
+
+HERE = Path(__file__).parent
+
+project = "pymc_dp"
+author = "The pymc_dp developers"
+copyright = author
+try:
+    release = version("pymc-dp")
+except PackageNotFoundError:  # built from a checkout that is on the path but not installed
+    release = "unreleased"
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.doctest",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+exclude_patterns = ["_build"]
+templates_path = ["_templates"]
+html_theme = "furo"
+html_title = f"pymc_dp {release}"
+
+autosummary_generate = True
+autodoc_member_order = "bysource"
+# Types stand in the numpydoc sections; repeating them in the signature makes it unreadable.
+autodoc_typehints = "none"
+numpydoc_show_class_members = False
+# The `>>>` examples of docstrings run under pytest, once; here only explicit directives of pages.
+doctest_test_doctest_blocks = ""
+
+
+# ---- the API reference ---------------------------------------------------------------------
+
+# Section of a public name: by the part of the package its definition lives in.
+SECTIONS = {
+    "mechanisms": "Mechanisms",
+    "privacy": "Privacy guarantees",
+    "records": "Records and queries",
+    "step_methods": "Step methods",
+    "mixtures": "Random partitions and mixtures",
+    "private": "Private sampling",
+    "stats": "After sampling",
+    "plots": "Plots",
+}
+OTHER = "Other names"
+
+
+def section_of(thing: object) -> str:
+    """Heading under which a public object is listed."""
+    home = getattr(thing, "__module__", None) or getattr(thing, "__name__", "")
+    part = home.removeprefix("pymc_dp.").partition(".")[0]
+    return SECTIONS.get(part, OTHER)
+
+
+def public_names() -> dict[str, list[str]]:
+    """Map each heading to the names listed below it, in the order of ``__all__``."""
+    sections: dict[str, list[str]] = {heading: [] for heading in [*SECTIONS.values(), OTHER]}
+    for name in getattr(pymc_dp, "__all__", ()):
+        thing = getattr(pymc_dp, name)
+        if isinstance(thing, ModuleType):
+            # A public submodule is documented by the names that it declares itself.
+            for inner in getattr(thing, "__all__", ()):
+                sections[section_of(getattr(thing, inner))].append(f"{name}.{inner}")
+        elif callable(thing):
+            sections[section_of(thing)].append(name)
+    return {heading: names for heading, names in sections.items() if names}
+
+
+def write_reference(target: Path) -> None:
+    """Write the page that lists every public name; autosummary makes a page of each."""
+    lines = ["Public names", "============", "", ".. currentmodule:: pymc_dp", ""]
+    for heading, names in public_names().items():
+        lines += [heading, "-" * len(heading), "", ".. autosummary::", "   :toctree: ."]
+        lines += ["   :nosignatures:", "", *(f"   {name}" for name in names), ""]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    text = "\n".join(lines)
+    # Untouched when nothing changed, so that a rebuild has nothing to do.
+    if not target.exists() or target.read_text(encoding="utf-8") != text:
+        target.write_text(text, encoding="utf-8")
+
+
+def skip_foreign_members(app, what, name, obj, skip, options):
+    """Document the members that pymc_dp defines, not what it inherits from PyMC."""
+    function = inspect.unwrap(obj.fget if isinstance(obj, property) else obj)
+    function = getattr(function, "__func__", function)
+    documented = callable(function) and bool(inspect.getdoc(function))
+    ours = str(getattr(function, "__module__", "")).startswith("pymc_dp")
+    return skip or name.startswith("_") or not (documented and ours)
+
+
+def setup(app):
+    """Connect to Sphinx."""
+    write_reference(HERE / "reference" / "generated" / "index.rst")
+    app.connect("autodoc-skip-member", skip_foreign_members)

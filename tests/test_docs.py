@@ -1,0 +1,80 @@
+"""Every Python block of the README and of the documentation runs.
+
+The blocks of one page run in order and share their names. A block that starts with ``>>>`` is a
+doctest. A block under the comment ``<!-- not run: reason -->`` is skipped.
+"""
+
+import doctest
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>[\w{}-]*)[^\n]*\n(?P<code>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
+SKIPPED = re.compile(r"<!-- not run: .+ -->\s*\Z")
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block: its language, its text, and the line of the page it starts at."""
+
+    language: str
+    code: str
+    line: int
+
+
+def blocks_of(page):
+    text = page.read_text(encoding="utf-8")
+    blocks = []
+    for match in FENCE.finditer(text):
+        if SKIPPED.search(text[: match.start()]):
+            continue
+        line = text.count("\n", 0, match.start("code"))
+        blocks.append(Block(match["language"], match["code"], line))
+    return blocks
+
+
+def python_blocks(page):
+    return [block for block in blocks_of(page) if block.language == "python"]
+
+
+def run(block, page, names):
+    """Run one block; line numbers in a traceback are those of the page."""
+    if block.code.lstrip().startswith(">>>"):
+        parser, runner = doctest.DocTestParser(), doctest.DocTestRunner(optionflags=FLAGS)
+        test = parser.get_doctest(block.code, names, page.name, str(page), block.line)
+        report = []
+        runner.run(test, out=report.append, clear_globs=False)
+        names.update(test.globs)
+        assert not report, "".join(report)
+    else:
+        exec(compile("\n" * block.line + block.code, str(page), "exec"), names)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if python_blocks(page)],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = {"__name__": "__main__"}
+    try:
+        for block in python_blocks(page):
+            run(block, page, names)
+    finally:
+        plt.close("all")
+
+
+def test_readme_opens_with_the_two_commands():
+    shell = [block for block in blocks_of(ROOT / "README.md") if block.language in {"bash", "sh"}]
+    commands = [line.partition("#")[0].strip() for line in shell[0].code.splitlines()]
+    assert [command for command in commands if command] == ["make demo", "make test"]
