@@ -34,7 +34,7 @@ $(VENV)/.created: | scripts/find_python
 # One stamp for each group of dependencies ("extra") in pyproject.toml.
 $(VENV)/.with-%: $(VENV)/.created pyproject.toml
 	@echo "Set-up: pymc_dp with its dependencies for '$*' (some minutes the first time)"
-	@$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@$(PY) -m pip install -qq --disable-pip-version-check --editable '.[$*]'
 	@touch $@
 
 setup: $(VENV)/.with-test $(VENV)/.with-docs
