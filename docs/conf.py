@@ -1,7 +1,7 @@
 """Sphinx configuration; the API reference is made from ``pymc_dp.__all__`` at every build."""
 
 import inspect
-from importlib.metadata import PackageNotFoundError, version
+from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
@@ -13,8 +13,8 @@ project = "pymc_dp"
 author = "The pymc_dp developers"
 copyright = author
 try:
-    release = version("pymc-dp")
-except PackageNotFoundError:  # built from a checkout that is on the path but not installed
+    release = metadata.version("pymc-dp")
+except metadata.PackageNotFoundError:  # built from a checkout that is on the path but not installed
     release = "unreleased"
 
 extensions = [
