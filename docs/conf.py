@@ -5,6 +5,8 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
+from pymc.distributions.distribution import Distribution
+
 import pymc_dp
 
 HERE = Path(__file__).parent
@@ -81,8 +83,13 @@ def public_names() -> dict[str, list[str]]:
 
 def write_reference(target: Path) -> None:
     """Write the page that lists every public name; autosummary makes a page of each."""
+    sections = public_names()
+    pages = {f"pymc_dp.{name}.rst" for names in sections.values() for name in names}
+    for page in target.parent.glob("pymc_dp.*.rst"):
+        if page.name not in pages:
+            page.unlink()  # of a name that is no longer public
     lines = ["Public names", "============", "", ".. currentmodule:: pymc_dp", ""]
-    for heading, names in public_names().items():
+    for heading, names in sections.items():
         lines += [heading, "-" * len(heading), "", ".. autosummary::", "   :toctree: ."]
         lines += ["   :nosignatures:", "", *(f"   {name}" for name in names), ""]
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +108,18 @@ def skip_foreign_members(app, what, name, obj, skip, options):
     return skip or name.startswith("_") or not (documented and ours)
 
 
+def signature_of_distribution(app, what, name, obj, options, signature, return_annotation):
+    """Show what a mechanism takes in a model block: a name, then the arguments of ``dist``."""
+    if what == "class" and issubclass(obj, Distribution):
+        taken = inspect.signature(obj.dist)
+        parameters = [p.replace(annotation=p.empty) for p in taken.parameters.values()]
+        first = inspect.Parameter("name", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        return str(inspect.Signature([first, *parameters])), return_annotation
+    return None
+
+
 def setup(app):
     """Connect to Sphinx."""
     write_reference(HERE / "reference" / "generated" / "index.rst")
     app.connect("autodoc-skip-member", skip_foreign_members)
+    app.connect("autodoc-process-signature", signature_of_distribution)
