@@ -1,0 +1,134 @@
+"""Checks of a query and of an observed release at declaration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pymc.pytensorf import convert_observed_data
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.variable import TensorVariable
+
+StaticShape = tuple[int | None, ...]
+
+
+def as_query(query: Any) -> TensorVariable:
+    """Return the query as a real tensor; idempotent."""
+    if isinstance(query, Variable) and not isinstance(query, TensorVariable):
+        raise TypeError(
+            f"query must be a tensor, got a variable of type {query.type}: pass a dense tensor "
+            "(for a variable with dims, its `.values`)."
+        )
+    if np.ma.isMaskedArray(query):
+        raise TypeError("query must not be a masked array: every record has to contribute.")
+    try:
+        tensor = pt.as_tensor_variable(query)
+    except (TypeError, ValueError, NotImplementedError) as error:
+        raise TypeError(
+            f"query must be a tensor or numbers, got {type(query).__name__}."
+        ) from error
+    if not isinstance(tensor.type, pt.TensorType) or np.dtype(tensor.type.dtype).kind not in "biuf":
+        raise TypeError(
+            f"query must be real, got dtype {tensor.type.dtype}: release a real-valued function "
+            "of the records."
+        )
+    if isinstance(tensor, Constant) and not np.isfinite(tensor.data).all():
+        raise ValueError("query has NaN or infinite entries: noise on them tells nothing.")
+    # A release is real-valued whatever the records are, so the density needs a real query.
+    return pt.cast(tensor, pytensor.config.floatX)
+
+
+def check_observed(observed: Any, expected: StaticShape) -> Any:
+    """Refuse an observed release that is incomplete, not numeric, or of another shape."""
+    data = observed if isinstance(observed, Variable) else _as_array(observed)
+    values: Any = data
+    if isinstance(data, SharedVariable):
+        values = data.get_value(borrow=True)
+    elif isinstance(data, Constant):
+        values = data.data
+    if isinstance(values, Variable):
+        shape: StaticShape = values.type.shape
+        kind = np.dtype(values.type.dtype).kind
+    else:
+        # A release computed from data of changeable size may be replaced later by a longer one;
+        # what it is now must fit all the same.
+        shape, kind = values.shape, values.dtype.kind
+    if kind not in "iuf":
+        raise TypeError(
+            f"observed must hold real numbers, got dtype {values.dtype}: pass the released values."
+        )
+    check_static_shape("observed", shape, expected)
+    if not isinstance(values, Variable):
+        missing = ~np.isfinite(values)
+        if missing.any():
+            first = tuple(int(i) for i in np.argwhere(missing)[0])
+            raise ValueError(
+                f"observed has {int(missing.sum())} missing or infinite "
+                f"{'entry' if missing.sum() == 1 else 'entries'}, the first at index {first}: a "
+                "mechanism releases all entries of its query. Leave unreleased statistics out of "
+                "the query as well."
+            )
+    return data
+
+
+def check_static_shape(name: str, shape: StaticShape, expected: StaticShape) -> None:
+    """Refuse a release shape that cannot be the query's; lengths not known yet pass."""
+    agree = len(shape) == len(expected) and all(
+        a is None or b is None or a == b for a, b in zip(shape, expected, strict=True)
+    )
+    if not agree:
+        raise ValueError(
+            f"{name} means a release of shape {_show(shape)}, but the query gives one of shape "
+            f"{_show(expected)}: one call of a mechanism is one release of the whole query."
+        )
+
+
+def fits(shape: StaticShape, target: StaticShape) -> bool:
+    """Whether `shape` broadcasts to `target` without enlarging it, as far as known."""
+    if len(shape) > len(target):
+        return False
+    tail = target[len(target) - len(shape) :]
+    return all(a is None or a == 1 or b is None or a == b for a, b in zip(shape, tail, strict=True))
+
+
+def length_of(length: Any) -> int | None:
+    """Return a dimension's present length as an int, None when it is not known yet."""
+    if isinstance(length, SharedVariable):
+        return int(length.get_value())
+    if isinstance(length, Constant):
+        return int(length.data)
+    if isinstance(length, Variable):
+        return None
+    return int(length)
+
+
+def _as_array(observed: Any) -> np.ndarray:
+    if np.ma.isMaskedArray(observed):
+        masked = int(np.ma.count_masked(observed))
+    elif hasattr(observed, "isnull"):
+        masked = int(np.sum(np.asarray(observed.isnull())))
+    else:
+        masked = 0
+    if masked:
+        raise ValueError(
+            f"observed has {masked} missing {'entry' if masked == 1 else 'entries'}: a mechanism "
+            "releases all entries of its query. Leave unreleased statistics out of the query as "
+            "well."
+        )
+    array = np.asarray(observed)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(
+            f"observed must hold real numbers, got {type(observed).__name__} of dtype "
+            f"{array.dtype}: pass the released values."
+        )
+    if not np.isfinite(array).all():  # PyMC would turn NaN into entries to be imputed
+        return array
+    return convert_observed_data(observed)
+
+
+def _show(shape: StaticShape) -> str:
+    lengths = ", ".join("?" if n is None else str(n) for n in shape)
+    return f"({lengths},)" if len(shape) == 1 else f"({lengths})"

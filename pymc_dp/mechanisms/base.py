@@ -1,0 +1,287 @@
+"""What every mechanism shares: the query, the bounds, the declaration in a model.
+
+A mechanism is one file with two classes. The *operation* (a PyTensor random variable with the
+mix-in :class:`MechanismOp`) draws a release and carries the guarantee; the *distribution* (a
+:class:`Mechanism`) checks its arguments, turns a budget into noise, and has the log density.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.distribution import Distribution
+from pymc.distributions.shape_utils import (
+    convert_dims,
+    convert_shape,
+    convert_size,
+    rv_size_is_none,
+)
+from pymc.model.core import Model
+from pymc.pytensorf import rvs_in_graph
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.mechanisms._checks import (
+    as_query,
+    check_observed,
+    check_static_shape,
+    fits,
+    length_of,
+)
+from pymc_dp.privacy._checks import positive
+from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
+
+
+class MechanismOp:
+    """Mix-in of a random variable operation whose draws are privatized releases.
+
+    Parameter 0 of the operation is the query, already clamped. Subclasses list ``guarantee`` and
+    ``bounds`` in their ``__props__``, so that both survive cloning, ``pm.do`` and pickling.
+
+    Attributes
+    ----------
+    guarantee : PrivacyGuarantee or None
+        What the whole release promises each person; None when it is not known.
+    bounds : tuple or None
+        ``(lo, hi)`` that the records' contributions (or rows) were clamped to, as floats or
+        nested tuples of floats.
+    additive_noise : bool
+        Whether the release is the query plus symmetric noise that does not depend on it.
+    conditional_draws : mapping
+        From the operation class of a record's prior to the random variable operation that draws
+        the record given its own release, where that law is closed.
+    """
+
+    additive_noise: ClassVar[bool] = False
+    conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType({})
+    guarantee: PrivacyGuarantee | None
+    bounds: tuple | None
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        guarantee: PrivacyGuarantee | None = None,
+        bounds: tuple | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.guarantee = guarantee
+        self.bounds = bounds
+        super().__init__(name, **kwargs)  # type: ignore[call-arg]
+
+
+@dataclass(frozen=True)
+class PreparedQuery:
+    """A query ready for noise, with what is known of how much one record can change it."""
+
+    query: TensorVariable
+    sensitivity: float | None
+    width: np.ndarray | None
+    bounds: tuple | None
+
+
+class Mechanism(Distribution):
+    """Base of the mechanisms: a PyMC distribution over releases of a query.
+
+    Subclasses define ``rv_op`` (an operation with :class:`MechanismOp`), ``dist``, ``logp`` and
+    ``support_point``; ``dist`` calls :meth:`_prepare`, works out noise and guarantee, and ends
+    with :meth:`_release`.
+    """
+
+    def __new__(  # type: ignore[misc]  # PyMC's distributions construct tensors
+        cls,
+        name: str,
+        query: Any,
+        *args: Any,
+        observed: Any = None,
+        dims: Any = None,
+        total_size: Any = None,
+        **kwargs: Any,
+    ) -> TensorVariable:
+        """Check the declaration against the model, then register it as PyMC does."""
+        if total_size is not None:
+            raise ValueError(
+                "total_size cannot be given to a mechanism: a release is one observation, and "
+                "scaling its log density would pretend to less noise than there is."
+            )
+        query = as_query(query)
+        expected = cls._release_shape(query)
+        if observed is not None:
+            observed = check_observed(observed, expected)
+            if not rvs_in_graph([query]):
+                raise ValueError(
+                    "query depends on no random variable of the model, so the observed release "
+                    "would say nothing about any record: pass an expression of the records, such "
+                    "as dp.record_sum(y)."
+                )
+        if dims is not None:
+            lengths = Model.get_context().dim_lengths
+            shape = tuple(
+                length_of(lengths[d]) if d in lengths else None for d in convert_dims(dims)
+            )
+            check_static_shape("dims", shape, expected)
+        return super().__new__(cls, name, query, *args, observed=observed, dims=dims, **kwargs)
+
+    @classmethod
+    def _release_shape(cls, query: TensorVariable) -> tuple[int | None, ...]:
+        """Return the static shape of a release of `query`, None where a length is not known."""
+        return query.type.shape
+
+    @classmethod
+    def _prepare(cls, query: Any, *, sensitivity: Any, bounds: Any, order: int) -> PreparedQuery:
+        """Check and clamp the query; find its sensitivity in the norm of that order (1 or 2)."""
+        query = as_query(query)
+        if sensitivity is not None:
+            sensitivity = positive("sensitivity", sensitivity)
+        if bounds is None:
+            return PreparedQuery(query, sensitivity, None, None)
+        # Here, not at the top of the file: the analysis of records is the layer above mechanisms.
+        from pymc_dp.records import clamp_query
+
+        lo, hi = parse_bounds(bounds)
+        clamped, width = clamp_query(query, (lo, hi))
+        split: np.ndarray | None = np.asarray(width, dtype=float)
+        implied = float(np.linalg.norm(np.ravel(width), order))
+        if sensitivity is None:
+            sensitivity = implied
+        elif sensitivity < implied * (1 - 1e-12):
+            raise ValueError(
+                f"sensitivity = {sensitivity:g} contradicts bounds, under which one record can "
+                f"change the query by {implied:g} (L{order}): leave sensitivity out, or give at "
+                "least that value."
+            )
+        else:
+            split = None  # the user vouches for a larger change, which need not split like this
+        return PreparedQuery(as_query(clamped), sensitivity, split, hashable_bounds(lo, hi))
+
+    @classmethod
+    def _release(
+        cls,
+        prepared: PreparedQuery,
+        params: list[TensorVariable],
+        guarantee: PrivacyGuarantee | None,
+        *,
+        shape: Any = None,
+        size: Any = None,
+        rng: Any = None,
+        return_next_rng: bool = False,
+        **kwargs: Any,
+    ) -> TensorVariable | tuple[TensorVariable, TensorVariable]:
+        """Build the random variable; its shape is that of the query."""
+        if kwargs:
+            raise TypeError(
+                f"{cls.__name__} got an unexpected keyword argument "
+                f"{', '.join(repr(k) for k in kwargs)}."
+            )
+        expected = cls._release_shape(prepared.query)
+        if shape is not None and size is not None:
+            raise ValueError("Give shape or size, not both; a mechanism needs neither.")
+        given = convert_shape(shape) if size is None else convert_size(size)
+        if given is not None:
+            # The noise is drawn in the query's own shape, whatever `shape` says: repeated draws
+            # of one query would spend the budget several times over.
+            check_static_shape(
+                "shape" if size is None else "size", tuple(length_of(n) for n in given), expected
+            )
+        op = type(cls.rv_op)(guarantee=guarantee, bounds=prepared.bounds)
+        next_rng, rv = op(
+            prepared.query,
+            *params,
+            rng=pt.random.shared_rng(seed=None) if rng is None else rng,
+            return_next_rng=True,
+        )
+        return (next_rng, rv) if return_next_rng else rv
+
+
+def exactly_one(mechanism: str, given: Mapping[str, bool], choices: str) -> str:
+    """Return the one way in which the noise level was given; none or two are refused."""
+    ways = [way for way, is_given in given.items() if is_given]
+    if len(ways) != 1:
+        problem = f"got both {' and '.join(ways)}" if ways else "got none"
+        raise ValueError(
+            f"{mechanism} needs exactly one way to give the noise level, {problem}. "
+            f"Choose {choices}."
+        )
+    return ways[0]
+
+
+def noise_parameter(name: str, value: Any, query: TensorVariable) -> tuple[Any, Any]:
+    """Check a noise level; return it as a tensor, and as an array (None if it is symbolic)."""
+    try:
+        tensor = pt.as_tensor_variable(value)
+        kind = np.dtype(tensor.type.dtype).kind
+    except (TypeError, ValueError, NotImplementedError):
+        kind = ""
+    if kind not in ("i", "u", "f") or np.ma.isMaskedArray(value):
+        raise TypeError(
+            f"{name} must be a real number, array or tensor, got {type(value).__name__}."
+        )
+    known = tensor.data if isinstance(tensor, pt.TensorConstant) else None
+    if known is not None and not (np.isfinite(known).all() and (known > 0).all()):
+        bad = known[~(np.isfinite(known) & (known > 0))].ravel()[0]
+        raise ValueError(f"{name} must be finite and > 0 everywhere, got {bad:g}.")
+    if not fits(tensor.type.shape, query.type.shape):
+        raise ValueError(
+            f"{name} has shape {tensor.type.shape}, which is more than the query's shape "
+            f"{query.type.shape}: give one number, or one per entry of the query."
+        )
+    return pt.cast(tensor, query.type.dtype), None if known is None else known.astype(float)
+
+
+def spent_over(width: np.ndarray, noise: np.ndarray, power: int) -> float:
+    """Sum of (width / noise)^power over the statistics of one release, or its largest over rows.
+
+    `width` has the shape of one release, or of one row of a local query; a noise level with more
+    axes than that differs between rows, and a person is in one row only.
+    """
+    terms = (width / noise) ** power
+    axes = tuple(range(terms.ndim - width.ndim, terms.ndim))
+    return float(np.max(np.sum(terms, axis=axes)))
+
+
+def query_as_support_point(size: Any, query: TensorVariable, noise: TensorVariable) -> Any:
+    """Return the query in the release's shape: the support point under additive noise."""
+    point, _ = pt.broadcast_arrays(query, noise)
+    return point if rv_size_is_none(size) else pt.full(size, point)
+
+
+def guarantee(rv: TensorVariable) -> PrivacyGuarantee:
+    """Return what a release promises each person.
+
+    Parameters
+    ----------
+    rv : TensorVariable
+        A mechanism's variable, from a model or from ``.dist``.
+
+    Returns
+    -------
+    PrivacyGuarantee
+
+    Raises
+    ------
+    TypeError
+        `rv` is not a release.
+    ValueError
+        The guarantee is not known.
+
+    Examples
+    --------
+    >>> from pymc_dp.mechanisms import LaplaceMechanism, guarantee
+    >>> print(guarantee(LaplaceMechanism.dist(0.0, epsilon=0.5, sensitivity=2)))
+    Pure differential privacy with epsilon = 0.5, for replace-one neighbours.
+    """
+    op = rv.owner.op if isinstance(rv, TensorVariable) and rv.owner is not None else None
+    if not isinstance(op, MechanismOp):
+        raise TypeError(f"{rv} is not a release: pass the variable that a mechanism returned.")
+    if op.guarantee is None:
+        raise ValueError(
+            f"The guarantee of {rv} is not known: its noise level was given without sensitivity= "
+            "or bounds=, or is itself random."
+        )
+    return op.guarantee

@@ -1,0 +1,42 @@
+"""Checks of the numbers that fix a guarantee, with messages that name the argument."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+def as_number(name: str, value: Any) -> float:
+    """Return `value` as a float; anything that is not one known real number is refused."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, (bool, np.bool_)) or not isinstance(
+        value, (int, float, np.integer, np.floating)
+    ):
+        raise TypeError(
+            f"{name} must be one real number, got {type(value).__name__}. The guarantee of a "
+            "release is fixed when it is declared, so its budget cannot be an array, a tensor or "
+            "a random variable."
+        )
+    return float(value)
+
+
+def positive(name: str, value: Any) -> float:
+    """Return `value` as a float; it must be finite and above 0."""
+    number = as_number(name, value)
+    if not (math.isfinite(number) and number > 0):
+        raise ValueError(f"{name} must be a finite number > 0, got {number:g}.")
+    return number
+
+
+def probability(name: str, value: Any) -> float:
+    """Return `value` as a float; it must be strictly between 0 and 1."""
+    number = as_number(name, value)
+    if not 0 < number < 1:
+        raise ValueError(
+            f"{name} must be strictly between 0 and 1, got {number:g}. "
+            "It is usually far below 1/n, n being the number of people."
+        )
+    return number

@@ -1,0 +1,407 @@
+"""Noise from a budget, and the budget that a given noise spends.
+
+Every sensitivity is the largest change of the query when one record is exchanged for any other
+(replace-one): in the L1 norm for Laplace noise, in the L2 norm for Gaussian noise.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import erf, erfcx, log_ndtr, ndtr
+
+from pymc_dp.privacy._checks import positive, probability
+from pymc_dp.privacy.bounds import parse_bounds
+
+_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
+# Where root finding stops: a few units in the last place (the smallest that brentq takes).
+_RTOL = 4 * np.finfo(float).eps
+
+
+def l1_sensitivity(bounds: Any) -> float:
+    """Return the L1 sensitivity of a sum of rows clamped to `bounds`.
+
+    Parameters
+    ----------
+    bounds : tuple or list
+        See :func:`pymc_dp.privacy.bounds.parse_bounds`; scalars stand for one statistic.
+
+    Returns
+    -------
+    float
+        sum_j (hi_j - lo_j).
+
+    Raises
+    ------
+    TypeError, ValueError
+        From :func:`~pymc_dp.privacy.bounds.parse_bounds`.
+
+    Examples
+    --------
+    >>> from pymc_dp.privacy.calibration import l1_sensitivity
+    >>> l1_sensitivity([(0, 1), (-1, 1)])
+    3.0
+    """
+    lo, hi = parse_bounds(bounds)
+    return float(np.sum(hi - lo))
+
+
+def l2_sensitivity(bounds: Any) -> float:
+    """Return the L2 sensitivity of a sum of rows clamped to `bounds`.
+
+    Parameters
+    ----------
+    bounds : tuple or list
+        See :func:`pymc_dp.privacy.bounds.parse_bounds`; scalars stand for one statistic.
+
+    Returns
+    -------
+    float
+        The root of sum_j (hi_j - lo_j)^2.
+
+    Raises
+    ------
+    TypeError, ValueError
+        From :func:`~pymc_dp.privacy.bounds.parse_bounds`.
+
+    Examples
+    --------
+    >>> from pymc_dp.privacy.calibration import l2_sensitivity
+    >>> l2_sensitivity([(0, 3), (0, 4)])
+    5.0
+    """
+    lo, hi = parse_bounds(bounds)
+    return float(np.linalg.norm(np.ravel(hi - lo)))
+
+
+def laplace_scale(epsilon: float, sensitivity: float) -> float:
+    """Return the scale of the Laplace noise that spends `epsilon`.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget in nats, > 0.
+    sensitivity : float
+        L1 sensitivity of the query, > 0.
+
+    Returns
+    -------
+    float
+        sensitivity / epsilon.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not a finite number > 0.
+
+    References
+    ----------
+    Dwork, McSherry, Nissim and Smith (2006), proposition 1.
+
+    Examples
+    --------
+    >>> from pymc_dp.privacy.calibration import laplace_scale
+    >>> laplace_scale(0.5, 2.0)
+    4.0
+    """
+    return positive("sensitivity", sensitivity) / positive("epsilon", epsilon)
+
+
+def laplace_epsilon(scale: float, sensitivity: float) -> float:
+    """Return the epsilon that Laplace noise spends; inverse of :func:`laplace_scale`.
+
+    Parameters
+    ----------
+    scale, sensitivity : float
+        Both > 0; the sensitivity in the L1 norm.
+
+    Returns
+    -------
+    float
+        epsilon = sensitivity / scale.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not a finite number > 0.
+
+    Examples
+    --------
+    >>> from pymc_dp.privacy.calibration import laplace_epsilon
+    >>> laplace_epsilon(4.0, 2.0)
+    0.5
+    """
+    return positive("sensitivity", sensitivity) / positive("scale", scale)
+
+
+def gaussian_sigma_zcdp(rho: float, sensitivity: float) -> float:
+    """Return the standard deviation of Gaussian noise that is rho-zCDP.
+
+    Parameters
+    ----------
+    rho : float
+        Parameter of zero-concentrated differential privacy, > 0.
+    sensitivity : float
+        L2 sensitivity of the query, > 0.
+
+    Returns
+    -------
+    float
+        sensitivity / sqrt(2 rho).
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not a finite number > 0.
+
+    References
+    ----------
+    Bun and Steinke (2016), proposition 1.6.
+
+    Examples
+    --------
+    >>> from pymc_dp.privacy.calibration import gaussian_sigma_zcdp
+    >>> gaussian_sigma_zcdp(0.5, 3.0)
+    3.0
+    """
+    return positive("sensitivity", sensitivity) / math.sqrt(2 * positive("rho", rho))
+
+
+def gaussian_rho(sigma: float, sensitivity: float) -> float:
+    """Return the rho of Gaussian noise; inverse of :func:`gaussian_sigma_zcdp`.
+
+    Parameters
+    ----------
+    sigma, sensitivity : float
+        Both > 0; the sensitivity in the L2 norm.
+
+    Returns
+    -------
+    float
+        rho = (sensitivity / sigma)^2 / 2.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not a finite number > 0.
+
+    Examples
+    --------
+    >>> from pymc_dp.privacy.calibration import gaussian_rho
+    >>> gaussian_rho(3.0, 3.0)
+    0.5
+    """
+    return (positive("sensitivity", sensitivity) / positive("sigma", sigma)) ** 2 / 2
+
+
+def gaussian_sigma_classic(epsilon: float, delta: float, sensitivity: float) -> float:
+    """Return the standard deviation of the textbook formula, valid up to epsilon = 1 only.
+
+    Parameters
+    ----------
+    epsilon : float
+        In (0, 1]: beyond it the formula does not give the privacy that it states.
+    delta : float
+        In (0, 1).
+    sensitivity : float
+        L2 sensitivity of the query, > 0.
+
+    Returns
+    -------
+    float
+        sensitivity sqrt(2 log(1.25 / delta)) / epsilon.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is out of its range.
+
+    References
+    ----------
+    Dwork and Roth (2014), theorem A.1.
+
+    Examples
+    --------
+    >>> from pymc_dp.privacy.calibration import gaussian_sigma_classic
+    >>> round(gaussian_sigma_classic(1.0, 1e-6, 1.0), 4)
+    5.2988
+    """
+    epsilon = positive("epsilon", epsilon)
+    delta = probability("delta", delta)
+    if epsilon > 1:
+        raise ValueError(
+            f'calibration="classic" is proven for epsilon <= 1 only, got epsilon = {epsilon:g}: '
+            'use calibration="analytic", which is valid for every epsilon and needs less noise.'
+        )
+    return positive("sensitivity", sensitivity) * math.sqrt(2 * math.log(1.25 / delta)) / epsilon
+
+
+def gaussian_sigma_analytic(epsilon: float, delta: float, sensitivity: float) -> float:
+    """Return the smallest standard deviation of Gaussian noise that is (epsilon, delta) private.
+
+    Parameters
+    ----------
+    epsilon : float
+        Budget in nats, > 0.
+    delta : float
+        In (0, 1).
+    sensitivity : float
+        L2 sensitivity of the query, > 0.
+
+    Returns
+    -------
+    float
+        The standard deviation at which the exact privacy curve passes through (epsilon, delta).
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is out of its range.
+
+    References
+    ----------
+    Balle and Wang (2018), *Improving the Gaussian Mechanism for Differential Privacy*, theorem 8.
+
+    Examples
+    --------
+    >>> from pymc_dp.privacy.calibration import gaussian_sigma_analytic
+    >>> round(gaussian_sigma_analytic(1.0, 1e-6, 1.0), 4)
+    4.2247
+    """
+    epsilon = positive("epsilon", epsilon)
+    delta = probability("delta", delta)
+    sensitivity = positive("sensitivity", sensitivity)
+    if delta <= 0.5:
+        target = math.log(delta)
+
+        def gap(log_mu: float) -> float:
+            return _log_delta(epsilon, math.exp(log_mu)) - target
+    else:  # near 1 the curve is flat in log(delta), but not in log(1 - delta)
+        target = math.log1p(-delta)
+
+        def gap(log_mu: float) -> float:
+            return target - _log_one_minus_delta(epsilon, math.exp(log_mu))
+
+    log_mu = 0.5 * math.log(2 * epsilon)
+    lower, upper = log_mu - 1.0, log_mu + 1.0
+    while gap(lower) > 0:
+        lower -= 2 * (upper - lower)
+    while gap(upper) < 0:
+        upper += 2 * (upper - lower)
+    return sensitivity * math.exp(-brentq(gap, lower, upper, xtol=1e-15, rtol=_RTOL))
+
+
+def gaussian_delta(epsilon: float, sigma: float, sensitivity: float) -> float:
+    """Return the smallest delta that Gaussian noise gives at `epsilon`: its exact privacy curve.
+
+    Parameters
+    ----------
+    epsilon : float
+        In nats, > 0.
+    sigma, sensitivity : float
+        Both > 0; the sensitivity in the L2 norm.
+
+    Returns
+    -------
+    float
+        Phi(mu/2 - epsilon/mu) - exp(epsilon) Phi(-mu/2 - epsilon/mu), mu = sensitivity / sigma.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not a finite number > 0.
+
+    References
+    ----------
+    Balle and Wang (2018), theorem 8.
+
+    Examples
+    --------
+    >>> from pymc_dp.privacy.calibration import gaussian_delta
+    >>> round(gaussian_delta(1.0, 1.0, 1.0), 6)
+    0.126937
+    """
+    mu = positive("sensitivity", sensitivity) / positive("sigma", sigma)
+    return math.exp(_log_delta(positive("epsilon", epsilon), mu))
+
+
+def gaussian_epsilon(delta: float, sigma: float, sensitivity: float) -> float:
+    """Return the smallest epsilon of Gaussian noise at `delta`; inverse of :func:`gaussian_delta`.
+
+    Parameters
+    ----------
+    delta : float
+        In (0, 1).
+    sigma, sensitivity : float
+        Both > 0; the sensitivity in the L2 norm.
+
+    Returns
+    -------
+    float
+        epsilon in nats; 0 when `delta` alone already covers the release.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is out of its range.
+
+    References
+    ----------
+    Balle and Wang (2018), theorem 8.
+
+    Examples
+    --------
+    >>> from pymc_dp.privacy.calibration import gaussian_epsilon
+    >>> round(gaussian_epsilon(1e-5, 1.0, 1.0), 3)
+    4.377
+    """
+    delta = probability("delta", delta)
+    mu = positive("sensitivity", sensitivity) / positive("sigma", sigma)
+    if float(erf(mu / math.sqrt(8))) <= delta:  # total variation distance
+        return 0.0
+    target = math.log(delta)
+    # The zCDP conversion, rho + 2 sqrt(rho log(1/delta)) with rho = mu^2/2, is an upper bound.
+    upper = mu * mu / 2 + mu * math.sqrt(-2 * target)
+    return brentq(lambda e: _log_delta(e, mu) - target, 0.0, upper, xtol=1e-300, rtol=_RTOL)
+
+
+def _log_delta(epsilon: float, mu: float) -> float:
+    """Return the log of the privacy curve at sensitivity / sigma = mu, without cancellation.
+
+    With t = epsilon/mu, exp(epsilon) phi(t + mu/2) = phi(t - mu/2), so that
+    delta = phi(t - mu/2) [M(t - mu/2) - M(t + mu/2)], M(x) = (1 - Phi(x)) / phi(x).
+    """
+    # One quotient instead of a difference of two large ones when epsilon is large.
+    near = (2 * epsilon - mu * mu) / (2 * mu)
+    far = near + mu
+    log_density = -0.5 * near * near - 0.5 * math.log(2 * math.pi)
+    if mu < 1:
+        # M(near) - M(far) would lose digits: integrate -M'(x) = 1 - x M(x), which is positive.
+        x = near + 0.5 * mu * (1 + _NODES)
+        return log_density + math.log(0.5 * mu * float(_WEIGHTS @ _minus_mills_slope(x)))
+    if near >= 0:
+        return log_density + math.log(_mills(near) - _mills(far))
+    return math.log(float(ndtr(-near)) - math.exp(log_density) * _mills(far))
+
+
+def _log_one_minus_delta(epsilon: float, mu: float) -> float:
+    near = (2 * epsilon - mu * mu) / (2 * mu)
+    return float(np.logaddexp(log_ndtr(near), epsilon + log_ndtr(-near - mu)))
+
+
+def _mills(x: float) -> float:
+    """Mills ratio (1 - Phi(x)) / phi(x)."""
+    return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
+
+
+def _minus_mills_slope(x: np.ndarray) -> np.ndarray:
+    """1 - x M(x), by its asymptotic series where the difference would cancel."""
+    direct = 1 - x * math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2))
+    inverse_square = 1 / np.maximum(x, 20.0) ** 2
+    series = np.zeros_like(x)
+    for order in range(12, 0, -1):
+        series = (2 * order - 1) * inverse_square * (1 - series)
+    return np.where(x > 20.0, series, direct)

@@ -1,0 +1,77 @@
+"""Guarantees: immutable, printable, converted only by proven bounds."""
+
+import math
+import pickle
+
+import pytest
+
+from pymc_dp.privacy import PrivacyGuarantee
+from pymc_dp.privacy.calibration import gaussian_epsilon, gaussian_sigma_zcdp
+
+
+def test_is_a_hashable_value():
+    one, same = PrivacyGuarantee(1), PrivacyGuarantee(1.0, 0.0)
+    assert one == same and hash(one) == hash(same)
+    assert pickle.loads(pickle.dumps(one)) == one
+    with pytest.raises(AttributeError):
+        one.epsilon = 2.0
+
+
+@pytest.mark.parametrize(
+    ("guarantee", "sentence"),
+    [
+        (
+            PrivacyGuarantee(0.5),
+            "Pure differential privacy with epsilon = 0.5, for replace-one neighbours.",
+        ),
+        (
+            PrivacyGuarantee(1, 1e-6, neighbours="add-remove"),
+            "Approximate differential privacy with epsilon = 1 and delta = 1e-06, "
+            "for add-remove neighbours.",
+        ),
+        (
+            PrivacyGuarantee(math.inf, rho=0.5),
+            "Zero-concentrated differential privacy with rho = 0.5, for replace-one neighbours.",
+        ),
+    ],
+)
+def test_prints_as_a_sentence(guarantee, sentence):
+    assert str(guarantee) == sentence
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"epsilon": -1}, "epsilon must be"),
+        ({"epsilon": math.nan}, "epsilon must be"),
+        ({"epsilon": 1, "delta": 1.0}, "delta must be"),
+        ({"epsilon": 1, "rho": math.inf}, "rho must be"),
+        ({"epsilon": math.inf}, "promises nothing"),
+        ({"epsilon": 1, "neighbours": "friends"}, "neighbours must be one of"),
+    ],
+)
+def test_refuses_what_is_no_promise(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        PrivacyGuarantee(**kwargs)
+
+
+def test_pure_to_zcdp_to_approximate():
+    pure = PrivacyGuarantee(0.1)
+    assert pure.to_zcdp().rho == pytest.approx(0.005)
+    # Many compositions would go through rho; a single pure release stays at its own epsilon.
+    assert pure.to_approximate(1e-6).epsilon == 0.1
+    assert pure.to_approximate(0.99).epsilon < 0.1
+    with pytest.raises(ValueError, match="no finite rho"):
+        PrivacyGuarantee(1, 1e-6).to_zcdp()
+    with pytest.raises(ValueError, match="below the 1e-06"):
+        PrivacyGuarantee(1, 1e-6).to_approximate(1e-9)
+    with pytest.raises(ValueError, match="delta must be in"):
+        pure.to_approximate(0)
+
+
+@pytest.mark.parametrize("rho", [1e-3, 0.5, 10.0])
+@pytest.mark.parametrize("delta", [1e-9, 1e-3])
+def test_zcdp_to_approximate_never_promises_too_much(rho, delta):
+    converted = PrivacyGuarantee(math.inf, rho=rho).to_approximate(delta).epsilon
+    exact = gaussian_epsilon(delta, gaussian_sigma_zcdp(rho, 1.0), 1.0)
+    assert exact <= converted <= 3 * exact  # valid, and of the right order
