@@ -1,0 +1,1 @@
+"""Statistical tests: exact answers, simulation-based calibration, joint distribution tests."""
