@@ -1,0 +1,31 @@
+"""Bayesian inference under differential privacy, as an extension of PyMC."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from pymc.step_methods import STEP_METHODS
+
+from pymc_dp.mechanisms import GaussianMechanism, LaplaceMechanism, guarantee
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.records import clamp, record_sum
+from pymc_dp.step_methods.imputation import RecordImputation
+
+try:
+    __version__ = version("pymc-dp")
+except PackageNotFoundError:  # running from a source tree that is not installed
+    __version__ = "0+unknown"
+
+__all__ = [
+    "GaussianMechanism",
+    "LaplaceMechanism",
+    "PrivacyGuarantee",
+    "RecordImputation",
+    "clamp",
+    "guarantee",
+    "record_sum",
+]
+
+# at the front, because PyMC takes the first of equally competent steps
+for _step in (RecordImputation,):
+    if _step not in STEP_METHODS:
+        STEP_METHODS.insert(0, _step)
+del _step

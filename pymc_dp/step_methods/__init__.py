@@ -1,0 +1,1 @@
+"""Step methods: how the chain moves over records and their parameters."""

@@ -1,0 +1,85 @@
+"""Which model, which records, which parameters: what a step has to find out before it is built."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from pymc.model.core import Model, modelcontext
+from pytensor.graph.basic import Variable
+
+from pymc_dp.records import RecordBlock, find_record_blocks
+
+_BLOCKS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[RecordBlock]]]" = WeakKeyDictionary()
+
+
+def record_blocks(model: Model) -> list[RecordBlock]:
+    """Return the record blocks of a model, remembered until the model gets new variables."""
+    version = (*map(id, model.basic_RVs), *map(id, model.potentials), *map(id, model.rvs_to_values.values()))
+    cached = _BLOCKS.get(model)
+    if cached is None or cached[0] != version:
+        _BLOCKS[model] = cached = (version, find_record_blocks(model))
+    return cached[1]
+
+
+def model_of(rv: Variable) -> Model | None:
+    """Find the model of a variable while PyMC assigns step methods.
+
+    PyMC asks ``competence(var, has_grad)`` without the model, and does not push it when it was passed to
+    ``pm.sample(model=...)``; the model is then a local variable of the calling frames.
+    """
+    try:
+        model = modelcontext(None)
+        if rv in model.free_RVs:
+            return model
+    except TypeError:
+        pass
+    frame = sys._getframe(1)
+    while frame is not None:
+        model = frame.f_locals.get("model")
+        if isinstance(model, Model) and rv in model.free_RVs:
+            return model
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def blocks_with(model: Model, values: Sequence[Variable]) -> list[RecordBlock]:
+    """Return the blocks whose record variables are all among some value variables."""
+    given = set(values)
+    blocks = []
+    for block in record_blocks(model):
+        own = {model.rvs_to_values[rv] for rv in block.records}
+        if own & given:
+            missing = own - given
+            if missing:
+                raise ValueError(
+                    f"The records {', '.join(block.names)} have to move together; `vars` leaves out "
+                    f"{', '.join(sorted(str(v.name) for v in missing))}."
+                )
+            blocks.append(block)
+            given -= own
+    if given:
+        raise ValueError(
+            f"{', '.join(sorted(str(v.name) for v in given))} in `vars` are no confidential records of this "
+            "model; leave `vars` out to take all records."
+        )
+    return blocks
+
+
+def dispersed(
+    point: dict[str, np.ndarray],
+    initial_point: dict[str, np.ndarray],
+    names: Sequence[str],
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """Jitter continuous variables that still stand at the initial point, as PyMC jitters NUTS alone.
+
+    Uniform on (-1, 1) in value space, for chains that would otherwise all start at the same place.
+    """
+    moved = {}
+    for name in names:
+        start = np.asarray(initial_point[name])
+        if start.dtype.kind == "f" and np.array_equal(point[name], start):
+            moved[name] = np.asarray(start + rng.uniform(-1, 1, size=start.shape))
+    return moved

@@ -1,0 +1,183 @@
+"""Nopython loops over records: pure functions of arrays, addresses of native functions and a generator.
+
+They are compiled once, for every model, and cached on disk beside the package.
+"""
+
+import numpy as np
+from numba import njit, types
+
+from pymc_dp.lowering.native import (
+    CHANGE,
+    CONTRIBUTE,
+    GENERATOR,
+    MATRIX,
+    PROPOSE,
+    RELEASES,
+    VECTOR,
+    WHOLE,
+    function_at,
+)
+
+_PROPOSE = types.FunctionType(PROPOSE)
+_CONTRIBUTE = types.FunctionType(CONTRIBUTE)
+_RELEASES = types.FunctionType(RELEASES)
+_CHANGE = types.FunctionType(CHANGE)
+_WHOLE = types.FunctionType(WHOLE)
+
+
+
+@njit(types.boolean(GENERATOR, types.float64, VECTOR), cache=True)
+def accept(rng, log_ratio, tally):
+    """Metropolis-Hastings decision; a ratio that is not a number (0/0) is refused.
+
+    ``tally`` collects the sum and the minimum of the acceptance probabilities, and the acceptances.
+    """
+    if log_ratio >= 0.0:
+        probability = 1.0
+    elif log_ratio < 0.0:
+        probability = np.exp(log_ratio)
+    else:
+        probability = 0.0
+    tally[0] += probability
+    tally[1] = min(tally[1], probability)
+    if probability < 1.0 and not rng.random() < probability:
+        return False
+    tally[2] += 1.0
+    return True
+
+
+@njit(
+    types.void(
+        GENERATOR, types.intp, VECTOR, VECTOR, VECTOR, MATRIX, VECTOR,
+        MATRIX, MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, VECTOR,
+    ),
+    cache=True,
+)  # fmt: skip
+def accept_central(
+    rng, change_address, theta, data, value, params, offset, x, t, w, x_new, t_new, w_new, tally
+):
+    """One sweep of accept/reject over records that share central releases.
+
+    The query is ``offset + sum_i t_i``; record i changes it by ``t_new_i - t_i``, and the log ratio is the
+    change of the releases' log density plus ``w_new_i - w_i``. O(d) per record.
+    """
+    change = function_at(change_address, _CHANGE)
+    n, d = t.shape
+    p = x.shape[1]
+    old = offset.copy()
+    for i in range(n):
+        for j in range(d):
+            old[j] += t[i, j]
+    new = np.empty(d)
+    for i in range(n):
+        for j in range(d):
+            new[j] = old[j] + (t_new[i, j] - t[i, j])
+        log_ratio = change(theta, data, value, params, old, new)
+        if w[i] != -np.inf:
+            log_ratio += w_new[i] - w[i]
+        if accept(rng, log_ratio, tally):
+            w[i] = w_new[i]
+            for j in range(d):
+                old[j] = new[j]
+                t[i, j] = t_new[i, j]
+            for j in range(p):
+                x[i, j] = x_new[i, j]
+
+
+@njit(types.void(GENERATOR, MATRIX, VECTOR, MATRIX, VECTOR, VECTOR), cache=True)
+def accept_local(rng, x, w, x_new, w_new, tally):
+    """One sweep of accept/reject over records that share no central release."""
+    n, p = x.shape
+    for i in range(n):
+        if accept(rng, 0.0 if w[i] == -np.inf else w_new[i] - w[i], tally):
+            w[i] = w_new[i]
+            for j in range(p):
+                x[i, j] = x_new[i, j]
+
+
+@njit(
+    types.void(
+        GENERATOR, types.intp, types.intp, VECTOR, VECTOR, VECTOR, MATRIX, VECTOR,
+        MATRIX, MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, VECTOR,
+    ),
+    cache=True,
+)  # fmt: skip
+def accept_general(
+    rng, general_address, change_address, theta, data, value, params, offset,
+    x, t, w, x_new, t_new, w_new, tally,
+):  # fmt: skip
+    """One sweep where a query is no sum over records: the whole query again for every record, O(n^2)."""
+    general = function_at(general_address, _WHOLE)
+    change = function_at(change_address, _CHANGE)
+    n, d = t.shape
+    p = x.shape[1]
+    old = offset.copy()
+    for i in range(n):
+        for j in range(d):
+            old[j] += t[i, j]
+    new = np.empty(d)
+    kept = np.empty(p)
+    current = general(theta, data, x)
+    for i in range(n):
+        for j in range(d):
+            new[j] = old[j] + (t_new[i, j] - t[i, j])
+        for j in range(p):
+            kept[j] = x[i, j]
+            x[i, j] = x_new[i, j]
+        proposed = general(theta, data, x)
+        log_ratio = change(theta, data, value, params, old, new)
+        if w[i] != -np.inf:
+            log_ratio += w_new[i] - w[i]
+        if current != -np.inf:
+            log_ratio += proposed - current
+        if accept(rng, log_ratio, tally):
+            current = proposed
+            w[i] = w_new[i]
+            for j in range(d):
+                old[j] = new[j]
+                t[i, j] = t_new[i, j]
+        else:
+            for j in range(p):
+                x[i, j] = kept[j]
+
+
+@njit(
+    types.void(
+        GENERATOR, types.int64, types.int64, types.boolean, types.intp,
+        types.intp, types.intp, types.intp, types.intp, VECTOR, VECTOR, MATRIX, MATRIX, VECTOR, VECTOR,
+    ),
+    cache=True,
+)  # fmt: skip
+def sweep(
+    rng, n_sweeps, n_params, fresh, propose_address, contribute_address, releases_address, change_address, general_address,
+    theta, data, x, t, w, tally,
+):  # fmt: skip
+    """Sweep over all records ``n_sweeps`` times, in place; see :mod:`pymc_dp.lowering.native` for names.
+
+    ``fresh`` says that ``t`` and ``w`` already belong to ``x`` and ``theta``; ``tally`` is as in
+    :func:`accept`, over all records and sweeps. An address of 0 says that there is no general query.
+    """
+    propose = function_at(propose_address, _PROPOSE)
+    contribute = function_at(contribute_address, _CONTRIBUTE)
+    releases = function_at(releases_address, _RELEASES)
+    n, d = t.shape
+    value, params, offset = np.empty(d), np.empty((d, n_params)), np.empty(d)
+    x_new, t_new, w_new = np.empty_like(x), np.empty_like(t), np.empty_like(w)
+    if not fresh:
+        contribute(theta, data, x, t, w)
+    if d > 0:
+        releases(theta, data, value, params, offset)
+    for _ in range(n_sweeps):
+        propose(rng, theta, data, x_new, t_new, w_new)
+        if general_address != 0:
+            accept_general(
+                rng, general_address, change_address, theta, data, value, params, offset,
+                x, t, w, x_new, t_new, w_new, tally,
+            )  # fmt: skip
+        elif d > 0:
+            accept_central(
+                rng, change_address, theta, data, value, params, offset,
+                x, t, w, x_new, t_new, w_new, tally,
+            )  # fmt: skip
+        else:
+            accept_local(rng, x, w, x_new, w_new, tally)

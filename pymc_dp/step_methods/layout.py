@@ -1,0 +1,168 @@
+"""Between a PyMC point (named arrays) and the flat arrays that native functions take."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.model.core import Model
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.variable import TensorVariable
+
+# Constants of at least this many entries are passed in rather than compiled in, so that data of the
+# same shape share one compiled function (and large arrays do not defeat the disk cache).
+_LARGE = 16
+
+
+class ParameterLayout:
+    """Non-record free variables, in value space, as one float64 vector."""
+
+    def __init__(self, model: Model, variables: Sequence[Variable], initial_point: dict[str, Any]):
+        self.variables = list(variables)
+        self.values = [model.rvs_to_values[rv] for rv in variables]
+        self.names = [str(v.name) for v in self.values]
+        self.shapes = [np.shape(initial_point[name]) for name in self.names]
+        self.dtypes = [np.asarray(initial_point[name]).dtype for name in self.names]
+        ends = np.cumsum([0, *(int(np.prod(s)) for s in self.shapes)])
+        self.slices = [slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        self.size = int(ends[-1])
+
+    def flatten(self, point: dict[str, Any]) -> np.ndarray:
+        theta = np.empty(self.size)
+        for name, where in zip(self.names, self.slices, strict=True):
+            theta[where] = np.ravel(point[name])
+        return theta
+
+    def unflatten(self, theta: np.ndarray, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        return {
+            name: np.asarray(theta[where].reshape(shape).astype(dtype))
+            for name, where, shape, dtype in zip(
+                self.names, self.slices, self.shapes, self.dtypes, strict=True
+            )
+            if names is None or name in names
+        }
+
+    def slice_of(self, name: str) -> slice:
+        return self.slices[self.names.index(name)]
+
+    def graph(self, theta: TensorVariable, index: int) -> TensorVariable:
+        """Return the value of one variable as a function of the flat vector."""
+        where, shape = self.slices[index], self.shapes[index]
+        return pt.cast(theta[where].reshape(shape), self.values[index].dtype)
+
+
+class RecordLayout:
+    """Record variables, in value space, as one matrix with a row per record.
+
+    A variable that exists for some records only (``placements``) uses its column on those rows alone.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        records: Sequence[Variable],
+        n: int,
+        placements: dict[Variable, tuple[int, ...]],
+        initial_point: dict[str, Any],
+    ):
+        self.n = n
+        self.values = [model.rvs_to_values[rv] for rv in records]
+        self.names = [str(v.name) for v in self.values]
+        self.shapes = [np.shape(initial_point[name]) for name in self.names]
+        self.dtypes = [np.asarray(initial_point[name]).dtype for name in self.names]
+        self.rows = [np.array(placements[rv]) if rv in placements else None for rv in records]
+        ends = np.cumsum([0, *(int(np.prod(s[1:])) for s in self.shapes)])
+        self.columns = [slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        self.width = int(ends[-1])
+
+    def pack(self, point: dict[str, Any], out: np.ndarray | None = None) -> np.ndarray:
+        x = np.zeros((self.n, self.width)) if out is None else out
+        for name, columns, rows in zip(self.names, self.columns, self.rows, strict=True):
+            values = np.asarray(point[name])
+            target = slice(None) if rows is None else rows
+            x[target, columns] = values.reshape(values.shape[0], -1)
+        return x
+
+    def unpack(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        point = {}
+        for name, columns, rows, shape, dtype in zip(
+            self.names, self.columns, self.rows, self.shapes, self.dtypes, strict=True
+        ):
+            block = x[:, columns] if rows is None else x[rows, columns]
+            point[name] = block.reshape(shape).astype(dtype)
+        return point
+
+    def graph(self, x: TensorVariable, index: int) -> TensorVariable:
+        """Return the value of one record variable as a function of the matrix."""
+        columns, rows, shape = self.columns[index], self.rows[index], self.shapes[index]
+        block = x[:, columns] if rows is None else x[rows, columns]
+        return pt.cast(block.reshape(shape), self.values[index].dtype)
+
+    def matrix(self, values: Sequence[TensorVariable]) -> TensorVariable:
+        """Join values of all record variables into one matrix."""
+        blocks = []
+        for value, columns, rows in zip(values, self.columns, self.rows, strict=True):
+            block = pt.cast(value, "float64").reshape((-1, columns.stop - columns.start))
+            if rows is not None:
+                block = pt.zeros((self.n, columns.stop - columns.start))[rows].set(block)
+            blocks.append(block)
+        return pt.concatenate(blocks, axis=1) if len(blocks) > 1 else blocks[0]
+
+
+class DataLayout:
+    """Releases, covariates and other data as one float64 vector, filled when a chain starts."""
+
+    def __init__(self) -> None:
+        self.data = pt.vector("data", dtype="float64")
+        self._sources: list[Variable] = []
+        self._graphs: list[TensorVariable] = []
+        self._slices: list[slice] = []
+        self._overrides: dict[int, np.ndarray] = {}
+        self.size = 0
+
+    def graph(self, source: Variable) -> TensorVariable:
+        """Return a constant or shared variable as a function of the data vector."""
+        for known, graph in zip(self._sources, self._graphs, strict=True):
+            if known is source:
+                return graph
+        value = _value_of(source)
+        where = slice(self.size, self.size + value.size)
+        graph = pt.cast(self.data[where].reshape(value.shape), source.type.dtype)
+        self._sources.append(source)
+        self._graphs.append(graph)
+        self._slices.append(where)
+        self.size = where.stop
+        return graph
+
+    def lift(self, graphs: Sequence[TensorVariable]) -> list[TensorVariable]:
+        """Replace shared variables and large constants of some graphs by parts of the data vector."""
+        found = {
+            v: self.graph(v)
+            for v in ancestors(graphs)
+            if (isinstance(v, SharedVariable) and not isinstance(v.type, RandomGeneratorType))
+            or (isinstance(v, Constant) and isinstance(v, TensorVariable) and v.data.size >= _LARGE)
+        }
+        return clone_replace(list(graphs), found, rebuild_strict=False) if found else list(graphs)
+
+    def override(self, source: Variable, value: Any) -> None:
+        """Use another value of the same shape for one source, without compiling anything again."""
+        (index,) = [i for i, s in enumerate(self._sources) if s is source]
+        value = np.asarray(value, dtype=float)
+        if value.shape != _value_of(source).shape:
+            raise ValueError(f"the new value has shape {value.shape}, not {_value_of(source).shape}")
+        self._overrides[index] = value
+
+    def gather(self) -> np.ndarray:
+        """Return the current values of all sources, one after the other."""
+        out = np.empty(self.size)
+        for i, (source, where) in enumerate(zip(self._sources, self._slices, strict=True)):
+            out[where] = np.ravel(self._overrides.get(i, _value_of(source)))
+        return out
+
+
+def _value_of(source: Variable) -> np.ndarray:
+    return np.asarray(source.get_value() if isinstance(source, SharedVariable) else source.data)

@@ -1,0 +1,233 @@
+"""Record moves: how a new value for a record is proposed.
+
+Every move is a pair of native functions: ``propose`` draws candidates for all records and returns their
+contributions and log weights; ``contribute`` gives those of the current records. A candidate is accepted on
+the change of the central releases' log density plus the difference of the two weights, so a weight is
+
+    log [ density of the record and of its other terms / density of the proposal ]
+
+up to a constant. Moves read a mechanism only through its operation's attributes (``additive_noise``,
+``conditional_draws``), never through its class.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.discrete import DiscreteUniformRV
+from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.random.basic import (
+    BernoulliRV,
+    BinomialRV,
+    CategoricalRV,
+)
+from pytensor.tensor.variable import TensorConstant, TensorVariable
+
+from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction
+from pymc_dp.records import Release, parameters_of
+from pymc_dp.step_methods.program import Reading, RecordProgram, lift
+
+# Largest support that is enumerated to draw a record from its full conditional.
+MAX_SUPPORT = 64
+
+
+@dataclass
+class Move:
+    """A way of proposing records; ``exact`` moves draw from the full conditional of a local block."""
+
+    name: str
+    propose: NativeFunction
+    contribute: NativeFunction
+    exact: bool = False
+
+
+def moves_for(program: RecordProgram, proposals: str) -> list[Move]:
+    """Return the moves for a block of records.
+
+    Parameters
+    ----------
+    program : RecordProgram
+    proposals : {"auto", "independence", "informed"}
+        ``auto``: an exact draw alone where there is one, otherwise independence and reversed-channel
+        moves in turn.
+
+    Raises
+    ------
+    ValueError
+        If "informed" is asked for and no informed move is known for these records.
+    """
+    independence = Move("independence", program.propose, program.contribute)
+    if proposals == "independence":
+        return [independence]
+    informed = _finite_support(program) or _closed_conditional(program) or _reversed_channel(program)
+    if informed is None:
+        if proposals == "informed":
+            raise ValueError(
+                f"`proposals` is 'informed', but no informed move is known for the records "
+                f"{', '.join(program.names)}: they need one variable with finite support, or one that is "
+                "released itself with additive noise. Use 'auto' or 'independence'."
+            )
+        return [independence]
+    return [informed] if informed.exact or proposals == "informed" else [independence, informed]
+
+
+def _single(program: RecordProgram) -> tuple[TensorVariable, Release] | None:
+    """Return the one scalar record variable that is released itself, with that release."""
+    block = program.block
+    if len(block.records) != 1 or block.records[0].owner.op.ndim_supp > 0 or block.analysis.placements:
+        return None
+    (record,) = block.records
+    for release in program.of_kind("local"):
+        op = release.rv.owner.op
+        if getattr(op, "additive_noise", False) and _is_clamp_of(release.query, record):
+            return record, release
+    return None
+
+
+def _is_clamp_of(query: TensorVariable, record: TensorVariable) -> bool:
+    """Whether a query is the record itself, or the record clamped to constants."""
+    return query is record or _clamp_ends(query, record) is not None
+
+
+def _clamp_ends(query: TensorVariable, record: TensorVariable) -> tuple[Any, Any] | None:
+    node = query.owner
+    scalar_op = getattr(getattr(node, "op", None), "scalar_op", None)
+    if node is None or type(scalar_op).__name__ != "Clip" or node.inputs[0] is not record:
+        return None
+    lo, hi = node.inputs[1:]
+    return (lo, hi) if isinstance(lo, TensorConstant | TensorVariable) else None
+
+
+def _compile(
+    program: RecordProgram, name: str, candidates: TensorVariable, weight: Any, exact: bool
+) -> Move:
+    """Compile a move from the candidates of its one record variable and a function reading -> weight."""
+    (record,) = program.block.records
+    drawn: Reading = {**program.state, record: _same_type(record, candidates)}
+    propose = program.native(
+        f"propose {name}",
+        [],
+        [program.matrix_of(drawn), program.contributions(drawn), weight(drawn)],
+        PROPOSE,
+    )
+    contribute = program.native(
+        f"contribute {name}", [program.x], [program.contributions(program.state), weight(program.state)], CONTRIBUTE
+    )
+    return Move(name, propose, contribute, exact and not program.of_kind("central", "function", "general"))
+
+
+def _same_type(record: TensorVariable, graph: TensorVariable) -> TensorVariable:
+    return pt.specify_shape(pt.cast(graph, record.dtype), record.type.shape)
+
+
+def _own_logp(program: RecordProgram, reading: Reading) -> TensorVariable:
+    (record,) = program.block.records
+    logp = pm.logp(lift(record, program.state), reading[record])
+    return logp.sum(axis=tuple(range(1, logp.ndim))) if logp.ndim > 1 else logp
+
+
+def _noise_logp(program: RecordProgram, release: Release, reading: Reading, query: Any) -> TensorVariable:
+    """Log density (n,) of a release if its query were something else."""
+    logp = pm.logp(_moved(release, program.state, query), reading[release.rv])
+    return logp.sum(axis=tuple(range(1, logp.ndim))) if logp.ndim > 1 else logp
+
+
+def _moved(release: Release, reading: Reading, query: TensorVariable) -> TensorVariable:
+    """Return the release's law with another query."""
+    lifted = lift(release.rv, reading).owner
+    query = pt.cast(query, parameters_of(release.rv)[0].dtype)
+    params = [query, *lifted.op.dist_params(lifted)[1:]]
+    return lifted.op.make_node(lifted.inputs[0], None, *params).default_output()
+
+
+def _reversed_channel(program: RecordProgram) -> Move | None:
+    """Propose y = z - noise: exact for any prior, and good where the noise is small (part of Gibbs' limit).
+
+    The weight is log f(y) + log q(z | clamp y) + other terms - log q(z | y), the last being the density of
+    the proposal.
+    """
+    found = _single(program)
+    if found is None or found[0].dtype.startswith(("int", "uint", "bool")):
+        return None
+    record, release = found
+    candidates = _moved(release, program.state, program.state[release.rv])
+
+    def weight(reading: Reading) -> TensorVariable:
+        own = _own_logp(program, reading) + program.weights(reading)
+        return own - _noise_logp(program, release, program.state, reading[record])
+
+    return _compile(program, "reversed channel", candidates, weight, exact=False)
+
+
+def _closed_conditional(program: RecordProgram) -> Move | None:
+    """Draw a record from its law given its own release, where the mechanism knows that law."""
+    found = _single(program)
+    if found is None:
+        return None
+    record, release = found
+    law = release.rv.owner.op.conditional_draws.get(type(record.owner.op))
+    if law is None or program.model.rvs_to_transforms.get(record) is not None:
+        return None
+    ends = _clamp_ends(release.query, record)
+    lo, hi = (-np.inf, np.inf) if ends is None else ends
+    prior = lift(record, program.state).owner
+    channel = lift(release.rv, program.state).owner
+    candidates = law(
+        *prior.op.dist_params(prior),
+        program.state[release.rv],
+        *channel.op.dist_params(channel)[1:],
+        lo,
+        hi,
+        size=pt.as_tensor(tuple(int(s) for s in record.shape.eval())),
+    )
+
+    def weight(reading: Reading) -> TensorVariable:
+        query = reading[record] if ends is None else pt.clip(reading[record], lo, hi)
+        return program.weights(reading) - _noise_logp(program, release, program.state, query)
+
+    return _compile(program, "closed conditional", candidates, weight, exact=True)
+
+
+def _support(program: RecordProgram, record: TensorVariable) -> np.ndarray | None:
+    """Return the constant finite support of a record, if it is known and small."""
+    op = record.owner.op
+    params = parameters_of(record)
+    if isinstance(op, BernoulliRV):
+        return np.arange(2)
+    if isinstance(op, CategoricalRV):
+        size = params[0].type.shape[-1]
+        return np.arange(size) if size is not None and size <= MAX_SUPPORT else None
+    if isinstance(op, BinomialRV | DiscreteUniformRV):
+        try:
+            ends = [np.unique(p.eval()) for p in params[: 1 if isinstance(op, BinomialRV) else 2]]
+        except Exception:  # the support depends on another variable
+            return None
+        low, high = (0, ends[0].max()) if isinstance(op, BinomialRV) else (ends[0].min(), ends[1].max())
+        return np.arange(low, high + 1) if high - low < MAX_SUPPORT else None
+    return None
+
+
+def _finite_support(program: RecordProgram) -> Move | None:
+    """Draw a record with finite support from its full conditional under all local terms."""
+    block = program.block
+    if len(block.records) != 1 or block.records[0].ndim != 1 or block.analysis.placements:
+        return None
+    if not program.of_kind("local") and not block.terms and not block.potentials:
+        return None  # nothing to be informed by: the prior is the conditional
+    (record,) = block.records
+    support = _support(program, record)
+    if support is None:
+        return None
+    at = pt.vector("at", dtype=record.dtype, shape=record.type.shape)
+    table = _own_logp(program, {**program.state, record: at}) + program.weights({**program.state, record: at})
+    grid = pt.constant(np.broadcast_to(support[:, None], (len(support), program.n)).astype(record.dtype))
+    logits = vectorize_graph(table, {at: grid}).T
+    gumbel = pt.random.gumbel(0.0, 1.0, size=(program.n, len(support)))
+    candidates = pt.constant(support.astype(record.dtype))[pt.argmax(logits + gumbel, axis=1)]
+
+    def weight(reading: Reading) -> TensorVariable:
+        return pt.zeros(program.n)
+
+    return _compile(program, "finite support", candidates, weight, exact=True)

@@ -1,0 +1,321 @@
+"""A block of records, lowered: the model's graph as native functions of flat arrays.
+
+Everything here happens once, when a step is built. Two readings of the model's variables are used:
+
+* *stand-ins*: parameters, records and observed values as functions of the flat arrays (the current state);
+* *draws*: the records replaced by fresh draws from their law given the parameters (a proposal).
+
+The same graphs (contributions to central queries, log density of the other terms) are then compiled under
+either reading.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pymc.model.core import Model
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type_other import NoneConst
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.native import (
+    CHANGE,
+    CONTRIBUTE,
+    PROPOSE,
+    RELEASES,
+    WHOLE,
+    NativeFunction,
+    address_of,
+    compile_source,
+    jit_function,
+)
+from pymc_dp.records import RecordBlock, Release, parameters_of
+from pymc_dp.step_methods.layout import DataLayout, ParameterLayout, RecordLayout
+
+Reading = dict[Variable, TensorVariable]
+
+
+class RecordProgram:
+    """Native functions of one block of records.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        Model that holds the block.
+    block : RecordBlock
+        Records, and what depends on them.
+    initial_point : dict, optional
+        The model's initial point, for shapes.
+
+    Attributes
+    ----------
+    parameters, records, data
+        Layouts of the flat arrays.
+    n_statistics : int
+        Columns of the contributions.
+    propose, contribute, releases, change : NativeFunction
+        See the signatures in :mod:`pymc_dp.lowering.native`.
+    general : NativeFunction or None
+        Log density of queries that are no sum over records, in O(n).
+    """
+
+    def __init__(self, model: Model, block: RecordBlock, initial_point: dict[str, Any] | None = None):
+        point = model.initial_point() if initial_point is None else initial_point
+        self.block = block
+        self.names = block.names
+        self.n = block.n
+        others = [rv for rv in model.free_RVs if rv not in set(block.records)]
+        self.parameters = ParameterLayout(model, others, point)
+        self.records = RecordLayout(model, block.records, block.n, block.analysis.placements, point)
+        self.data = DataLayout()
+        self.model = model
+        self.theta = pt.vector("theta", dtype="float64")
+        self.x = pt.matrix("x", dtype="float64")
+        self.state = self._stand_ins()
+        self._compile()
+
+    # -- readings ---------------------------------------------------------------------------------
+
+    def _stand_ins(self) -> Reading:
+        reading: Reading = {}
+        for rv in self.model.basic_RVs:
+            if rv in self.model.observed_RVs:
+                value = self.model.rvs_to_values[rv]
+                if isinstance(value, Constant | SharedVariable):
+                    reading[rv] = self.data.graph(value)
+                else:
+                    reading[rv] = value
+                continue
+            if rv in self.block.records:
+                value = self.records.graph(self.x, self.block.records.index(rv))
+            else:
+                value = self.parameters.graph(self.theta, self.parameters.variables.index(rv))
+            reading[rv] = _typed(rv, self.backward(rv, value, reading))
+        return reading
+
+    def draws(self) -> Reading:
+        """Return the stand-ins with every record replaced by a draw given the parameters."""
+        reading = dict(self.state)
+        for rv in self.block.records:
+            reading[rv] = _typed(rv, lift(rv, reading))
+        return reading
+
+    def backward(self, rv: Variable, value: TensorVariable, reading: Reading) -> TensorVariable:
+        """Value space -> natural space."""
+        transform = self.model.rvs_to_transforms.get(rv)
+        if transform is None:
+            return value
+        return transform.backward(value, *substitute(rv.owner.inputs, reading))  # type: ignore[union-attr]
+
+    def forward(self, rv: Variable, natural: TensorVariable, reading: Reading) -> TensorVariable:
+        """Natural space -> value space."""
+        transform = self.model.rvs_to_transforms.get(rv)
+        if transform is None:
+            return natural
+        return transform.forward(natural, *substitute(rv.owner.inputs, reading))  # type: ignore[union-attr]
+
+    def matrix_of(self, reading: Reading) -> TensorVariable:
+        """Return the records of a reading in value space, one row per record."""
+        return self.records.matrix(
+            [self.forward(rv, reading[rv], reading) for rv in self.block.records]
+        )
+
+    # -- graphs -----------------------------------------------------------------------------------
+
+    def of_kind(self, *kinds: str) -> list[Release]:
+        return [r for r in self.block.releases if r.kind in kinds]
+
+    def contributions(self, reading: Reading) -> TensorVariable:
+        """Per-record contributions (n, d) to every sum behind the central queries."""
+        columns = []
+        for release in self.of_kind("central", "function"):
+            columns += [pt.cast(r, "float64").reshape((self.n, -1)) for r in self._rows(release)]
+        columns = substitute(columns, reading)
+        return pt.concatenate(columns, axis=1) if columns else pt.zeros((self.n, 0))
+
+    def _rows(self, release: Release) -> list[TensorVariable]:
+        analysis = self.block.analysis
+        if release.kind == "central":
+            return [analysis.rows_of(release.query)]
+        return [analysis.sums[s] for s in analysis.sums_in(release.query)]
+
+    def weights(self, reading: Reading) -> TensorVariable:
+        """Log density (n,) of every term that depends on one record at a time, but the record's own."""
+        rows = []
+        for release in self.of_kind("local"):
+            role = self.block.analysis.role(release.query)
+            logp = pm.logp(lift(release.rv, reading), reading[release.rv])
+            rows.append(_per_record(logp, role.axis or 0, role.rows, self.n))
+        for term in self.block.terms:
+            rows.append(_per_record(pm.logp(lift(term, reading), reading[term]), 0, None, self.n))
+        for potential in self.block.potentials:
+            role = self.block.analysis.role(potential)
+            if role.kind == "row":
+                graph = _per_record(potential, role.axis or 0, role.rows, self.n)
+            elif role.kind == "sum":
+                graph = _per_record(self.block.analysis.rows_of(potential), 0, None, self.n)
+            else:
+                raise ValueError(
+                    f"The potential {potential.name} is neither row-local nor a sum over the records "
+                    f"{', '.join(self.names)}; write it as a sum of one term per record."
+                )
+            rows.append(substitute([graph], reading)[0])
+        return sum(rows[1:], start=rows[0]) if rows else pt.zeros(self.n)
+
+    def release_logp(self, reading: Reading, kinds: Sequence[str]) -> TensorVariable:
+        """Sum of the log densities of the releases of some kinds."""
+        return sum(
+            (
+                pt.sum(pm.logp(lift(r.rv, reading), reading[r.rv]))
+                for r in self.of_kind(*kinds)
+            ),
+            start=pt.constant(0.0),
+        )
+
+    def set_release(self, values: dict[str, Any]) -> None:
+        """Use other values for releases of this block; names of other releases are passed over."""
+        for release in self.block.releases:
+            if release.name in values:
+                self.data.override(self.model.rvs_to_values[release.rv], values[release.name])
+
+    # -- compilation ------------------------------------------------------------------------------
+
+    def native(self, name: str, inputs: Sequence[Variable], outputs: Sequence[Any], sig: Any) -> NativeFunction:
+        """Compile graphs of the stand-ins; data-like constants become inputs."""
+        return NativeFunction(name, [self.theta, self.data.data, *inputs], self.data.lift(outputs), sig)
+
+    def _compile(self) -> None:
+        draws = self.draws()
+        t = self.contributions(self.state)
+        self.propose = self.native(
+            "propose", [], [self.matrix_of(draws), self.contributions(draws), self.weights(draws)], PROPOSE
+        )
+        self.contribute = self.native("contribute", [self.x], [t, self.weights(self.state)], CONTRIBUTE)
+        self._compile_releases()
+        general = self.of_kind("general")
+        self.general = (
+            self.native("general", [self.x], [self.release_logp(self.state, ["general"])], WHOLE)
+            if general
+            else None
+        )
+
+    def _compile_releases(self) -> None:
+        """Central releases: their values, parameters and offsets, and the change of their density."""
+        values, params, offsets, loops, functions, keys = [], [], [], [], {}, []
+        start = 0
+        width = max([len(parameters_of(r.rv)) - 1 for r in self.of_kind("central", "function")] + [1])
+        for k, release in enumerate(self.of_kind("central", "function")):
+            op = release.rv.owner.op  # type: ignore[union-attr]
+            if release.kind != "central" or not isinstance(op, RandomVariable) or op.ndim_supp > 0:
+                raise NotImplementedError(
+                    f"The query of {release.name} is a nonlinear function of sums over records."
+                )
+            others = substitute(parameters_of(release.rv)[1:], self.state)
+            offset = substitute([self.block.analysis.offset_of(release.query)], self.state)[0]
+            shape = np.shape(_static_value(self.model.rvs_to_values[release.rv]))
+            values.append(pt.cast(self.state[release.rv], "float64").ravel())
+            offsets.append(pt.broadcast_to(pt.cast(offset, "float64"), shape).ravel())
+            columns = [pt.broadcast_to(pt.cast(p, "float64"), shape).ravel() for p in others]
+            columns += [pt.zeros_like(offsets[-1])] * (width - len(columns))
+            params.append(pt.stack(columns, axis=1))
+            size = int(np.prod(shape))
+            name = f"change{k}"
+            functions[name], key = scalar_change(release.rv, value_dtype=release.rv.dtype)
+            keys.append(key)
+            args = "".join(f", params[j, {i}]" for i in range(len(others)))
+            loops.append(
+                f"    for j in range({start}, {start + size}):\n"
+                f"        total += {name}(value[j], old[j], new[j]{args})[0]\n"
+            )
+            start += size
+        self.n_statistics, self.n_parameters = start, width
+        empty = pt.zeros(0)
+        self.releases = self.native(
+            "releases",
+            [],
+            [
+                pt.concatenate(values) if values else empty,
+                pt.concatenate(params, axis=0) if params else pt.zeros((0, width)),
+                pt.concatenate(offsets) if offsets else empty,
+            ],
+            RELEASES,
+        )
+        source = (
+            "def change(theta, data, value, params, old, new):\n    total = 0.0\n"
+            + "".join(loops)
+            + "    return total\n"
+        )
+        self.change = SourceFunction("change", source, functions, CHANGE, keys)
+
+
+class SourceFunction:
+    """Generated source that calls lowered scalar functions, compiled to an address."""
+
+    def __init__(self, name: str, source: str, functions: dict[str, Any], signature: Any, keys: Sequence[str | None]):
+        self.name, self.signature = name, signature
+        self.dispatcher, self.cache_key = compile_source(name, source, functions, signature, keys)
+        self.address = address_of(self.dispatcher, signature)
+
+
+def scalar_change(rv: Variable, value_dtype: str) -> tuple[Any, str | None]:
+    """Lower the change of an elementwise log density when its query changes.
+
+    The difference is taken in the graph, so that normalising constants cancel before anything is compiled.
+    """
+    node = rv.owner
+    assert node is not None
+    value, old, new = (ps.float64(name) for name in ("value", "old", "new"))
+    others = [ps.float64(f"p{i}") for i in range(len(parameters_of(rv)) - 1)]
+    tensors = [pt.tensor_from_scalar(p) for p in others]
+    v = pt.cast(pt.tensor_from_scalar(value), value_dtype)
+
+    def logp(query: Variable) -> TensorVariable:
+        moved = node.op.make_node(node.inputs[0], NoneConst, pt.tensor_from_scalar(query), *tensors)
+        return pm.logp(moved.default_output(), v)
+
+    return jit_function(
+        [value, old, new, *others], [pt.scalar_from_tensor(pt.cast(logp(new) - logp(old), "float64"))]
+    )
+
+
+def substitute(graphs: Sequence[Any], reading: Reading) -> list[Any]:
+    """Replace the model's random variables in some graphs by a reading of them."""
+    return list(graph_replace(list(graphs), reading, strict=False)) if graphs else []
+
+
+def lift(rv: Variable, reading: Reading) -> TensorVariable:
+    """Return a random variable with its parameters under a reading.
+
+    Substituting before asking for a log density matters: densities that PyMC derives may clone their
+    inputs, and a substitution afterwards would do nothing.
+    """
+    node = rv.owner
+    assert node is not None
+    inputs = substitute(node.inputs, reading)
+    return node.clone_with_new_inputs(inputs, strict=False).outputs[node.outputs.index(rv)]  # type: ignore[return-value]
+
+
+def _typed(rv: Variable, graph: TensorVariable) -> TensorVariable:
+    if rv.type.is_super(graph.type):
+        return graph
+    return rv.type.filter_variable(pt.specify_shape(graph, rv.type.shape))  # type: ignore[attr-defined]
+
+
+def _per_record(logp: TensorVariable, axis: int, rows: tuple[int, ...] | None, n: int) -> TensorVariable:
+    """Sum a row-local graph over all axes but the record axis, and place it among n records."""
+    graph = pt.moveaxis(logp, axis, 0) if axis else logp
+    graph = graph.sum(axis=tuple(range(1, graph.ndim))) if graph.ndim > 1 else graph
+    graph = pt.cast(graph, "float64")
+    return graph if rows is None else pt.zeros(n)[np.array(rows)].inc(graph)
+
+
+def _static_value(value: Variable) -> Any:
+    if isinstance(value, SharedVariable):
+        return value.get_value()
+    return value.data if isinstance(value, Constant) else value.eval()
