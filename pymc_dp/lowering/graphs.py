@@ -1,0 +1,127 @@
+"""Rewrites and compilation that keep a scalar graph scalar, down to machine code."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from numba import from_dtype, types
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.io import In, Out
+from pytensor.compile.mode import get_mode
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
+from pytensor.scalar.basic import ScalarType
+from pytensor.tensor.basic import MakeVector, ScalarFromTensor
+from pytensor.tensor.math import All
+from pytensor.tensor.random.type import RandomGeneratorType
+
+
+@node_rewriter(tracks=[CheckParameterValue])
+def _check_to_value(fgraph: Any, node: Apply) -> list[Variable] | None:
+    expression, *conditions = node.inputs
+    # `and` of 0-d conditions stays scalar code, where `all` of a list of them makes an array
+    valid = None
+    for condition in (c for given in conditions for c in _listed(given)):
+        condition = condition if condition.type.ndim == 0 else pt.all(condition)
+        valid = condition if valid is None else pt.and_(valid, condition)
+    if valid is None:
+        return [expression]
+    bad = -float("inf") if node.op.can_be_replaced_by_ninf else float("nan")
+    return [pt.cast(pt.switch(valid, expression, bad), node.outputs[0].type.dtype)]
+
+
+def _listed(condition: Variable) -> list[Variable]:
+    """Return the conditions that ``all([a, b, ...])`` is made of."""
+    node = condition.owner
+    if node is not None and isinstance(node.op, ScalarFromTensor):
+        return _listed(node.inputs[0])
+    condition = as_tensor(condition)
+    if node is None or not isinstance(node.op, All):
+        return [condition]
+    inner = node.inputs[0]
+    if inner.type.ndim == 0:
+        return _listed(inner)
+    made = inner.owner
+    if made is not None and isinstance(made.op, MakeVector):
+        return [c for given in made.inputs for c in _listed(given)]
+    return [condition]
+
+
+def parameter_checks_to_values(graph: Variable) -> Variable:
+    """Make a log density -inf where a parameter is outside its domain, instead of raising.
+
+    Dropping the checks, as ``local_remove_check_parameter`` does, is faster by less than 1 ns, but then
+    a Gamma density with a negative shape is a number like any other.
+    """
+    return rewrite_graph(graph, include=(), custom_rewrite=dfs_rewriter(_check_to_value), clone=False)
+
+
+@node_rewriter(tracks=[OpFromGraph])
+def _inline(fgraph: Any, node: Apply) -> list[Variable] | None:
+    return list(node.op.fgraph.bind(node.inputs))
+
+
+def jit_scalar(
+    inputs: Sequence[Variable], outputs: Sequence[Variable]
+) -> tuple[Any, str | None, str]:
+    """Compile 0-d outputs; return the numba function, its cache key and why it is not scalar code."""
+    outputs = [
+        pt.scalar_from_tensor(o) if o.type.ndim == 0 else o for o in outputs
+    ]
+    # a gradient may hold graphs within graphs, which would be compiled apart, on arrays
+    outputs = rewrite_graph(outputs, include=(), custom_rewrite=dfs_rewriter(_inline), clone=False)
+    wrapped = [
+        In(v, mutable=isinstance(v.type, RandomGeneratorType), borrow=True) for v in inputs
+    ]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        function = pytensor.function(
+            wrapped,
+            [Out(o, borrow=True) for o in outputs],
+            mode=get_mode("NUMBA"),
+            on_unused_input="ignore",
+            trust_input=True,
+        )
+    interpreted = []
+    for warning in caught:
+        if "object mode" in str(warning.message):
+            interpreted.append(str(warning.message).split("run ")[-1].split("'s perform")[0])
+        else:
+            warnings.warn_explicit(
+                warning.message, warning.category, warning.filename, warning.lineno
+            )
+    inner = function.vm.jit_fn
+    why = ""
+    if interpreted:
+        why = f"interpreter: {', '.join(sorted(set(interpreted)))}"
+    else:
+        arrays = sorted(
+            {type(n.op).__name__ for n in function.maker.fgraph.apply_nodes if not _is_scalar(n)}
+        )
+        if arrays:
+            why = f"arrays: {', '.join(arrays)}"
+    return inner, CACHED_SRC_FUNCTIONS.get(inner.py_func), why
+
+
+def _is_scalar(node: Apply) -> bool:
+    """Whether a node of a compiled graph takes and gives plain numbers only."""
+    if isinstance(node.op, ScalarFromTensor) and isinstance(node.inputs[0], Constant):
+        return True
+    return all(isinstance(v.type, ScalarType | RandomGeneratorType) for v in node.inputs + node.outputs)
+
+
+def as_tensor(variable: Variable) -> Variable:
+    return pt.tensor_from_scalar(variable) if isinstance(variable.type, ScalarType) else variable
+
+
+def numba_type(variable: Variable) -> Any:
+    ndim = getattr(variable.type, "ndim", 0)
+    if ndim == 0:
+        return types.float64
+    return types.Array(from_dtype(np.dtype(variable.type.dtype)), ndim, "C")

@@ -1,0 +1,199 @@
+"""Scalar draws in nopython code, for the distributions of PyMC that numba cannot draw from.
+
+PyMC draws these through SciPy, which PyTensor's numba backend can only reach by going back to the
+interpreter (some 20 us a draw). Each function here takes a generator and the parameters of the
+RandomVariable ``Op`` in its own order, and returns one draw in 5 to 100 ns. :func:`core_sampler` finds
+the function of an ``Op``: from the table below, else from PyTensor's own scalar draws.
+
+A parameter that is not a number gives a draw that is not a number, never an endless loop.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+import pytensor.tensor.random.basic as ptr
+from pymc.distributions import continuous, discrete
+from pytensor.graph.basic import Apply
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+from pytensor.tensor.random.op import RandomVariable
+
+_TINY, _ONE = float(np.finfo(np.float64).tiny), float(1 - np.finfo(np.float64).epsneg)
+
+
+@numba.njit
+def _tail_normal(rng, a, b):  # type: ignore[no-untyped-def]
+    """Standard normal on [a, b] with 0 < a: Robert (1995), one- and two-sided tails."""
+    root = math.sqrt(a * a + 4.0)
+    rate = 0.5 * (a + root)
+    if b - a > math.exp(0.25 * (a * a - a * root) + 0.5) / rate:
+        while True:
+            x = a + rng.standard_exponential() / rate
+            if x <= b and rng.random() <= math.exp(-0.5 * (x - rate) ** 2):
+                return x
+    while True:
+        x = a + (b - a) * rng.random()
+        if rng.random() <= math.exp(0.5 * (a - x) * (a + x)):
+            return x
+
+
+@numba.njit
+def _truncated_normal(rng, mu, sigma, lower, upper):  # type: ignore[no-untyped-def]
+    a, b = (lower - mu) / sigma, (upper - mu) / sigma
+    if not (a <= b and sigma > 0.0):
+        return np.nan
+    if a > 0.0:
+        x = mu + sigma * _tail_normal(rng, a, b)
+    elif b < 0.0:
+        x = mu - sigma * _tail_normal(rng, -b, -a)
+    elif b - a > 2.5:
+        while True:
+            z = rng.standard_normal()
+            if a <= z <= b:
+                break
+        x = mu + sigma * z
+    else:
+        while True:
+            z = a + (b - a) * rng.random()
+            if rng.random() <= math.exp(-0.5 * z * z):
+                break
+        x = mu + sigma * z
+    return min(max(x, lower), upper)  # mu + sigma * z may round to just outside
+
+
+@numba.njit
+def _skew_normal(rng, mu, sigma, alpha):  # type: ignore[no-untyped-def]
+    # Azzalini (1985): a normal plus the absolute value of another
+    scale = math.sqrt(1.0 + alpha * alpha)
+    z = (alpha * abs(rng.standard_normal()) + rng.standard_normal()) / scale
+    return mu + sigma * z
+
+
+@numba.njit
+def _skew_student_t(rng, a, b, mu, sigma):  # type: ignore[no-untyped-def]
+    # Jones & Faddy (2003), section 2: a transformed beta variable. From two gammas, because the beta
+    # itself rounds to 0 or 1 in the tails
+    g, h = rng.standard_gamma(a), rng.standard_gamma(b)
+    return mu + sigma * 0.5 * math.sqrt(a + b) * (g - h) / math.sqrt(g * h)
+
+
+@numba.njit
+def _rice(rng, b, sigma):  # type: ignore[no-untyped-def]
+    return sigma * math.hypot(b + rng.standard_normal(), rng.standard_normal())
+
+
+@numba.njit
+def _moyal(rng, mu, sigma):  # type: ignore[no-untyped-def]
+    z = rng.standard_normal()
+    return mu - sigma * math.log(z * z)
+
+
+@numba.njit
+def _wald(rng, mu, lam, alpha):  # type: ignore[no-untyped-def]
+    return rng.wald(mu, lam) + alpha
+
+
+@numba.njit
+def _beta(rng, alpha, beta):  # type: ignore[no-untyped-def]
+    # as PyMC does, keep the draw off the end points, where the density may be infinite
+    return min(max(rng.beta(alpha, beta), _TINY), _ONE)
+
+
+@numba.njit
+def _interpolated(rng, x, pdf, cdf):  # type: ignore[no-untyped-def]
+    u = rng.random()
+    k = min(max(np.searchsorted(cdf, u) - 1, 0), x.size - 2)
+    slope = (pdf[k + 1] - pdf[k]) / (x[k + 1] - x[k])
+    rest = u - cdf[k]
+    root = math.sqrt(max(pdf[k] * pdf[k] + 2.0 * slope * rest, 0.0))
+    # this form of the root of a quadratic also serves a flat piece, slope = 0
+    denominator = pdf[k] + root
+    return x[k] + (2.0 * rest / denominator if denominator > 0.0 else 0.0)
+
+
+@numba.njit
+def _hypergeometric(rng, good, bad, n):  # type: ignore[no-untyped-def]
+    """Inversion that walks outwards from the mode: as many steps as standard deviations are long."""
+    lower, upper = max(0, n - bad), min(n, good)
+    mode = min(max(((n + 1) * (good + 1)) // (good + bad + 2), lower), upper)
+    log_p = (
+        math.lgamma(good + 1.0) - math.lgamma(mode + 1.0) - math.lgamma(good - mode + 1.0)
+        + math.lgamma(bad + 1.0) - math.lgamma(n - mode + 1.0) - math.lgamma(bad - n + mode + 1.0)
+        - math.lgamma(good + bad + 1.0) + math.lgamma(n + 1.0) + math.lgamma(good + bad - n + 1.0)
+    )  # fmt: skip
+    u = rng.random() - math.exp(log_p)
+    left, right = mode, mode
+    p_left = p_right = math.exp(log_p)
+    while u >= 0.0 and (left > lower or right < upper):
+        if right < upper:
+            k = right
+            p_right *= (good - k) * (n - k) / ((k + 1.0) * (bad - n + k + 1.0))
+            right += 1
+            u -= p_right
+            if u < 0.0:
+                return right
+        if left > lower:
+            k = left
+            p_left *= k * (bad - n + k) / ((good - k + 1.0) * (n - k + 1.0))
+            left -= 1
+            u -= p_left
+            if u < 0.0:
+                return left
+    return mode  # reached within rounding of 1 only, or at once
+
+
+@numba.njit
+def _discrete_uniform(rng, lower, upper):  # type: ignore[no-untyped-def]
+    return rng.integers(np.int64(lower), np.int64(upper) + 1)
+
+
+@numba.njit
+def _beta_binomial(rng, n, alpha, beta):  # type: ignore[no-untyped-def]
+    return rng.binomial(n, rng.beta(alpha, beta))
+
+
+@numba.njit
+def _categorical(rng, p):  # type: ignore[no-untyped-def]
+    u = rng.random()
+    for k in range(p.size - 1):
+        u -= p[k]
+        if u < 0.0:
+            return k
+    return p.size - 1
+
+
+SAMPLERS: dict[type[RandomVariable], Callable[..., Any]] = {
+    continuous.TruncatedNormalRV: _truncated_normal,
+    continuous.SkewNormalRV: _skew_normal,
+    continuous.SkewStudentTRV: _skew_student_t,
+    continuous.RiceRV: _rice,
+    continuous.MoyalRV: _moyal,
+    continuous.WaldRV: _wald,
+    continuous.BetaClippedRV: _beta,
+    continuous.InterpolatedRV: _interpolated,
+    discrete.DiscreteUniformRV: _discrete_uniform,
+    ptr.HyperGeometricRV: _hypergeometric,
+    ptr.BetaBinomialRV: _beta_binomial,
+    ptr.CategoricalRV: _categorical,
+}
+
+
+def core_sampler(op: RandomVariable, node: Apply) -> Callable[..., Any] | None:
+    """Return the nopython function ``(rng, *parameters) -> draw`` of an ``Op``, or None.
+
+    Parameters
+    ----------
+    op : RandomVariable
+        The distribution.
+    node : Apply
+        An application of it (PyTensor's own table asks for the dtype of its output).
+    """
+    if type(op) in SAMPLERS:
+        return SAMPLERS[type(op)]
+    try:
+        found = numba_core_rv_funcify(op, node)
+    except NotImplementedError:
+        return None
+    return found[0] if isinstance(found, tuple) else found
