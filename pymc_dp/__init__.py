@@ -7,6 +7,7 @@ from pymc.step_methods import STEP_METHODS
 from pymc_dp.mechanisms import GaussianMechanism, LaplaceMechanism, guarantee
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.records import clamp, record_sum
+from pymc_dp.step_methods.ancillary import AncillaryUpdate
 from pymc_dp.step_methods.imputation import RecordImputation
 
 try:
@@ -15,6 +16,7 @@ except PackageNotFoundError:  # running from a source tree that is not installed
     __version__ = "0+unknown"
 
 __all__ = [
+    "AncillaryUpdate",
     "GaussianMechanism",
     "LaplaceMechanism",
     "PrivacyGuarantee",
@@ -25,7 +27,7 @@ __all__ = [
 ]
 
 # at the front, because PyMC takes the first of equally competent steps
-for _step in (RecordImputation,):
+for _step in (RecordImputation, AncillaryUpdate):
     if _step not in STEP_METHODS:
         STEP_METHODS.insert(0, _step)
 del _step

@@ -1,0 +1,333 @@
+"""Ancillary update: parameters with the records' noise held fixed, interwoven with the rest."""
+
+import logging
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from pymc.model.core import Model, modelcontext
+from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import get_value_vars_from_user_vars
+from pytensor.graph.basic import Variable
+
+from pymc_dp.records import RecordBlock, parameters_of
+from pymc_dp.rowlocal import leaves_of
+from pymc_dp.step_methods.conditionals import Conditionals, parents_of_records
+from pymc_dp.step_methods.discovery import dispersed, model_of, record_blocks
+from pymc_dp.step_methods.imputation import RecordChain
+from pymc_dp.step_methods.interweaving import interweave
+from pymc_dp.step_methods.noise import NoNoiseForm
+
+_log = logging.getLogger("pymc_dp")
+
+# A random walk mixes in about as many updates as dimensions: beyond this, NUTS keeps the parameters.
+MAX_DIMENSION = 12
+# Work that one draw is worth, in evaluations of one record: PyMC's own loop costs tens of microseconds a
+# draw, so small data sets get several cycles per draw. Fixed, so that draws are reproducible.
+_WORK = 1500
+_MAX_CYCLES = 16
+
+
+@dataclass_state
+class AncillaryUpdateState(StepMethodState):
+    """What a chain needs to be continued, with what it learnt while tuning."""
+
+    tune: bool
+    started: bool
+    n_steps: int
+    n_adapted: int
+    centred_factors: list
+    ancillary_factors: list
+
+
+class AncillaryUpdate(BlockedStep):
+    r"""Update of the parameters behind confidential records, interweaving two parametrisations.
+
+    Given the imputed records, parameters barely move when privacy is strong: each record accepts almost
+    every proposal, yet a draw of :math:`\theta` is tied to the records it was given. This step also writes
+    the records as a function of parameter-free noise, :math:`x_i = h(u_i, \theta)`, and moves
+    :math:`\theta` with :math:`u` held fixed, so that the records move along. The target is then
+
+    .. math:: p(\theta)\; q(s \mid h(u, \theta)) \times
+              \text{every other term with } \theta \text{ or records in it.}
+
+    Each draw runs ``n_cycles`` cycles of `n_centred` updates given the records, `n_ancillary` updates given
+    the noise, and one sweep over the records (as :class:`RecordImputation` does).
+
+    ``pm.sample`` chooses this step by itself for the continuous parameters in the law of the records, when
+    there are at most 12 of them and the records have such a form: location-scale families, and families
+    with a quantile function, discrete ones included. Otherwise the parameters stay with NUTS, with a
+    message.
+
+    Parameters
+    ----------
+    vars : list of variables, optional
+        Parameters to update; all parameters in the law of the records if left out.
+    update : {"random_walk", "slice", "off"}, default "random_walk"
+        Kernel of both kinds of updates; ``"off"`` leaves the ancillary ones out.
+    n_centred, n_ancillary : int
+        Updates of each kind in a cycle.
+    n_cycles : int, optional
+        Cycles per draw; by default more of them for fewer records.
+    proposals : {"auto", "independence", "informed"}
+        As for :class:`RecordImputation`.
+    model : pymc.Model, optional
+        Taken from the context if left out.
+    rng : optional
+        Seed or generator; PyMC sets one per chain.
+
+    Raises
+    ------
+    ValueError
+        If the model has no records, no parameters to update, or the records that depend on them cannot be
+        written as a function of parameter-free noise.
+
+    Notes
+    -----
+    A cycle costs one record sweep and one pass over the records for each update, O(n) in all. The
+    covariances of the proposals are learnt while tuning (robust adaptive Metropolis) and then frozen.
+    ``sample_stats`` gets ``ancillary_acceptance`` and ``centred_acceptance``.
+
+    References
+    ----------
+    Yu & Meng (2011), "To Center or Not to Center: That Is Not the Question"; Vihola (2012), "Robust
+    adaptive Metropolis algorithm with coerced acceptance rate"; Ju, Awan, Gong & Rao (2022).
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> with pm.Model():
+    ...     mu = pm.Normal("mu", 0, 2)
+    ...     y = pm.Normal("y", mu, 1, shape=20)
+    ...     z = dp.LaplaceMechanism("z", dp.record_sum(y), epsilon=1, bounds=(-3, 3), observed=8.0)
+    ...     step = dp.AncillaryUpdate(update="slice")
+    >>> [v.name for v in step.vars]
+    ['mu']
+    """
+
+    name = "ancillary_update"
+    default_blocked = True
+    _state_class = AncillaryUpdateState
+    stats_dtypes_shapes = {
+        "centred_acceptance": (np.float64, []),
+        "ancillary_acceptance": (np.float64, []),
+    }
+
+    def __new__(cls, vars: Any = None, *args: Any, model: Any = None, **kwargs: Any) -> Any:
+        model = modelcontext(model)
+        return super().__new__(cls, _claim(vars, model), *args, model=model, **kwargs)
+
+    def __init__(
+        self,
+        vars: Sequence[Variable] | None = None,
+        *,
+        update: Literal["random_walk", "slice", "off"] = "random_walk",
+        n_centred: int = 4,
+        n_ancillary: int = 4,
+        n_cycles: int | None = None,
+        proposals: Literal["auto", "independence", "informed"] = "auto",
+        model: Model | None = None,
+        rng: Any = None,
+        initial_point: dict[str, Any] | None = None,
+        compile_kwargs: dict | None = None,
+        blocked: bool = True,
+    ):
+        if update not in ("random_walk", "slice", "off"):
+            raise ValueError(f"`update` must be 'random_walk', 'slice' or 'off', got {update!r}.")
+        for name, count in (("n_centred", n_centred), ("n_ancillary", n_ancillary), ("n_cycles", n_cycles)):
+            if count is not None and (not isinstance(count, int | np.integer) or count < (name == "n_cycles")):
+                raise ValueError(f"`{name}` must be a whole number, got {count!r}.")
+        self.model = modelcontext(model)
+        self.vars = _claim(vars, self.model)
+        self.update, self.proposals = update, proposals
+        self.n_centred, self.n_ancillary = int(n_centred), 0 if update == "off" else int(n_ancillary)
+        self.n_cycles = n_cycles
+        self._default_point = self.model.initial_point()
+        self._initial_point = self._default_point if initial_point is None else initial_point
+        self.rng = np.random.default_rng(rng)
+        self.tune, self.started, self.n_steps, self.n_adapted = True, False, 0, 0
+        self._build()
+        self._reset_factors()
+
+    def _build(self) -> None:
+        moving = {self.model.values_to_rvs[v] for v in self.vars}
+        self._parts = [
+            _Part(self, block, moving)
+            for block in record_blocks(self.model)
+            if moving & set(_all_parents(self.model, block))
+        ]
+
+    def _reset_factors(self) -> None:
+        self.centred_factors = [np.eye(len(p.moving)) * 0.1 for p in self._parts]
+        self.ancillary_factors = [np.eye(len(p.moving)) * 0.1 for p in self._parts]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k != "_parts"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._build()
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        super().setup_chain(rng, tune, draws)
+        self.started, self.n_steps, self.n_adapted, self.tune = False, 0, 0, tune > 0
+        self._reset_factors()
+        for part in self._parts:
+            part.chain.refresh_data()
+
+    def set_release(self, values: dict[str, Any]) -> None:
+        """Use other release values of the same shapes, without compiling anything again."""
+        for part in self._parts:
+            part.chain.program.set_release(values)
+            part.chain.refresh_data()
+
+    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Run the cycles of one draw; the records of the returned point have moved too."""
+        point = dict(point)
+        if not self.started:
+            point.update(self._start(point))
+            self.started = True
+        tallies = np.zeros((2, 2))
+        for part, centred, ancillary in zip(
+            self._parts, self.centred_factors, self.ancillary_factors, strict=True
+        ):
+            point.update(part.run(self, point, centred, ancillary, tallies))
+        self.n_steps += 1
+        if self.tune:
+            self.n_adapted += 1
+        rates = tallies[:, 0] / np.maximum(tallies[:, 1], 1)
+        return point, [{"centred_acceptance": rates[0], "ancillary_acceptance": rates[1]}]
+
+    def _start(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        moved: dict[str, np.ndarray] = {}
+        for part in self._parts:
+            program = part.chain.program
+            if not all(np.array_equal(point[n], self._default_point[n]) for n in program.records.names):
+                continue
+            free = [n for n in program.parameters.names if n not in moved
+                    and np.array_equal(self._initial_point[n], self._default_point[n])]  # fmt: skip
+            if self.tune:
+                moved.update(dispersed(point, self._default_point, free, self.rng))
+            theta = program.parameters.flatten({**point, **moved})
+            moved.update(program.records.unpack(part.chain.draw(self.rng, theta)))
+        return moved
+
+    @staticmethod
+    def competence(var: Variable, has_grad: bool) -> Competence:
+        model = model_of(var)
+        if model is None or not record_blocks(model):
+            return Competence.INCOMPATIBLE
+        return Competence.IDEAL if var in default_parameters(model) else Competence.INCOMPATIBLE
+
+
+class _Part:
+    """The update for one block of records: lowered conditionals and the records' own chain."""
+
+    def __init__(self, step: AncillaryUpdate, block: RecordBlock, moving: set[Variable]):
+        self.chain = RecordChain(step.model, block, step.proposals, step._default_point)
+        program = self.chain.program
+        layout = program.parameters
+        # in this block only the parameters that its records or queries see
+        mine = [rv for rv in layout.variables if rv in moving]
+        self.names = [str(step.model.rvs_to_values[rv].name) for rv in mine]
+        self.moving = np.concatenate(
+            [np.arange(layout.slice_of(n).start, layout.slice_of(n).stop) for n in self.names]
+        ).astype(np.intp)
+        conditionals = Conditionals(program, mine)
+        self.centred = conditionals.centred()
+        self.ancillary = conditionals.ancillary() if step.n_ancillary else None
+        self.noise = conditionals.noise() if step.n_ancillary else None
+        self.records = conditionals.records() if step.n_ancillary else None
+        cost = program.n * (4 + step.n_centred + step.n_ancillary) / 12
+        self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, 1, _MAX_CYCLES))
+        self.counts = np.array(
+            [self.n_cycles, step.n_centred, step.n_ancillary, program.n_parameters, step.update == "slice"]
+        ).astype(np.int64)
+
+    def run(
+        self,
+        step: AncillaryUpdate,
+        point: dict[str, np.ndarray],
+        centred_factor: np.ndarray,
+        ancillary_factor: np.ndarray,
+        tallies: np.ndarray,
+    ) -> dict[str, np.ndarray]:
+        chain, program = self.chain, self.chain.program
+        theta = program.parameters.flatten(point)
+        program.records.pack(point, out=chain.x)
+        move = chain.moves[step.n_steps % len(chain.moves)]
+        optional = (self.ancillary, self.noise, self.records)
+        addresses = np.array(
+            [
+                move.propose.address, move.contribute.address, program.releases.address, program.change.address,
+                0 if program.general is None else program.general.address, self.centred.address,
+                *(0 if f is None else f.address for f in optional),
+            ],
+            dtype=np.intp,
+        )  # fmt: skip
+        interweave(
+            step.rng, self.counts, addresses, step.n_adapted * self.n_cycles * 4, int(step.tune),
+            theta, chain.data, self.moving, chain.x, chain.t, chain.w,
+            centred_factor, ancillary_factor, np.array([0.0, 1.0, 0.0]), tallies,
+        )  # fmt: skip
+        return {
+            **program.parameters.unflatten(theta, self.names),
+            **program.records.unpack(chain.x),
+        }
+
+
+def _all_parents(model: Model, block: RecordBlock) -> list[Variable]:
+    variables = set(model.basic_RVs)
+    return leaves_of([p for r in block.records for p in parameters_of(r)], variables)
+
+
+def default_parameters(model: Model) -> list[Variable]:
+    """Return the parameters that this step takes over from NUTS by default."""
+    chosen: list[Variable] = []
+    shapes = model.eval_rv_shapes()
+    for block in record_blocks(model):
+        parents = [
+            rv
+            for rv in model.free_RVs
+            if rv in _all_parents(model, block) and rv not in block.records and rv.dtype.startswith("float")
+        ]
+        if not parents or sum(int(np.prod(shapes[rv.name])) for rv in parents) > MAX_DIMENSION:
+            continue
+        try:
+            _check_forms(model, block, parents)
+        except NoNoiseForm as reason:
+            _log.info("Parameters %s stay with NUTS: %s.", [rv.name for rv in parents], reason)
+            continue
+        chosen += [rv for rv in parents if rv not in chosen]
+    return chosen
+
+
+def _check_forms(model: Model, block: RecordBlock, parents: Sequence[Variable]) -> None:
+    from pymc_dp.step_methods.noise import noise_form
+
+    variables, moved = set(model.basic_RVs), set(parents)
+    for rv in block.records:
+        if set(leaves_of(parameters_of(rv), variables)) & moved:
+            noise_form(rv, lambda g: bool(set(leaves_of([g], variables)) & set(parents)))
+            moved.add(rv)
+
+
+def _claim(vars: Any, model: Model) -> list[Variable]:
+    if vars is not None:
+        return get_value_vars_from_user_vars(vars if isinstance(vars, list | tuple) else [vars], model)
+    blocks = record_blocks(model)
+    parents = {v for block in blocks for v in _all_parents(model, block)}
+    records = {r for block in blocks for r in block.records}
+    claimed = [
+        model.rvs_to_values[rv]
+        for rv in model.free_RVs
+        if rv in parents and rv not in records and rv.dtype.startswith("float")
+    ]
+    if not claimed:
+        raise ValueError(
+            "AncillaryUpdate found no continuous parameter in the law of a confidential record: declare the "
+            "release with a mechanism, or leave this step out."
+        )
+    return claimed

@@ -1,0 +1,220 @@
+"""Nopython loop that alternates records, parameters given records, and parameters given noise.
+
+The parameters move by Metropolis steps whose proposal covariance is learnt while tuning, one for each
+parametrisation, because the two conditionals have different shapes.
+"""
+
+import numpy as np
+from numba import njit, types
+
+from pymc_dp.lowering.native import (
+    GENERATOR,
+    MATRIX,
+    NOISE,
+    RECORDS,
+    VECTOR,
+    WHOLE,
+    function_at,
+)
+from pymc_dp.step_methods.kernels import sweep
+
+_WHOLE = types.FunctionType(WHOLE)
+_NOISE = types.FunctionType(NOISE)
+_RECORDS = types.FunctionType(RECORDS)
+_INDEX = types.Array(types.intp, 1, "C")
+
+# Acceptance that a random walk of a few dimensions aims at (Roberts & Rosenthal 2001).
+_TARGET = 0.3
+# Decay of the adaptation's step size (Vihola 2012 asks for an exponent in (1/2, 1]).
+_DECAY = 0.6
+_MAX_STEPPING_OUT = 32
+
+
+@njit(types.void(MATRIX, VECTOR, types.float64), cache=True)
+def adapt(factor, direction, change):
+    """Rank-one update of a lower triangular factor S in place: S (I + change zz'/|z|^2) S'.
+
+    Robust adaptive Metropolis (Vihola 2012, eq. 1), z being the standard normal direction just proposed.
+    """
+    k = factor.shape[0]
+    norm = 0.0
+    for i in range(k):
+        norm += direction[i] * direction[i]
+    v = np.zeros(k)
+    for i in range(k):
+        for j in range(i + 1):
+            v[i] += factor[i, j] * direction[j]
+    sign = 1.0 if change >= 0.0 else -1.0
+    scale = np.sqrt(abs(change) / norm)
+    for i in range(k):
+        v[i] *= scale
+    kept = factor.copy()
+    for i in range(k):
+        square = factor[i, i] * factor[i, i] + sign * v[i] * v[i]
+        if not square > 1e-300:
+            factor[:] = kept
+            return
+        r = np.sqrt(square)
+        c, s = r / factor[i, i], v[i] / factor[i, i]
+        factor[i, i] = r
+        for j in range(i + 1, k):
+            factor[j, i] = (factor[j, i] + sign * s * v[j]) / c
+            v[j] = c * v[j] - s * factor[j, i]
+
+
+@njit(
+    types.int64(
+        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, _INDEX, MATRIX, types.int64, VECTOR
+    ),
+    cache=True,
+)  # fmt: skip
+def random_walk(rng, address, n_updates, n_adapted, theta, data, given, moving, factor, adapting, tally):
+    """Metropolis updates of ``theta[moving]`` given records or noise, in place; returns the acceptances."""
+    target = function_at(address, _WHOLE)
+    k = moving.shape[0]
+    proposal, z = theta.copy(), np.empty(k)
+    current = target(theta, data, given)
+    accepted = 0
+    for update in range(n_updates):
+        for i in range(k):
+            z[i] = rng.standard_normal()
+        for i in range(k):
+            step = 0.0
+            for j in range(i + 1):
+                step += factor[i, j] * z[j]
+            proposal[moving[i]] = theta[moving[i]] + step
+        proposed = target(proposal, data, given)
+        ratio = proposed - current
+        if ratio >= 0.0:
+            probability = 1.0
+        elif ratio < 0.0:
+            probability = np.exp(ratio)
+        else:  # not a number: refuse, unless the chain stands where the density is 0
+            probability = 1.0 if proposed > -np.inf else 0.0
+        tally[0] += probability
+        tally[1] += 1.0
+        if rng.random() < probability:
+            current = proposed
+            accepted += 1
+            for i in range(k):
+                theta[moving[i]] = proposal[moving[i]]
+        if adapting:
+            rate = min(0.9, k * (n_adapted + update + 1.0) ** -_DECAY)
+            adapt(factor, z, rate * (probability - _TARGET))
+    return accepted
+
+
+@njit(
+    types.int64(
+        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, _INDEX, MATRIX, types.int64, VECTOR
+    ),
+    cache=True,
+)  # fmt: skip
+def slice_update(rng, address, n_updates, n_adapted, theta, data, given, moving, factor, adapting, tally):
+    """Slice updates (Neal 2003) along random directions of the learnt covariance; no rejections."""
+    target = function_at(address, _WHOLE)
+    k = moving.shape[0]
+    start, line, z = theta.copy(), np.empty(k), np.empty(k)
+    current = target(theta, data, given)
+    for update in range(n_updates):
+        for i in range(k):
+            z[i] = rng.standard_normal()
+        for i in range(k):
+            line[i] = 0.0
+            for j in range(i + 1):
+                line[i] += factor[i, j] * z[j]
+            start[moving[i]] = theta[moving[i]]
+        level = current + np.log(rng.random())
+        lo = -rng.random()
+        hi = lo + 1.0
+        steps_lo = int(rng.random() * _MAX_STEPPING_OUT)
+        steps_hi = _MAX_STEPPING_OUT - 1 - steps_lo
+        widened = 0
+        for _ in range(steps_lo):
+            for i in range(k):
+                theta[moving[i]] = start[moving[i]] + lo * line[i]
+            if not target(theta, data, given) > level:
+                break
+            lo -= 1.0
+            widened += 1
+        for _ in range(steps_hi):
+            for i in range(k):
+                theta[moving[i]] = start[moving[i]] + hi * line[i]
+            if not target(theta, data, given) > level:
+                break
+            hi += 1.0
+            widened += 1
+        shrunk = 0
+        while True:
+            at = lo + (hi - lo) * rng.random()
+            for i in range(k):
+                theta[moving[i]] = start[moving[i]] + at * line[i]
+            current = target(theta, data, given)
+            if current > level or shrunk > 100:
+                break
+            shrunk += 1
+            if at < 0.0:
+                lo = at
+            else:
+                hi = at
+        if shrunk > 100:  # the slice is narrower than the numbers can tell: stay
+            for i in range(k):
+                theta[moving[i]] = start[moving[i]]
+            current = target(theta, data, given)
+        tally[0] += 1.0
+        tally[1] += 1.0
+        if adapting:
+            rate = min(0.5, k * (n_adapted + update + 1.0) ** -_DECAY)
+            adapt(factor, z, rate * (min(widened, 4) - min(shrunk, 4)) * 0.25)
+    return n_updates
+
+
+@njit(
+    types.void(
+        GENERATOR, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), types.int64, types.int64,
+        VECTOR, VECTOR, _INDEX, MATRIX, MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, MATRIX,
+    ),
+    cache=True,
+)  # fmt: skip
+def interweave(
+    rng, counts, addresses, n_done, adapting,
+    theta, data, moving, x, t, w, centred_factor, ancillary_factor, record_tally, tallies,
+):  # fmt: skip
+    """Cycles of: parameters given records, parameters given noise, records given parameters; in place.
+
+    ``counts``: cycles, centred updates, ancillary updates, release parameters, 1 for slice updates.
+    ``addresses``: propose, contribute, releases, change, general, centred, ancillary, noise, records.
+    ``n_done``: updates of each kind already adapted on.
+    """
+    n_cycles, n_centred, n_ancillary, n_params, use_slice = counts
+    noise = function_at(addresses[7], _NOISE)
+    records = function_at(addresses[8], _RECORDS)
+    u = np.empty_like(x)
+    for cycle in range(n_cycles):
+        if n_centred > 0:
+            done = n_done + cycle * n_centred
+            if use_slice == 1:
+                slice_update(
+                    rng, addresses[5], n_centred, done, theta, data, x, moving, centred_factor, adapting, tallies[0]
+                )
+            else:
+                random_walk(
+                    rng, addresses[5], n_centred, done, theta, data, x, moving, centred_factor, adapting, tallies[0]
+                )  # fmt: skip
+        if n_ancillary > 0:
+            done = n_done + cycle * n_ancillary
+            noise(rng, theta, data, x, u)
+            if use_slice == 1:
+                accepted = slice_update(
+                    rng, addresses[6], n_ancillary, done, theta, data, u, moving, ancillary_factor, adapting, tallies[1]
+                )  # fmt: skip
+            else:
+                accepted = random_walk(
+                    rng, addresses[6], n_ancillary, done, theta, data, u, moving, ancillary_factor, adapting, tallies[1]
+                )  # fmt: skip
+            if accepted > 0:
+                records(theta, data, u, x)
+        sweep(
+            rng, 1, n_params, False, addresses[0], addresses[1], addresses[2], addresses[3], addresses[4],
+            theta, data, x, t, w, record_tally,
+        )  # fmt: skip

@@ -1,0 +1,201 @@
+"""Records as a function of parameter-free noise: x = h(u, theta), u = h^{-1}(x, theta).
+
+Location-scale families keep u exact in the tails and differentiable; other continuous families use their
+quantile function, discrete ones too, with u drawn uniformly on the step of the distribution function that
+x stands on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions import continuous, discrete
+from pytensor.tensor.random import basic as rb
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorVariable
+
+# Widest support that is summed to get the quantile function of a finite discrete law.
+_MAX_SUPPORT = 64
+
+
+class NoNoiseForm(ValueError):
+    """A record variable that cannot be written as a function of parameter-free noise."""
+
+
+@dataclass(frozen=True)
+class NoiseForm:
+    """Both directions; ``rv`` is the record with its parameters under some reading.
+
+    ``smooth`` says whether the records are differentiable in the parameters at fixed noise.
+    """
+
+    to_noise: Callable[[TensorVariable, TensorVariable], TensorVariable]
+    to_record: Callable[[TensorVariable, TensorVariable], TensorVariable]
+    smooth: bool = True
+
+
+def _location_scale(location: int | None, scale: int | None) -> NoiseForm:
+    """Families whose standardised value is free of parameters; indices of location and scale."""
+
+    def ends(rv: TensorVariable) -> tuple[Any, Any]:
+        params = rv.owner.op.dist_params(rv.owner)
+        return 0.0 if location is None else params[location], 1.0 if scale is None else params[scale]
+
+    def to_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
+        loc, s = ends(rv)
+        return (x - loc) / s
+
+    def to_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
+        loc, s = ends(rv)
+        return loc + s * u
+
+    return NoiseForm(to_noise, to_record)
+
+
+def _log_normal_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
+    mu, sigma = rv.owner.op.dist_params(rv.owner)
+    return (pt.log(x) - mu) / sigma
+
+
+def _log_normal_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
+    mu, sigma = rv.owner.op.dist_params(rv.owner)
+    return pt.exp(mu + sigma * u)
+
+
+def _uniform_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
+    lo, hi = rv.owner.op.dist_params(rv.owner)
+    return (x - lo) / (hi - lo)
+
+
+def _uniform_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
+    lo, hi = rv.owner.op.dist_params(rv.owner)
+    return lo + (hi - lo) * u
+
+
+def _mv_normal_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
+    mu, cov = rv.owner.op.dist_params(rv.owner)
+    chol = pt.linalg.cholesky(cov)
+    return pt.linalg.solve_triangular(chol, (x - mu)[..., None], lower=True, b_ndim=2)[..., 0]
+
+
+def _mv_normal_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
+    mu, cov = rv.owner.op.dist_params(rv.owner)
+    chol = pt.linalg.cholesky(cov)
+    return mu + (chol @ u[..., None])[..., 0]
+
+
+def _quantile_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
+    return pt.exp(pm.logcdf(rv, x))
+
+
+def _quantile_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
+    return pm.icdf(rv, u)
+
+
+def _steps(rv: TensorVariable, x: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
+    """Distribution function just below and at x, for a discrete law."""
+    if isinstance(rv.owner.op, rb.CategoricalRV):
+        (p,) = rv.owner.op.dist_params(rv.owner)
+        k = pt.arange(p.shape[-1])
+        below = pt.sum(p * pt.lt(k, x[..., None]), axis=-1)
+        return below, below + pt.sum(p * pt.eq(k, x[..., None]), axis=-1)
+    return pt.exp(pm.logcdf(rv, x - 1)), pt.exp(pm.logcdf(rv, x))
+
+
+def _discrete_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
+    below, at = _steps(rv, x)
+    shape = tuple(int(s) for s in rv.type.shape)
+    return below + (at - below) * pt.random.uniform(size=shape)
+
+
+def _discrete_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
+    if isinstance(rv.owner.op, rb.CategoricalRV):
+        (p,) = rv.owner.op.dist_params(rv.owner)
+        # the last step ends at 1 whatever rounding says
+        ends = pt.cumsum(p, axis=-1)[..., :-1]
+        return pt.sum(pt.gt(u[..., None], ends), axis=-1)
+    if isinstance(rv.owner.op, rb.BernoulliRV):
+        (p,) = rv.owner.op.dist_params(rv.owner)
+        return pt.cast(pt.gt(u, 1 - p), rv.dtype)
+    if isinstance(rv.owner.op, rb.BinomialRV):
+        top = _binomial_top(rv)
+        ends = [pt.exp(pm.logcdf(rv, pt.full(rv.type.shape, k, dtype=rv.dtype))) for k in range(top)]
+        return sum((pt.cast(pt.gt(u, end), rv.dtype) for end in ends), start=pt.zeros(rv.type.shape, rv.dtype))
+    return pt.cast(pm.icdf(rv, u), rv.dtype)
+
+
+def _binomial_top(rv: TensorVariable) -> int:
+    try:
+        top = int(np.max(rv.owner.op.dist_params(rv.owner)[0].eval()))
+    except Exception:
+        raise NoNoiseForm(f"the number of trials of {rv.name} is not a constant") from None
+    if top > _MAX_SUPPORT:
+        raise NoNoiseForm(f"{rv.name} has more than {_MAX_SUPPORT} trials")
+    return top
+
+
+_QUANTILE = NoiseForm(_quantile_noise, _quantile_record, smooth=False)
+_DISCRETE = NoiseForm(_discrete_noise, _discrete_record, smooth=False)
+
+# One row per family: adding a family is adding its operation here.
+_FORMS: dict[type, NoiseForm] = {
+    rb.NormalRV: _location_scale(0, 1),
+    rb.LaplaceRV: _location_scale(0, 1),
+    rb.LogisticRV: _location_scale(0, 1),
+    rb.CauchyRV: _location_scale(0, 1),
+    rb.GumbelRV: _location_scale(0, 1),
+    rb.StudentTRV: _location_scale(1, 2),  # with fixed degrees of freedom: checked in noise_form
+    rb.ExponentialRV: _location_scale(None, 0),
+    rb.HalfNormalRV: _location_scale(0, 1),
+    rb.HalfCauchyRV: _location_scale(0, 1),
+    rb.LogNormalRV: NoiseForm(_log_normal_noise, _log_normal_record),
+    rb.UniformRV: NoiseForm(_uniform_noise, _uniform_record),
+    rb.MvNormalRV: NoiseForm(_mv_normal_noise, _mv_normal_record),
+    rb.GammaRV: _QUANTILE,
+    rb.BetaRV: _QUANTILE,
+    rb.InvGammaRV: _QUANTILE,
+    rb.ParetoRV: _QUANTILE,
+    continuous.WeibullBetaRV: _QUANTILE,
+    continuous.KumaraswamyRV: _QUANTILE,
+    continuous.MoyalRV: _location_scale(0, 1),
+    rb.BernoulliRV: _DISCRETE,
+    rb.CategoricalRV: _DISCRETE,
+    rb.GeometricRV: _DISCRETE,
+    rb.BinomialRV: _DISCRETE,
+    discrete.DiscreteUniformRV: _DISCRETE,
+}
+
+
+def noise_form(rv: TensorVariable, moving: Callable[[TensorVariable], bool]) -> NoiseForm:
+    """Return how a record variable is a function of parameter-free noise.
+
+    Parameters
+    ----------
+    rv : TensorVariable
+        Record variable of the model.
+    moving : callable
+        Whether a graph depends on the parameters that are to move.
+
+    Raises
+    ------
+    NoNoiseForm
+        If its family has no known form; the message says why.
+    """
+    op: RandomVariable = rv.owner.op
+    form = _FORMS.get(type(op))
+    if form is None:
+        raise NoNoiseForm(
+            f"{rv.name} has the law {getattr(op, '_print_name', (type(op).__name__,))[0]}, for which no "
+            "quantile function or location-scale form is known"
+        )
+    params = op.dist_params(rv.owner)
+    if isinstance(op, rb.StudentTRV) and moving(params[0]):
+        return _QUANTILE
+    if isinstance(op, rb.MvNormalRV) and getattr(op, "method", "cholesky") is None:
+        raise NoNoiseForm(f"{rv.name} has no Cholesky form")
+    if form is _DISCRETE and None in rv.type.shape:
+        raise NoNoiseForm(f"the shape of {rv.name} is not known before sampling")
+    return form
