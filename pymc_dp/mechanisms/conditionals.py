@@ -107,7 +107,7 @@ def _truncated_normal(rng, m, r, lo, hi, alpha, beta):
 def _pick(rng, a, b, c, d):
     """Index drawn with probabilities proportional to exp of four log weights; -1 if none."""
     top = max(max(a, b), max(c, d))
-    if not (top > -math.inf and top < math.inf):
+    if not -math.inf < top < math.inf or math.isnan(a + b + c + d):
         return -1
     a, b, c, d = math.exp(a - top), math.exp(b - top), math.exp(c - top), math.exp(d - top)
     u = rng.random() * (a + b + c + d)

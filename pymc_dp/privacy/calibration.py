@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import erf, erfcx, log_ndtr, ndtr
+from scipy.special import erf
 
 from pymc_dp.privacy._checks import positive, probability
+from pymc_dp.privacy._gaussian_curve import log_delta, log_one_minus_delta
 from pymc_dp.privacy.bounds import parse_bounds
 
-_NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 # Where root finding stops: a few units in the last place (the smallest that brentq takes).
 _RTOL = 4 * np.finfo(float).eps
 
@@ -278,12 +278,12 @@ def gaussian_sigma_analytic(epsilon: float, delta: float, sensitivity: float) ->
         target = math.log(delta)
 
         def gap(log_mu: float) -> float:
-            return _log_delta(epsilon, math.exp(log_mu)) - target
+            return log_delta(epsilon, math.exp(log_mu)) - target
     else:  # near 1 the curve is flat in log(delta), but not in log(1 - delta)
         target = math.log1p(-delta)
 
         def gap(log_mu: float) -> float:
-            return target - _log_one_minus_delta(epsilon, math.exp(log_mu))
+            return target - log_one_minus_delta(epsilon, math.exp(log_mu))
 
     log_mu = 0.5 * math.log(2 * epsilon)
     lower, upper = log_mu - 1.0, log_mu + 1.0
@@ -325,7 +325,7 @@ def gaussian_delta(epsilon: float, sigma: float, sensitivity: float) -> float:
     0.126937
     """
     mu = positive("sensitivity", sensitivity) / positive("sigma", sigma)
-    return math.exp(_log_delta(positive("epsilon", epsilon), mu))
+    return math.exp(log_delta(positive("epsilon", epsilon), mu))
 
 
 def gaussian_epsilon(delta: float, sigma: float, sensitivity: float) -> float:
@@ -365,43 +365,4 @@ def gaussian_epsilon(delta: float, sigma: float, sensitivity: float) -> float:
     target = math.log(delta)
     # The zCDP conversion, rho + 2 sqrt(rho log(1/delta)) with rho = mu^2/2, is an upper bound.
     upper = mu * mu / 2 + mu * math.sqrt(-2 * target)
-    return brentq(lambda e: _log_delta(e, mu) - target, 0.0, upper, xtol=1e-300, rtol=_RTOL)
-
-
-def _log_delta(epsilon: float, mu: float) -> float:
-    """Return the log of the privacy curve at sensitivity / sigma = mu, without cancellation.
-
-    With t = epsilon/mu, exp(epsilon) phi(t + mu/2) = phi(t - mu/2), so that
-    delta = phi(t - mu/2) [M(t - mu/2) - M(t + mu/2)], M(x) = (1 - Phi(x)) / phi(x).
-    """
-    # One quotient instead of a difference of two large ones when epsilon is large.
-    near = (2 * epsilon - mu * mu) / (2 * mu)
-    far = near + mu
-    log_density = -0.5 * near * near - 0.5 * math.log(2 * math.pi)
-    if mu < 1:
-        # M(near) - M(far) would lose digits: integrate -M'(x) = 1 - x M(x), which is positive.
-        x = near + 0.5 * mu * (1 + _NODES)
-        return log_density + math.log(0.5 * mu * float(_WEIGHTS @ _minus_mills_slope(x)))
-    if near >= 0:
-        return log_density + math.log(_mills(near) - _mills(far))
-    return math.log(float(ndtr(-near)) - math.exp(log_density) * _mills(far))
-
-
-def _log_one_minus_delta(epsilon: float, mu: float) -> float:
-    near = (2 * epsilon - mu * mu) / (2 * mu)
-    return float(np.logaddexp(log_ndtr(near), epsilon + log_ndtr(-near - mu)))
-
-
-def _mills(x: float) -> float:
-    """Mills ratio (1 - Phi(x)) / phi(x)."""
-    return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
-
-
-def _minus_mills_slope(x: np.ndarray) -> np.ndarray:
-    """1 - x M(x), by its asymptotic series where the difference would cancel."""
-    direct = 1 - x * math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2))
-    inverse_square = 1 / np.maximum(x, 20.0) ** 2
-    series = np.zeros_like(x)
-    for order in range(12, 0, -1):
-        series = (2 * order - 1) * inverse_square * (1 - series)
-    return np.where(x > 20.0, series, direct)
+    return brentq(lambda e: log_delta(e, mu) - target, 0.0, upper, xtol=1e-300, rtol=_RTOL)

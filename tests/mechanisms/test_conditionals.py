@@ -163,6 +163,9 @@ def test_extremes_end_and_stay_in_range(kind):
                 for lo, hi in ((-INF, INF), (0.0, 1.0), (-INF, 0.0), (0.0, INF)):
                     draws = OPS[kind].rng_fn(rng, mu, s, 0.3, noise, lo, hi, (20,))
                     assert np.isfinite(draws).all(), (mu, s, noise, lo, hi)
+    for s, noise in ((1e200, 1e-200), (1e-200, 1e200), (1e-300, 1e-300), (1e300, 1e300)):
+        for lo, hi in ((-INF, INF), (0.0, 1.0), (-INF, 0.0)):
+            OPS[kind].rng_fn(rng, 0.0, s, 0.3, noise, lo, hi, (20,))  # NaN at worst
     narrow = OPS[kind].rng_fn(rng, 0.0, 1.0, 0.3, 1e-10, -INF, INF, (1000,))
     assert np.abs(narrow - 0.3).max() < 1e-8 and narrow.std() > 1e-11
 

@@ -9,6 +9,7 @@ from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.stats import norm
 
+from pymc_dp.privacy._gaussian_curve import _minus_mills_slope
 from pymc_dp.privacy.calibration import (
     gaussian_delta,
     gaussian_epsilon,
@@ -77,6 +78,17 @@ def test_delta_is_the_hockey_stick_divergence():
         epsabs=1e-13,
     )
     assert gaussian_delta(epsilon, sigma, 1.0) == pytest.approx(value, rel=1e-9)
+
+
+@pytest.mark.parametrize("x", [-0.5, 0.0, 1.0, 7.0, 19.9, 20.1, 33.0, 1e3, 1e6])
+def test_slope_of_mills_ratio(x):
+    """1 - x M(x) is the integral of t exp(-x t - t^2/2), in which nothing cancels."""
+    scale = 1 / max(x, 1.0)
+    value, _ = quad(
+        lambda u: u * math.exp(-x * scale * u - 0.5 * (scale * u) ** 2), 0, 60, epsabs=0
+    )
+    slope = _minus_mills_slope(np.array([x]))[0]
+    assert slope == pytest.approx(value * scale**2, rel=2e-12)
 
 
 def test_agrees_with_naive_root_finding():
