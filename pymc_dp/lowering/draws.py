@@ -1,8 +1,8 @@
 """A random-variable graph rewritten so that one draw of it needs no arrays.
 
-PyTensor draws every RandomVariable as an array, 150 to 200 ns even for a single number. Here each scalar
-RandomVariable of a graph becomes a :class:`ScalarDraw`, whose machine code is one call of the numpy
-generator that is given to the function.
+PyTensor draws every RandomVariable as an array, 150 to 200 ns even for a single number. Here each
+scalar RandomVariable of a graph becomes a :class:`ScalarDraw`, whose machine code is one call of
+the numpy generator that is given to the function.
 """
 
 from collections.abc import Sequence
@@ -16,6 +16,7 @@ from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.mixture import _BaseMixtureRV
 from pymc.distributions.truncated import TruncatedRV
 from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
@@ -25,22 +26,23 @@ from pytensor.link.numba.dispatch.basic import (
     numba_funcify_ensure_cache,
     register_funcify_and_cache_key,
 )
-from pytensor.scalar.basic import ScalarType, get_scalar_type
+from pytensor.scalar.basic import get_scalar_type
 from pytensor.scan.op import Scan
 from pytensor.tensor.random.basic import categorical, uniform
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType, random_generator_type
 from pytensor.tensor.type import TensorType
 
+from pymc_dp.lowering.graphs import as_tensor
 from pymc_dp.lowering.samplers import core_sampler
 
 
 class ScalarDraw(Op):
     """One draw from a univariate RandomVariable ``Op``: generator, parameters -> draw.
 
-    The generator is advanced in place and not returned: returning it from a compiled function costs 50 ns,
-    ten times the draw. The order of the draws is that of the compiled program. ``index`` tells equal
-    draws of one graph apart, which PyTensor would otherwise merge into one.
+    The generator is advanced in place and not returned: returning it from a compiled function costs
+    50 ns, ten times the draw. The order of the draws is that of the compiled program. ``index``
+    tells equal draws of one graph apart, which PyTensor would otherwise merge into one.
     """
 
     __props__ = ("rv_op", "index")
@@ -48,11 +50,14 @@ class ScalarDraw(Op):
     def __init__(self, rv_op: RandomVariable, index: int):
         self.rv_op, self.index = rv_op, index
 
-    def make_node(self, rng: Variable, *params: Variable) -> Apply:
-        dtype = self.rv_op.make_node(rng, None, *map(_as_tensor, params)).outputs[1].type.dtype
-        return Apply(self, [rng, *params], [get_scalar_type(dtype)()])
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Apply it to a generator and parameters: numbers, or arrays of core dimensions."""
+        rng, *params = inputs
+        dtype = self.rv_op.make_node(rng, None, *map(as_tensor, params)).outputs[1].type.dtype
+        return Apply(self, list(inputs), [get_scalar_type(dtype)()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Any]]) -> None:
+        """Refuse: there is no interpreted form."""
         raise NotImplementedError("compiled by numba only")
 
 
@@ -64,17 +69,19 @@ class RejectionDraw(Op):
     def __init__(self, fgraph: FunctionGraph, max_n_steps: int, index: int):
         self.fgraph, self.max_n_steps, self.index = fgraph, max_n_steps, index
 
-    def make_node(self, rng: Variable, lower: Variable, upper: Variable, *params: Variable) -> Apply:
-        return Apply(self, [rng, lower, upper, *params], [self.fgraph.outputs[0].type()])
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Apply it to a generator, two bounds and parameters, all numbers."""
+        return Apply(self, list(inputs), [self.fgraph.outputs[0].type()])
 
     def perform(self, node: Apply, inputs: Sequence[Any], outputs: list[list[Any]]) -> None:
+        """Refuse: there is no interpreted form."""
         raise NotImplementedError("compiled by numba only")
 
 
 @register_funcify_and_cache_key(ScalarDraw)
 def _funcify_scalar_draw(op: ScalarDraw, node: Apply, **kwargs: Any) -> tuple[Any, str]:
     rng, *params = node.inputs
-    core = core_sampler(op.rv_op, op.rv_op.make_node(rng, None, *map(_as_tensor, params)))
+    core = core_sampler(op.rv_op, op.rv_op.make_node(rng, None, *map(as_tensor, params)))
     dtype = node.outputs[0].type.dtype
     args = ", ".join(["rng", *(f"i{k}" for k in range(len(params)))])
     source = f"def scalar_draw({args}):\n    return np.{dtype}(core({args}))\n"
@@ -102,7 +109,8 @@ def _funcify_rejection(op: RejectionDraw, node: Apply, **kwargs: Any) -> tuple[A
     return numba.njit(_function("rejection_draw", source, inner=inner)), key
 
 
-_VERSION = "pymc_dp-draws-1 "  # part of the keys of the disk cache: change it when a sampler changes
+# part of the keys of the disk cache: change it when a sampler changes
+_VERSION = "pymc_dp-draws-1 "
 
 
 def scalar_draw_graph(rv: Variable, rng: Variable) -> Variable:
@@ -136,7 +144,7 @@ class _Rewriter:
         self.memo: dict[Variable, Variable] = {}
         self.count = 0
 
-    def visit(self, variable: Variable) -> Variable:
+    def visit(self, variable: Variable) -> Any:
         """Return the rewritten form of a variable (never of a generator)."""
         if variable in self.memo or variable.owner is None:
             return self.memo.get(variable, variable)
@@ -199,16 +207,15 @@ class _Rewriter:
             if not isinstance(old.type, RandomGeneratorType)
         )
 
-    # -- laws with a better route than the graph that PyMC draws from --------------------------------
-
-    def special(self, node: Apply) -> Variable | None:
+    def special(self, node: Apply) -> Any:
+        """Draw by a better route than the graph that PyMC draws from, where there is one."""
         if isinstance(node.op, _BaseMixtureRV) and node.default_output().type.ndim == 0:
             return self.mixture(node)
         if isinstance(node.op, TruncatedRV) and node.default_output().type.ndim == 0:
             return self.rejection(node)
         return None
 
-    def mixture(self, node: Apply) -> Variable | None:
+    def mixture(self, node: Apply) -> Any:
         """Draw the component, then from it."""
         _, weights, *components = node.inputs
         if weights.type.ndim != 1:
@@ -218,10 +225,10 @@ class _Rewriter:
             weights = self.visit(weights)
             drawn = [self.visit(c) for c in components]
             u = self.core_draw(uniform, pt.constant(0.0), pt.constant(1.0))
-            out, total = drawn[-1], weights.sum()
+            out = drawn[-1]
             for k in range(len(drawn) - 2, -1, -1):
-                total = sum((weights[j] for j in range(1, k + 1)), weights[0])
-                out = pt.switch(u < total, drawn[k], out)
+                below = sum((weights[j] for j in range(1, k + 1)), weights[0])
+                out = pt.switch(u < below, drawn[k], out)
             return pt.cast(out, node.default_output().type.dtype)
         [component] = components
         op = component.owner.op
@@ -238,12 +245,12 @@ class _Rewriter:
         ]
         return pt.cast(self.core_draw(op, *chosen), node.default_output().type.dtype)
 
-    def core_draw(self, op: RandomVariable, *params: Variable) -> Variable:
+    def core_draw(self, op: RandomVariable, *params: Variable) -> Any:
         scalars = [pt.scalar_from_tensor(p) if p.type.ndim == 0 else p for p in params]
         self.count += 1
         return pt.tensor_from_scalar(ScalarDraw(op, self.count)(self.rng, *scalars))
 
-    def rejection(self, node: Apply) -> Variable | None:
+    def rejection(self, node: Apply) -> Any:
         """Draw until within the bounds, where PyMC does so too (there is no inverse cdf)."""
         if not any(isinstance(n.op, Scan) for n in node.op.fgraph.apply_nodes):
             return None
@@ -257,12 +264,12 @@ class _Rewriter:
             return None
         dummies = [get_scalar_type(p.type.dtype)() for p in params]
         [inner_base] = graph_replace(
-            [base], {p: pt.tensor_from_scalar(d) for p, d in zip(params, dummies)}, strict=False
+            [base], {p: as_tensor(d) for p, d in zip(params, dummies)}, strict=False
         )
         inner_rng = random_generator_type("rng")
         draw = scalar_draw_graph(inner_base, inner_rng)
         fgraph = FunctionGraph([inner_rng, *dummies], [pt.scalar_from_tensor(draw)], clone=True)
-        _to_scalars(fgraph)
+        get_mode("NUMBA").excluding("inplace").optimizer.rewrite(fgraph)
         if any(isinstance(n.op, RandomVariable | Scan) for n in fgraph.apply_nodes):
             return None
         bounds = [pt.scalar_from_tensor(pt.cast(self.visit(b), "float64")) for b in (lower, upper)]
@@ -272,24 +279,13 @@ class _Rewriter:
         return pt.tensor_from_scalar(draw_op(self.rng, *bounds, *outer))
 
 
-def _to_scalars(fgraph: FunctionGraph) -> None:
-    """Run the rewrites of a compiled function on an inner graph."""
-    from pytensor.compile.mode import get_mode
-
-    get_mode("NUMBA").excluding("inplace").optimizer.rewrite(fgraph)
-
-
 def _draws(node: Apply) -> bool:
     return any(isinstance(i.type, RandomGeneratorType) for i in node.inputs) or (
         isinstance(node.op, SymbolicRandomVariable)
     )
 
 
-def _as_tensor(variable: Variable) -> Variable:
-    return pt.tensor_from_scalar(variable) if isinstance(variable.type, ScalarType) else variable
-
-
-
 def _function(name: str, source: str, **names: Any) -> Any:
-    # the module that `__name__` names must be importable, or numba cannot load the code from its cache
+    # the module that `__name__` names must be importable, or numba cannot load the code from its
+    # cache
     return compile_numba_function_src(source, name, {**names, "np": np, "__name__": __name__})

@@ -56,10 +56,13 @@ def _listed(condition: Variable) -> list[Variable]:
 def parameter_checks_to_values(graph: Variable) -> Variable:
     """Make a log density -inf where a parameter is outside its domain, instead of raising.
 
-    Dropping the checks, as ``local_remove_check_parameter`` does, is faster by less than 1 ns, but then
-    a Gamma density with a negative shape is a number like any other.
+    Dropping the checks, as ``local_remove_check_parameter`` does, is faster by less than 1 ns, but
+    then a Gamma density with a negative shape is a number like any other.
     """
-    return rewrite_graph(graph, include=(), custom_rewrite=dfs_rewriter(_check_to_value), clone=False)
+    rewritten: Any = rewrite_graph(
+        graph, include=(), custom_rewrite=dfs_rewriter(_check_to_value), clone=False
+    )
+    return rewritten
 
 
 @node_rewriter(tracks=[OpFromGraph])
@@ -70,20 +73,20 @@ def _inline(fgraph: Any, node: Apply) -> list[Variable] | None:
 def jit_scalar(
     inputs: Sequence[Variable], outputs: Sequence[Variable]
 ) -> tuple[Any, str | None, str]:
-    """Compile 0-d outputs; return the numba function, its cache key and why it is not scalar code."""
-    outputs = [
-        pt.scalar_from_tensor(o) if o.type.ndim == 0 else o for o in outputs
-    ]
+    """Compile a graph; return the numba function, its cache key and why it is not scalar code."""
+    outputs = [pt.scalar_from_tensor(o) if o.type.ndim == 0 else o for o in outputs]
     # a gradient may hold graphs within graphs, which would be compiled apart, on arrays
-    outputs = rewrite_graph(outputs, include=(), custom_rewrite=dfs_rewriter(_inline), clone=False)
-    wrapped = [
+    flat: Any = rewrite_graph(
+        outputs, include=(), custom_rewrite=dfs_rewriter(_inline), clone=False
+    )
+    wrapped: Any = [
         In(v, mutable=isinstance(v.type, RandomGeneratorType), borrow=True) for v in inputs
     ]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         function = pytensor.function(
             wrapped,
-            [Out(o, borrow=True) for o in outputs],
+            list[Any](Out(o, borrow=True) for o in flat),
             mode=get_mode("NUMBA"),
             on_unused_input="ignore",
             trust_input=True,
@@ -113,14 +116,18 @@ def _is_scalar(node: Apply) -> bool:
     """Whether a node of a compiled graph takes and gives plain numbers only."""
     if isinstance(node.op, ScalarFromTensor) and isinstance(node.inputs[0], Constant):
         return True
-    return all(isinstance(v.type, ScalarType | RandomGeneratorType) for v in node.inputs + node.outputs)
+    return all(
+        isinstance(v.type, ScalarType | RandomGeneratorType) for v in node.inputs + node.outputs
+    )
 
 
-def as_tensor(variable: Variable) -> Variable:
+def as_tensor(variable: Variable) -> Any:
+    """Return a number of PyTensor's scalar type as a 0-d tensor."""
     return pt.tensor_from_scalar(variable) if isinstance(variable.type, ScalarType) else variable
 
 
 def numba_type(variable: Variable) -> Any:
+    """Return the numba type in which a variable is passed: float64, or a contiguous array."""
     ndim = getattr(variable.type, "ndim", 0)
     if ndim == 0:
         return types.float64

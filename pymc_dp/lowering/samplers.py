@@ -2,8 +2,8 @@
 
 PyMC draws these through SciPy, which PyTensor's numba backend can only reach by going back to the
 interpreter (some 20 us a draw). Each function here takes a generator and the parameters of the
-RandomVariable ``Op`` in its own order, and returns one draw in 5 to 100 ns. :func:`core_sampler` finds
-the function of an ``Op``: from the table below, else from PyTensor's own scalar draws.
+RandomVariable ``Op`` in its own order, and returns one draw in 5 to 100 ns. :func:`core_sampler`
+finds the function of an ``Op``: from the table below, else from PyTensor's own scalar draws.
 
 A parameter that is not a number gives a draw that is not a number, never an endless loop.
 """
@@ -25,7 +25,7 @@ _TINY, _ONE = float(np.finfo(np.float64).tiny), float(1 - np.finfo(np.float64).e
 
 @numba.njit
 def _tail_normal(rng, a, b):  # type: ignore[no-untyped-def]
-    """Standard normal on [a, b] with 0 < a: Robert (1995), one- and two-sided tails."""
+    """Draw a standard normal on [a, b], 0 < a: Robert (1995), one- and two-sided tails."""
     root = math.sqrt(a * a + 4.0)
     rate = 0.5 * (a + root)
     if b - a > math.exp(0.25 * (a * a - a * root) + 0.5) / rate:
@@ -73,8 +73,8 @@ def _skew_normal(rng, mu, sigma, alpha):  # type: ignore[no-untyped-def]
 
 @numba.njit
 def _skew_student_t(rng, a, b, mu, sigma):  # type: ignore[no-untyped-def]
-    # Jones & Faddy (2003), section 2: a transformed beta variable. From two gammas, because the beta
-    # itself rounds to 0 or 1 in the tails
+    # Jones & Faddy (2003), section 2: a transformed beta variable. From two gammas, because the
+    # beta itself rounds to 0 or 1 in the tails
     g, h = rng.standard_gamma(a), rng.standard_gamma(b)
     return mu + sigma * 0.5 * math.sqrt(a + b) * (g - h) / math.sqrt(g * h)
 
@@ -115,7 +115,7 @@ def _interpolated(rng, x, pdf, cdf):  # type: ignore[no-untyped-def]
 
 @numba.njit
 def _hypergeometric(rng, good, bad, n):  # type: ignore[no-untyped-def]
-    """Inversion that walks outwards from the mode: as many steps as standard deviations are long."""
+    """Invert, walking outwards from the mode: the steps are some standard deviations."""
     lower, upper = max(0, n - bad), min(n, good)
     mode = min(max(((n + 1) * (good + 1)) // (good + bad + 2), lower), upper)
     log_p = (

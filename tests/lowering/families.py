@@ -1,4 +1,5 @@
 """One row per univariate distribution of PyMC: how to build it, where to try it, what SciPy calls it."""
+# ruff: noqa: E501 - a table reads best with one row to a line
 
 from collections.abc import Callable
 from dataclasses import dataclass
