@@ -41,6 +41,20 @@ def as_query(query: Any) -> TensorVariable:
     return pt.cast(tensor, pytensor.config.floatX)
 
 
+def names_of_records(records: Any) -> tuple[str, ...] | None:
+    """Return the names behind ``records=``: variables of the model, or their names."""
+    if records is None:
+        return None
+    given = records if isinstance(records, (list, tuple)) else [records]
+    names: list[Any] = [getattr(record, "name", record) for record in given]
+    if not names or not all(isinstance(name, str) for name in names):
+        raise TypeError(
+            "records must list variables of the model, or their names, that hold one row per "
+            f"person, got {records!r}."
+        )
+    return tuple(names)
+
+
 def check_observed(observed: Any, expected: StaticShape) -> Any:
     """Refuse an observed release that is incomplete, not numeric, or of another shape."""
     data = observed if isinstance(observed, Variable) else _as_array(observed)

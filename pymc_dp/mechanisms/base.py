@@ -32,17 +32,21 @@ from pymc_dp.mechanisms._checks import (
     check_static_shape,
     fits,
     length_of,
+    names_of_records,
 )
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
+MECHANISM_PROPS = ("guarantee", "bounds", "records")
+
 
 class MechanismOp:
     """Mix-in of a random variable operation whose draws are privatized releases.
 
-    Parameter 0 of the operation is the query, already clamped. Subclasses list ``guarantee`` and
-    ``bounds`` in their ``__props__``, so that both survive cloning, ``pm.do`` and pickling.
+    Parameter 0 of the operation is the query, already clamped. Subclasses append
+    :data:`MECHANISM_PROPS` to their ``__props__``, so that these attributes survive cloning,
+    ``pm.do`` and pickling.
 
     Attributes
     ----------
@@ -51,6 +55,8 @@ class MechanismOp:
     bounds : tuple or None
         ``(lo, hi)`` that the records' contributions (or rows) were clamped to, as floats or
         nested tuples of floats.
+    records : tuple of str or None
+        Names of the confidential variables behind the query, where the user gave them.
     additive_noise : bool
         Whether the release is the query plus symmetric noise that does not depend on it.
     conditional_draws : mapping
@@ -62,6 +68,7 @@ class MechanismOp:
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType({})
     guarantee: PrivacyGuarantee | None
     bounds: tuple | None
+    records: tuple[str, ...] | None
 
     def __init__(
         self,
@@ -69,10 +76,12 @@ class MechanismOp:
         *,
         guarantee: PrivacyGuarantee | None = None,
         bounds: tuple | None = None,
+        records: tuple[str, ...] | None = None,
         **kwargs: Any,
     ) -> None:
         self.guarantee = guarantee
         self.bounds = bounds
+        self.records = records
         super().__init__(name, **kwargs)  # type: ignore[call-arg]
 
 
@@ -167,6 +176,7 @@ class Mechanism(Distribution):
         params: list[TensorVariable],
         guarantee: PrivacyGuarantee | None,
         *,
+        records: Any = None,
         shape: Any = None,
         size: Any = None,
         rng: Any = None,
@@ -189,7 +199,9 @@ class Mechanism(Distribution):
             check_static_shape(
                 "shape" if size is None else "size", tuple(length_of(n) for n in given), expected
             )
-        op = type(cls.rv_op)(guarantee=guarantee, bounds=prepared.bounds)
+        op = type(cls.rv_op)(
+            guarantee=guarantee, bounds=prepared.bounds, records=names_of_records(records)
+        )
         next_rng, rv = op(
             prepared.query,
             *params,

@@ -15,6 +15,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms.base import (
+    MECHANISM_PROPS,
     Mechanism,
     MechanismOp,
     exactly_one,
@@ -38,7 +39,7 @@ _CALIBRATIONS = {"analytic": gaussian_sigma_analytic, "classic": gaussian_sigma_
 class GaussianMechanismRV(MechanismOp, NormalRV):
     """Draws a release with Gaussian noise (PyTensor's own draw, so it stays native)."""
 
-    __props__ = (*NormalRV.__props__, "guarantee", "bounds")  # type: ignore[assignment]
+    __props__ = (*NormalRV.__props__, *MECHANISM_PROPS)  # type: ignore[assignment]
     _print_name = ("GaussianMechanism", "\\operatorname{GaussianMechanism}")
     additive_noise = True
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType(
@@ -77,7 +78,9 @@ class GaussianMechanism(Mechanism, Continuous):
         How `epsilon` and `delta` become a standard deviation: the smallest one that keeps the
         promise (Balle and Wang), or the textbook formula, which is for epsilon <= 1 only.
     **kwargs
-        ``observed``, ``dims``, ``initval`` and so on, as for any PyMC distribution.
+        ``observed``, ``dims``, ``initval`` and so on, as for any PyMC distribution; and
+        ``records``, a list of the variables (or names) that hold the confidential records, where
+        they cannot be told from the query.
 
     Raises
     ------

@@ -14,6 +14,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms.base import (
+    MECHANISM_PROPS,
     Mechanism,
     MechanismOp,
     exactly_one,
@@ -30,7 +31,7 @@ from pymc_dp.privacy.guarantee import PrivacyGuarantee
 class LaplaceMechanismRV(MechanismOp, LaplaceRV):
     """Draws a release with Laplace noise (PyTensor's own draw, so it stays native)."""
 
-    __props__ = (*LaplaceRV.__props__, "guarantee", "bounds")  # type: ignore[assignment]
+    __props__ = (*LaplaceRV.__props__, *MECHANISM_PROPS)  # type: ignore[assignment]
     _print_name = ("LaplaceMechanism", "\\operatorname{LaplaceMechanism}")
     additive_noise = True
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType(
@@ -63,7 +64,9 @@ class LaplaceMechanism(Mechanism, Continuous):
         ``(lo, hi)``, or one pair per statistic. Gives the sensitivity, and enters the likelihood.
         See :func:`pymc_dp.privacy.bounds.parse_bounds`.
     **kwargs
-        ``observed``, ``dims``, ``initval`` and so on, as for any PyMC distribution.
+        ``observed``, ``dims``, ``initval`` and so on, as for any PyMC distribution; and
+        ``records``, a list of the variables (or names) that hold the confidential records, where
+        they cannot be told from the query.
 
     Raises
     ------

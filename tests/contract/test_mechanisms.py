@@ -341,6 +341,7 @@ def test_survives_what_pymc_does_to_models(row):
     with pm.Model() as unobserved:
         x = pm.Normal("x", shape=3)
         row.mechanism("z", x, **row.noise)
+    assert (unobserved.initial_point()["z"] == 0).all()  # the query, at its own starting point
     observed = pm.observe(unobserved, {"z": np.zeros(3)})
     assert guarantee(observed["z"]) == guarantee(unobserved["z"])
     assert observed.initial_point().keys() == {"x"}
@@ -380,6 +381,19 @@ def test_shape_is_the_query_s(row):
             row.release(np.zeros(3), **kwargs)
     with pytest.raises(ValueError, match="shape or size, not both"):
         row.release(0.0, shape=(), size=())
+
+
+@each_mechanism
+def test_records_by_name(row):
+    with pm.Model() as model:
+        x, y = pm.Normal("x", shape=3), pm.Normal("y", shape=3)
+        row.mechanism("z", (x + y).sum(), **row.noise, records=[x, "y"], observed=1.0)
+        row.mechanism("w", y.sum(), **row.noise, records=y, observed=1.0)
+        with pytest.raises(TypeError, match="records must list variables"):
+            row.mechanism("v", y.sum(), **row.noise, records=[3])
+    assert clone_model(model)["z"].owner.op.records == ("x", "y")
+    assert model["w"].owner.op.records == ("y",)
+    assert row.release().owner.op.records is None
 
 
 @each_mechanism
