@@ -1,0 +1,117 @@
+"""Drive step methods as plain transition kernels, without `pm.sample` and without compiling again.
+
+Steps are built once per model; between calls only the release (`set_release`) and the point change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+from tests.statistics.stat_model import State, StatModel
+
+
+def _simplex_forward(x):
+    return np.log(x[..., :-1]) - np.log(x).mean(-1, keepdims=True)
+
+
+def _simplex_backward(v):
+    v = np.concatenate([v, -v.sum(-1, keepdims=True)], axis=-1)
+    e = np.exp(v - v.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def _tiny(x):
+    """Keep exact zeros, which simulators reach by underflow, inside the support."""
+    return np.maximum(x, 1e-300)
+
+
+# Written here once more, rather than compiled from PyMC, so that the tests do not share its code.
+TRANSFORMS: dict[str | None, tuple[Callable, Callable]] = {
+    None: (lambda x: x, lambda v: v),
+    "log": (lambda x: np.log(_tiny(x)), np.exp),
+    "logodds": (
+        lambda x: np.log(_tiny(x)) - np.log(_tiny(1 - x)),
+        lambda v: 1 / (1 + np.exp(-v)),
+    ),
+    "simplex": (lambda x: _simplex_forward(_tiny(x)), _simplex_backward),
+}
+
+
+class PointMap:
+    """Between a state of natural values and PyMC's point of value variables."""
+
+    def __init__(self, model: pm.Model):
+        default = model.initial_point()
+        self.entries = []
+        for rv in model.free_RVs:
+            transform = model.rvs_to_transforms[rv]
+            value = model.rvs_to_values[rv].name
+            name = None if transform is None else transform.name
+            self.entries.append((rv.name, value, *TRANSFORMS[name], default[value]))
+
+    def to_point(self, state: State) -> dict[str, np.ndarray]:
+        return {
+            value: np.asarray(forward(np.asarray(state[name])), dtype=like.dtype).reshape(
+                like.shape
+            )
+            for name, value, forward, _, like in self.entries
+        }
+
+    def update(self, state: State, point: dict[str, np.ndarray]) -> State:
+        moved = {name: backward(point[value]) for name, value, _, backward, _ in self.entries}
+        return {**state, **moved}
+
+
+class StepKernel:
+    """A transition kernel made of step methods, optionally followed by the model's Gibbs update.
+
+    Steps are tuned on one draw of the joint law and then frozen: the kernel does not depend on
+    the states it is tested on.
+    """
+
+    def __init__(
+        self,
+        model: StatModel,
+        make_steps: Callable[[pm.Model], Sequence[Any]],
+        *,
+        gibbs: bool,
+        tune: int = 300,
+        seed: int = 0,
+    ):
+        self.model, self.gibbs = model, gibbs
+        rng = np.random.default_rng(seed)
+        state = model.draw_prior(rng)
+        self.pymc = model.build(state)
+        with self.pymc:
+            self.steps = list(make_steps(self.pymc))
+        self.map = PointMap(self.pymc)
+        for step, stream in zip(self.steps, rng.spawn(len(self.steps)), strict=True):
+            step.setup_chain(stream, tune, 10**6)
+        for _ in range(tune):
+            state = self.transition(state, rng)
+        for step in self.steps:
+            if hasattr(step, "stop_tuning"):
+                step.stop_tuning()
+
+    def transition(self, state: State, rng: np.random.Generator) -> State:
+        release = {name: state[name] for name in self.model.query(state)}
+        point = self.map.to_point(state)
+        for step in self.steps:
+            if hasattr(step, "set_release"):
+                step.set_release(release)
+            point, _ = step.step(point)
+        state = self.map.update(state, point)
+        return self.model.gibbs(state, rng) if self.gibbs else state
+
+    def sample(self, state: State, draws: int, thin: int, rng: np.random.Generator) -> np.ndarray:
+        """Quantities (draws, k) along a chain that starts at `state` and keeps its release."""
+        out = []
+        for _ in range(draws):
+            for _ in range(thin):
+                state = self.transition(state, rng)
+            out.append(self.model.quantities(state))
+        return np.asarray(out)
