@@ -28,13 +28,14 @@ from pytensor.link.numba.dispatch.basic import (
 )
 from pytensor.scalar.basic import get_scalar_type
 from pytensor.scan.op import Scan
-from pytensor.tensor.random.basic import categorical, uniform
+from pytensor.tensor.random.basic import CategoricalRV, categorical, uniform
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType, random_generator_type
 from pytensor.tensor.type import TensorType
 
 from pymc_dp.lowering.graphs import as_tensor
 from pymc_dp.lowering.samplers import core_sampler
+from pymc_dp.lowering.unroll import entries
 
 
 class ScalarDraw(Op):
@@ -188,6 +189,8 @@ class _Rewriter:
             return None
         if core_sampler(op, node) is None:
             return None
+        if isinstance(op, CategoricalRV) and (parts := entries(params[0])) is not None:
+            return self.choice(parts, [pt.constant(k, dtype="int64") for k in range(len(parts))])
         return self.core_draw(op, *params)
 
     def tensor_draw(self, node: Apply, inputs: list[Variable]) -> None:
@@ -224,12 +227,8 @@ class _Rewriter:
             # every component is drawn, the index chooses: cheaper than arrays of any length
             weights = self.visit(weights)
             drawn = [self.visit(c) for c in components]
-            u = self.core_draw(uniform, pt.constant(0.0), pt.constant(1.0))
-            out = drawn[-1]
-            for k in range(len(drawn) - 2, -1, -1):
-                below = sum((weights[j] for j in range(1, k + 1)), weights[0])
-                out = pt.switch(u < below, drawn[k], out)
-            return pt.cast(out, node.default_output().type.dtype)
+            parts = [weights[k] for k in range(len(drawn))]
+            return pt.cast(self.choice(parts, drawn), node.default_output().type.dtype)
         [component] = components
         op = component.owner.op
         if not isinstance(op, RandomVariable) or any(op.ndims_params):
@@ -239,11 +238,26 @@ class _Rewriter:
         params = [self.visit(p) for p in op.dist_params(component.owner)]
         if any(p.type.ndim > 1 for p in params):
             return None
-        index = self.core_draw(categorical, self.visit(weights))
+        weights = self.visit(weights)
+        parts = entries(weights)
+        if parts is None:
+            index = self.core_draw(categorical, weights)
+        else:
+            index = self.choice(parts, [pt.constant(k, dtype="int64") for k in range(len(parts))])
         chosen = [
             p if p.type.ndim == 0 else p[0] if p.type.shape == (1,) else p[index] for p in params
         ]
         return pt.cast(self.core_draw(op, *chosen), node.default_output().type.dtype)
+
+    def choice(self, weights: list[Any], values: list[Any]) -> Any:
+        """Draw one of a few values; what the weights lack to 1 by rounding goes to the last."""
+        u = self.core_draw(uniform, pt.constant(0.0), pt.constant(1.0))
+        out, below = values[-1], [weights[0]]
+        for weight in weights[1:-1]:
+            below.append(below[-1] + weight)
+        for k in range(len(values) - 2, -1, -1):
+            out = pt.switch(u < below[k], values[k], out)
+        return out
 
     def core_draw(self, op: RandomVariable, *params: Variable) -> Any:
         scalars = [pt.scalar_from_tensor(p) if p.type.ndim == 0 else p for p in params]

@@ -25,6 +25,7 @@ from pymc_dp.lowering.draws import scalar_draw_graph
 from pymc_dp.lowering.errors import LoweringError
 from pymc_dp.lowering.graphs import as_tensor, jit_scalar, parameter_checks_to_values
 from pymc_dp.lowering.native import GENERATOR, address_of
+from pymc_dp.lowering.unroll import write_out_vectors
 
 __all__ = ["ScalarKernel", "lower_scalar"]
 
@@ -160,7 +161,7 @@ def lower_scalar(
 class _ScalarLowering(Lowering):
     def density(self, name: str) -> tuple[Any, str]:
         value = self.rv.type()
-        logp = self.checked_logp(_logp(self.rv, value))
+        logp = write_out_vectors(self.checked_logp(_logp(self.rv, value)))
         outputs = [logp] if name != "grad" else []
         if name != "logp":
             variables = [value, *self.roots]
@@ -193,6 +194,7 @@ class _ScalarLowering(Lowering):
         self.check_proper()
         rng = random_generator_type("rng")
         draw = parameter_checks_to_values(scalar_draw_graph(self.rv, rng))
+        draw = write_out_vectors(draw)
         inner, key, why = jit_scalar([rng, *self.arguments], self.on_numbers([draw], {}))
         result = f"return np.{'int64' if self.discrete else 'float64'}(r0)"
         return self.wrap("draw", {"rng": GENERATOR}, (inner, key), "rng", result), why

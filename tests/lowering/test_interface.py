@@ -88,6 +88,29 @@ def test_gradient_of_a_derived_density_reaches_the_parameters():
     assert grad[1] == pytest.approx((np.log(1.7) - 0.2) / 0.25)
 
 
+@pytest.mark.parametrize("length", [3, 20])
+def test_vectors_of_any_length_inside_a_law(length):
+    # short ones are written out as numbers, long ones stay arrays
+    weights = np.arange(1.0, length + 1) / np.arange(1.0, length + 1).sum()
+    means = np.linspace(-3, 3, length)
+    s = pt.dscalar("s")
+    mixture = lower_scalar(pm.NormalMixture.dist(w=weights, mu=means, sigma=s), [s])
+    density = np.log(np.sum(weights * stats.norm(means, 0.4).pdf(0.3)))
+    assert mixture.logp(0.3, 0.4) == pytest.approx(density)
+    assert mixture.logp(1e6, 0.4) < -1e10  # far out: neither nan nor -inf
+    rng = np.random.default_rng(5)
+    x = [mixture.draw(rng, 0.4) for _ in range(4000)]
+    assert np.mean(x) == pytest.approx(weights @ means, abs=0.15)
+    categorical = lower_scalar(
+        pm.Categorical.dist(p=pt.as_tensor(weights) ** s), [s], want=["logp"]
+    )
+    assert [categorical.logp(k, 1.0) for k in (0, 2, length)] == pytest.approx(
+        [np.log(weights[0]), np.log(weights[2]), -np.inf]
+    )
+    assert categorical.logp(-1, 1.0) == -np.inf
+    assert ("logp" in mixture.fallback) == (length == 20)
+
+
 def test_functions_are_called_from_nopython_code():
     mu = pt.dscalar("mu")
     logp, draw = (lambda k: (k.logp, k.draw))(lower_scalar(pm.Laplace.dist(mu, 1.0), [mu]))

@@ -17,21 +17,9 @@ from pymc_dp.lowering.native import function_at
 from pymc_dp.lowering.scalar import lower_scalar
 from tests.lowering.families import CONTINUOUS, DISCRETE, FAMILIES
 
-# What is not plain scalar code: name -> functions that go through small arrays (50 to 300 ns a
-# call). Nothing goes through the interpreter. The list is exact, so that a change of PyTensor is
-# seen.
-ARRAYS = {
-    "Interpolated": {"logp", "grad", "draw"},
-    "Categorical": {"logp", "grad", "draw"},
-    "OrderedLogistic": {"logp", "grad", "draw"},
-    "OrderedProbit": {"logp", "grad", "draw"},
-    "Mixture": {"logp", "grad"},
-    "Mixture-one-component": {"logp", "grad", "draw"},
-    "NormalMixture": {"logp", "grad", "draw"},
-    "ZeroInflatedPoisson": {"logp", "grad"},
-    "ZeroInflatedBinomial": {"logp", "grad"},
-    "ZeroInflatedNegativeBinomial": {"logp", "grad"},
-}
+# What is not plain scalar code: name -> functions that go through small arrays (some 100 ns a call).
+# Nothing goes through the interpreter. The list is exact, so that a change of PyTensor is seen.
+ARRAYS = {"Interpolated": {"logp", "grad", "draw"}}
 
 # Public names of pymc.distributions that are not one univariate law: base classes, several
 # dimensions, time series, black boxes; and aliases. PolyaGamma needs a package that PyMC does not
