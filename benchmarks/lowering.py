@@ -43,28 +43,30 @@ def nanoseconds(call, n):
     return min(times)
 
 
-def main():
-    print(
-        f"{'':10s}{'logp':>9s}{'gradient':>10s}{'draw':>8s}{'logp through pytensor.function':>33s}"
-    )
+def measure(family, value, params):
     a, b, x = pt.dscalars("a", "b", "x")
+    rv = family.dist(a, b)
+    kernel, rng, n = lower_scalar(rv, [a, b]), np.random.default_rng(1), 1_000_000
+    compiled = pytensor.function([x, a, b], pm.logp(rv, x), trust_input=True)
+    arrays = [np.array(v) for v in (value, *params)]
+
+    def through_python(n):
+        for _ in range(n):
+            compiled(*arrays)
+
+    return (
+        nanoseconds(lambda n: loop_number(kernel.logp, n, value, *params), n),
+        nanoseconds(lambda n: loop_tuple(kernel.grad, n, value, *params), n),
+        nanoseconds(lambda n: loop_number(kernel.draw, n, rng, *params), n),
+        nanoseconds(through_python, 2_000),
+    )
+
+
+def main():
+    print("          log density  gradient      draw   log density through pytensor.function")
     for family, value, params in FAMILIES:
-        rv = family.dist(a, b)
-        k = lower_scalar(rv, [a, b])
-        rng = np.random.default_rng(1)
-        n = 1_000_000
-        logp = nanoseconds(lambda n, k=k: loop_number(k.logp, n, value, *params), n)
-        grad = nanoseconds(lambda n, k=k: loop_tuple(k.grad, n, value, *params), n)
-        draw = nanoseconds(lambda n, k=k, rng=rng: loop_number(k.draw, n, rng, *params), n)
-        compiled = pytensor.function([x, a, b], pm.logp(rv, x), trust_input=True)
-        arrays = [np.array(v) for v in (value, *params)]
-
-        def through_python(n, compiled=compiled, arrays=arrays):
-            for _ in range(n):
-                compiled(*arrays)
-
-        plain = nanoseconds(through_python, 2_000)
-        print(f"{family.__name__:10s}{logp:9.1f}{grad:10.1f}{draw:8.1f}{plain:33.0f}")
+        logp, grad, draw, plain = measure(family, value, params)
+        print(f"{family.__name__:10s}{logp:11.1f}{grad:10.1f}{draw:10.1f}{plain:42.0f}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 """What the scalar and the vector lowering share: inputs, checks, the outermost function."""
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
-from pymc.distributions.continuous import FlatRV, HalfFlatRV
+from pymc.distributions.continuous import FlatRV, HalfFlatRV, PolyaGammaRV
+from pymc.distributions.custom import CustomDistRV
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.pytensorf import rvs_in_graph
 from pytensor.compile.sharedvalue import SharedVariable
@@ -115,6 +117,10 @@ class Lowering:
 
     def checked_logp(self, logp: Variable) -> Variable:
         """Return a log density without random variables, without checks that raise, simplified."""
+        if isinstance(self.rv.owner.op, PolyaGammaRV) and find_spec("polyagamma") is None:
+            raise LoweringError(
+                self.description, "densities", "the package polyagamma is missing", "install it"
+            )
         left = rvs_in_graph([logp])
         if left:
             raise LoweringError(
@@ -130,14 +136,18 @@ class Lowering:
         )
         return simplified
 
-    def check_proper(self) -> None:
-        """Refuse draws of an improper law."""
-        if any(
-            isinstance(v.owner.op, FlatRV | HalfFlatRV) for v in ancestors([self.rv]) if v.owner
-        ):
-            raise LoweringError(
-                self.description, "draws", "it is improper", "give it a proper distribution"
-            )
+    def check_drawable(self) -> None:
+        """Refuse what would only fail when it is drawn, inside a compiled loop."""
+        for op in (v.owner.op for v in ancestors([self.rv]) if v.owner):
+            if isinstance(op, FlatRV | HalfFlatRV):
+                why, remedy = "it is improper", "give it a proper distribution"
+            elif isinstance(op, CustomDistRV) and _is_placeholder(op._random_fn):
+                why, remedy = "it was built from a log density alone", "give it dist= or random="
+            elif isinstance(op, PolyaGammaRV) and find_spec("polyagamma") is None:
+                why, remedy = "the package polyagamma is missing", "install it"
+            else:
+                continue
+            raise LoweringError(self.description, "draws", why, remedy)
 
     def on_numbers(self, graphs: list[Variable], more: dict[Variable, Variable]) -> list[Variable]:
         """Put the arguments of the functions in place of the inputs of the graphs."""
@@ -189,3 +199,8 @@ class Lowering:
         function, key = inner
         dispatcher, _ = compile_source(name, source, {"inner": function}, signature, [key])
         return dispatcher
+
+
+def _is_placeholder(function: Any) -> bool:
+    # PyMC stands this in for a method that the user did not give; it raises when called
+    return getattr(function, "__qualname__", "").startswith("default_not_implemented")

@@ -227,8 +227,8 @@ class _Rewriter:
             # every component is drawn, the index chooses: cheaper than arrays of any length
             weights = self.visit(weights)
             drawn = [self.visit(c) for c in components]
-            parts = [weights[k] for k in range(len(drawn))]
-            return pt.cast(self.choice(parts, drawn), node.default_output().type.dtype)
+            shares = [weights[k] for k in range(len(drawn))]
+            return pt.cast(self.choice(shares, drawn), node.default_output().type.dtype)
         [component] = components
         op = component.owner.op
         if not isinstance(op, RandomVariable) or any(op.ndims_params):
@@ -249,7 +249,7 @@ class _Rewriter:
         ]
         return pt.cast(self.core_draw(op, *chosen), node.default_output().type.dtype)
 
-    def choice(self, weights: list[Any], values: list[Any]) -> Any:
+    def choice(self, weights: Any, values: list[Any]) -> Any:
         """Draw one of a few values; what the weights lack to 1 by rounding goes to the last."""
         u = self.core_draw(uniform, pt.constant(0.0), pt.constant(1.0))
         out, below = values[-1], [weights[0]]

@@ -191,7 +191,7 @@ class _ScalarLowering(Lowering):
         return function, why
 
     def draw(self) -> tuple[Any, str]:
-        self.check_proper()
+        self.check_drawable()
         rng = random_generator_type("rng")
         draw = parameter_checks_to_values(scalar_draw_graph(self.rv, rng))
         draw = write_out_vectors(draw)

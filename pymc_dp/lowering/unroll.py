@@ -1,7 +1,8 @@
 """Short vectors inside a scalar graph, written out as numbers.
 
-Mixture weights, component densities and category probabilities are vectors of a few entries. PyTensor
-allocates an array for each, 50 to 100 ns a call; written out, the graph stays plain scalar code.
+Mixture weights, component densities and category probabilities are vectors of a few entries.
+PyTensor allocates an array for each, 50 to 100 ns a call; written out, the graph stays plain scalar
+code.
 """
 
 from collections.abc import Callable

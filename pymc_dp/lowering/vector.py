@@ -142,7 +142,7 @@ class _VectorLowering(Lowering):
         return self.wrap(name, {"v": VECTOR}, (inner, key), "v", "return np.float64(r0)"), why
 
     def draw(self) -> tuple[Any, str]:
-        self.check_proper()
+        self.check_drawable()
         rng = random_generator_type("rng")
         row = parameter_checks_to_values(scalar_draw_graph(self.rv, rng))
         outputs = self.on_numbers([pt.cast(row, "float64")], {})

@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import numba
 import numpy as np
@@ -12,6 +13,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.tensor.random.op import RandomVariable
 from scipy import stats
 
 from pymc_dp.lowering.errors import LoweringError
@@ -101,9 +103,8 @@ def test_vectors_of_any_length_inside_a_law(length):
     rng = np.random.default_rng(5)
     x = [mixture.draw(rng, 0.4) for _ in range(4000)]
     assert np.mean(x) == pytest.approx(weights @ means, abs=0.15)
-    categorical = lower_scalar(
-        pm.Categorical.dist(p=pt.as_tensor(weights) ** s), [s], want=["logp"]
-    )
+    rv = pm.Categorical.dist(p=pt.as_tensor(weights) ** s)
+    categorical = lower_scalar(rv, [s], want=["logp"])
     assert [categorical.logp(k, 1.0) for k in (0, 2, length)] == pytest.approx(
         [np.log(weights[0]), np.log(weights[2]), -np.inf]
     )
@@ -162,6 +163,27 @@ def test_interpreted_operations_work_and_are_stated():
     assert twice(kernel.logp, 0.5) == pytest.approx(2 * stats.norm(0.2, 1).logpdf(0.5))
 
 
+class TwiceRV(RandomVariable):
+    """A law that only its own Python method can draw from."""
+
+    name, signature, dtype = "twice", "()->()", "floatX"
+    _print_name = ("Twice", "Twice")
+
+    @classmethod
+    def rng_fn(cls, rng, mu, size):
+        return np.asarray(2 * rng.normal(mu, size=size))
+
+
+def test_interpreted_draws_use_the_generator_they_are_given():
+    mu = pt.dscalar("mu")
+    _, rv = TwiceRV()(mu, rng=pt.random.shared_rng(seed=None), return_next_rng=True)
+    kernel = lower_scalar(rv, [mu], want=["draw"])
+    assert "interpreter: twice_rv" in kernel.fallback["draw"]
+    rng = np.random.default_rng(1)
+    found = [kernel.draw(rng, 0.5) for _ in range(3)]
+    assert found == list(2 * np.random.default_rng(1).normal(0.5, size=3))
+
+
 def _refused(build, message, **keywords):
     with pytest.raises(LoweringError, match=message):
         lower_scalar(*build(), **keywords)
@@ -177,6 +199,14 @@ def test_unsupported_distributions_are_refused_by_name():
         "the gradient of Normal.*no gradient",
         want=["grad"],
     )
+    _refused(
+        lambda: (pm.CustomDist.dist(mu, logp=lambda value, mu: -((value - mu) ** 2)), [mu]),
+        "draws of CustomDist: it was built from a log density alone",
+        want=["draw"],
+    )
+    if find_spec("polyagamma") is None:
+        for want in ("logp", "draw"):
+            _refused(lambda: (pm.PolyaGamma.dist(1.0, mu), [mu]), "polyagamma", want=[want])
     no_density = lambda size: pm.math.floor(  # noqa: E731
         pm.Normal.dist(0, 1, size=size) * pm.Normal.dist(0, 1, size=size)
     )

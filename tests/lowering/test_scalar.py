@@ -17,7 +17,7 @@ from pymc_dp.lowering.native import function_at
 from pymc_dp.lowering.scalar import lower_scalar
 from tests.lowering.families import CONTINUOUS, DISCRETE, FAMILIES
 
-# What is not plain scalar code: name -> functions that go through small arrays (some 100 ns a call).
+# What is not plain scalar code: name -> functions that go through small arrays, 100 ns a call.
 # Nothing goes through the interpreter. The list is exact, so that a change of PyTensor is seen.
 ARRAYS = {"Interpolated": {"logp", "grad", "draw"}}
 
