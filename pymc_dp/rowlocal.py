@@ -38,6 +38,7 @@ from pytensor.tensor.subtensor import (
     Subtensor,
     get_idx_list,
 )
+from pytensor.tensor.variable import TensorVariable
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,8 @@ class RowAnalysis:
     def rows_of(self, variable: Variable) -> Variable:
         """Contributions (n, ...) whose sum over the records is the linear part of a ``sum`` variable."""
         sums = self.sums_in(variable)
+        if sums == [variable]:
+            return self.sums[variable]
         batched = vectorize_graph(variable, {s: self.sums[s] for s in sums})
         return batched - self.offset_of(variable)
 
@@ -166,6 +169,36 @@ def leaves_of(graphs: Sequence[Variable], variables: Collection[Variable]) -> li
     return leaves
 
 
+def columns_of(rows: TensorVariable, width: int) -> list[TensorVariable]:
+    """Take a matrix of contributions (n, width) apart into vectors, one per statistic.
+
+    Columns that were stacked are given back as they were, so that what depends on what stays visible and
+    nothing has to be written into a matrix to be summed.
+    """
+    if rows.ndim == 1:
+        return [rows]
+    node = rows.owner
+    if node is not None and rows.ndim == 2:
+        if isinstance(node.op, Join) and op_axis(node) % 2 == 1:
+            widths = [v.type.shape[1] for v in node.inputs]
+            if None not in widths:
+                return [c for v, w in zip(node.inputs, widths, strict=True) for c in columns_of(v, w)]
+        if isinstance(node.op, DimShuffle) and tuple(node.op.new_order) == (0, "x"):
+            return [node.inputs[0]]
+        if isinstance(node.op, Elemwise):
+            parts = [
+                [v[:, 0]] * width if v.type.shape[1] == 1 else columns_of(v, width) for v in node.inputs
+            ]
+            return [node.op(*column) for column in zip(*parts, strict=True)]
+    flat = rows.reshape((rows.shape[0], width))
+    return [flat[:, j] for j in range(width)]
+
+
+def op_axis(node: Apply) -> int:
+    """Return the axis of a Join."""
+    return int(node.op.axis)
+
+
 def _constant(variable: Variable) -> Any:
     return variable.data if isinstance(variable, Constant) else None
 
@@ -231,7 +264,7 @@ def _reduce(op: Any, node: Apply, roles: list[Role], analysis: RowAnalysis) -> R
     if not isinstance(op, Sum):
         return MIXED
     rest = [a - (a > k) + 1 for a in axes if a != k]
-    rows = pt.moveaxis(x, k, 0)
+    rows = pt.moveaxis(x, k, 0) if k else x
     rows = rows.sum(axis=rest) if rest else rows
     return analysis.add_sum(node.outputs[0], rows, role)
 
@@ -315,7 +348,7 @@ def _join(op: Any, node: Apply, roles: list[Role], analysis: RowAnalysis) -> Rol
     if len(rows) != 1:
         return MIXED
     (role,) = rows
-    return MIXED if int(op.axis) % node.outputs[0].ndim == role.axis else role
+    return MIXED if op_axis(node) % node.outputs[0].ndim == role.axis else role
 
 
 @rule.register(MakeVector)

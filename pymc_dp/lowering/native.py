@@ -42,7 +42,10 @@ CHANGE = types.float64(VECTOR, VECTOR, VECTOR, MATRIX, VECTOR, VECTOR)
 WHOLE = types.float64(VECTOR, VECTOR, MATRIX)  # theta, data, (x or u) -> log density
 NOISE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, x -> u
 RECORDS = types.void(VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, u -> x
-CONJUGATE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, VECTOR)  # theta, data, x -> new theta
+# theta, data, (x or u), totals of the contributions -> log density of parameters
+CONDITIONAL = types.float64(VECTOR, VECTOR, MATRIX, VECTOR)
+# the same, where it is quadratic in some parameters -> its gradient and precision
+QUADRATIC = types.void(VECTOR, VECTOR, MATRIX, VECTOR, VECTOR, MATRIX)
 
 
 @intrinsic
@@ -195,6 +198,15 @@ def address_of(dispatcher: Any, signature: Any) -> int:
     """Return the address at which :func:`function_at` finds a compiled dispatcher."""
     compiled = dispatcher.get_compile_result(signature)
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
+
+
+def keep_freed_memory() -> None:
+    """Ask the C library to keep freed arrays for the next draw instead of handing their pages back.
+
+    glibc raises its threshold to the largest block freed so far; below it, every draw on large data would
+    touch fresh pages, which costs more than the arithmetic. Harmless with other C libraries.
+    """
+    np.empty(32 * 2**20 - 4 * 4096, dtype=np.uint8)
 
 
 def _float(variable: Variable) -> Variable:

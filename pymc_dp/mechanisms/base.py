@@ -26,6 +26,7 @@ from pymc.pytensorf import rvs_in_graph
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.clamping import clamp_query
 from pymc_dp.mechanisms._checks import (
     as_query,
     check_observed,
@@ -150,9 +151,6 @@ class Mechanism(Distribution):
             sensitivity = positive("sensitivity", sensitivity)
         if bounds is None:
             return PreparedQuery(query, sensitivity, None, None)
-        # Here, not at the top of the file: the analysis of records is the layer above mechanisms.
-        from pymc_dp.records import clamp_query
-
         lo, hi = parse_bounds(bounds)
         clamped, width = clamp_query(query, (lo, hi))
         split: np.ndarray | None = np.asarray(width, dtype=float)

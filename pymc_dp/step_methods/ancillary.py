@@ -17,6 +17,7 @@ from pymc_dp.step_methods.conditionals import Conditionals, parents_of_records
 from pymc_dp.step_methods.discovery import dispersed, model_of, record_blocks
 from pymc_dp.step_methods.imputation import RecordChain
 from pymc_dp.step_methods.interweaving import interweave
+from pymc_dp.step_methods.layout import ParameterLayout
 from pymc_dp.step_methods.noise import NoNoiseForm
 
 _log = logging.getLogger("pymc_dp")
@@ -232,18 +233,23 @@ class _Part:
         # in this block only the parameters that its records or queries see
         mine = [rv for rv in layout.variables if rv in moving]
         self.names = [str(step.model.rvs_to_values[rv].name) for rv in mine]
-        self.moving = np.concatenate(
-            [np.arange(layout.slice_of(n).start, layout.slice_of(n).stop) for n in self.names]
-        ).astype(np.intp)
+        self.moving = _positions(layout, self.names)
         conditionals = Conditionals(program, mine)
         self.centred = conditionals.centred()
         self.ancillary = conditionals.ancillary() if step.n_ancillary else None
         self.noise = conditionals.noise() if step.n_ancillary else None
         self.records = conditionals.records() if step.n_ancillary else None
-        cost = program.n * (4 + step.n_centred + step.n_ancillary) / 12
+        quadratic = conditionals.quadratic()
+        self.quadratic, self.gaussian = None, np.zeros(0, dtype=np.intp)
+        n_centred = step.n_centred
+        if quadratic is not None:
+            exact, self.quadratic = quadratic
+            self.gaussian = _positions(layout, [str(step.model.rvs_to_values[rv].name) for rv in exact])
+            n_centred = 0 if len(exact) == len(mine) else n_centred
+        cost = program.n * (4 + n_centred + step.n_ancillary) / 12
         self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, 1, _MAX_CYCLES))
         self.counts = np.array(
-            [self.n_cycles, step.n_centred, step.n_ancillary, program.n_parameters, step.update == "slice"]
+            [self.n_cycles, n_centred, step.n_ancillary, program.n_parameters, step.update == "slice"]
         ).astype(np.int64)
 
     def run(
@@ -258,7 +264,7 @@ class _Part:
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=chain.x)
         move = chain.moves[step.n_steps % len(chain.moves)]
-        optional = (self.ancillary, self.noise, self.records)
+        optional = (self.ancillary, self.noise, self.records, self.quadratic)
         addresses = np.array(
             [
                 move.propose.address, move.contribute.address, program.releases.address, program.change.address,
@@ -269,13 +275,18 @@ class _Part:
         )  # fmt: skip
         interweave(
             step.rng, self.counts, addresses, step.n_adapted * self.n_cycles * 4, int(step.tune),
-            theta, chain.data, self.moving, chain.x, chain.t, chain.w,
+            theta, chain.data, self.moving, self.gaussian, chain.x, chain.t, chain.w,
             centred_factor, ancillary_factor, np.array([0.0, 1.0, 0.0]), tallies,
         )  # fmt: skip
         return {
             **program.parameters.unflatten(theta, self.names),
             **program.records.unpack(chain.x),
         }
+
+
+def _positions(layout: ParameterLayout, names: Sequence[str]) -> np.ndarray:
+    """Return where some variables stand in the flat vector of parameters."""
+    return np.concatenate([np.arange(layout.size)[layout.slice_of(n)] for n in names]).astype(np.intp)
 
 
 def _all_parents(model: Model, block: RecordBlock) -> list[Variable]:

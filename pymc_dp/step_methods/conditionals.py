@@ -12,16 +12,32 @@ Both are taken in value space, with the Jacobian of every transformed parameter.
 from collections.abc import Collection, Sequence
 from functools import cached_property
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.scalar.basic import Second
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.native import NOISE, RECORDS, WHOLE, NativeFunction
+from pymc_dp.lowering.native import CONDITIONAL, NOISE, QUADRATIC, RECORDS, NativeFunction
 from pymc_dp.records import parameters_of
-from pymc_dp.rowlocal import leaves_of
+from pymc_dp.rowlocal import columns_of, leaves_of
 from pymc_dp.step_methods.noise import NoiseForm, noise_form
-from pymc_dp.step_methods.program import Reading, RecordProgram, lift, substitute
+from pymc_dp.step_methods.program import (
+    Reading,
+    RecordProgram,
+    lift,
+    substitute,
+    with_query,
+)
+
+# Largest number of parameters whose Gaussian conditional is drawn at once (one pass for each).
+MAX_QUADRATIC = 32
 
 
 def parents_of_records(program: RecordProgram) -> list[TensorVariable]:
@@ -56,6 +72,7 @@ class Conditionals:
         self.moving = set(moving)
         self.variables = set(self.model.basic_RVs)
         self.u = pt.matrix("u", dtype="float64")
+        self.totals = pt.vector("totals", dtype="float64")
         self.forms = self._forms()
 
     def _forms(self) -> dict[Variable, NoiseForm]:
@@ -111,15 +128,83 @@ class Conditionals:
 
     def centred(self) -> NativeFunction:
         """Log density of the moving parameters given the records."""
-        factors = self._factors(self.moving)
-        graph = self.program.state
-        return self.program.native("centred", [self.program.x], [self._sum(factors, graph)], WHOLE)
+        return self._native("centred", self.program.x, self._centred_graph())
 
     def ancillary(self) -> NativeFunction:
         """Log density of the moving parameters given the noise behind the records."""
         records = set(self.program.block.records)
         factors = [f for f in self._factors(self.moving | set(self.forms)) if f not in records]
-        return self.program.native("ancillary", [self.u], [self._sum(factors, self.from_noise)], WHOLE)
+        central = [r.rv for r in self.program.of_kind("central", "function")]
+        graph = self._sum([f for f in factors if f not in central], self.from_noise)
+        return self._native("ancillary", self.u, graph + self._central_logp(self.from_noise))
+
+    def quadratic(self) -> tuple[list[TensorVariable], NativeFunction] | None:
+        """Parameters whose centred conditional is Gaussian, with its gradient and precision.
+
+        A log density whose second derivative is free of the parameters is quadratic in them, so the
+        conditional can be drawn exactly (Normal regression coefficients with a Normal prior, say).
+        """
+        graph = self._centred_graph()
+        found: list[TensorVariable] = []
+        for rv in self.program.parameters.variables:
+            if rv in self.moving and self._curvature(graph, [*found, rv]) is not None:
+                found.append(rv)
+        if not found:
+            return None
+        curvature = self._curvature(graph, found)
+        assert curvature is not None
+        gradient, hessian = curvature
+        inputs = [self.program.x, self.totals]
+        return found, self.program.native("quadratic", inputs, [gradient, -hessian], QUADRATIC)
+
+    def _curvature(
+        self, graph: TensorVariable, rvs: Sequence[Variable]
+    ) -> tuple[TensorVariable, TensorVariable] | None:
+        """Gradient and Hessian in some parameters if the latter is free of them."""
+        layout = self.program.parameters
+        where = np.concatenate(
+            [np.arange(layout.size)[layout.slices[layout.variables.index(rv)]] for rv in rvs]
+        )
+        if len(where) > MAX_QUADRATIC:
+            return None
+        part = pt.vector("part", shape=(len(where),))
+        theta = pt.set_subtensor(self.program.theta[where], part)
+        moved = clone_replace(graph, {self.program.theta: theta}, rebuild_strict=False)
+        try:
+            gradient = pt.grad(moved, part)
+            rows = [pt.grad(gradient[i], part, disconnected_inputs="ignore") for i in range(len(where))]
+        except (NotImplementedError, NullTypeGradError):
+            return None
+        hessian = rewrite_graph(pt.stack(rows), include=("canonicalize",))
+        if _enters(hessian, part):
+            return None
+        at = self.program.theta[where]
+        return clone_replace(gradient, {part: at}), clone_replace(hessian, {part: at})
+
+    def _centred_graph(self) -> TensorVariable:
+        return self._sum(self._factors(self.moving), self.program.state)
+
+    def _native(self, name: str, given: TensorVariable, graph: TensorVariable) -> NativeFunction:
+        return self.program.native(name, [given, self.totals], [graph], CONDITIONAL)
+
+    def _central_logp(self, reading: Reading) -> TensorVariable:
+        """Log density of the central releases; statistics that do not move are taken from the totals."""
+        total, start = pt.constant(0.0), 0
+        moving = self.moving | set(self.forms)
+        for release in self.program.of_kind("central"):
+            shape = self.program.shape_of(release)
+            columns = columns_of(self.program.rows_of(release), int(np.prod(shape)))
+            sums = []
+            for j, column in enumerate(columns):
+                if self._depends([column], moving):
+                    sums.append(pt.sum(substitute([column], reading)[0]))
+                else:
+                    sums.append(self.totals[start + j])
+            start += len(columns)
+            offset = substitute([self.program.block.analysis.offset_of(release.query)], reading)[0]
+            query = pt.stack(sums).reshape(shape) + offset
+            total = total + pt.sum(pm.logp(with_query(release, reading, query), reading[release.rv]))
+        return total
 
     def _factors(self, on: Collection[Variable]) -> list[Variable]:
         """Variables and potentials of the model whose density involves some variables."""
@@ -146,3 +231,21 @@ class Conditionals:
         )
         inputs = substitute(rv.owner.inputs, reading)  # type: ignore[union-attr]
         return pt.sum(transform.log_jac_det(value, *inputs))
+
+
+def _enters(graph: TensorVariable, variable: TensorVariable) -> bool:
+    """Whether the values of a variable enter a graph; that its shape does is no dependence."""
+    stack, seen = [graph], set()
+    while stack:
+        v = stack.pop()
+        if v is variable:
+            return True
+        if v in seen or v.owner is None:
+            continue
+        seen.add(v)
+        op = v.owner.op
+        if isinstance(op, Shape | Shape_i):
+            continue
+        fills = isinstance(op, Elemwise) and isinstance(op.scalar_op, Second)
+        stack.extend(v.owner.inputs[1:] if fills else v.owner.inputs)
+    return False

@@ -13,12 +13,14 @@ from pymc_dp.lowering.native import (
     NOISE,
     RECORDS,
     VECTOR,
-    WHOLE,
+    CONDITIONAL,
+    QUADRATIC,
     function_at,
 )
 from pymc_dp.step_methods.kernels import sweep
 
-_WHOLE = types.FunctionType(WHOLE)
+_CONDITIONAL = types.FunctionType(CONDITIONAL)
+_QUADRATIC = types.FunctionType(QUADRATIC)
 _NOISE = types.FunctionType(NOISE)
 _RECORDS = types.FunctionType(RECORDS)
 _INDEX = types.Array(types.intp, 1, "C")
@@ -64,16 +66,17 @@ def adapt(factor, direction, change):
 
 @njit(
     types.int64(
-        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, _INDEX, MATRIX, types.int64, VECTOR
+        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, VECTOR,
+        _INDEX, MATRIX, types.int64, VECTOR,
     ),
     cache=True,
 )  # fmt: skip
-def random_walk(rng, address, n_updates, n_adapted, theta, data, given, moving, factor, adapting, tally):
+def random_walk(rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally):
     """Metropolis updates of ``theta[moving]`` given records or noise, in place; returns the acceptances."""
-    target = function_at(address, _WHOLE)
+    target = function_at(address, _CONDITIONAL)
     k = moving.shape[0]
     proposal, z = theta.copy(), np.empty(k)
-    current = target(theta, data, given)
+    current = target(theta, data, given, totals)
     accepted = 0
     for update in range(n_updates):
         for i in range(k):
@@ -83,7 +86,7 @@ def random_walk(rng, address, n_updates, n_adapted, theta, data, given, moving, 
             for j in range(i + 1):
                 step += factor[i, j] * z[j]
             proposal[moving[i]] = theta[moving[i]] + step
-        proposed = target(proposal, data, given)
+        proposed = target(proposal, data, given, totals)
         ratio = proposed - current
         if ratio >= 0.0:
             probability = 1.0
@@ -106,16 +109,17 @@ def random_walk(rng, address, n_updates, n_adapted, theta, data, given, moving, 
 
 @njit(
     types.int64(
-        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, _INDEX, MATRIX, types.int64, VECTOR
+        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, VECTOR,
+        _INDEX, MATRIX, types.int64, VECTOR,
     ),
     cache=True,
 )  # fmt: skip
-def slice_update(rng, address, n_updates, n_adapted, theta, data, given, moving, factor, adapting, tally):
+def slice_update(rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally):
     """Slice updates (Neal 2003) along random directions of the learnt covariance; no rejections."""
-    target = function_at(address, _WHOLE)
+    target = function_at(address, _CONDITIONAL)
     k = moving.shape[0]
     start, line, z = theta.copy(), np.empty(k), np.empty(k)
-    current = target(theta, data, given)
+    current = target(theta, data, given, totals)
     for update in range(n_updates):
         for i in range(k):
             z[i] = rng.standard_normal()
@@ -133,14 +137,14 @@ def slice_update(rng, address, n_updates, n_adapted, theta, data, given, moving,
         for _ in range(steps_lo):
             for i in range(k):
                 theta[moving[i]] = start[moving[i]] + lo * line[i]
-            if not target(theta, data, given) > level:
+            if not target(theta, data, given, totals) > level:
                 break
             lo -= 1.0
             widened += 1
         for _ in range(steps_hi):
             for i in range(k):
                 theta[moving[i]] = start[moving[i]] + hi * line[i]
-            if not target(theta, data, given) > level:
+            if not target(theta, data, given, totals) > level:
                 break
             hi += 1.0
             widened += 1
@@ -149,7 +153,7 @@ def slice_update(rng, address, n_updates, n_adapted, theta, data, given, moving,
             at = lo + (hi - lo) * rng.random()
             for i in range(k):
                 theta[moving[i]] = start[moving[i]] + at * line[i]
-            current = target(theta, data, given)
+            current = target(theta, data, given, totals)
             if current > level or shrunk > 100:
                 break
             shrunk += 1
@@ -160,7 +164,7 @@ def slice_update(rng, address, n_updates, n_adapted, theta, data, given, moving,
         if shrunk > 100:  # the slice is narrower than the numbers can tell: stay
             for i in range(k):
                 theta[moving[i]] = start[moving[i]]
-            current = target(theta, data, given)
+            current = target(theta, data, given, totals)
         tally[0] += 1.0
         tally[1] += 1.0
         if adapting:
@@ -169,52 +173,96 @@ def slice_update(rng, address, n_updates, n_adapted, theta, data, given, moving,
     return n_updates
 
 
+@njit(types.boolean(GENERATOR, types.intp, VECTOR, VECTOR, MATRIX, VECTOR, _INDEX), cache=True)
+def gaussian_draw(rng, address, theta, data, given, totals, where):
+    """Draw ``theta[where]`` from its Gaussian conditional, in place; refused if it is improper."""
+    k = where.shape[0]
+    gradient, precision = np.empty(k), np.empty((k, k))
+    function_at(address, _QUADRATIC)(theta, data, given, totals, gradient, precision)
+    # Cholesky factor in the lower triangle of the precision
+    for i in range(k):
+        for j in range(i + 1):
+            total = precision[i, j]
+            for m in range(j):
+                total -= precision[i, m] * precision[j, m]
+            if i == j:
+                if not total > 0.0:
+                    return False
+                precision[i, i] = np.sqrt(total)
+            else:
+                precision[i, j] = total / precision[j, j]
+    step = gradient.copy()
+    for i in range(k):
+        for m in range(i):
+            step[i] -= precision[i, m] * step[m]
+        step[i] /= precision[i, i]
+    for i in range(k):
+        step[i] += rng.standard_normal()
+    for i in range(k - 1, -1, -1):
+        for m in range(i + 1, k):
+            step[i] -= precision[m, i] * step[m]
+        step[i] /= precision[i, i]
+    for i in range(k):
+        theta[where[i]] += step[i]
+    return True
+
+
 @njit(
     types.void(
         GENERATOR, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), types.int64, types.int64,
-        VECTOR, VECTOR, _INDEX, MATRIX, MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, MATRIX,
+        VECTOR, VECTOR, _INDEX, _INDEX, MATRIX, MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, MATRIX,
     ),
     cache=True,
 )  # fmt: skip
 def interweave(
     rng, counts, addresses, n_done, adapting,
-    theta, data, moving, x, t, w, centred_factor, ancillary_factor, record_tally, tallies,
+    theta, data, moving, quadratic, x, t, w, centred_factor, ancillary_factor, record_tally, tallies,
 ):  # fmt: skip
-    """Cycles of: parameters given records, parameters given noise, records given parameters; in place.
+    """Cycles of: records given parameters, parameters given records, parameters given noise; in place.
+
+    The sweep comes first, so that ``t`` belongs to ``x`` when its totals are taken.
 
     ``counts``: cycles, centred updates, ancillary updates, release parameters, 1 for slice updates.
-    ``addresses``: propose, contribute, releases, change, general, centred, ancillary, noise, records.
+    ``addresses``: propose, contribute, releases, change, general, centred, ancillary, noise, records, quadratic.
     ``n_done``: updates of each kind already adapted on.
     """
     n_cycles, n_centred, n_ancillary, n_params, use_slice = counts
     noise = function_at(addresses[7], _NOISE)
     records = function_at(addresses[8], _RECORDS)
     u = np.empty_like(x)
+    n, d = t.shape
+    totals = np.zeros(d)
     for cycle in range(n_cycles):
-        if n_centred > 0:
-            done = n_done + cycle * n_centred
-            if use_slice == 1:
-                slice_update(
-                    rng, addresses[5], n_centred, done, theta, data, x, moving, centred_factor, adapting, tallies[0]
-                )
-            else:
-                random_walk(
-                    rng, addresses[5], n_centred, done, theta, data, x, moving, centred_factor, adapting, tallies[0]
-                )  # fmt: skip
-        if n_ancillary > 0:
-            done = n_done + cycle * n_ancillary
-            noise(rng, theta, data, x, u)
-            if use_slice == 1:
-                accepted = slice_update(
-                    rng, addresses[6], n_ancillary, done, theta, data, u, moving, ancillary_factor, adapting, tallies[1]
-                )  # fmt: skip
-            else:
-                accepted = random_walk(
-                    rng, addresses[6], n_ancillary, done, theta, data, u, moving, ancillary_factor, adapting, tallies[1]
-                )  # fmt: skip
-            if accepted > 0:
-                records(theta, data, u, x)
         sweep(
             rng, 1, n_params, False, addresses[0], addresses[1], addresses[2], addresses[3], addresses[4],
             theta, data, x, t, w, record_tally,
         )  # fmt: skip
+        if addresses[9] != 0:
+            gaussian_draw(rng, addresses[9], theta, data, x, totals, quadratic)
+        if n_centred > 0:
+            done = n_done + cycle * n_centred
+            if use_slice == 1:
+                slice_update(
+                    rng, addresses[5], n_centred, done, theta, data, x, totals, moving, centred_factor, adapting, tallies[0]
+                )
+            else:
+                random_walk(
+                    rng, addresses[5], n_centred, done, theta, data, x, totals, moving, centred_factor, adapting, tallies[0]
+                )  # fmt: skip
+        if n_ancillary > 0:
+            done = n_done + cycle * n_ancillary
+            noise(rng, theta, data, x, u)
+            totals[:] = 0.0
+            for i in range(n):  # statistics that do not move with theta keep these sums
+                for j in range(d):
+                    totals[j] += t[i, j]
+            if use_slice == 1:
+                accepted = slice_update(
+                    rng, addresses[6], n_ancillary, done, theta, data, u, totals, moving, ancillary_factor, adapting, tallies[1]
+                )  # fmt: skip
+            else:
+                accepted = random_walk(
+                    rng, addresses[6], n_ancillary, done, theta, data, u, totals, moving, ancillary_factor, adapting, tallies[1]
+                )  # fmt: skip
+            if accepted > 0:
+                records(theta, data, u, x)

@@ -16,6 +16,7 @@ from pymc_dp.lowering.native import (
     VECTOR,
     WHOLE,
     function_at,
+    keep_freed_memory,
 )
 
 _PROPOSE = types.FunctionType(PROPOSE)
@@ -23,6 +24,8 @@ _CONTRIBUTE = types.FunctionType(CONTRIBUTE)
 _RELEASES = types.FunctionType(RELEASES)
 _CHANGE = types.FunctionType(CHANGE)
 _WHOLE = types.FunctionType(WHOLE)
+
+keep_freed_memory()
 
 
 

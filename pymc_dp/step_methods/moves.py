@@ -27,7 +27,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction
 from pymc_dp.records import Release, parameters_of
-from pymc_dp.step_methods.program import Reading, RecordProgram, lift
+from pymc_dp.step_methods.program import Reading, RecordProgram, lift, with_query
 
 # Largest support that is enumerated to draw a record from its full conditional.
 MAX_SUPPORT = 64
@@ -130,16 +130,8 @@ def _own_logp(program: RecordProgram, reading: Reading) -> TensorVariable:
 
 def _noise_logp(program: RecordProgram, release: Release, reading: Reading, query: Any) -> TensorVariable:
     """Log density (n,) of a release if its query were something else."""
-    logp = pm.logp(_moved(release, program.state, query), reading[release.rv])
+    logp = pm.logp(with_query(release, program.state, query), reading[release.rv])
     return logp.sum(axis=tuple(range(1, logp.ndim))) if logp.ndim > 1 else logp
-
-
-def _moved(release: Release, reading: Reading, query: TensorVariable) -> TensorVariable:
-    """Return the release's law with another query."""
-    lifted = lift(release.rv, reading).owner
-    query = pt.cast(query, parameters_of(release.rv)[0].dtype)
-    params = [query, *lifted.op.dist_params(lifted)[1:]]
-    return lifted.op.make_node(lifted.inputs[0], None, *params).default_output()
 
 
 def _reversed_channel(program: RecordProgram) -> Move | None:
@@ -152,7 +144,7 @@ def _reversed_channel(program: RecordProgram) -> Move | None:
     if found is None or found[0].dtype.startswith(("int", "uint", "bool")):
         return None
     record, release = found
-    candidates = _moved(release, program.state, program.state[release.rv])
+    candidates = with_query(release, program.state, program.state[release.rv])
 
     def weight(reading: Reading) -> TensorVariable:
         own = _own_logp(program, reading) + program.weights(reading)

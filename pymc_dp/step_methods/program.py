@@ -135,14 +135,22 @@ class RecordProgram:
         """Per-record contributions (n, d) to every sum behind the central queries."""
         columns = []
         for release in self.of_kind("central", "function"):
-            columns += [pt.cast(r, "float64").reshape((self.n, -1)) for r in self._rows(release)]
+            columns += [pt.cast(r, "float64").reshape((self.n, -1)) for r in self._all_rows(release)]
         columns = substitute(columns, reading)
         return pt.concatenate(columns, axis=1) if columns else pt.zeros((self.n, 0))
 
-    def _rows(self, release: Release) -> list[TensorVariable]:
+    def rows_of(self, release: Release) -> TensorVariable:
+        """Contributions (n, d) to a central query, over the model's own variables."""
+        rows = self.block.analysis.rows_of(release.query)
+        return rows if rows.ndim == 2 else rows.reshape((self.n, -1))
+
+    def shape_of(self, release: Release) -> tuple[int, ...]:
+        return np.shape(_static_value(self.model.rvs_to_values[release.rv]))
+
+    def _all_rows(self, release: Release) -> list[TensorVariable]:
         analysis = self.block.analysis
         if release.kind == "central":
-            return [analysis.rows_of(release.query)]
+            return [self.rows_of(release)]
         return [analysis.sums[s] for s in analysis.sums_in(release.query)]
 
     def weights(self, reading: Reading) -> TensorVariable:
@@ -218,7 +226,7 @@ class RecordProgram:
                 )
             others = substitute(parameters_of(release.rv)[1:], self.state)
             offset = substitute([self.block.analysis.offset_of(release.query)], self.state)[0]
-            shape = np.shape(_static_value(self.model.rvs_to_values[release.rv]))
+            shape = self.shape_of(release)
             values.append(pt.cast(self.state[release.rv], "float64").ravel())
             offsets.append(pt.broadcast_to(pt.cast(offset, "float64"), shape).ravel())
             columns = [pt.broadcast_to(pt.cast(p, "float64"), shape).ravel() for p in others]
@@ -299,6 +307,14 @@ def lift(rv: Variable, reading: Reading) -> TensorVariable:
     assert node is not None
     inputs = substitute(node.inputs, reading)
     return node.clone_with_new_inputs(inputs, strict=False).outputs[node.outputs.index(rv)]  # type: ignore[return-value]
+
+
+def with_query(release: Release, reading: Reading, query: TensorVariable) -> TensorVariable:
+    """Return the law of a release with another query in the place of its own."""
+    lifted = lift(release.rv, reading).owner
+    query = pt.cast(query, parameters_of(release.rv)[0].type.dtype)
+    params = [query, *lifted.op.dist_params(lifted)[1:]]
+    return lifted.op.make_node(lifted.inputs[0], NoneConst, *params).default_output()
 
 
 def _typed(rv: Variable, graph: TensorVariable) -> TensorVariable:
