@@ -80,15 +80,18 @@ class RejectionDraw(Op):
 
 
 @register_funcify_and_cache_key(ScalarDraw)
-def _funcify_scalar_draw(op: ScalarDraw, node: Apply, **kwargs: Any) -> tuple[Any, str]:
+def _funcify_scalar_draw(op: ScalarDraw, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
     rng, *params = node.inputs
-    core = core_sampler(op.rv_op, op.rv_op.make_node(rng, None, *map(as_tensor, params)))
+    core, core_key = core_sampler(op.rv_op, op.rv_op.make_node(rng, None, *map(as_tensor, params)))
     dtype = node.outputs[0].type.dtype
     args = ", ".join(["rng", *(f"i{k}" for k in range(len(params)))])
     source = f"def scalar_draw({args}):\n    return np.{dtype}(core({args}))\n"
-    kind = type(op.rv_op)
-    key = sha256(f"{_VERSION}{kind.__module__}.{kind.__qualname__}{op.rv_op!s}{source}".encode())
-    return numba.njit(_function("scalar_draw", source, core=core)), key.hexdigest()
+    key = None
+    if core_key is not None:
+        kind = type(op.rv_op)
+        contents = f"{_VERSION}{kind.__module__}.{kind.__qualname__}{core_key}{source}"
+        key = sha256(contents.encode()).hexdigest()
+    return numba.njit(_function("scalar_draw", source, core=core)), key
 
 
 @register_funcify_and_cache_key(RejectionDraw)
@@ -187,7 +190,7 @@ class _Rewriter:
             p.type.ndim != n for p, n in zip(params, op.ndims_params)
         ):
             return None
-        if core_sampler(op, node) is None:
+        if core_sampler(op, node)[0] is None:
             return None
         if isinstance(op, CategoricalRV) and (parts := entries(params[0])) is not None:
             return self.choice(parts, [pt.constant(k, dtype="int64") for k in range(len(parts))])
@@ -233,7 +236,7 @@ class _Rewriter:
         op = component.owner.op
         if not isinstance(op, RandomVariable) or any(op.ndims_params):
             return None
-        if component.type.ndim != 1 or core_sampler(op, component.owner) is None:
+        if component.type.ndim != 1 or core_sampler(op, component.owner)[0] is None:
             return None
         params = [self.visit(p) for p in op.dist_params(component.owner)]
         if any(p.type.ndim > 1 for p in params):

@@ -17,6 +17,7 @@ import numpy as np
 import pytensor.tensor.random.basic as ptr
 from pymc.distributions import continuous, discrete
 from pytensor.graph.basic import Apply
+from pytensor.link.numba.cache import hash_from_pickle_dump
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
@@ -164,6 +165,9 @@ def _categorical(rng, p):  # type: ignore[no-untyped-def]
     return p.size - 1
 
 
+# part of the keys of the disk cache: change it when a function of this module changes
+_VERSION = "pymc_dp-samplers-1"
+
 SAMPLERS: dict[type[RandomVariable], Callable[..., Any]] = {
     continuous.TruncatedNormalRV: _truncated_normal,
     continuous.SkewNormalRV: _skew_normal,
@@ -180,8 +184,10 @@ SAMPLERS: dict[type[RandomVariable], Callable[..., Any]] = {
 }
 
 
-def core_sampler(op: RandomVariable, node: Apply) -> Callable[..., Any] | None:
-    """Return the nopython function ``(rng, *parameters) -> draw`` of an ``Op``, or None.
+def core_sampler(
+    op: RandomVariable, node: Apply
+) -> tuple[Callable[..., Any], str | None] | tuple[None, None]:
+    """Return the nopython function ``(rng, *parameters) -> draw`` of an ``Op``, and its cache key.
 
     Parameters
     ----------
@@ -189,11 +195,25 @@ def core_sampler(op: RandomVariable, node: Apply) -> Callable[..., Any] | None:
         The distribution.
     node : Apply
         An application of it (PyTensor's own table asks for the dtype of its output).
+
+    Returns
+    -------
+    function : callable or None
+        None where there is no such function.
+    key : str or None
+        None where the function must not be kept on disk.
     """
     if type(op) in SAMPLERS:
-        return SAMPLERS[type(op)]
+        return SAMPLERS[type(op)], _VERSION
     try:
         found = numba_core_rv_funcify(op, node)
     except NotImplementedError:
-        return None
-    return found[0] if isinstance(found, tuple) else found
+        return None, None
+    function, version = found if isinstance(found, tuple) else (found, "")
+    # a sampler may depend on what the Op holds, so all of it is part of the key
+    props = tuple(getattr(op, name) for name in op.__props__)
+    try:
+        key = hash_from_pickle_dump((type(op), props, version))
+    except Exception:  # a class of __main__ or of a function: works, but is compiled every time
+        key = None
+    return function, None if version is None else key

@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 from scipy import stats
 
@@ -182,6 +183,39 @@ def test_interpreted_draws_use_the_generator_they_are_given():
     rng = np.random.default_rng(1)
     found = [kernel.draw(rng, 0.5) for _ in range(3)]
     assert found == list(2 * np.random.default_rng(1).normal(0.5, size=3))
+
+
+class ScaledRV(RandomVariable):
+    """A law whose sampler depends on what the Op holds."""
+
+    name, signature, dtype = "scaled", "()->()", "float64"
+    _print_name = ("Scaled", "Scaled")
+    __props__ = ("name", "signature", "dtype", "inplace", "scale")
+
+    def __init__(self, scale, **kwargs):
+        self.scale = scale
+        super().__init__(**kwargs)
+
+
+@numba_core_rv_funcify.register(ScaledRV)
+def _scaled_sampler(op, node):
+    scale = op.scale
+
+    @numba.njit
+    def draw(rng, mu):
+        return mu + scale * rng.standard_normal()
+
+    return draw
+
+
+def test_cached_draws_of_two_ops_are_kept_apart():
+    mu = pt.dscalar("mu")
+    for scale in (1.0, 100.0, 1.0):
+        _, rv = ScaledRV(scale)(mu, rng=pt.random.shared_rng(seed=None), return_next_rng=True)
+        kernel = lower_scalar(rv, [mu], want=["draw"])
+        assert kernel.fallback == {}
+        normal = np.random.default_rng(1).standard_normal()
+        assert kernel.draw(np.random.default_rng(1), 0.0) == pytest.approx(scale * normal)
 
 
 def _refused(build, message, **keywords):
