@@ -7,6 +7,7 @@ from pymc.step_methods import STEP_METHODS
 from pymc_dp.mechanisms import GaussianMechanism, LaplaceMechanism, guarantee
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.records import clamp, record_sum
+from pymc_dp.stats.acceptance import acceptance_report
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
 from pymc_dp.step_methods.imputation import RecordImputation
 
@@ -21,6 +22,7 @@ __all__ = [
     "LaplaceMechanism",
     "PrivacyGuarantee",
     "RecordImputation",
+    "acceptance_report",
     "clamp",
     "guarantee",
     "record_sum",

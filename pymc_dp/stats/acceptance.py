@@ -1,0 +1,377 @@
+"""Measured acceptance of the records beside what the privacy guarantee promises.
+
+High acceptance is not good mixing: the report also says how many iterations an effective draw of
+the worst parameter took, and says in words when that is many.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any, Literal
+
+import arviz as az
+import numpy as np
+import pandas as pd
+from pymc.model.core import Model
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from pymc_dp.records import RecordBlock
+from pymc_dp.step_methods.discovery import record_blocks
+
+_STATISTICS = ("record_acceptance", "record_acceptance_min")
+# Rates are probabilities computed in floating point from differences of log densities.
+_ROUNDING = 1e-9
+# Below this, proposals are refused often enough that slow mixing is no surprise.
+_HIGH_ACCEPTANCE = 0.5
+_WIDTH = 96
+
+
+@dataclass(frozen=True)
+class RecordBound:
+    """What is promised for the acceptance of the records that move together.
+
+    Attributes
+    ----------
+    records : tuple of str
+        Names of the record variables.
+    n : int
+        Number of records.
+    releases : tuple of str
+        Names of the releases that contain them.
+    epsilon : float
+        Sum of the releases' budgets for replace-one neighbours, in nats; nan when one of them is
+        not known or not pure.
+    bound : float
+        exp(-epsilon) where it holds, otherwise nan.
+    reason : str
+        Why there is no bound; empty where there is one.
+    """
+
+    records: tuple[str, ...]
+    n: int
+    releases: tuple[str, ...]
+    epsilon: float
+    bound: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class AcceptanceReport:
+    """Result of :func:`acceptance_report`; prints as a table with warnings in words.
+
+    Attributes
+    ----------
+    mean : float
+        Acceptance probability, averaged over records and draws.
+    minimum : float
+        Smallest acceptance probability of any record in any draw.
+    bounds : tuple of RecordBound
+        One entry for each set of records that move together.
+    worst_parameter : str or None
+        Parameter with the fewest effective draws; None when no parameter was kept.
+    effective_draws : float
+        Its bulk effective sample size over all chains.
+    iterations_per_effective_draw : float
+        Draws of all chains over `effective_draws`.
+    warnings : tuple of str
+        What deserves attention, in sentences.
+    """
+
+    mean: float
+    minimum: float
+    bounds: tuple[RecordBound, ...]
+    worst_parameter: str | None
+    effective_draws: float
+    iterations_per_effective_draw: float
+    warnings: tuple[str, ...]
+
+    def to_dataframe(self) -> pd.DataFrame:
+        """Return one row for each set of records that move together.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Columns ``n``, ``releases``, ``epsilon``, ``bound``, ``mean``, ``minimum``, ``reason``;
+            the index holds the names of the records. The rates are those of all records of the
+            model together, because that is what the chain kept.
+        """
+        rows = [
+            {
+                "n": b.n,
+                "releases": ", ".join(b.releases),
+                "epsilon": b.epsilon,
+                "bound": b.bound,
+                "mean": self.mean,
+                "minimum": self.minimum,
+                "reason": b.reason,
+            }
+            for b in self.bounds
+        ]
+        index = pd.Index([", ".join(b.records) for b in self.bounds], name="records")
+        return pd.DataFrame(rows, index=index)
+
+    def __rich__(self) -> Table:
+        table = Table(
+            title="Acceptance of the records",
+            caption=escape(self._caption()),
+            title_justify="left",
+            caption_justify="left",
+        )
+        for column, justify in (
+            ("records", "left"),
+            ("n", "right"),
+            ("releases", "left"),
+            ("epsilon", "right"),
+            ("exp(-epsilon)", "right"),
+            ("mean", "right"),
+            ("minimum", "right"),
+        ):
+            table.add_column(column, justify=justify)  # type: ignore[arg-type]
+        for b in self.bounds:
+            table.add_row(
+                escape(", ".join(b.records)),
+                f"{b.n:,}",
+                escape(", ".join(b.releases)),
+                _number(b.epsilon, "g"),
+                _number(b.bound, ".3f"),
+                f"{self.mean:.3f}",
+                f"{self.minimum:.3f}",
+            )
+        return table
+
+    def _caption(self) -> str:
+        lines = [
+            f"No bound for {', '.join(b.records)}: {b.reason}." for b in self.bounds if b.reason
+        ]
+        if len(self.bounds) > 1:
+            lines.append("The rates are those of all records of the model together.")
+        if self.worst_parameter is not None:
+            lines.append(
+                f"Slowest parameter: {self.worst_parameter}, {self.effective_draws:.0f} effective "
+                f"draws, {self.iterations_per_effective_draw:.1f} iterations each."
+            )
+        return "\n".join(lines + [f"Warning: {w}" for w in self.warnings])
+
+    def __str__(self) -> str:
+        console = Console(file=StringIO(), width=_WIDTH, color_system=None)
+        console.print(self)
+        return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
+
+    __repr__ = __str__
+
+
+def acceptance_report(
+    idata: Any,
+    model: Model,
+    *,
+    proposals: Literal["auto", "independence", "informed"] = "auto",
+    max_iterations: float = 50.0,
+) -> AcceptanceReport:
+    r"""Compare the measured acceptance of the records with :math:`e^{-\epsilon}`, and with mixing.
+
+    Under pure differential privacy a record that is proposed from its own law in the model, and
+    that nothing else in the model depends on, is accepted with probability at least
+    :math:`e^{-\epsilon}`, epsilon summed over the releases that contain the record. High acceptance
+    does not mean that the chain mixes, so the report looks at the effective draws of the parameters
+    too, and warns where an effective draw took many iterations.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        What ``pm.sample`` returned: groups ``sample_stats`` (with ``record_acceptance`` and
+        ``record_acceptance_min``) and ``posterior``.
+    model : pymc.Model
+        The model that was sampled.
+    proposals : {"auto", "independence", "informed"}, default "auto"
+        As given to :class:`pymc_dp.RecordImputation`; tells which records were proposed from their
+        own law. Under ``"auto"`` a single record variable with a release of its own is not.
+    max_iterations : float, default 50
+        Iterations per effective draw beyond which there is a warning.
+
+    Returns
+    -------
+    AcceptanceReport
+        Prints as a table; :meth:`AcceptanceReport.to_dataframe` returns the numbers.
+
+    Raises
+    ------
+    TypeError
+        `idata` or `model` is not of the right kind.
+    ValueError
+        The model has no release, `idata` lacks the statistics or the posterior, or an argument is
+        out of its range.
+
+    Notes
+    -----
+    The bound is computed for replace-one neighbours: a guarantee stated for add/remove neighbours
+    counts twice. It speaks of one row of the model; where a person has several rows, or a row
+    stands for several people, the guarantee does not apply to it.
+
+    References
+    ----------
+    Ju, Awan, Gong & Rao (2022), "Data Augmentation MCMC for Bayesian Inference from Privatized
+    Data", proposition 3.1; Vehtari et al. (2021), for the effective sample size.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 0, 2)
+    ...     y = pm.Normal("y", mu, 1, shape=20)
+    ...     s = dp.LaplaceMechanism("s", dp.record_sum(y), epsilon=1, bounds=(-3, 3), observed=8.0)
+    ...     idata = pm.sample(draws=200, tune=200, chains=1, progressbar=False, random_seed=1)
+    >>> report = dp.acceptance_report(idata, model)
+    >>> report.bounds[0].bound
+    0.3679
+    >>> bool(report.minimum >= report.bounds[0].bound)
+    True
+    """
+    if not isinstance(model, Model):
+        raise TypeError(f"model must be a pymc.Model, got {type(model).__name__}.")
+    if proposals not in ("auto", "independence", "informed"):
+        raise ValueError(
+            f"proposals must be 'auto', 'independence' or 'informed', got {proposals!r}."
+        )
+    if not max_iterations > 0:
+        raise ValueError(f"max_iterations must be a number > 0, got {max_iterations!r}.")
+    blocks = record_blocks(model)
+    if not blocks:
+        raise ValueError(
+            "model has no confidential records: none of its observed variables is a release. "
+            "Declare what was released with a mechanism, for example "
+            "dp.LaplaceMechanism('z', query, ..., observed=value)."
+        )
+    mean, minimum = _measured(idata)
+    bounds = tuple(_bound(block, proposals) for block in blocks)
+    records = {name for block in blocks for name in block.names}
+    parameter, effective, iterations = _slowest(
+        idata, [str(rv.name) for rv in model.free_RVs if rv.name not in records]
+    )
+    warnings = []
+    # The chain kept one rate for all sets of records: it can be held against the lowest bound only.
+    lowest = min(b.bound for b in bounds) if not any(b.reason for b in bounds) else math.nan
+    if minimum < lowest - _ROUNDING:
+        warnings.append(
+            f"a record was accepted with probability {minimum:.3g} only, below exp(-epsilon) = "
+            f"{lowest:.3g}. Either one row of the model is not what the guarantee protects (one "
+            "person), or the sensitivity is smaller than what a record can change (use bounds=), "
+            "or the draws are not of this model."
+        )
+    if iterations > max_iterations:
+        warnings.append(_slow(mean, parameter, effective, iterations))
+    return AcceptanceReport(
+        mean, minimum, bounds, parameter, effective, iterations, tuple(warnings)
+    )
+
+
+def _measured(idata: Any) -> tuple[float, float]:
+    """Mean over records and draws, and the lowest of all, of the acceptance probabilities."""
+    stats = _group(idata, "sample_stats")
+    missing = [name for name in _STATISTICS if name not in stats]
+    if missing:
+        raise ValueError(
+            f"idata.sample_stats has no {' and no '.join(missing)}: the records were not sampled "
+            "by RecordImputation. Sample the model with pm.sample, or put dp.RecordImputation() in "
+            "step=[...]."
+        )
+    mean, lowest = (np.asarray(stats[name], dtype=float) for name in _STATISTICS)
+    if not mean.size:
+        raise ValueError("idata holds no draws: sample with draws > 0.")
+    return float(mean.mean()), float(lowest.min())
+
+
+def _group(idata: Any, name: str) -> Any:
+    groups = getattr(idata, "children", None)
+    if groups is None:
+        raise TypeError(
+            f"idata must be the xarray.DataTree that pm.sample returns, got {type(idata).__name__}."
+        )
+    if name not in groups:
+        raise ValueError(
+            f"idata has no group {name!r}: pass what pm.sample returned, with that group."
+        )
+    return groups[name].dataset
+
+
+def _bound(block: RecordBlock, proposals: str) -> RecordBound:
+    guarantees = [getattr(r.rv.owner.op, "guarantee", None) for r in block.releases]  # type: ignore[union-attr]
+    pure = all(g is not None and g.is_pure for g in guarantees)
+    epsilon = (
+        sum(g.epsilon * (2 if g.neighbours == "add-remove" else 1) for g in guarantees)  # type: ignore[union-attr]
+        if pure
+        else math.nan
+    )
+    reason = _why_not(block, guarantees, proposals)
+    return RecordBound(
+        records=tuple(block.names),
+        n=block.n,
+        releases=tuple(r.name for r in block.releases),
+        epsilon=epsilon,
+        bound=math.nan if reason else math.exp(-epsilon),
+        reason=reason,
+    )
+
+
+def _why_not(block: RecordBlock, guarantees: list, proposals: str) -> str:
+    """Say which condition of the bound fails, or nothing."""
+    for release, guarantee in zip(block.releases, guarantees, strict=True):
+        if guarantee is None:
+            return f"the guarantee of {release.name} is not known"
+        if not guarantee.is_pure:
+            return f"{release.name} promises approximate privacy, not pure"
+    others = [str(v.name) for v in (*block.terms, *block.potentials)]
+    if others:
+        return f"{', '.join(others)} depends on the records too"
+    # The choice that RecordImputation makes, told from the model alone.
+    may_look = len(block.records) == 1 and any(r.kind == "local" for r in block.releases)
+    if proposals == "informed" or (proposals == "auto" and may_look):
+        return "the proposals look at the release instead of following the records' own law"
+    return ""
+
+
+def _slowest(idata: Any, names: list[str]) -> tuple[str | None, float, float]:
+    """Return the parameter with the fewest effective draws, these, and iterations for each."""
+    posterior = _group(idata, "posterior")
+    kept = [name for name in names if name in posterior]
+    if not kept:
+        return None, math.nan, math.nan
+    sizes = az.ess(posterior[kept], method="bulk")
+    worst, fewest = None, math.inf
+    for name in kept:
+        values = sizes[name]
+        # ArviZ counts every draw of a constant; a chain that never moved has told nothing.
+        moved = posterior[name].max(("chain", "draw")) > posterior[name].min(("chain", "draw"))
+        flat = np.nan_to_num(np.where(moved, values, 0.0), nan=0.0).ravel()
+        i = int(flat.argmin())
+        if flat[i] < fewest:
+            fewest = float(flat[i])
+            at = np.unravel_index(i, values.shape)
+            worst = f"{name}[{', '.join(map(str, at))}]" if values.ndim else name
+    draws = posterior.sizes["chain"] * posterior.sizes["draw"]
+    return worst, fewest, draws / fewest if fewest > 0 else math.inf
+
+
+def _slow(acceptance: float, parameter: str | None, effective: float, iterations: float) -> str:
+    how = "although" if acceptance >= _HIGH_ACCEPTANCE else "and"
+    only = "only " if acceptance < _HIGH_ACCEPTANCE else ""
+    took = (
+        f"one effective draw of {parameter} took {iterations:.0f} iterations ({effective:.0f} "
+        "effective draws in all)"
+        if effective > 0
+        else f"{parameter} did not move, or there are too few draws to tell,"
+    )
+    return (
+        f"{took} {how} the records' proposals are {only}accepted at a rate of "
+        f"{acceptance:.2f}. Given imputed records the parameters hardly move: leave "
+        "AncillaryUpdate on for them (it is the default where it applies; dp.AncillaryUpdate() in "
+        "step=[...]), and draw longer."
+    )
+
+
+def _number(value: float, spec: str) -> str:
+    return "none" if math.isnan(value) else format(value, spec)
