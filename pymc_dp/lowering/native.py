@@ -40,6 +40,13 @@ RELEASES = types.void(VECTOR, VECTOR, VECTOR, MATRIX, VECTOR)  # theta, data -> 
 # theta, data, value, params, old query, new query -> change of the log density of the releases
 CHANGE = types.float64(VECTOR, VECTOR, VECTOR, MATRIX, VECTOR, VECTOR)
 WHOLE = types.float64(VECTOR, VECTOR, MATRIX)  # theta, data, (x or u) -> log density
+# theta, data -> record-free numbers (k,) and per-record covariates (m, n)
+HOIST = types.void(VECTOR, VECTOR, VECTOR, MATRIX)
+# hoisted numbers, covariates, release value, params, offset, x, totals, tally, sweeps, 1 to ignore releases
+ROWS = types.void(
+    GENERATOR, VECTOR, VECTOR, VECTOR, MATRIX, VECTOR, MATRIX, VECTOR, MATRIX, VECTOR, VECTOR, types.int64,
+    types.int64,
+)  # fmt: skip
 NOISE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, x -> u
 RECORDS = types.void(VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, u -> x
 # theta, data, (x or u), totals of the contributions -> log density of parameters
@@ -126,13 +133,25 @@ def jit_function(
         In(v, mutable=True, borrow=True) if isinstance(v.type, RandomGeneratorType) else In(v, borrow=True)
         for v in inputs
     ]
-    mode = get_mode("NUMBA").including("local_remove_check_parameter")
+    # as in PyMC: a parameter outside of its domain has density zero
+    mode = get_mode("NUMBA").including("local_check_parameter_to_ninf_switch")
     function = pytensor.function(
         wrapped, [pytensor.Out(o, borrow=True) for o in outputs], mode=mode, on_unused_input="ignore",
         trust_input=True,
     )  # fmt: skip
     inner = function.vm.jit_fn
     return inner, CACHED_SRC_FUNCTIONS.get(inner.py_func)
+
+
+class SourceFunction:
+    """Generated source that calls already lowered functions, compiled to an address."""
+
+    def __init__(
+        self, name: str, source: str, functions: dict[str, Any], signature: Any, keys: Sequence[str | None]
+    ):
+        self.name, self.signature = name, signature
+        self.dispatcher, self.cache_key = compile_source(name, source, functions, signature, keys)
+        self.address = address_of(self.dispatcher, signature)
 
 
 class NativeFunction:

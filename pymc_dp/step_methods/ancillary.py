@@ -235,7 +235,6 @@ class _Part:
         self.names = [str(step.model.rvs_to_values[rv].name) for rv in mine]
         self.moving = _positions(layout, self.names)
         conditionals = Conditionals(program, mine)
-        self.centred = conditionals.centred()
         self.ancillary = conditionals.ancillary() if step.n_ancillary else None
         self.noise = conditionals.noise() if step.n_ancillary else None
         self.records = conditionals.records() if step.n_ancillary else None
@@ -246,11 +245,14 @@ class _Part:
             exact, self.quadratic = quadratic
             self.gaussian = _positions(layout, [str(step.model.rvs_to_values[rv].name) for rv in exact])
             n_centred = 0 if len(exact) == len(mine) else n_centred
+        self.centred = conditionals.centred() if n_centred else None
         cost = program.n * (4 + n_centred + step.n_ancillary) / 12
         self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, 1, _MAX_CYCLES))
         self.counts = np.array(
-            [self.n_cycles, n_centred, step.n_ancillary, program.n_parameters, step.update == "slice"]
-        ).astype(np.int64)
+            [self.n_cycles, n_centred, step.n_ancillary, step.update == "slice"], dtype=np.int64
+        )
+        functions = (self.centred, self.ancillary, self.noise, self.records, self.quadratic)
+        self.addresses = np.array([0 if f is None else f.address for f in functions], dtype=np.intp)
 
     def run(
         self,
@@ -263,20 +265,10 @@ class _Part:
         chain, program = self.chain, self.chain.program
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=chain.x)
-        move = chain.moves[step.n_steps % len(chain.moves)]
-        optional = (self.ancillary, self.noise, self.records, self.quadratic)
-        addresses = np.array(
-            [
-                move.propose.address, move.contribute.address, program.releases.address, program.change.address,
-                0 if program.general is None else program.general.address, self.centred.address,
-                *(0 if f is None else f.address for f in optional),
-            ],
-            dtype=np.intp,
-        )  # fmt: skip
         interweave(
-            step.rng, self.counts, addresses, step.n_adapted * self.n_cycles * 4, int(step.tune),
-            theta, chain.data, self.moving, self.gaussian, chain.x, chain.t, chain.w,
-            centred_factor, ancillary_factor, np.array([0.0, 1.0, 0.0]), tallies,
+            step.rng, self.counts, self.addresses, *chain.native(step.n_steps % len(chain.moves)),
+            step.n_adapted * self.n_cycles, int(step.tune), theta, chain.data, self.moving, self.gaussian,
+            chain.x, chain.totals, centred_factor, ancillary_factor, np.array([0.0, 1.0, 0.0]), tallies,
         )  # fmt: skip
         return {
             **program.parameters.unflatten(theta, self.names),

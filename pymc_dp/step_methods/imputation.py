@@ -38,31 +38,37 @@ class RecordChain:
     def __init__(self, model: Model, block: RecordBlock, proposals: str, initial_point: dict[str, Any]):
         self.program = RecordProgram(model, block, initial_point)
         self.moves: list[Move] = moves_for(self.program, proposals)
-        n, d = self.program.n, self.program.n_statistics
-        self.x = np.zeros((n, self.program.records.width))
-        self.t, self.w = np.zeros((n, d)), np.zeros(n)
+        self._sizes = [move.sizes for move in self.moves]
+        self._addresses = [move.addresses for move in self.moves]
+        self.x = np.zeros((self.program.n, self.program.records.width))
+        self.totals = np.zeros(self.program.n_statistics)
         self.data = self.program.data.gather()
 
     def refresh_data(self) -> None:
         """Read releases and covariates again (``pm.set_data`` may have changed them)."""
         self.data = self.program.data.gather()
 
+    def native(self, which: int) -> tuple[np.ndarray, np.ndarray]:
+        """Sizes and addresses of a move, for :func:`kernels.sweep`."""
+        return self._sizes[which], self._addresses[which]
+
     def draw(self, rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         """Draw all records from their law given the parameters, ignoring the releases."""
-        self.program.propose.dispatcher(rng, theta, self.data, self.x, self.t, self.w)
+        self._sweep(rng, theta, self.x, 0, 1, prior_only=True)
         return self.x
 
     def sweep(
         self, rng: np.random.Generator, theta: np.ndarray, x: np.ndarray, which: int, n_sweeps: int = 1
     ) -> np.ndarray:
         """Sweep ``x`` in place with one of the moves; return sum, minimum, count of acceptances."""
-        program, move = self.program, self.moves[which]
+        return self._sweep(rng, theta, x, which, n_sweeps, prior_only=False)
+
+    def _sweep(
+        self, rng: Any, theta: np.ndarray, x: np.ndarray, which: int, n_sweeps: int, prior_only: bool
+    ) -> np.ndarray:
         tally = np.array([0.0, 1.0, 0.0])
         kernels.sweep(
-            rng, n_sweeps, program.n_parameters, False, move.propose.address, move.contribute.address,
-            program.releases.address, program.change.address,
-            0 if program.general is None else program.general.address,
-            theta, self.data, x, self.t, self.w, tally,
+            rng, n_sweeps, int(prior_only), *self.native(which), theta, self.data, x, self.totals, tally
         )  # fmt: skip
         return tally
 

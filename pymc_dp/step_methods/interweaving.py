@@ -173,6 +173,26 @@ def slice_update(rng, address, n_updates, n_adapted, theta, data, given, totals,
     return n_updates
 
 
+@njit(
+    types.int64(
+        GENERATOR, types.intp, types.int64, types.int64, types.int64, VECTOR, VECTOR, MATRIX, VECTOR,
+        _INDEX, MATRIX, types.int64, VECTOR,
+    ),
+    cache=True,
+)  # fmt: skip
+def update(
+    rng, address, n_updates, n_adapted, use_slice, theta, data, given, totals, moving, factor, adapting, tally
+):  # fmt: skip
+    """Run one of the two kernels."""
+    if use_slice == 1:
+        return slice_update(
+            rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally
+        )  # fmt: skip
+    return random_walk(
+        rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally
+    )  # fmt: skip
+
+
 @njit(types.boolean(GENERATOR, types.intp, VECTOR, VECTOR, MATRIX, VECTOR, _INDEX), cache=True)
 def gaussian_draw(rng, address, theta, data, given, totals, where):
     """Draw ``theta[where]`` from its Gaussian conditional, in place; refused if it is improper."""
@@ -209,60 +229,43 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
 
 @njit(
     types.void(
-        GENERATOR, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), types.int64, types.int64,
-        VECTOR, VECTOR, _INDEX, _INDEX, MATRIX, MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, MATRIX,
+        GENERATOR, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
+        types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), types.int64, types.int64,
+        VECTOR, VECTOR, _INDEX, _INDEX, MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, MATRIX,
     ),
     cache=True,
 )  # fmt: skip
 def interweave(
-    rng, counts, addresses, n_done, adapting,
-    theta, data, moving, quadratic, x, t, w, centred_factor, ancillary_factor, record_tally, tallies,
+    rng, counts, addresses, record_sizes, record_addresses, n_done, adapting,
+    theta, data, moving, gaussian, x, totals, centred_factor, ancillary_factor, record_tally, tallies,
 ):  # fmt: skip
     """Cycles of: records given parameters, parameters given records, parameters given noise; in place.
 
-    The sweep comes first, so that ``t`` belongs to ``x`` when its totals are taken.
+    The sweep comes first, so that ``totals`` belong to ``x`` when the ancillary density reads those of the
+    statistics that do not move with the parameters.
 
-    ``counts``: cycles, centred updates, ancillary updates, release parameters, 1 for slice updates.
-    ``addresses``: propose, contribute, releases, change, general, centred, ancillary, noise, records, quadratic.
-    ``n_done``: updates of each kind already adapted on.
+    ``counts``: cycles, centred updates, ancillary updates, 1 for slice updates.
+    ``addresses``: centred, ancillary, noise, records, quadratic; 0 where there is none.
+    ``moving``, ``gaussian``: positions in ``theta`` that move, and that have a Gaussian conditional.
+    ``n_done``: cycles already adapted on.
     """
-    n_cycles, n_centred, n_ancillary, n_params, use_slice = counts
-    noise = function_at(addresses[7], _NOISE)
-    records = function_at(addresses[8], _RECORDS)
+    n_cycles, n_centred, n_ancillary, use_slice = counts
     u = np.empty_like(x)
-    n, d = t.shape
-    totals = np.zeros(d)
     for cycle in range(n_cycles):
-        sweep(
-            rng, 1, n_params, False, addresses[0], addresses[1], addresses[2], addresses[3], addresses[4],
-            theta, data, x, t, w, record_tally,
-        )  # fmt: skip
-        if addresses[9] != 0:
-            gaussian_draw(rng, addresses[9], theta, data, x, totals, quadratic)
+        sweep(rng, 1, 0, record_sizes, record_addresses, theta, data, x, totals, record_tally)
+        if addresses[4] != 0:
+            gaussian_draw(rng, addresses[4], theta, data, x, totals, gaussian)
+        done = n_done + cycle
         if n_centred > 0:
-            done = n_done + cycle * n_centred
-            if use_slice == 1:
-                slice_update(
-                    rng, addresses[5], n_centred, done, theta, data, x, totals, moving, centred_factor, adapting, tallies[0]
-                )
-            else:
-                random_walk(
-                    rng, addresses[5], n_centred, done, theta, data, x, totals, moving, centred_factor, adapting, tallies[0]
-                )  # fmt: skip
+            update(
+                rng, addresses[0], n_centred, done * n_centred, use_slice, theta, data, x, totals, moving,
+                centred_factor, adapting, tallies[0],
+            )  # fmt: skip
         if n_ancillary > 0:
-            done = n_done + cycle * n_ancillary
-            noise(rng, theta, data, x, u)
-            totals[:] = 0.0
-            for i in range(n):  # statistics that do not move with theta keep these sums
-                for j in range(d):
-                    totals[j] += t[i, j]
-            if use_slice == 1:
-                accepted = slice_update(
-                    rng, addresses[6], n_ancillary, done, theta, data, u, totals, moving, ancillary_factor, adapting, tallies[1]
-                )  # fmt: skip
-            else:
-                accepted = random_walk(
-                    rng, addresses[6], n_ancillary, done, theta, data, u, totals, moving, ancillary_factor, adapting, tallies[1]
-                )  # fmt: skip
+            function_at(addresses[2], _NOISE)(rng, theta, data, x, u)
+            accepted = update(
+                rng, addresses[1], n_ancillary, done * n_ancillary, use_slice, theta, data, u, totals, moving,
+                ancillary_factor, adapting, tallies[1],
+            )  # fmt: skip
             if accepted > 0:
-                records(theta, data, u, x)
+                function_at(addresses[3], _RECORDS)(theta, data, u, x)

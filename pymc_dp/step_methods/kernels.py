@@ -10,9 +10,11 @@ from pymc_dp.lowering.native import (
     CHANGE,
     CONTRIBUTE,
     GENERATOR,
+    HOIST,
     MATRIX,
     PROPOSE,
     RELEASES,
+    ROWS,
     VECTOR,
     WHOLE,
     function_at,
@@ -24,6 +26,8 @@ _CONTRIBUTE = types.FunctionType(CONTRIBUTE)
 _RELEASES = types.FunctionType(RELEASES)
 _CHANGE = types.FunctionType(CHANGE)
 _WHOLE = types.FunctionType(WHOLE)
+_HOIST = types.FunctionType(HOIST)
+_ROWS = types.FunctionType(ROWS)
 
 keep_freed_memory()
 
@@ -128,7 +132,9 @@ def accept_general(
             kept[j] = x[i, j]
             x[i, j] = x_new[i, j]
         proposed = general(theta, data, x)
-        log_ratio = change(theta, data, value, params, old, new)
+        log_ratio = 0.0
+        if d > 0:
+            log_ratio += change(theta, data, value, params, old, new)
         if w[i] != -np.inf:
             log_ratio += w_new[i] - w[i]
         if current != -np.inf:
@@ -146,41 +152,54 @@ def accept_general(
 
 @njit(
     types.void(
-        GENERATOR, types.int64, types.int64, types.boolean, types.intp,
-        types.intp, types.intp, types.intp, types.intp, VECTOR, VECTOR, MATRIX, MATRIX, VECTOR, VECTOR,
+        GENERATOR, types.int64, types.int64, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
+        VECTOR, VECTOR, MATRIX, VECTOR, VECTOR,
     ),
     cache=True,
 )  # fmt: skip
-def sweep(
-    rng, n_sweeps, n_params, fresh, propose_address, contribute_address, releases_address, change_address, general_address,
-    theta, data, x, t, w, tally,
-):  # fmt: skip
+def sweep(rng, n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, tally):
     """Sweep over all records ``n_sweeps`` times, in place; see :mod:`pymc_dp.lowering.native` for names.
 
-    ``fresh`` says that ``t`` and ``w`` already belong to ``x`` and ``theta``; ``tally`` is as in
-    :func:`accept`, over all records and sweeps. An address of 0 says that there is no general query.
+    ``sizes``: statistics, release parameters, hoisted numbers, hoisted covariates.
+    ``addresses``: propose, contribute, releases, change, general, fused, hoist; 0 where there is none.
+    ``prior_only``: 1 to draw the records from their law, ignoring all releases.
+    ``totals`` is filled with the sums of the contributions, ``tally`` as by :func:`accept`.
     """
-    propose = function_at(propose_address, _PROPOSE)
-    contribute = function_at(contribute_address, _CONTRIBUTE)
-    releases = function_at(releases_address, _RELEASES)
-    n, d = t.shape
+    n = x.shape[0]
+    d, n_params, n_constants, n_columns = sizes
     value, params, offset = np.empty(d), np.empty((d, n_params)), np.empty(d)
-    x_new, t_new, w_new = np.empty_like(x), np.empty_like(t), np.empty_like(w)
-    if not fresh:
-        contribute(theta, data, x, t, w)
     if d > 0:
-        releases(theta, data, value, params, offset)
+        function_at(addresses[2], _RELEASES)(theta, data, value, params, offset)
+    if addresses[5] != 0:
+        constants, columns = np.empty(n_constants), np.empty((n_columns, n))
+        function_at(addresses[6], _HOIST)(theta, data, constants, columns)
+        function_at(addresses[5], _ROWS)(
+            rng, theta, data, constants, columns, value, params, offset, x, totals, tally, n_sweeps, prior_only
+        )  # fmt: skip
+        return
+    propose = function_at(addresses[0], _PROPOSE)
+    t, w = np.empty((n, d)), np.empty(n)
+    x_new, t_new, w_new = np.empty_like(x), np.empty_like(t), np.empty_like(w)
+    if prior_only == 0:
+        function_at(addresses[1], _CONTRIBUTE)(theta, data, x, t, w)
     for _ in range(n_sweeps):
         propose(rng, theta, data, x_new, t_new, w_new)
-        if general_address != 0:
+        if prior_only == 1:
+            x[:] = x_new
+            t[:] = t_new
+        elif addresses[4] != 0:
             accept_general(
-                rng, general_address, change_address, theta, data, value, params, offset,
+                rng, addresses[4], addresses[3], theta, data, value, params, offset,
                 x, t, w, x_new, t_new, w_new, tally,
             )  # fmt: skip
         elif d > 0:
             accept_central(
-                rng, change_address, theta, data, value, params, offset,
+                rng, addresses[3], theta, data, value, params, offset,
                 x, t, w, x_new, t_new, w_new, tally,
             )  # fmt: skip
         else:
             accept_local(rng, x, w, x_new, w_new, tally)
+    totals[:] = 0.0
+    for i in range(n):
+        for j in range(d):
+            totals[j] += t[i, j]

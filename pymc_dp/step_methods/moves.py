@@ -10,6 +10,7 @@ up to a constant. Moves read a mechanism only through its operation's attributes
 ``conditional_draws``), never through its class.
 """
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +27,13 @@ from pytensor.tensor.random.basic import (
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction
+from pymc_dp.lowering.errors import LoweringError
+from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import Release, parameters_of
+from pymc_dp.step_methods.fused import FusedSweep
 from pymc_dp.step_methods.program import Reading, RecordProgram, lift, with_query
+
+_log = logging.getLogger("pymc_dp")
 
 # Largest support that is enumerated to draw a record from its full conditional.
 MAX_SUPPORT = 64
@@ -38,9 +44,36 @@ class Move:
     """A way of proposing records; ``exact`` moves draw from the full conditional of a local block."""
 
     name: str
-    propose: NativeFunction
-    contribute: NativeFunction
+    program: RecordProgram
+    propose: NativeFunction | None = None
+    contribute: NativeFunction | None = None
+    fused: FusedSweep | None = None
     exact: bool = False
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Sizes of the work arrays, in the order that :func:`kernels.sweep` takes them."""
+        fused = (0, 0) if self.fused is None else (self.fused.n_constants, self.fused.n_columns)
+        return np.array([self.program.n_statistics, self.program.n_parameters, *fused], dtype=np.int64)
+
+    @property
+    def addresses(self) -> np.ndarray:
+        """Addresses of the native functions, in the order that :func:`kernels.sweep` takes them."""
+        program, fused = self.program, self.fused
+        functions = (
+            self.propose, self.contribute, program.releases, program.change, program.general,
+            None if fused is None else fused.rows, None if fused is None else fused.hoist,
+        )  # fmt: skip
+        return np.array([0 if f is None else f.address for f in functions], dtype=np.intp)
+
+
+def independence_move(program: RecordProgram) -> Move:
+    """Propose from the model: fused where the rows are scalar code, vectorised otherwise."""
+    try:
+        return Move("independence", program, fused=FusedSweep(program))
+    except (NotScalar, LoweringError) as reason:
+        _log.debug("vectorised sweep of %s: %s", program.names, reason)
+        return Move("independence", program, program.propose, program.contribute)
 
 
 def moves_for(program: RecordProgram, proposals: str) -> list[Move]:
@@ -58,9 +91,8 @@ def moves_for(program: RecordProgram, proposals: str) -> list[Move]:
     ValueError
         If "informed" is asked for and no informed move is known for these records.
     """
-    independence = Move("independence", program.propose, program.contribute)
     if proposals == "independence":
-        return [independence]
+        return [independence_move(program)]
     informed = _finite_support(program) or _closed_conditional(program) or _reversed_channel(program)
     if informed is None:
         if proposals == "informed":
@@ -69,8 +101,10 @@ def moves_for(program: RecordProgram, proposals: str) -> list[Move]:
                 f"{', '.join(program.names)}: they need one variable with finite support, or one that is "
                 "released itself with additive noise. Use 'auto' or 'independence'."
             )
-        return [independence]
-    return [informed] if informed.exact or proposals == "informed" else [independence, informed]
+        return [independence_move(program)]
+    if informed.exact or proposals == "informed":
+        return [informed]
+    return [independence_move(program), informed]
 
 
 def _single(program: RecordProgram) -> tuple[TensorVariable, Release] | None:
@@ -115,7 +149,8 @@ def _compile(
     contribute = program.native(
         f"contribute {name}", [program.x], [program.contributions(program.state), weight(program.state)], CONTRIBUTE
     )
-    return Move(name, propose, contribute, exact and not program.of_kind("central", "function", "general"))
+    alone = not program.of_kind("central", "function", "general")
+    return Move(name, program, propose, contribute, exact=exact and alone)
 
 
 def _same_type(record: TensorVariable, graph: TensorVariable) -> TensorVariable:

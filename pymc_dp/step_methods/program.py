@@ -10,6 +10,7 @@ either reading.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,7 @@ from pymc_dp.lowering.native import (
     RELEASES,
     WHOLE,
     NativeFunction,
-    address_of,
-    compile_source,
+    SourceFunction,
     jit_function,
 )
 from pymc_dp.records import RecordBlock, Release, parameters_of
@@ -59,10 +59,8 @@ class RecordProgram:
         Layouts of the flat arrays.
     n_statistics : int
         Columns of the contributions.
-    propose, contribute, releases, change : NativeFunction
-        See the signatures in :mod:`pymc_dp.lowering.native`.
-    general : NativeFunction or None
-        Log density of queries that are no sum over records, in O(n).
+    releases, change : NativeFunction or None
+        Of the central releases; see the signatures in :mod:`pymc_dp.lowering.native`.
     """
 
     def __init__(self, model: Model, block: RecordBlock, initial_point: dict[str, Any] | None = None):
@@ -78,7 +76,7 @@ class RecordProgram:
         self.theta = pt.vector("theta", dtype="float64")
         self.x = pt.matrix("x", dtype="float64")
         self.state = self._stand_ins()
-        self._compile()
+        self._compile_releases()
 
     # -- readings ---------------------------------------------------------------------------------
 
@@ -198,20 +196,25 @@ class RecordProgram:
         """Compile graphs of the stand-ins; data-like constants become inputs."""
         return NativeFunction(name, [self.theta, self.data.data, *inputs], self.data.lift(outputs), sig)
 
-    def _compile(self) -> None:
+    @cached_property
+    def propose(self) -> NativeFunction:
+        """Draws of all records given the parameters, vectorised."""
         draws = self.draws()
-        t = self.contributions(self.state)
-        self.propose = self.native(
-            "propose", [], [self.matrix_of(draws), self.contributions(draws), self.weights(draws)], PROPOSE
-        )
-        self.contribute = self.native("contribute", [self.x], [t, self.weights(self.state)], CONTRIBUTE)
-        self._compile_releases()
-        general = self.of_kind("general")
-        self.general = (
-            self.native("general", [self.x], [self.release_logp(self.state, ["general"])], WHOLE)
-            if general
-            else None
-        )
+        outputs = [self.matrix_of(draws), self.contributions(draws), self.weights(draws)]
+        return self.native("propose", [], outputs, PROPOSE)
+
+    @cached_property
+    def contribute(self) -> NativeFunction:
+        """Contributions and weights of the current records, vectorised."""
+        outputs = [self.contributions(self.state), self.weights(self.state)]
+        return self.native("contribute", [self.x], outputs, CONTRIBUTE)
+
+    @cached_property
+    def general(self) -> NativeFunction | None:
+        """Log density of the releases whose query is no sum over records."""
+        if not self.of_kind("general"):
+            return None
+        return self.native("general", [self.x], [self.release_logp(self.state, ["general"])], WHOLE)
 
     def _compile_releases(self) -> None:
         """Central releases: their values, parameters and offsets, and the change of their density."""
@@ -243,32 +246,19 @@ class RecordProgram:
             )
             start += size
         self.n_statistics, self.n_parameters = start, width
-        empty = pt.zeros(0)
-        self.releases = self.native(
-            "releases",
-            [],
-            [
-                pt.concatenate(values) if values else empty,
-                pt.concatenate(params, axis=0) if params else pt.zeros((0, width)),
-                pt.concatenate(offsets) if offsets else empty,
-            ],
-            RELEASES,
-        )
+        self.change_parts = ("".join(loops), functions, keys)
+        self.releases: NativeFunction | None = None
+        self.change: SourceFunction | None = None
+        if not values:
+            return
+        outputs = [pt.concatenate(values), pt.concatenate(params, axis=0), pt.concatenate(offsets)]
+        self.releases = self.native("releases", [], outputs, RELEASES)
         source = (
             "def change(theta, data, value, params, old, new):\n    total = 0.0\n"
             + "".join(loops)
             + "    return total\n"
         )
         self.change = SourceFunction("change", source, functions, CHANGE, keys)
-
-
-class SourceFunction:
-    """Generated source that calls lowered scalar functions, compiled to an address."""
-
-    def __init__(self, name: str, source: str, functions: dict[str, Any], signature: Any, keys: Sequence[str | None]):
-        self.name, self.signature = name, signature
-        self.dispatcher, self.cache_key = compile_source(name, source, functions, signature, keys)
-        self.address = address_of(self.dispatcher, signature)
 
 
 def scalar_change(rv: Variable, value_dtype: str) -> tuple[Any, str | None]:

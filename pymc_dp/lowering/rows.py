@@ -1,0 +1,254 @@
+"""One row of a row-local graph as scalar code.
+
+A vectorised draw of all records writes and reads about twenty arrays per sweep. The graph of one record
+instead needs no arrays at all: :class:`RowGraph` rewrites entry (i, j, ...) of a row-local variable into a
+0-d graph of the record's own entries, so that draw, statistics and densities of one record run in
+registers. What depends on no record is computed once per sweep and passed in: numbers as *constants*,
+per-record covariates as *columns*.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot, Prod, Sum
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.reshape import SplitDims
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import Subtensor, get_idx_list
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.draws import ScalarDraw
+from pymc_dp.lowering.samplers import core_sampler
+
+ROW = "row"
+# Longest sum over a record's own entries that is written out.
+_MAX_UNROLL = 24
+
+
+class NotScalar(NotImplementedError):
+    """A graph whose rows cannot be written as scalar code; the vectorised form is used instead."""
+
+
+class RowGraph:
+    """Entries of row-local graphs as 0-d graphs.
+
+    Parameters
+    ----------
+    is_free : callable
+        Whether a variable depends on no record.
+    record_entry : callable
+        ``(record variable, trailing index) -> 0-d graph`` of a record's own entry.
+    records : collection of Variable
+        Record variables, at which the rewrite stops.
+
+    Attributes
+    ----------
+    constants, columns : list
+        Record-free 0-d and (n,) graphs that were hoisted out; ``constant_inputs`` and ``column_inputs``
+        stand for them in the entries.
+    """
+
+    def __init__(
+        self,
+        is_free: Callable[[Variable], bool],
+        record_entry: Callable[[Variable, tuple[int, ...]], TensorVariable],
+        records: Sequence[Variable],
+    ):
+        self._is_free, self._record_entry, self._records = is_free, record_entry, set(records)
+        self.constants: list[TensorVariable] = []
+        self.constant_inputs: list[Variable] = []
+        self.columns: list[TensorVariable] = []
+        self.column_inputs: list[Variable] = []
+        self._hoisted: dict[tuple[Variable, tuple], TensorVariable] = {}
+        self._memo: dict[tuple[Variable, tuple], TensorVariable] = {}
+
+    def fork(self, record_entry: Callable[[Variable, tuple[int, ...]], TensorVariable]) -> "RowGraph":
+        """Return the same with other entries for the records, sharing what was hoisted."""
+        other = RowGraph(self._is_free, record_entry, list(self._records))
+        for name in ("constants", "constant_inputs", "columns", "column_inputs", "_hoisted"):
+            setattr(other, name, getattr(self, name))
+        return other
+
+    def entry(self, variable: Variable, index: tuple) -> TensorVariable:
+        """Return one entry; ``index`` holds integers, and :data:`ROW` on the record axis."""
+        index = tuple(
+            0 if s == 1 else i for i, s in zip(index, variable.type.shape, strict=True)
+        )
+        key = (variable, index)
+        if key not in self._memo:
+            self._memo[key] = self._entry(variable, index)
+        return self._memo[key]
+
+    def _entry(self, variable: Variable, index: tuple) -> TensorVariable:
+        if variable in self._records:
+            if not index or index[0] != ROW:
+                raise NotScalar(f"{variable.name} is not read row by row")
+            return self._record_entry(variable, index[1:])
+        if self._is_free(variable):
+            return self._hoist(variable, index)
+        node = variable.owner
+        assert node is not None
+        op, inputs = node.op, node.inputs
+        if isinstance(op, Elemwise):
+            return node.op(*(self.entry(v, index) for v in inputs))
+        if isinstance(op, CheckParameterValue):
+            return self.entry(inputs[0], index)
+        if isinstance(op, SpecifyShape | ViewOp):
+            return self.entry(inputs[0], index)
+        if isinstance(op, ScalarFromTensor | TensorFromScalar):
+            return self.entry(pt.as_tensor(inputs[0]), index)
+        if isinstance(op, DimShuffle):
+            return self.entry(inputs[0], _undo_dimshuffle(op, inputs[0].type.ndim, index))
+        if isinstance(op, Subtensor):
+            return self.entry(inputs[0], _undo_subtensor(node, index))
+        if isinstance(op, Join):
+            return self._join(node, index)
+        if isinstance(op, MakeVector):
+            (k,) = index
+            return self.entry(inputs[k], ())
+        if isinstance(op, CAReduce):
+            return self._reduce(node, index)
+        if isinstance(op, Dot) or (isinstance(op, Blockwise) and isinstance(op.core_op, Dot)):
+            return self._dot(node, index)
+        if isinstance(op, Reshape | SplitDims):
+            return self._reshape(node, index)
+        raise NotScalar(f"{op} has no scalar form")
+
+    def _hoist(self, variable: Variable, index: tuple) -> TensorVariable:
+        if isinstance(variable, Constant) and ROW not in index:
+            return pt.constant(np.asarray(variable.data)[index])
+        key = (variable, index)
+        if key not in self._hoisted:
+            picked = variable[tuple(slice(None) if i == ROW else i for i in index)] if index else variable
+            graphs, inputs = (
+                (self.columns, self.column_inputs) if ROW in index else (self.constants, self.constant_inputs)
+            )
+            graphs.append(picked)
+            inputs.append(ps.float64(f"h{len(self._hoisted)}"))
+            self._hoisted[key] = pt.tensor_from_scalar(inputs[-1])
+        hoisted = self._hoisted[key]
+        return hoisted if variable.dtype == "float64" else pt.cast(hoisted, variable.dtype)
+
+    def _join(self, node: Any, index: tuple) -> TensorVariable:
+        axis = int(node.op.axis) % node.outputs[0].ndim
+        at = index[axis]
+        if at == ROW:
+            raise NotScalar("records joined along the record axis")
+        for part in node.inputs:
+            size = part.type.shape[axis]
+            if size is None:
+                raise NotScalar("a joined part of unknown length")
+            if at < size:
+                return self.entry(part, (*index[:axis], at, *index[axis + 1 :]))
+            at -= size
+        raise NotScalar("an entry outside of a joined array")
+
+    def _reduce(self, node: Any, index: tuple) -> TensorVariable:
+        (x,) = node.inputs
+        if not isinstance(node.op, Sum | Prod):
+            raise NotScalar(f"{node.op} has no scalar form")
+        axes = tuple(range(x.ndim)) if node.op.axis is None else tuple(node.op.axis)
+        sizes = [x.type.shape[a] for a in axes]
+        if None in sizes or np.prod(sizes) > _MAX_UNROLL:
+            raise NotScalar("a reduction over many entries of one record")
+        parts = []
+        for inner in np.ndindex(*sizes):
+            outer = iter(index)
+            full = tuple(inner[axes.index(a)] if a in axes else next(outer) for a in range(x.ndim))
+            parts.append(self.entry(x, full))
+        return sum(parts[1:], start=parts[0]) if isinstance(node.op, Sum) else pt.prod(pt.stack(parts))
+
+    def _dot(self, node: Any, index: tuple) -> TensorVariable:
+        a, b = node.inputs
+        if a.ndim > 2 or b.ndim > 2:
+            raise NotScalar("a product of stacks of matrices")
+        size = a.type.shape[-1]
+        if size is None or size > _MAX_UNROLL:
+            raise NotScalar("a product over many entries of one record")
+        left, right = index[: a.ndim - 1], index[a.ndim - 1 :]
+        terms = [
+            self.entry(a, (*left, k)) * self.entry(b, (k, *right)) for k in range(size)
+        ]
+        return sum(terms[1:], start=terms[0])
+
+    def _reshape(self, node: Any, index: tuple) -> TensorVariable:
+        x, out = node.inputs[0], node.outputs[0]
+        before, after = x.type.shape, out.type.shape
+        if not index or index[0] != ROW or None in before or None in after or before[:1] != after[:1]:
+            raise NotScalar("a reshape of the record axis")
+        flat = int(np.ravel_multi_index(index[1:], after[1:])) if len(index) > 1 else 0
+        return self.entry(x, (ROW, *(int(k) for k in np.unravel_index(flat, before[1:]))))
+
+
+def draw_entry(rows: RowGraph, rv: Variable, index: tuple[int, ...], rng: Variable, label: int) -> TensorVariable:
+    """Return a scalar draw of one entry of a record variable given the entries of its parameters."""
+    node = rv.owner
+    assert node is not None
+    op = node.op
+    if not isinstance(op, RandomVariable) or op.ndim_supp > 0 or any(op.ndims_params):
+        raise NotScalar(f"{rv.name} is not univariate")
+    if core_sampler(op, node) is None:
+        raise NotScalar(f"{rv.name} has no scalar draw")
+    full = (ROW, *index)
+    params = [
+        rows.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ())
+        for p in op.dist_params(node)
+    ]
+    scalars = [pt.scalar_from_tensor(pt.cast(p, "float64") if p.dtype == "float32" else p) for p in params]
+    return pt.cast(pt.tensor_from_scalar(ScalarDraw(op, label)(rng, *scalars)), rv.dtype)
+
+
+def _undo_dimshuffle(op: DimShuffle, ndim: int, index: tuple) -> tuple:
+    before: list[Any] = [0] * ndim
+    for position, axis in enumerate(op.new_order):
+        if axis != "x":
+            before[axis] = index[position]
+    return tuple(before)
+
+
+def _undo_subtensor(node: Any, index: tuple) -> tuple:
+    x = node.inputs[0]
+    entries = get_idx_list(node.inputs, node.op.idx_list)
+    outer = iter(index)
+    before: list[Any] = []
+    for axis in range(x.ndim):
+        if axis >= len(entries):
+            before.append(next(outer))
+            continue
+        entry = entries[axis]
+        if isinstance(entry, slice):
+            at = next(outer)
+            if at == ROW:
+                if entry != slice(None):
+                    raise NotScalar("a slice of the record axis")
+                before.append(ROW)
+            else:
+                size = x.type.shape[axis]
+                bounds = [None if b is None else _number(b) for b in (entry.start, entry.stop, entry.step)]
+                if size is None:
+                    raise NotScalar("a slice of an axis of unknown length")
+                before.append(range(size)[slice(*bounds)][at])
+        else:
+            before.append(_number(entry))
+    return tuple(before)
+
+
+def _number(bound: Any) -> int:
+    while isinstance(bound, Variable) and bound.owner is not None and isinstance(
+        bound.owner.op, ScalarFromTensor | TensorFromScalar
+    ):
+        bound = bound.owner.inputs[0]
+    if isinstance(bound, Constant):
+        return int(bound.data)
+    if isinstance(bound, int | np.integer):
+        return int(bound)
+    raise NotScalar("an index that is no constant")

@@ -1,0 +1,224 @@
+"""One record sweep as a single scalar loop, where the model allows it.
+
+Draw, statistics, densities and decision of one record follow each other in registers; the only arrays
+touched are the records and the totals. Three to five times faster than drawing all proposals first, and the
+same Markov kernel. Models whose rows have no scalar form (table look-ups, multivariate records, partly
+observed covariates) keep the vectorised sweep.
+"""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.graphs import jit_scalar
+from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
+from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
+from pymc_dp.rowlocal import columns_of
+from pymc_dp.step_methods import kernels
+from pymc_dp.step_methods.program import RecordProgram, substitute
+
+# part of the disk cache's key: change it with the source below or with ``kernels.accept``
+_VERSION = "fused-1"
+
+
+class FusedSweep:
+    """Native functions of a fused sweep.
+
+    Parameters
+    ----------
+    program : RecordProgram
+
+    Raises
+    ------
+    NotScalar
+        If a part of the model has no scalar form.
+    """
+
+    def __init__(self, program: RecordProgram):
+        if program.of_kind("function", "general") or program.block.analysis.placements:
+            raise NotScalar("a query that is no sum over records, or a partly observed covariate")
+        self.program = program
+        records = program.block.records
+        analysis = program.block.analysis
+        self._x = [ps.float64(f"x{k}") for k in range(program.records.width)]
+        self._rng = pt.random.type.random_generator_type("rng")
+        self._state = RowGraph(lambda v: analysis.role(v).kind == "free", self._state_entry, records)
+        self._draws = self._state.fork(self._draw_entry)
+        self._drawn: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
+        statistics = self._statistics()
+        weight_graphs = self._weight_graphs()
+        state = [self._state.entry(c, (ROW,)) for c in statistics]
+        candidates = [self._draws.entry(c, (ROW,)) for c in statistics]
+        state_weight, weight = (self._weight(g, weight_graphs) for g in (self._state, self._draws))
+        columns = [
+            self._to_value(rv, index, self._draws)
+            for rv, shape in zip(records, program.records.shapes, strict=True)
+            for index in np.ndindex(*shape[1:])
+        ]
+        self._compile(state, candidates, state_weight, weight, columns)
+
+    # -- entries ----------------------------------------------------------------------------------
+
+    def _column(self, rv: Variable, index: tuple[int, ...]) -> int:
+        layout = self.program.records
+        position = self.program.block.records.index(rv)  # type: ignore[arg-type]
+        shape = layout.shapes[position][1:]
+        if rv.type.shape[1:] != tuple(shape):  # type: ignore[attr-defined]
+            raise NotScalar(f"{rv.name} is transformed to another shape")
+        inner = int(np.ravel_multi_index(index, shape)) if index else 0
+        return layout.columns[position].start + inner
+
+    def _inputs(self, rv: Variable, index: tuple[int, ...], rows: RowGraph) -> list[Variable]:
+        """Inputs of a record's operation with its parameters as entries, as transforms want them."""
+        node = rv.owner
+        assert node is not None
+        params = node.op.dist_params(node)
+        full = (ROW, *index)
+        entries = {
+            p: rows.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ()) for p in params
+        }
+        return [entries.get(v, v) for v in node.inputs]
+
+    def _transform(self, rv: Variable) -> Any:
+        transform = self.program.model.rvs_to_transforms.get(rv)
+        if transform is not None and getattr(transform, "ndim_supp", 0) != 0:
+            raise NotScalar(f"{rv.name} has a transform over several entries")
+        return transform
+
+    def _state_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
+        value = pt.tensor_from_scalar(self._x[self._column(rv, index)])
+        transform = self._transform(rv)
+        if transform is not None:
+            value = transform.backward(value, *self._inputs(rv, index, self._state))
+        return pt.cast(value, rv.dtype)  # type: ignore[attr-defined]
+
+    def _draw_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
+        key = (rv, index)
+        if key not in self._drawn:
+            self._drawn[key] = draw_entry(self._draws, rv, index, self._rng, len(self._drawn))
+        return self._drawn[key]
+
+    def _to_value(self, rv: Variable, index: tuple[int, ...], rows: RowGraph) -> TensorVariable:
+        natural = rows.entry(rv, (ROW, *index))
+        transform = self._transform(rv)
+        self._column(rv, index)
+        return natural if transform is None else transform.forward(natural, *self._inputs(rv, index, rows))
+
+    # -- graphs over the model's own variables ----------------------------------------------------
+
+    def _statistics(self) -> list[TensorVariable]:
+        program = self.program
+        return [
+            column
+            for release in program.of_kind("central")
+            for column in columns_of(program.rows_of(release), int(np.prod(program.shape_of(release))))
+        ]
+
+    def _weight_graphs(self) -> list[TensorVariable]:
+        program, analysis = self.program, self.program.block.analysis
+        graphs = [pm.logp(r.rv, program.state[r.rv]) for r in program.of_kind("local")]
+        if any(analysis.role(r.query).rows is not None or analysis.role(r.query).axis for r in program.of_kind("local")):
+            raise NotScalar("a local release of some of the records")
+        for term in program.block.terms:
+            observed = term in program.model.observed_RVs
+            graphs.append(pm.logp(term, program.state[term] if observed else term))
+        for potential in program.block.potentials:
+            role = analysis.role(potential)
+            if role.kind == "sum":
+                graphs.append(analysis.rows_of(potential))
+            elif role.kind == "row" and role.axis == 0 and role.rows is None:
+                graphs.append(potential)
+            else:
+                raise NotScalar(f"the potential {potential.name}")
+        return graphs
+
+    def _weight(self, rows: RowGraph, graphs: list[TensorVariable]) -> TensorVariable:
+        total = pt.constant(0.0)
+        for graph in graphs:
+            sizes = graph.type.shape[1:]
+            if None in sizes or np.prod(sizes, initial=1) > 24:
+                raise NotScalar("a release of many entries per record")
+            for index in np.ndindex(*sizes):
+                total = total + rows.entry(graph, (ROW, *index))
+        return total
+
+    # -- compilation ------------------------------------------------------------------------------
+
+    def _compile(self, state: list, candidates: list, state_weight: Any, weight: Any, columns: list) -> None:
+        program, rows = self.program, self._state
+        inputs = [*rows.constant_inputs, *rows.column_inputs]
+        as_float = [[pt.cast(o, "float64") for o in outs]
+                    for outs in ([*state, state_weight], [*columns, *candidates, weight])]  # fmt: skip
+        current, key_current, why_current = jit_scalar([*inputs, *self._x], as_float[0])
+        # a candidate may reuse entries of parameters only, never of the current record
+        propose, key_propose, why_propose = jit_scalar([self._rng, *inputs], as_float[1])
+        if why_current or why_propose:
+            raise NotScalar(why_current or why_propose)
+        self.n_constants, self.n_columns = len(rows.constants), len(rows.columns)
+        constants = [pt.cast(c, "float64") for c in substitute(rows.constants, program.state)]
+        covariates = [pt.cast(c, "float64") for c in substitute(rows.columns, program.state)]
+        self.hoist: NativeFunction = program.native(
+            "hoist",
+            [],
+            [
+                pt.stack(constants) if constants else pt.zeros(0),
+                pt.stack(covariates) if covariates else pt.zeros((0, program.n)),
+            ],
+            HOIST,
+        )
+        loops, functions, keys = program.change_parts
+        source = _source(
+            len(state), len(columns), self.n_constants, self.n_columns, loops, weighted=bool(self._weight_graphs())
+        )
+        self.rows = SourceFunction(
+            "rows_sweep",
+            source,
+            {**functions, "current": current, "propose": propose, "accept": kernels.accept},
+            ROWS,
+            [*keys, key_current, key_propose, _VERSION],
+        )
+
+
+def _source(d: int, p: int, n_constants: int, n_columns: int, loops: str, weighted: bool) -> str:
+    hoisted = [*(f"c[{k}]" for k in range(n_constants)), *(f"cov[{k}, i]" for k in range(n_columns))]
+    now = f"current({', '.join([*hoisted, *(f'x[i, {k}]' for k in range(p))])})"
+    candidate = f"propose({', '.join(['rng', *hoisted])})"
+    lines = [
+        "def rows_sweep(rng, theta, data, c, cov, value, params, offset, x, totals, tally, n_sweeps, prior_only):",
+        "    n = x.shape[0]",
+        f"    old = np.zeros({max(d, 1)})",
+        f"    new = np.zeros({max(d, 1)})",
+        f"    for j in range({d}):",
+        "        old[j] = offset[j]",
+    ]
+    if d:
+        lines += ["    for i in range(n):", f"        s = {now}"]
+        lines += [f"        old[{j}] += s[{j}]" for j in range(d)]
+    lines += [
+        "    for _ in range(n_sweeps):",
+        "        for i in range(n):",
+        f"            s = {now}",
+        f"            r = {candidate}",
+        "            total = 0.0",
+    ]
+    lines += [f"            new[{j}] = old[{j}] + (r[{p + j}] - s[{j}])" for j in range(d)]
+    lines += ["            if prior_only == 0:"]
+    source = "\n".join(lines) + "\n" + "".join(
+        "    " * 3 + line + "\n" for line in loops.rstrip("\n").split("\n") if line
+    )
+    lines = []
+    if weighted:
+        lines += [f"                if s[{d}] != -np.inf:", f"                    total += r[{p + d}] - s[{d}]"]
+    lines += [
+        "                total += 0.0",
+        "            if prior_only == 1 or accept(rng, total, tally):",
+    ]
+    lines += [f"                x[i, {k}] = r[{k}]" for k in range(p)]
+    lines += [f"                old[{j}] = new[{j}]" for j in range(d)]
+    lines += [f"    totals[{j}] = old[{j}] - offset[{j}]" for j in range(d)]
+    return source + "\n".join(lines) + "\n"
