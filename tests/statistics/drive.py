@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 
+from pymc_dp.records import is_release
 from tests.statistics.stat_model import State, StatModel
 
 
@@ -67,7 +68,7 @@ class PointMap:
 
 
 class StepKernel:
-    """A transition kernel made of step methods, optionally followed by the model's Gibbs update.
+    """A transition kernel made of step methods, optionally after the model's own Gibbs update.
 
     Steps are tuned on one draw of the joint law and then frozen: the kernel does not depend on
     the states it is tested on.
@@ -98,14 +99,24 @@ class StepKernel:
                 step.stop_tuning()
 
     def transition(self, state: State, rng: np.random.Generator) -> State:
-        release = {name: state[name] for name in self.model.query(state)}
+        if self.gibbs:  # first, so that the state shows what the steps did to the parameters
+            state = self.model.gibbs(state, rng)
+        observed = {name: state[name] for name in self.model.query(state)}
         point = self.map.to_point(state)
         for step in self.steps:
-            if hasattr(step, "set_release"):
-                step.set_release(release)
+            self._observe(step, observed)
             point, _ = step.step(point)
-        state = self.map.update(state, point)
-        return self.model.gibbs(state, rng) if self.gibbs else state
+        return self.map.update(state, point)
+
+    def _observe(self, step: Any, observed: State) -> None:
+        """Releases by the step's own method, public outcomes in its data vector."""
+        public = set(observed) - {rv.name for rv in self.pymc.observed_RVs if is_release(rv)}
+        for chain in step._chains if hasattr(step, "_chains") else [p.chain for p in step._parts]:
+            for name in public:
+                chain.program.data.override(
+                    self.pymc.rvs_to_values[self.pymc[name]], observed[name]
+                )
+        step.set_release(observed)
 
     def sample(self, state: State, draws: int, thin: int, rng: np.random.Generator) -> np.ndarray:
         """Quantities (draws, k) along a chain that starts at `state` and keeps its release."""

@@ -14,12 +14,12 @@ import pytensor.tensor as pt
 import pymc_dp as dp
 from tests.statistics.stat_model import StatModel
 
-__all__ = ["EPSILONS", "MODELS"]
+__all__ = ["EPSILONS", "MODELS", "normal_mean"]
 
 EPSILONS = (0.1, 1.0, 10.0, 50.0)
 
 
-def _normal_mean(rng, total, n, sd, prior_mean=0.0, prior_sd=1.0):
+def normal_mean(rng, total, n, sd, prior_mean=0.0, prior_sd=1.0):
     """Draw a normal mean given the sum of n records of known sd."""
     precision = 1 / prior_sd**2 + n / sd**2
     return rng.normal((prior_mean / prior_sd**2 + total / sd**2) / precision, precision**-0.5)
@@ -65,7 +65,7 @@ class ClampedNormal(StatModel):
 
     def gibbs(self, state, rng):
         x, sd = state["x"], np.exp(state["log_sd"])
-        mu = _normal_mean(rng, x.sum(), self.n, sd)
+        mu = normal_mean(rng, x.sum(), self.n, sd)
         scatter = ((x - mu) ** 2).sum()
 
         def log_density(t):
@@ -130,8 +130,8 @@ class LocalHierarchy(StatModel):
 
     def gibbs(self, state, rng):
         totals = np.bincount(self.group, state["y"])
-        m = _normal_mean(rng, totals, 4, self.sd, state["centre"])
-        return {**state, "m": m, "centre": _normal_mean(rng, m.sum(), 3, 1.0)}
+        m = normal_mean(rng, totals, 4, self.sd, state["centre"])
+        return {**state, "m": m, "centre": normal_mean(rng, m.sum(), 3, 1.0)}
 
 
 class ThreeCategories(StatModel):
@@ -299,7 +299,7 @@ class TwoReleases(StatModel):
         return model
 
     def gibbs(self, state, rng):
-        return {**state, "mu": _normal_mean(rng, state["x"].sum(), self.n, 1.0, 0.5)}
+        return {**state, "mu": normal_mean(rng, state["x"].sum(), self.n, 1.0, 0.5)}
 
 
 class ParameterInQuery(StatModel):
@@ -333,7 +333,7 @@ class ParameterInQuery(StatModel):
             return -0.5 * ((a - 1) / 0.5) ** 2 - abs(state["s"] - a * total) * self.epsilon / 4
 
         weight = _metropolis(rng, state["weight"], log_density, 0.4)
-        mu = _normal_mean(rng, state["x"].sum(), self.n, 1.0)
+        mu = normal_mean(rng, state["x"].sum(), self.n, 1.0)
         return {**state, "mu": mu, "weight": weight}
 
 

@@ -8,9 +8,12 @@ import pytest
 
 from tests.statistics import harness
 from tests.statistics.models import MODELS
+from tests.statistics.special_models import SPECIAL_MODELS
+
+ALL_MODELS = (*MODELS, *SPECIAL_MODELS)
 
 
-@pytest.mark.parametrize("model_type", MODELS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("model_type", ALL_MODELS, ids=lambda m: m.__name__)
 def test_gibbs_updates_leave_the_joint_law(model_type):
     model = model_type(2.0)
     verdict = harness.geweke_replicated(
@@ -26,7 +29,7 @@ def test_gibbs_updates_leave_the_joint_law(model_type):
     assert verdict.passed, verdict
 
 
-@pytest.mark.parametrize("model_type", MODELS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("model_type", ALL_MODELS, ids=lambda m: m.__name__)
 def test_pymc_twin_has_the_same_law(model_type):
     """PyMC's own draws of parameters, records and release have the simulator's moments."""
     model = model_type(2.0)

@@ -1,0 +1,137 @@
+"""Models with something unusual: skewed local records, public outcomes, latent parents, vectors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+
+import pymc_dp as dp
+from tests.statistics.models import normal_mean
+from tests.statistics.stat_model import StatModel
+
+__all__ = ["SPECIAL_MODELS"]
+
+
+class LocalGamma(StatModel):
+    """Positive continuous records released one by one: proposals from the reversed channel."""
+
+    parameter_names = ("rate",)
+    record_names = ("y",)
+    n = 5
+
+    def draw_model(self, rng):
+        rate = rng.gamma(3, 1 / 2)
+        return {"rate": rate, "y": rng.gamma(2, 1 / rate, self.n)}
+
+    def query(self, state):
+        return {"z": (np.clip(state["y"], 0, 4), "laplace", 4 / self.epsilon)}
+
+    def build(self, release):
+        with pm.Model() as model:
+            rate = pm.Gamma("rate", 3, 2)
+            y = pm.Gamma("y", 2, rate, shape=self.n)
+            dp.LaplaceMechanism("z", y, epsilon=self.epsilon, bounds=(0, 4), observed=release["z"])
+        return model
+
+    def gibbs(self, state, rng):
+        return {**state, "rate": rng.gamma(3 + 2 * self.n, 1 / (2 + state["y"].sum()))}
+
+
+class PublicOutcome(StatModel):
+    """Every record has a public outcome: an ordinary likelihood term beside the release."""
+
+    parameter_names = ("mu",)
+    record_names = ("x",)
+    n = 8
+
+    def draw_model(self, rng):
+        mu = rng.normal(0, 1)
+        return {"mu": mu, "x": rng.normal(mu, 1, self.n)}
+
+    def query(self, state):
+        x = state["x"]
+        return {
+            "s": (np.float64(np.clip(x, -2, 2).sum()), "laplace", 4 / self.epsilon),
+            "w": (0.5 * x, "gaussian", 1.0),
+        }
+
+    def build(self, release):
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0, 1)
+            x = pm.Normal("x", mu, 1, shape=self.n)
+            pm.Normal("w", 0.5 * x, 1, observed=release["w"])
+            dp.LaplaceMechanism(
+                "s",
+                dp.record_sum(x),
+                epsilon=self.epsilon,
+                bounds=(-2, 2),
+                observed=release["s"],
+            )
+        return model
+
+    def gibbs(self, state, rng):
+        return {**state, "mu": normal_mean(rng, state["x"].sum(), self.n, 1.0)}
+
+
+class LatentParent(StatModel):
+    """Only a binary answer is released; the trait behind it is a record too."""
+
+    parameter_names = ("mu",)
+    record_names = ("x", "y")
+    n = 8
+
+    def draw_model(self, rng):
+        mu = rng.normal(0, 1.5)
+        x = rng.normal(mu, 1, self.n)
+        return {"mu": mu, "x": x, "y": rng.binomial(1, 1 / (1 + np.exp(-2 * x)))}
+
+    def query(self, state):
+        return {"s": (np.float64(state["y"].sum()), "laplace", 1 / self.epsilon)}
+
+    def build(self, release):
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0, 1.5)
+            x = pm.Normal("x", mu, 1, shape=self.n)
+            y = pm.Bernoulli("y", logit_p=2 * x)
+            dp.LaplaceMechanism(
+                "s", dp.record_sum(y), epsilon=self.epsilon, bounds=(0, 1), observed=release["s"]
+            )
+        return model
+
+    def gibbs(self, state, rng):
+        return {**state, "mu": normal_mean(rng, state["x"].sum(), self.n, 1.0, 0.0, 1.5)}
+
+
+class VectorRecords(StatModel):
+    """Bivariate normal records, clamped sums."""
+
+    parameter_names = ("m",)
+    record_names = ("x",)
+    n = 8
+    cov = np.array([[1.0, 0.6], [0.6, 1.5]])
+
+    def draw_model(self, rng):
+        m = rng.normal(0, 1, 2)
+        return {"m": m, "x": rng.multivariate_normal(m, self.cov, self.n)}
+
+    def query(self, state):
+        return {"s": (np.clip(state["x"], -2, 2).sum(0), "laplace", 8 / self.epsilon)}
+
+    def build(self, release):
+        with pm.Model() as model:
+            m = pm.Normal("m", 0, 1, shape=2)
+            x = pm.MvNormal("x", m, self.cov, shape=(self.n, 2))
+            query = dp.record_sum(dp.clamp(x, -2, 2))
+            dp.LaplaceMechanism(
+                "s", query, epsilon=self.epsilon, sensitivity=8, observed=release["s"]
+            )
+        return model
+
+    def gibbs(self, state, rng):
+        inverse = np.linalg.inv(self.cov)
+        covariance = np.linalg.inv(np.eye(2) + self.n * inverse)
+        mean = covariance @ inverse @ state["x"].sum(0)
+        return {**state, "m": rng.multivariate_normal(mean, covariance)}
+
+
+SPECIAL_MODELS = (LocalGamma, PublicOutcome, LatentParent, VectorRecords)

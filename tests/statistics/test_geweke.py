@@ -1,0 +1,119 @@
+"""Joint distribution tests (Geweke 2004) of the step methods, epsilon from 0.1 to 50.
+
+Two forms: many short chains started in equilibrium, whose errors are exact and which see a broken
+kernel by the small changes it makes; and the classical single chain, which also sees states that
+short chains do not reach.
+"""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import pytest
+
+import pymc_dp as dp
+from tests.statistics import harness
+from tests.statistics.drive import StepKernel
+from tests.statistics.models import EPSILONS, MODELS, LocalPoisson
+from tests.statistics.special_models import SPECIAL_MODELS
+
+pytestmark = pytest.mark.statistical
+
+ALL_MODELS = (*MODELS, *SPECIAL_MODELS)
+# Poisson records have no quantile function in PyMC: their parameters stay with NUTS.
+WITH_NOISE_FORM = tuple(m for m in ALL_MODELS if m is not LocalPoisson)
+# About 150 tests: this keeps the chance of a false alarm anywhere near one per cent.
+ALPHA = 1e-4
+
+
+def _imputation(model):
+    return [dp.RecordImputation()]
+
+
+def _ancillary(model):
+    """Updates given the noise alone, and the sweep that every cycle ends with."""
+    return [dp.AncillaryUpdate(n_centred=0, n_cycles=1)]
+
+
+def _slice(model):
+    return [dp.AncillaryUpdate(update="slice", n_cycles=1)]
+
+
+def _together(model):
+    """As `pm.sample` chooses them: each must notice what the other moved."""
+    return [dp.RecordImputation(), dp.AncillaryUpdate(n_cycles=2)]
+
+
+def _ids(value):
+    return getattr(value, "__name__", str(value)).strip("_")
+
+
+def _seed(*parts) -> int:
+    return crc32("/".join(map(_ids, parts)).encode())
+
+
+def _short_chains(model_type, epsilon, make_steps, replicates=4000, transitions=3):
+    model = model_type(epsilon)
+    seed = _seed(model_type, epsilon, make_steps)
+    kernel = StepKernel(model, make_steps, gibbs=True, seed=seed)
+    return harness.geweke_replicated(
+        model.draw_prior,
+        kernel.transition,
+        None,
+        model.functionals,
+        replicates=replicates,
+        transitions=transitions,
+        names=model.functional_names,
+        seed=seed,
+        alpha=ALPHA,
+    )
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("model_type", ALL_MODELS, ids=_ids)
+def test_record_imputation(model_type, epsilon):
+    verdict = _short_chains(model_type, epsilon, _imputation)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("model_type", WITH_NOISE_FORM, ids=_ids)
+def test_ancillary_update(model_type, epsilon):
+    verdict = _short_chains(model_type, epsilon, _ancillary)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 50.0])
+@pytest.mark.parametrize("model_type", WITH_NOISE_FORM, ids=_ids)
+def test_slice_form_of_the_ancillary_update(model_type, epsilon):
+    verdict = _short_chains(model_type, epsilon, _slice, replicates=2500, transitions=2)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 10.0])
+@pytest.mark.parametrize("model_type", WITH_NOISE_FORM, ids=_ids)
+def test_steps_together(model_type, epsilon):
+    verdict = _short_chains(model_type, epsilon, _together, replicates=2500, transitions=2)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+@pytest.mark.parametrize("model_type", WITH_NOISE_FORM, ids=_ids)
+def test_single_chain(model_type, epsilon):
+    model = model_type(epsilon)
+    seed = _seed("single", model_type, epsilon)
+    # The parameters without a record of their own (a common centre, a weight) need the Gibbs update.
+    gibbs = model_type.__name__ in ("LocalHierarchy", "ParameterInQuery")
+    kernel = StepKernel(model, _together, gibbs=gibbs, seed=seed)
+    verdict = harness.geweke(
+        model.draw_prior,
+        kernel.transition,
+        model.redraw_release,
+        model.functionals,
+        draws=6000,
+        names=model.functional_names,
+        seed=seed,
+        alpha=ALPHA,
+        minimum_ess=150,
+    )
+    assert verdict.passed, verdict
