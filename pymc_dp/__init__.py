@@ -9,6 +9,7 @@ from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.records import clamp, record_sum
 from pymc_dp.stats.acceptance import acceptance_report
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
+from pymc_dp.step_methods.conjugate import ConjugateUpdate
 from pymc_dp.step_methods.imputation import RecordImputation
 
 try:
@@ -18,6 +19,7 @@ except PackageNotFoundError:  # running from a source tree that is not installed
 
 __all__ = [
     "AncillaryUpdate",
+    "ConjugateUpdate",
     "GaussianMechanism",
     "LaplaceMechanism",
     "PrivacyGuarantee",
@@ -29,7 +31,7 @@ __all__ = [
 ]
 
 # at the front, because PyMC takes the first of equally competent steps
-for _step in (RecordImputation, AncillaryUpdate):
+for _step in (RecordImputation, ConjugateUpdate, AncillaryUpdate):
     if _step not in STEP_METHODS:
         STEP_METHODS.insert(0, _step)
 del _step

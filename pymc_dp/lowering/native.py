@@ -47,6 +47,8 @@ ROWS = types.void(
     GENERATOR, VECTOR, VECTOR, VECTOR, MATRIX, VECTOR, MATRIX, VECTOR, MATRIX, VECTOR, VECTOR, types.int64,
     types.int64,
 )  # fmt: skip
+# theta, data, x -> new values of parameters whose law given the records is conjugate
+CONJUGATE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, VECTOR)
 NOISE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, x -> u
 RECORDS = types.void(VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, u -> x
 # theta, data, (x or u), totals of the contributions -> log density of parameters

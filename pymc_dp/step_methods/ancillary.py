@@ -13,11 +13,16 @@ from pytensor.graph.basic import Variable
 
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
-from pymc_dp.step_methods.conditionals import Conditionals, parents_of_records
-from pymc_dp.step_methods.discovery import dispersed, model_of, record_blocks
+from pymc_dp.step_methods.conditionals import Conditionals
+from pymc_dp.step_methods.discovery import (
+    dispersed_start,
+    model_of,
+    parents_of_records,
+    record_blocks,
+)
 from pymc_dp.step_methods.imputation import RecordChain
 from pymc_dp.step_methods.interweaving import interweave
-from pymc_dp.step_methods.layout import ParameterLayout
+from pymc_dp.step_methods.layout import positions
 from pymc_dp.step_methods.noise import NoNoiseForm
 
 _log = logging.getLogger("pymc_dp")
@@ -157,7 +162,7 @@ class AncillaryUpdate(BlockedStep):
         self._parts = [
             _Part(self, block, moving)
             for block in record_blocks(self.model)
-            if moving & set(_all_parents(self.model, block))
+            if moving & set(parents_of_records(self.model, block))
         ]
 
     def _reset_factors(self) -> None:
@@ -188,7 +193,10 @@ class AncillaryUpdate(BlockedStep):
         """Run the cycles of one draw; the records of the returned point have moved too."""
         point = dict(point)
         if not self.started:
-            point.update(self._start(point))
+            chains = [part.chain for part in self._parts]
+            point.update(
+                dispersed_start(chains, point, self._default_point, self._initial_point, self.tune, self.rng)
+            )
             self.started = True
         tallies = np.zeros((2, 2))
         for part, centred, ancillary in zip(
@@ -200,20 +208,6 @@ class AncillaryUpdate(BlockedStep):
             self.n_adapted += 1
         rates = tallies[:, 0] / np.maximum(tallies[:, 1], 1)
         return point, [{"centred_acceptance": rates[0], "ancillary_acceptance": rates[1]}]
-
-    def _start(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        moved: dict[str, np.ndarray] = {}
-        for part in self._parts:
-            program = part.chain.program
-            if not all(np.array_equal(point[n], self._default_point[n]) for n in program.records.names):
-                continue
-            free = [n for n in program.parameters.names if n not in moved
-                    and np.array_equal(self._initial_point[n], self._default_point[n])]  # fmt: skip
-            if self.tune:
-                moved.update(dispersed(point, self._default_point, free, self.rng))
-            theta = program.parameters.flatten({**point, **moved})
-            moved.update(program.records.unpack(part.chain.draw(self.rng, theta)))
-        return moved
 
     @staticmethod
     def competence(var: Variable, has_grad: bool) -> Competence:
@@ -233,7 +227,7 @@ class _Part:
         # in this block only the parameters that its records or queries see
         mine = [rv for rv in layout.variables if rv in moving]
         self.names = [str(step.model.rvs_to_values[rv].name) for rv in mine]
-        self.moving = _positions(layout, self.names)
+        self.moving = positions(layout, self.names)
         conditionals = Conditionals(program, mine)
         self.ancillary = conditionals.ancillary() if step.n_ancillary else None
         self.noise = conditionals.noise() if step.n_ancillary else None
@@ -243,7 +237,7 @@ class _Part:
         n_centred = step.n_centred
         if quadratic is not None:
             exact, self.quadratic = quadratic
-            self.gaussian = _positions(layout, [str(step.model.rvs_to_values[rv].name) for rv in exact])
+            self.gaussian = positions(layout, [str(step.model.rvs_to_values[rv].name) for rv in exact])
             n_centred = 0 if len(exact) == len(mine) else n_centred
         self.centred = conditionals.centred() if n_centred else None
         cost = program.n * (4 + n_centred + step.n_ancillary) / 12
@@ -276,26 +270,12 @@ class _Part:
         }
 
 
-def _positions(layout: ParameterLayout, names: Sequence[str]) -> np.ndarray:
-    """Return where some variables stand in the flat vector of parameters."""
-    return np.concatenate([np.arange(layout.size)[layout.slice_of(n)] for n in names]).astype(np.intp)
-
-
-def _all_parents(model: Model, block: RecordBlock) -> list[Variable]:
-    variables = set(model.basic_RVs)
-    return leaves_of([p for r in block.records for p in parameters_of(r)], variables)
-
-
 def default_parameters(model: Model) -> list[Variable]:
     """Return the parameters that this step takes over from NUTS by default."""
     chosen: list[Variable] = []
     shapes = model.eval_rv_shapes()
     for block in record_blocks(model):
-        parents = [
-            rv
-            for rv in model.free_RVs
-            if rv in _all_parents(model, block) and rv not in block.records and rv.dtype.startswith("float")
-        ]
+        parents = parents_of_records(model, block)
         if not parents or sum(int(np.prod(shapes[rv.name])) for rv in parents) > MAX_DIMENSION:
             continue
         try:
@@ -320,14 +300,8 @@ def _check_forms(model: Model, block: RecordBlock, parents: Sequence[Variable]) 
 def _claim(vars: Any, model: Model) -> list[Variable]:
     if vars is not None:
         return get_value_vars_from_user_vars(vars if isinstance(vars, list | tuple) else [vars], model)
-    blocks = record_blocks(model)
-    parents = {v for block in blocks for v in _all_parents(model, block)}
-    records = {r for block in blocks for r in block.records}
-    claimed = [
-        model.rvs_to_values[rv]
-        for rv in model.free_RVs
-        if rv in parents and rv not in records and rv.dtype.startswith("float")
-    ]
+    parents = {rv for block in record_blocks(model) for rv in parents_of_records(model, block)}
+    claimed = [model.rvs_to_values[rv] for rv in model.free_RVs if rv in parents]
     if not claimed:
         raise ValueError(
             "AncillaryUpdate found no continuous parameter in the law of a confidential record: declare the "

@@ -40,17 +40,6 @@ from pymc_dp.step_methods.program import (
 MAX_QUADRATIC = 32
 
 
-def parents_of_records(program: RecordProgram) -> list[TensorVariable]:
-    """Return the continuous free variables that stand in the law of a record, and are no records."""
-    model, block = program.model, program.block
-    leaves = leaves_of([p for r in block.records for p in parameters_of(r)], set(model.basic_RVs))
-    return [
-        rv
-        for rv in model.free_RVs
-        if rv in leaves and rv not in block.records and rv.dtype.startswith("float")
-    ]
-
-
 class Conditionals:
     """Conditional log densities of some parameters, for one block of records.
 

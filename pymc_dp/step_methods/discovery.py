@@ -2,14 +2,19 @@
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from pymc.model.core import Model, modelcontext
 from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.records import RecordBlock, find_record_blocks
+from pymc_dp.records import RecordBlock, find_record_blocks, parameters_of
+from pymc_dp.rowlocal import leaves_of
+
+if TYPE_CHECKING:
+    from pymc_dp.step_methods.imputation import RecordChain
 
 _BLOCKS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[RecordBlock]]]" = WeakKeyDictionary()
 
@@ -67,19 +72,40 @@ def blocks_with(model: Model, values: Sequence[Variable]) -> list[RecordBlock]:
     return blocks
 
 
-def dispersed(
+def parents_of_records(model: Model, block: RecordBlock) -> list[TensorVariable]:
+    """Return the continuous free variables that stand in the law of a record, and are no records."""
+    leaves = set(leaves_of([p for r in block.records for p in parameters_of(r)], set(model.basic_RVs)))
+    return [
+        rv
+        for rv in model.free_RVs
+        if rv in leaves and rv not in block.records and rv.dtype.startswith("float")
+    ]
+
+
+def dispersed_start(
+    chains: Sequence["RecordChain"],
     point: dict[str, np.ndarray],
+    default_point: dict[str, np.ndarray],
     initial_point: dict[str, np.ndarray],
-    names: Sequence[str],
+    tune: bool,
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """Jitter continuous variables that still stand at the initial point, as PyMC jitters NUTS alone.
+    """Starting values for the records, and for continuous parameters, that stand at the model's default.
 
-    Uniform on (-1, 1) in value space, for chains that would otherwise all start at the same place.
+    PyMC starts all chains of a mixed sampler at one point, without jitter. Where the records still stand
+    there, parameters that nobody set are jittered by U(-1, 1) in value space, as PyMC does for NUTS alone
+    (while tuning only), and the records are drawn from their law given the parameters.
     """
-    moved = {}
-    for name in names:
-        start = np.asarray(initial_point[name])
-        if start.dtype.kind == "f" and np.array_equal(point[name], start):
-            moved[name] = np.asarray(start + rng.uniform(-1, 1, size=start.shape))
+    moved: dict[str, np.ndarray] = {}
+    for chain in chains:
+        program = chain.program
+        if not all(np.array_equal(point[n], default_point[n]) for n in program.records.names):
+            continue
+        for name in program.parameters.names:
+            start = np.asarray(default_point[name])
+            untouched = np.array_equal(initial_point[name], start) and np.array_equal(point[name], start)
+            if tune and name not in moved and start.dtype.kind == "f" and untouched:
+                moved[name] = np.asarray(start + rng.uniform(-1, 1, size=start.shape))
+        theta = program.parameters.flatten({**point, **moved})
+        moved.update(program.records.unpack(chain.draw(rng, theta)))
     return moved

@@ -23,7 +23,7 @@ from pymc_dp.step_methods import kernels
 from pymc_dp.step_methods.program import RecordProgram, substitute
 
 # part of the disk cache's key: change it with the source below or with ``kernels.accept``
-_VERSION = "fused-1"
+_VERSION = "fused-2"
 
 
 class FusedSweep:

@@ -14,7 +14,12 @@ from rich.table import Column
 
 from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods import kernels
-from pymc_dp.step_methods.discovery import blocks_with, dispersed, model_of, record_blocks
+from pymc_dp.step_methods.discovery import (
+    blocks_with,
+    dispersed_start,
+    model_of,
+    record_blocks,
+)
 from pymc_dp.step_methods.moves import Move, moves_for
 from pymc_dp.step_methods.program import RecordProgram
 
@@ -188,7 +193,7 @@ class RecordImputation(BlockedStep):
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         super().setup_chain(rng, tune, draws)
-        self.started, self.n_steps = False, 0
+        self.started, self.n_steps, self.tune = False, 0, tune > 0
         for chain in self._chains:
             chain.refresh_data()
 
@@ -208,7 +213,11 @@ class RecordImputation(BlockedStep):
         """Sweep over all records once (``n_sweeps`` times)."""
         point = dict(point)
         if not self.started:
-            point.update(self._start(point))
+            point.update(
+                dispersed_start(
+                    self._chains, point, self._default_point, self._initial_point, self.tune, self.rng
+                )
+            )
             self.started = True
         tallies, sizes = [], 0
         for chain in self._chains:
@@ -226,24 +235,6 @@ class RecordImputation(BlockedStep):
             "record_acceptance_min": total[:, 1].min(),
         }
         return point, [stats]
-
-    def _start(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Dispersed starting values for what still stands at the model's default initial point."""
-        moved: dict[str, np.ndarray] = {}
-        for chain in self._chains:
-            program = chain.program
-            at_default = all(
-                np.array_equal(point[name], self._default_point[name]) for name in program.records.names
-            )
-            if not at_default:
-                continue
-            free = [n for n in program.parameters.names
-                    if np.array_equal(self._initial_point[n], self._default_point[n])]  # fmt: skip
-            if self.tune:
-                moved.update(dispersed(point, self._default_point, free, self.rng))
-            theta = program.parameters.flatten({**point, **moved})
-            moved.update(program.records.unpack(chain.draw(self.rng, theta)))
-        return moved
 
     @staticmethod
     def competence(var: Variable, has_grad: bool) -> Competence:

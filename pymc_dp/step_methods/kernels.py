@@ -8,6 +8,7 @@ from numba import njit, types
 
 from pymc_dp.lowering.native import (
     CHANGE,
+    CONJUGATE,
     CONTRIBUTE,
     GENERATOR,
     HOIST,
@@ -26,6 +27,7 @@ _CONTRIBUTE = types.FunctionType(CONTRIBUTE)
 _RELEASES = types.FunctionType(RELEASES)
 _CHANGE = types.FunctionType(CHANGE)
 _WHOLE = types.FunctionType(WHOLE)
+_CONJUGATE = types.FunctionType(CONJUGATE)
 _HOIST = types.FunctionType(HOIST)
 _ROWS = types.FunctionType(ROWS)
 
@@ -203,3 +205,23 @@ def sweep(rng, n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, t
     for i in range(n):
         for j in range(d):
             totals[j] += t[i, j]
+
+
+@njit(
+    types.void(
+        GENERATOR, types.int64, types.intp, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
+        VECTOR, VECTOR, types.Array(types.intp, 1, "C"), MATRIX, VECTOR, VECTOR,
+    ),
+    cache=True,
+)  # fmt: skip
+def conjugate_cycles(
+    rng, n_cycles, conjugate_address, sizes, addresses, theta, data, where, x, totals, tally
+):  # fmt: skip
+    """Cycles of a record sweep and an exact draw of ``theta[where]`` given the records, in place."""
+    conjugate = function_at(conjugate_address, _CONJUGATE)
+    part = np.empty(where.shape[0])
+    for _ in range(n_cycles):
+        sweep(rng, 1, 0, sizes, addresses, theta, data, x, totals, tally)
+        conjugate(rng, theta, data, x, part)
+        for k in range(where.shape[0]):
+            theta[where[k]] = part[k]

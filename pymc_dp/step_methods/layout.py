@@ -55,6 +55,11 @@ class ParameterLayout:
         return pt.cast(theta[where].reshape(shape), self.values[index].dtype)
 
 
+def positions(layout: ParameterLayout, names: Sequence[str]) -> np.ndarray:
+    """Return where some variables stand in the flat vector of parameters."""
+    return np.concatenate([np.arange(layout.size)[layout.slice_of(n)] for n in names]).astype(np.intp)
+
+
 class RecordLayout:
     """Record variables, in value space, as one matrix with a row per record.
 

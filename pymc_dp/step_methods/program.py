@@ -242,7 +242,8 @@ class RecordProgram:
             args = "".join(f", params[j, {i}]" for i in range(len(others)))
             loops.append(
                 f"    for j in range({start}, {start + size}):\n"
-                f"        total += {name}(value[j], old[j], new[j]{args})[0]\n"
+                f"        if new[j] != old[j]:\n"
+                f"            total += {name}(value[j], old[j], new[j]{args})[0]\n"
             )
             start += size
         self.n_statistics, self.n_parameters = start, width
