@@ -1,0 +1,382 @@
+"""How the outputs of a PyTensor operation depend on the records, given how its inputs do.
+
+One small function per operation, registered on :func:`rule`; one without a rule mixes the records.
+"""
+
+from dataclasses import dataclass, replace
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.scalar import basic as ps
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Argmax, Dot, Sum
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.special import LogSoftmax, Softmax
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    Subtensor,
+    get_idx_list,
+)
+
+if TYPE_CHECKING:
+    from pymc_dp.rowlocal import RowAnalysis
+
+
+@dataclass(frozen=True)
+class Role:
+    """What a variable has to do with the records (see the module's docstring)."""
+
+    kind: str
+    axis: int | None = None
+    rows: tuple[int, ...] | None = None  # the record behind each row, None for all in order
+
+
+FREE = Role("free")
+SUM = Role("sum")
+FUNCTION = Role("function")
+MIXED = Role("mixed")
+
+
+def op_axis(node: Apply) -> int:
+    """Return the axis of a Join."""
+    return int(node.op.axis)
+
+
+def _constant(variable: Variable) -> Any:
+    return variable.data if isinstance(variable, Constant) else None
+
+
+@singledispatch
+def rule(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    """Return the role of a node's outputs given its inputs' roles; by default they are mixed."""
+    return MIXED
+
+
+@rule.register(Elemwise)
+def _elemwise(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    kinds = [r.kind for r in roles]
+    if "row" in kinds:
+        rows = {r for r in roles if r.kind == "row"}
+        if len(rows) > 1:
+            return MIXED
+        (role,) = rows
+        length = analysis.n if role.rows is None else len(role.rows)
+        sizes = {v.type.shape[role.axis] for v in node.inputs}
+        return (
+            role
+            if sizes <= {None, 1, length} and (1 not in sizes or _fits(node, roles, role))
+            else MIXED
+        )
+    scalar = op.scalar_op
+    if isinstance(scalar, ps.Add | ps.Sub | ps.Neg | ps.Identity):
+        return SUM
+    if isinstance(scalar, ps.Cast):
+        # a cast to integers would truncate, which is not affine
+        return SUM if np.dtype(node.outputs[0].dtype).kind == "f" else FUNCTION
+    if isinstance(scalar, ps.Mul):
+        return SUM if kinds.count("sum") == 1 else FUNCTION
+    if isinstance(scalar, ps.TrueDiv):
+        return SUM if kinds == ["sum", "free"] else FUNCTION
+    return FUNCTION
+
+
+def _fits(node: Apply, roles: list[Role], role: Role) -> bool:
+    """Whether no row-local input is broadcast along its record axis."""
+    out = node.outputs[0].type.shape[role.axis]
+    return all(
+        v.type.shape[role.axis] == out or v.type.shape[role.axis] is None
+        for v, r in zip(node.inputs, roles, strict=True)
+        if r.kind == "row"
+    )
+
+
+@rule.register(DimShuffle)
+def _dimshuffle(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    if roles[0].kind == "sum":
+        return SUM
+    order = list(op.new_order)
+    return replace(roles[0], axis=order.index(roles[0].axis)) if roles[0].axis in order else MIXED
+
+
+@rule.register(CAReduce)
+def _reduce(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    (x,), (role,) = node.inputs, roles
+    axes = tuple(range(x.ndim)) if op.axis is None else tuple(op.axis)
+    if role.kind == "sum":
+        return SUM if isinstance(op, Sum) else FUNCTION
+    k = role.axis
+    assert k is not None
+    if k not in axes:
+        return replace(role, axis=k - sum(a < k for a in axes))
+    if not isinstance(op, Sum):
+        return MIXED
+    rest = [a - (a > k) + 1 for a in axes if a != k]
+    rows = pt.moveaxis(x, k, 0) if k else x
+    rows = rows.sum(axis=rest) if rest else rows
+    return analysis.add_sum(node.outputs[0], rows, role)
+
+
+@rule.register(Argmax)
+def _argmax(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    (x,), (role,) = node.inputs, roles
+    axes = tuple(range(x.ndim)) if op.axis is None else tuple(op.axis)
+    k = role.axis
+    if role.kind != "row" or k is None or k in axes:
+        return MIXED
+    return replace(role, axis=k - sum(a < k for a in axes))
+
+
+@rule.register(Dot)
+def _dot(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    a, b = node.inputs
+    if "sum" in {r.kind for r in roles}:
+        return SUM if {r.kind for r in roles} == {"sum", "free"} else FUNCTION
+    contracted = (a.ndim - 1, max(b.ndim - 2, 0))
+    on_contraction = [
+        r.kind == "row" and r.axis == c for r, c in zip(roles, contracted, strict=True)
+    ]
+    if not any(on_contraction):
+        if roles[0].kind == "row" and roles[1].kind == "free":
+            return roles[0]
+        if roles[1].kind == "row" and roles[0].kind == "free":
+            return replace(roles[1], axis=a.ndim - 1 if b.ndim == 2 else roles[1].axis)
+        return MIXED
+    rows = {r for r in roles if r.kind == "row"}
+    if len({r.rows for r in rows}) > 1 or any(
+        r.kind == "row" and not on for r, on in zip(roles, on_contraction, strict=True)
+    ):
+        return MIXED
+    # the product sums over records: row i contributes the outer product of a[:, i] and b[i, :]
+    left = pt.moveaxis(a, contracted[0], 0)
+    right = pt.moveaxis(b, contracted[1], 0)
+    outer = left.reshape((left.shape[0], -1, 1)) * right.reshape((right.shape[0], 1, -1))
+    shape = (
+        outer.shape[0],
+        *(a.shape[k] for k in range(a.ndim) if k != contracted[0]),
+        *(b.shape[k] for k in range(b.ndim) if k != contracted[1]),
+    )
+    rows_graph = outer.reshape(shape, ndim=node.outputs[0].ndim + 1)
+    return analysis.add_sum(node.outputs[0], rows_graph, next(iter(rows)))
+
+
+@rule.register(Blockwise)
+def _blockwise(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    if isinstance(op.core_op, Dot) and all(v.ndim == 2 for v in node.inputs):
+        return _dot(op.core_op, node, roles, analysis)
+    batch = op.batch_ndim(node)
+    rows = {r for r in roles if r.kind == "row"}
+    if len(rows) != 1 or any(r.kind not in ("row", "free") for r in roles):
+        return MIXED
+    (role,) = rows
+    return role if role.axis is not None and role.axis < batch else MIXED
+
+
+@rule.register(RandomVariable)
+@rule.register(SymbolicRandomVariable)
+def _random(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    """Rows of a random variable are conditionally independent if its parameters are row-local."""
+    role_of = dict(zip(node.inputs, roles, strict=True))
+    batch = node.default_output().type.ndim - op.ndim_supp
+    if batch < 1:
+        return MIXED
+    params = op.dist_params(node)
+    for parameter, core in zip(params, op.ndims_params, strict=True):
+        role = role_of[parameter]
+        if role.kind != "free" and (
+            role.kind != "row"
+            or role.rows is not None
+            or role.axis != parameter.type.ndim - core - batch
+        ):
+            return MIXED
+    others = [r for v, r in role_of.items() if v not in params]
+    return Role("row", 0) if all(r.kind == "free" for r in others) else MIXED
+
+
+@rule.register(Join)
+def _join(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    if any(r.kind == "sum" for r in roles):
+        return SUM
+    rows = {r for r in roles if r.kind == "row"}
+    if len(rows) != 1:
+        return MIXED
+    (role,) = rows
+    return MIXED if op_axis(node) % node.outputs[0].ndim == role.axis else role
+
+
+@rule.register(MakeVector)
+def _make_vector(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    return SUM if any(r.kind == "sum" for r in roles) else MIXED
+
+
+@rule.register(ViewOp)
+@rule.register(SpecifyShape)
+@rule.register(ScalarFromTensor)
+@rule.register(TensorFromScalar)
+def _pass(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    return roles[0]
+
+
+@rule.register(Softmax)
+@rule.register(LogSoftmax)
+def _softmax(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    if roles[0].kind != "row" or op.axis is None:
+        return MIXED
+    axes = op.axis if isinstance(op.axis, tuple) else (op.axis,)
+    ndim = node.inputs[0].ndim
+    return MIXED if roles[0].axis in {a % ndim for a in axes} else roles[0]
+
+
+@rule.register(Reshape)
+def _reshape(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    if roles[1].kind != "free":
+        return MIXED
+    if roles[0].kind == "sum":
+        return SUM
+    before, after = node.inputs[0].type.shape, node.outputs[0].type.shape
+    same = len(after) > 0 and before[0] is not None and before[0] == after[0]
+    return roles[0] if roles[0].axis == 0 and same else MIXED
+
+
+@rule.register(Alloc)
+def _alloc(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    value, out = node.inputs[0], node.outputs[0]
+    if roles[0].kind == "sum" and all(r.kind == "free" for r in roles[1:]):
+        return SUM
+    if roles[0].kind != "row" or any(r.kind != "free" for r in roles[1:]):
+        return MIXED
+    k = roles[0].axis
+    assert k is not None
+    axis = k + out.ndim - value.ndim
+    same = value.type.shape[k] is not None and value.type.shape[k] == out.type.shape[axis]
+    return replace(roles[0], axis=axis) if same else MIXED
+
+
+@rule.register(Subtensor)
+def _subtensor(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    if any(r.kind != "free" for r in roles[1:]):
+        return MIXED
+    if roles[0].kind == "sum":
+        return SUM
+    index = get_idx_list(node.inputs, op.idx_list)
+    k, role = roles[0].axis, roles[0]
+    assert k is not None
+    dropped = sum(not isinstance(i, slice) for i in index[:k])
+    role = replace(role, axis=k - dropped)
+    if k >= len(index):
+        return role
+    if not isinstance(index[k], slice):
+        return MIXED
+    return _select(role, _slice(index[k]), analysis)
+
+
+def _slice(entry: slice) -> Any:
+    parts = []
+    for bound in (entry.start, entry.stop, entry.step):
+        value = bound if bound is None or isinstance(bound, int) else _constant_through(bound)
+        if bound is not None and value is None:
+            return None
+        parts.append(None if value is None else int(value))
+    return slice(*parts)
+
+
+def _constant_through(variable: Variable) -> Any:
+    while variable.owner is not None and isinstance(
+        variable.owner.op, ScalarFromTensor | TensorFromScalar
+    ):
+        variable = variable.owner.inputs[0]
+    return _constant(variable)
+
+
+def _select(role: Role, index: Any, analysis: "RowAnalysis") -> Role:
+    """Rows of a row-local variable picked by a constant index (slice, mask or integers)."""
+    if index is None:
+        return MIXED
+    rows = np.arange(analysis.n) if role.rows is None else np.array(role.rows)
+    picked = rows[index]
+    if len(picked) == analysis.n and (picked == np.arange(analysis.n)).all():
+        return replace(role, rows=None)
+    return replace(role, rows=tuple(int(i) for i in picked))
+
+
+@rule.register(AdvancedSubtensor)
+def _advanced(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    if roles[0].kind in ("sum", "function"):
+        return (
+            SUM if all(r.kind == "free" for r in roles[1:]) and roles[0].kind == "sum" else FUNCTION
+        )
+    index = _index_entries(op, node)
+    if index is None:
+        return MIXED
+    role_of = dict(zip(node.inputs, roles, strict=True))
+    arrays = [(k, i) for k, i in enumerate(index) if isinstance(i, Variable)]
+    if not arrays:
+        return MIXED
+    places = [k for k, _ in arrays]
+    if places != list(range(places[0], places[-1] + 1)):
+        return MIXED  # separated array indices move the result's axes
+    ndim = max(i.ndim for _, i in arrays)
+    if roles[0].kind == "free":
+        rows = {replace(role_of[i], axis=role_of[i].axis + ndim - i.ndim) for _, i in arrays
+                if role_of[i].kind == "row"}  # fmt: skip
+        if len(rows) != 1:
+            return MIXED
+        (role,) = rows
+        return replace(role, axis=role.axis + places[0])
+    if any(role_of[i].kind != "free" for _, i in arrays):
+        return MIXED
+    k = roles[0].axis
+    assert k is not None
+    known = [_constant(i) for _, i in arrays]
+    consumed = [c.ndim if c is not None and c.dtype == bool else 1 for c in known]
+    if k in places and len(arrays) == 1 and ndim == 1:
+        return _select(roles[0], _constant(arrays[0][1]), analysis)
+    if k in places or any(c != 1 for c in consumed):
+        return MIXED
+    return roles[0] if k < places[0] else replace(roles[0], axis=k - len(places) + ndim)
+
+
+def _index_entries(op: Any, node: Apply) -> list[Any] | None:
+    """Index entries of an advanced (inc)subtensor: slices, or variables for array indices."""
+    offset = 2 if isinstance(op, AdvancedIncSubtensor) else 1
+    entries: list[Any] = []
+    for entry in op.idx_list:
+        if isinstance(entry, slice):
+            if entry != slice(None):
+                return None
+            entries.append(entry)
+        else:
+            entries.append(node.inputs[offset + int(entry)])
+    return entries
+
+
+@rule.register(AdvancedIncSubtensor)
+def _place(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
+    """``base[index].set(rows)``: how PyMC joins the observed and missing entries of a covariate."""
+    base, values = node.inputs[0], node.inputs[1]
+    index = _index_entries(op, node)
+    if index is None or len(index) != 1 or not isinstance(index[0], Variable):
+        return MIXED
+    places = _constant(index[0])
+    if places is None or places.ndim != 1 or not getattr(op, "set_instead_of_inc", False):
+        return MIXED
+    places = np.flatnonzero(places) if places.dtype == bool else places
+    if len(set(places.tolist())) != len(places) or base.type.shape[0] != analysis.n:
+        return MIXED
+    if roles[0].kind == "row" and (roles[0].axis != 0 or roles[0].rows is not None):
+        return MIXED
+    if roles[1].kind == "row":
+        if values not in analysis.records or roles[1].axis != 0:
+            return MIXED
+        placed = tuple(int(i) for i in places)
+        if analysis.placements.setdefault(values, placed) != placed:
+            return MIXED
+    return Role("row", 0)
