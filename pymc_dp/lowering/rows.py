@@ -16,14 +16,16 @@ import pytensor.tensor as pt
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Prod, Sum
+from pytensor.tensor.random.basic import CategoricalRV, uniform
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape, SpecifyShape
-from pytensor.tensor.subtensor import Subtensor, get_idx_list
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, get_idx_list
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.draws import ScalarDraw
@@ -70,6 +72,7 @@ class RowGraph:
         self.column_inputs: list[Variable] = []
         self._hoisted: dict[tuple[Variable, tuple], TensorVariable] = {}
         self._memo: dict[tuple[Variable, tuple], TensorVariable] = {}
+        self._values: dict[Variable, np.ndarray | None] = {}
 
     def fork(self, record_entry: Callable[[Variable, tuple[int, ...]], TensorVariable]) -> "RowGraph":
         """Return the same with other entries for the records, sharing what was hoisted."""
@@ -119,13 +122,17 @@ class RowGraph:
             return self._reduce(node, index)
         if isinstance(op, Dot) or (isinstance(op, Blockwise) and isinstance(op.core_op, Dot)):
             return self._dot(node, index)
+        if isinstance(op, AdvancedSubtensor):
+            return self._pick(node, index)
         if isinstance(op, Reshape | SplitDims):
             return self._reshape(node, index)
         raise NotScalar(f"{op} has no scalar form")
 
     def _hoist(self, variable: Variable, index: tuple) -> TensorVariable:
-        if isinstance(variable, Constant) and ROW not in index:
-            return pt.constant(np.asarray(variable.data)[index])
+        if ROW not in index:
+            known = self._known(variable)
+            if known is not None:
+                return pt.constant(known[index])
         key = (variable, index)
         if key not in self._hoisted:
             picked = variable[tuple(slice(None) if i == ROW else i for i in index)] if index else variable
@@ -137,6 +144,26 @@ class RowGraph:
             self._hoisted[key] = pt.tensor_from_scalar(inputs[-1])
         hoisted = self._hoisted[key]
         return hoisted if variable.dtype == "float64" else pt.cast(hoisted, variable.dtype)
+
+    def _known(self, variable: Variable) -> np.ndarray | None:
+        """Value of a small graph of constants (the rows of an identity matrix, say)."""
+        if variable not in self._values:
+            value = None
+            if all(isinstance(v, Constant) for v in graph_inputs([variable])):
+                value = np.asarray(variable.data if isinstance(variable, Constant) else variable.eval())
+            self._values[variable] = value
+        return self._values[variable]
+
+    def _pick(self, node: Any, index: tuple) -> TensorVariable:
+        """``table[k]`` with a record's own k: a choice among the rows of the table."""
+        table, entries = node.inputs[0], node.op.idx_list
+        if len(entries) != 1 or len(node.inputs) != 2 or not self._is_free(table):
+            raise NotScalar("a look-up other than table[k]")
+        k, size = node.inputs[1], table.type.shape[0]
+        if k.type.dtype == "bool" or k.type.ndim > len(index) or size is None or size > _MAX_UNROLL:
+            raise NotScalar("a look-up in a long table")
+        at = self.entry(k, index[: k.type.ndim])
+        return choose(at, [self.entry(table, (j, *index[k.type.ndim :])) for j in range(size)])
 
     def _join(self, node: Any, index: tuple) -> TensorVariable:
         axis = int(node.op.axis) % node.outputs[0].ndim
@@ -194,17 +221,46 @@ def draw_entry(rows: RowGraph, rv: Variable, index: tuple[int, ...], rng: Variab
     node = rv.owner
     assert node is not None
     op = node.op
+    full = (ROW, *index)
+    if isinstance(op, CategoricalRV):
+        return _draw_category(rows, rv, full, rng, label)
     if not isinstance(op, RandomVariable) or op.ndim_supp > 0 or any(op.ndims_params):
         raise NotScalar(f"{rv.name} is not univariate")
     if core_sampler(op, node) is None:
         raise NotScalar(f"{rv.name} has no scalar draw")
-    full = (ROW, *index)
     params = [
         rows.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ())
         for p in op.dist_params(node)
     ]
     scalars = [pt.scalar_from_tensor(pt.cast(p, "float64") if p.dtype == "float32" else p) for p in params]
     return pt.cast(pt.tensor_from_scalar(ScalarDraw(op, label)(rng, *scalars)), rv.dtype)
+
+
+def _draw_category(rows: RowGraph, rv: Any, full: tuple, rng: Variable, label: int) -> TensorVariable:
+    """Draw a category by inversion: how many of the cumulated probabilities a uniform number exceeds."""
+    (p,) = rv.owner.op.dist_params(rv.owner)
+    size = p.type.shape[-1]
+    if size is None or size > _MAX_UNROLL:
+        raise NotScalar(f"{rv.name} has many categories")
+    own = full[len(full) - (p.type.ndim - 1) :] if p.type.ndim > 1 else ()
+    zero, one = pt.scalar_from_tensor(pt.constant(0.0)), pt.scalar_from_tensor(pt.constant(1.0))
+    u = pt.tensor_from_scalar(ScalarDraw(uniform, label)(rng, zero, one))
+    category, end = pt.constant(0, dtype=rv.dtype), pt.constant(0.0)
+    for k in range(size - 1):
+        end = end + rows.entry(p, (*own, k))
+        category = category + pt.cast(pt.ge(u, end), rv.dtype)
+    return category
+
+
+def choose(index: TensorVariable, parts: list[TensorVariable]) -> TensorVariable:
+    """Return ``parts[index]``, comparing only with what differs from the most frequent part."""
+    known = [float(v.data) if isinstance(v, Constant) else None for v in parts]
+    default = max(set(known) - {None}, key=known.count, default=None)
+    rest = [j for j, v in enumerate(known) if default is None or v != default]
+    result = parts[known.index(default)] if default is not None else parts[rest.pop()]
+    for j in rest:
+        result = pt.switch(pt.eq(index, j), parts[j], result)
+    return result
 
 
 def _undo_dimshuffle(op: DimShuffle, ndim: int, index: tuple) -> tuple:

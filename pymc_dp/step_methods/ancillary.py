@@ -194,6 +194,8 @@ class AncillaryUpdate(BlockedStep):
         point = dict(point)
         if not self.started:
             chains = [part.chain for part in self._parts]
+            for chain in chains:
+                chain.refresh_data()  # lowering other functions may have lengthened it
             point.update(
                 dispersed_start(chains, point, self._default_point, self._initial_point, self.tune, self.rng)
             )

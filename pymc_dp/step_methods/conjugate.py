@@ -160,6 +160,8 @@ class ConjugateUpdate(BlockedStep):
         point = dict(point)
         if not self.started:
             chains = [part.chain for part in self._parts]
+            for chain in chains:
+                chain.refresh_data()  # lowering other functions may have lengthened it
             point.update(
                 dispersed_start(chains, point, self._default_point, self._initial_point, self.tune, self.rng)
             )

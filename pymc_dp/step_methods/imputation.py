@@ -213,6 +213,8 @@ class RecordImputation(BlockedStep):
         """Sweep over all records once (``n_sweeps`` times)."""
         point = dict(point)
         if not self.started:
+            for chain in self._chains:
+                chain.refresh_data()
             point.update(
                 dispersed_start(
                     self._chains, point, self._default_point, self._initial_point, self.tune, self.rng
