@@ -16,7 +16,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.records import clamp
-from pymc_dp.rowlocal import RowAnalysis, leaves_of
+from pymc_dp.rowlocal import RowAnalysis, is_shape, joined_lengths, leaves_of
 
 
 def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorVariable, np.ndarray]:
@@ -77,25 +77,13 @@ def _is_local(t: TensorVariable) -> bool:
         for v in leaves_of([t], variables)
         if v.owner is not None and v.type.ndim - getattr(v.owner.op, "ndim_supp", 0) >= 1
     }
+    lengths.update(joined_lengths([t], variables))  # type: ignore[arg-type]
     # rows of a query over some of the records (y[:50]) are fewer than the records
     for n in {k for k in lengths.values() if k >= _lengths(t)[0]}:
         role = RowAnalysis({v for v in lengths if lengths[v] == n}, n, variables).role(t)
         once = role.rows is None or len(set(role.rows)) == len(role.rows)
         if role.kind == "row" and role.axis == 0 and once:
             return True
-    return False
-
-
-def _is_random(t: Variable) -> bool:
-    """Whether the value of `t` depends on a random variable, other than through its shape."""
-    stack: list[Variable] = [t]
-    while stack:
-        node = stack.pop().owner
-        if node is None or isinstance(node.op, Shape | Shape_i):
-            continue
-        if isinstance(node.op, RNGConsumerOp):
-            return True
-        stack.extend(node.inputs)
     return False
 
 
@@ -135,7 +123,7 @@ def _clamp_sum(
             if inner is None or (position == 1 and isinstance(node.op.scalar_op, TrueDiv)):
                 continue
             other = node.inputs[1 - position]
-            if _is_random(other):  # evaluating it would take one random draw for the scale
+            if not is_shape(other):  # evaluating it would take one random draw for the scale
                 return None
             factor = np.asarray(other.eval())
             args = [inner[0], other] if position == 0 else [other, inner[0]]

@@ -6,6 +6,7 @@ and are conditionally independent along it, are the *records*, together with the
 parents. Everything else behind a query is a parameter.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
@@ -13,11 +14,14 @@ from typing import Any, Literal
 import numpy as np
 import pytensor.tensor as pt
 from pymc.model.core import Model
+from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Sum
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.rowlocal import MIXED, RowAnalysis, leaves_of, rule
+from pymc_dp.rowlocal import MIXED, RowAnalysis, is_shape, joined_lengths, leaves_of, rule
 
 QueryKind = Literal["central", "local", "function", "general"]
 _KINDS: dict[str, QueryKind] = {
@@ -218,18 +222,69 @@ def _records_behind(
             raise ValueError(
                 f"`records` of {release.name} must share one leading record axis; got {names}."
             )
-        return _with_parents(model, chosen, sizes.pop(), lengths), lengths[next(iter(chosen))]
+        if not chosen & set(leaves_of([query], variables)):
+            raise ValueError(
+                f"`records` of {release.name} names {names}, none of which its query depends on."
+            )
+        n = lengths[next(iter(chosen))]
+        return _with_parents(model, chosen, n, lengths), n
+    # the missing entries of a covariate stand for as many rows as the covariate has
+    rows = {**lengths, **joined_lengths([query], variables)}
     candidates = [v for v in leaves if v in lengths]
     if not candidates:
         raise ValueError(_no_record_message(release, leaves))
-    for n in sorted({lengths[v] for v in candidates}, reverse=True):
-        same = [v for v in candidates if lengths[v] == n]
-        for size in range(len(same), 0, -1):
-            for chosen in map(set, combinations(same, size)):
-                if RowAnalysis(chosen, n, variables).role(query) != MIXED:
-                    return _with_parents(model, chosen, n, lengths), n
-    n = max(lengths[v] for v in candidates)  # no row-local or additive reading: a general query
-    return _with_parents(model, {v for v in candidates if lengths[v] == n}, n, lengths), n
+    summed = _summed_over(query)
+    if summed is not None:  # then its rows are the records, whatever else is longer
+        n = int(summed.owner.inputs[0].shape[0].eval())
+        for chosen in _subsets([v for v in candidates if rows[v] == n]):
+            analysis = RowAnalysis(chosen, n, variables)
+            analysis.role(query)
+            if summed in analysis.sums and analysis.role(summed.owner.inputs[0]).rows is None:
+                return _with_parents(model, chosen, n, lengths), n
+    for n in sorted({rows[v] for v in candidates}, reverse=True):
+        for chosen in _subsets([v for v in candidates if rows[v] == n]):
+            analysis = RowAnalysis(chosen, n, variables)
+            if analysis.role(query).kind not in ("free", "mixed"):
+                _check_rows_apart(release, summed, chosen, analysis)
+                return _with_parents(model, chosen, n, lengths), n
+    n = max(rows[v] for v in candidates)  # no row-local or additive reading: a general query
+    return _with_parents(model, {v for v in candidates if rows[v] == n}, n, lengths), n
+
+
+def _check_rows_apart(
+    release: Variable, summed: Variable | None, records: set[Variable], analysis: RowAnalysis
+) -> None:
+    """Refuse a sum over rows that each mix several records, as those of a Gaussian process do."""
+    if summed is None or int(summed.owner.inputs[0].shape[0].eval()) != analysis.n:
+        return
+    if analysis.role(summed.owner.inputs[0]).kind in ("sum", "function"):
+        raise ValueError(
+            f"The query of {release.name} sums rows that each depend on several rows of "
+            f"{_names(records)}, so they are not conditionally independent records (a Gaussian "
+            "process, or another map along the record axis). If the rows of "
+            f"{_names(records)} are the confidential records, say so with `records=`."
+        )
+
+
+def _subsets(variables: list[Variable]) -> Iterator[set[Variable]]:
+    """Yield the subsets of some variables, larger ones first."""
+    for size in range(len(variables), 0, -1):
+        yield from map(set, combinations(variables, size))
+
+
+def _summed_over(query: Variable) -> Variable | None:
+    """Return the sum over a leading axis that a query is, up to scaling."""
+    node = query.owner
+    while node is not None:
+        if isinstance(node.op, Sum):
+            return node.outputs[0] if node.op.axis is None or 0 in node.op.axis else None
+        if not isinstance(node.op, Elemwise | DimShuffle):
+            return None
+        inner = [v for v in node.inputs if rvs_in_graph(v) and not is_shape(v)]
+        if len(inner) != 1:
+            return None
+        node = inner[0].owner
+    return None
 
 
 def _no_record_message(release: Variable, leaves: list[Variable]) -> str:
@@ -259,7 +314,8 @@ def _with_parents(
                 roles = [analysis.role(p) for p in parameters_of(rv)]
                 # a parent of another length is a record only where its rows are placed among the records
                 fits = lengths[parent] == n or parent in analysis.placements
-                if fits and any(r.kind == "row" for r in roles) and MIXED not in roles:
+                local = any(r.kind == "row" and r.rows is None for r in roles)
+                if fits and local and MIXED not in roles:
                     found.add(parent)
                     queue.append(parent)
     return found
@@ -278,7 +334,7 @@ def _block(model: Model, records: set[Variable], n: int, releases: list[Variable
             )
     ordered = [rv for rv in model.free_RVs if rv in records]
     for rv in ordered:
-        _check_independent(rv, analysis, n)
+        _check_independent(model, rv, analysis, n)
     found = [Release(rv, query_of(rv), _KINDS[analysis.role(query_of(rv)).kind]) for rv in releases]
     terms = [
         rv
@@ -300,9 +356,15 @@ def _block(model: Model, records: set[Variable], n: int, releases: list[Variable
     return RecordBlock(ordered, n, analysis, found, terms, potentials)
 
 
-def _check_independent(rv: Variable, analysis: RowAnalysis, n: int) -> None:
+def _check_independent(model: Model, rv: Variable, analysis: RowAnalysis, n: int) -> None:
     node = rv.owner
     assert node is not None
+    transform = model.rvs_to_transforms.get(rv)
+    if rv.type.ndim - (getattr(transform, "ndim_supp", 0) or 0) < 1:
+        raise ValueError(
+            f"The transform {transform.name} of {rv.name} ties its {n} rows together, so they are no "
+            "independent records; leave `transform` out."
+        )
     roles = [analysis.role(v) for v in node.inputs]
     free = all(r.kind == "free" for r in roles)
     placed = analysis.placements.get(rv)

@@ -19,11 +19,12 @@ import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import graph_replace, vectorize_graph
-from pytensor.graph.traversal import io_toposort
+from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.rowrules import FREE, FUNCTION, MIXED, SUM, Role, op_axis, rule
@@ -144,6 +145,32 @@ def leaves_of(graphs: Sequence[Variable], variables: Collection[Variable]) -> li
         elif v.owner is not None:
             stack.extend(v.owner.inputs)
     return leaves
+
+
+def joined_lengths(
+    graphs: Sequence[Variable], variables: Collection[Variable]
+) -> dict[Variable, int]:
+    """Lengths of the arrays in which some variables are set as the missing rows."""
+    found: dict[Variable, int] = {}
+    for v in ancestors(graphs, blockers=variables):
+        if v.owner is not None and isinstance(v.owner.op, AdvancedIncSubtensor):
+            part, length = v.owner.inputs[1], v.owner.inputs[0].type.shape[0]
+            if part in variables and length is not None:
+                found[part] = length
+    return found
+
+
+def is_shape(variable: Variable) -> bool:
+    """Whether a variable is computed from shapes only, which are known before sampling."""
+    stack: list[Variable] = [variable]
+    while stack:
+        node = stack.pop().owner
+        if node is None or isinstance(node.op, Shape | Shape_i):
+            continue
+        if isinstance(node.op, RNGConsumerOp):
+            return False
+        stack.extend(node.inputs)
+    return True
 
 
 def with_known_shapes(graphs: Sequence[Variable]) -> list[Variable]:

@@ -18,7 +18,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
-from pymc_dp.rowlocal import columns_of
+from pymc_dp.rowlocal import columns_of, with_known_shapes
 from pymc_dp.step_methods import kernels
 from pymc_dp.step_methods.program import RecordProgram, substitute
 
@@ -49,6 +49,7 @@ class FusedSweep:
         self._rng = pt.random.type.random_generator_type("rng")
         self._state = RowGraph(lambda v: analysis.role(v).kind == "free", self._state_entry, records)
         self._draws = self._state.fork(self._draw_entry)
+        self._n_draws = 0
         self._drawn: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
         statistics = self._statistics()
         weight_graphs = self._weight_graphs()
@@ -100,7 +101,9 @@ class FusedSweep:
     def _draw_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
         key = (rv, index)
         if key not in self._drawn:
-            self._drawn[key] = draw_entry(self._draws, rv, index, self._rng, len(self._drawn))
+            # numbered before its parameters are drawn: equal draws with equal labels would be merged
+            self._n_draws += 1
+            self._drawn[key] = draw_entry(self._draws, rv, index, self._rng, self._n_draws)
         return self._drawn[key]
 
     def _to_value(self, rv: Variable, index: tuple[int, ...], rows: RowGraph) -> TensorVariable:
@@ -160,8 +163,8 @@ class FusedSweep:
         if why_current or why_propose:
             raise NotScalar(why_current or why_propose)
         self.n_constants, self.n_columns = len(rows.constants), len(rows.columns)
-        constants = [pt.cast(c, "float64") for c in substitute(rows.constants, program.state)]
-        covariates = [pt.cast(c, "float64") for c in substitute(rows.columns, program.state)]
+        constants = [pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.constants), program.state)]
+        covariates = [pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.columns), program.state)]
         self.hoist: NativeFunction = program.native(
             "hoist",
             [],

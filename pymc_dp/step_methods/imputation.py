@@ -20,8 +20,7 @@ from pymc_dp.step_methods.discovery import (
     model_of,
     record_blocks,
 )
-from pymc_dp.step_methods.moves import Move, moves_for
-from pymc_dp.step_methods.program import RecordProgram
+from pymc_dp.step_methods.moves import lowered
 
 
 @dataclass_state
@@ -41,8 +40,7 @@ class RecordChain:
     """
 
     def __init__(self, model: Model, block: RecordBlock, proposals: str, initial_point: dict[str, Any]):
-        self.program = RecordProgram(model, block, initial_point)
-        self.moves: list[Move] = moves_for(self.program, proposals)
+        self.program, self.moves = lowered(model, block, proposals, initial_point)
         self._sizes = [move.sizes for move in self.moves]
         self._addresses = [move.addresses for move in self.moves]
         self.x = np.zeros((self.program.n, self.program.records.width))

@@ -13,11 +13,13 @@ up to a constant. Moves read a mechanism only through its operation's attributes
 import logging
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.discrete import DiscreteUniformRV
+from pymc.model.core import Model
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.random.basic import (
     BernoulliRV,
@@ -29,7 +31,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction
 from pymc_dp.lowering.errors import LoweringError
 from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.records import Release, parameters_of
+from pymc_dp.records import RecordBlock, Release, parameters_of
 from pymc_dp.step_methods.fused import FusedSweep
 from pymc_dp.step_methods.program import Reading, RecordProgram, lift, with_query
 
@@ -74,6 +76,22 @@ def independence_move(program: RecordProgram) -> Move:
     except (NotScalar, LoweringError) as reason:
         _log.debug("vectorised sweep of %s: %s", program.names, reason)
         return Move("independence", program, program.propose, program.contribute)
+
+
+_LOWERED: "WeakKeyDictionary[Model, dict[tuple, Any]]" = WeakKeyDictionary()
+
+
+def lowered(
+    model: Model, block: RecordBlock, proposals: str, initial_point: dict[str, Any]
+) -> tuple[RecordProgram, list[Move]]:
+    """Return a block's program and moves; the steps of one model share them instead of compiling twice."""
+    known = _LOWERED.setdefault(model, {})
+    version = (id(block), *(tuple(np.shape(v)) for v in initial_point.values()))
+    if version not in known:
+        known[version] = RecordProgram(model, block, initial_point)
+    if (*version, proposals) not in known:
+        known[(*version, proposals)] = moves_for(known[version], proposals)
+    return known[version], known[(*version, proposals)]
 
 
 def moves_for(program: RecordProgram, proposals: str) -> list[Move]:
