@@ -6,24 +6,23 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
-from pytensor.graph.basic import Variable
 from pytensor.scalar.basic import Cast, Mul, TrueDiv
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
-from pytensor.tensor.random.op import RNGConsumerOp
-from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.records import clamp
 from pymc_dp.rowlocal import RowAnalysis, is_shape, joined_lengths, leaves_of
 
 
-def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorVariable, np.ndarray]:
+def clamp_query(
+    query: TensorVariable, bounds: tuple[Any, Any]
+) -> tuple[TensorVariable, np.ndarray]:
     """Clamp what one record can contribute to a query, and say by how much it can change it.
 
-    Rows of a local query are clamped elementwise. Of a sum or mean over the leading axis (possibly scaled
-    by a constant, or stacked), each record's contribution is clamped before it is summed.
+    Rows of a local query are clamped elementwise. Of a sum or mean over the leading axis (possibly
+    scaled by a constant, or stacked), each record's contribution is clamped before it is summed.
 
     Parameters
     ----------
@@ -37,8 +36,8 @@ def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorV
     clamped : TensorVariable
         The query of clamped values.
     width : ndarray
-        How much each statistic can change when one record is replaced, in the shape of the statistics
-        (central) or of one row (local).
+        How much each statistic can change when one record is replaced, in the shape of the
+        statistics (central) or of one row (local).
 
     Raises
     ------
@@ -117,7 +116,11 @@ def _clamp_sum(
     if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Cast):
         inner = _clamp_sum(node.inputs[0], lo, hi)
         return None if inner is None else (pt.cast(inner[0], query.dtype), inner[1])
-    if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, TrueDiv | Mul) and len(node.inputs) == 2:
+    if (
+        isinstance(node.op, Elemwise)
+        and isinstance(node.op.scalar_op, TrueDiv | Mul)
+        and len(node.inputs) == 2
+    ):
         for position, part in enumerate(node.inputs):
             inner = _clamp_sum(part, lo, hi)
             if inner is None or (position == 1 and isinstance(node.op.scalar_op, TrueDiv)):
@@ -139,20 +142,27 @@ def _clamp_sum(
         parts, widths, start = [], [], 0
         for v, size in zip(node.inputs, sizes, strict=True):
             stop = start + size  # type: ignore[operator]
-            inner = _clamp_sum(v, los[start:stop].reshape(_lengths(v)), his[start:stop].reshape(_lengths(v)))
+            inner = _clamp_sum(
+                v, los[start:stop].reshape(_lengths(v)), his[start:stop].reshape(_lengths(v))
+            )
             if inner is None:
                 return None
             parts.append(inner[0])
             widths.append(np.ravel(inner[1]))
             start = stop
-        return node.op(*parts) if isinstance(node.op, MakeVector) else pt.concatenate(parts), np.concatenate(widths)
+        return node.op(*parts) if isinstance(node.op, MakeVector) else pt.concatenate(
+            parts
+        ), np.concatenate(widths)
     return None
 
 
-def _check_broadcast(lo: np.ndarray, hi: np.ndarray, ndim: int, shape: Sequence[int | None]) -> None:
+def _check_broadcast(
+    lo: np.ndarray, hi: np.ndarray, ndim: int, shape: Sequence[int | None]
+) -> None:
     for name, b in (("lower", lo), ("upper", hi)):
         fits = b.ndim <= ndim and all(
-            s in (1, k) or k is None for s, k in zip(b.shape[::-1], tuple(shape)[::-1], strict=False)
+            s in (1, k) or k is None
+            for s, k in zip(b.shape[::-1], tuple(shape)[::-1], strict=False)
         )
         if not fits:
             raise ValueError(

@@ -1,9 +1,9 @@
 """Confidential records: how a query is written over them, and which variables of a model they are.
 
-A *release* is a random variable whose operation carries a privacy guarantee; its query is the first of
-its distribution parameters. The free variables behind the query that have the record axis as a batch axis,
-and are conditionally independent along it, are the *records*, together with their latent per-record
-parents. Everything else behind a query is a parameter.
+A *release* is a random variable whose operation carries a privacy guarantee; its query is the first
+of its distribution parameters. The free variables behind the query that have the record axis as a
+batch axis, and are conditionally independent along it, are the *records*, together with their
+latent per-record parents. Everything else behind a query is a parameter.
 """
 
 from collections.abc import Iterator
@@ -35,8 +35,8 @@ _KINDS: dict[str, QueryKind] = {
 def record_sum(t: Any) -> TensorVariable:
     """Sum per-record contributions over the leading record axis.
 
-    This is the record-additive form of a query: when one record changes, the query is brought up to date in
-    O(d) instead of O(n d).
+    This is the record-additive form of a query: when one record changes, the query is brought up to
+    date in O(d) instead of O(n d).
 
     Parameters
     ----------
@@ -55,8 +55,8 @@ def record_sum(t: Any) -> TensorVariable:
 
     References
     ----------
-    Ju, Awan, Gong & Rao (2022), "Data Augmentation MCMC for Bayesian Inference from Privatized Data",
-    assumption 2.
+    Ju, Awan, Gong & Rao (2022), "Data Augmentation MCMC for Bayesian Inference from Privatized
+    Data", assumption 2.
 
     Examples
     --------
@@ -312,10 +312,10 @@ def _with_parents(
             if parent in lengths and parent not in found:
                 analysis = RowAnalysis({parent}, n, variables)
                 roles = [analysis.role(p) for p in parameters_of(rv)]
-                # a parent of another length is a record only where its rows are placed among the records
-                fits = lengths[parent] == n or parent in analysis.placements
-                local = any(r.kind == "row" and r.rows is None for r in roles)
-                if fits and local and MIXED not in roles:
+                # a parent of another length is a record only where its rows are placed among the
+                # records fits = lengths[parent] == n or parent in analysis.placements local =
+                # any(r.kind == "row" and r.rows is None for r in roles) if fits and local and MIXED
+                # not in roles:
                     found.add(parent)
                     queue.append(parent)
     return found

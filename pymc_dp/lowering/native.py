@@ -39,6 +39,7 @@ CONTRIBUTE = types.void(VECTOR, VECTOR, MATRIX, MATRIX, VECTOR)  # theta, data, 
 RELEASES = types.void(VECTOR, VECTOR, VECTOR, MATRIX, VECTOR)  # theta, data -> value, params, offset
 # theta, data, value, params, old query, new query -> change of the log density of the releases
 CHANGE = types.float64(VECTOR, VECTOR, VECTOR, MATRIX, VECTOR, VECTOR)
+OF_SUMS = types.float64(VECTOR, VECTOR, VECTOR)  # theta, data, sums over records -> log density
 WHOLE = types.float64(VECTOR, VECTOR, MATRIX)  # theta, data, (x or u) -> log density
 # theta, data -> record-free numbers (k,) and per-record covariates (m, n)
 HOIST = types.void(VECTOR, VECTOR, VECTOR, MATRIX)

@@ -25,7 +25,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.native import CONDITIONAL, NOISE, QUADRATIC, RECORDS, NativeFunction
-from pymc_dp.records import parameters_of
+from pymc_dp.records import Release, parameters_of
 from pymc_dp.rowlocal import columns_of, leaves_of
 from pymc_dp.step_methods.noise import NoiseForm, noise_form
 from pymc_dp.step_methods.program import (
@@ -123,7 +123,7 @@ class Conditionals:
         """Log density of the moving parameters given the noise behind the records."""
         records = set(self.program.block.records)
         factors = [f for f in self._factors(self.moving | set(self.forms)) if f not in records]
-        central = [r.rv for r in self.program.of_kind("central", "function")]
+        central = [r.rv for r in self._separable()]
         graph = self._sum([f for f in factors if f not in central], self.from_noise)
         return self._native("ancillary", self.u, graph + self._central_logp(self.from_noise))
 
@@ -176,11 +176,17 @@ class Conditionals:
     def _native(self, name: str, given: TensorVariable, graph: TensorVariable) -> NativeFunction:
         return self.program.native(name, [given, self.totals], [graph], CONDITIONAL)
 
+    def _separable(self) -> list[Release]:
+        """Central releases whose statistics are the first columns of the contributions."""
+        central = self.program.of_kind("central", "function")
+        simple = [r.kind == "central" and r.rv.owner.op.ndim_supp == 0 for r in central]  # type: ignore[union-attr]
+        return central if all(simple) else []
+
     def _central_logp(self, reading: Reading) -> TensorVariable:
         """Log density of the central releases; statistics that do not move are taken from the totals."""
         total, start = pt.constant(0.0), 0
         moving = self.moving | set(self.forms)
-        for release in self.program.of_kind("central"):
+        for release in self._separable():
             shape = self.program.shape_of(release)
             columns = columns_of(self.program.rows_of(release), int(np.prod(shape)))
             sums = []

@@ -40,7 +40,8 @@ class FusedSweep:
     """
 
     def __init__(self, program: RecordProgram):
-        if program.of_kind("function", "general") or program.block.analysis.placements:
+        vector = any(r.rv.owner.op.ndim_supp for r in program.of_kind("central"))  # type: ignore[union-attr]
+        if vector or program.of_kind("function", "general") or program.block.analysis.placements:
             raise NotScalar("a query that is no sum over records, or a partly observed covariate")
         self.program = program
         records = program.block.records

@@ -1,5 +1,6 @@
 """Imputation of confidential records beside any other step for the parameters."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -175,6 +176,9 @@ class RecordImputation(BlockedStep):
         self.rng = np.random.default_rng(rng)
         self._build()
 
+        for chain in self._chains:
+            _warn_general(chain.program.block)
+
     def _build(self) -> None:
         self._chains = [
             RecordChain(self.model, block, self.proposals, self._default_point)
@@ -270,3 +274,16 @@ def _claim(vars: Any, model: Model) -> list[Variable]:
             )
         return claimed
     return get_value_vars_from_user_vars(vars if isinstance(vars, list | tuple) else [vars], model)
+
+
+def _warn_general(block: RecordBlock) -> None:
+    """Say which queries cost O(n) per record, and how to write them."""
+    for release in block.releases:
+        if release.kind == "general":
+            warnings.warn(
+                f"The query of {release.name} is no sum over records, so each record costs a pass over all "
+                f"{block.n}. If it is a sum, write it as dp.record_sum(t), row i of t being what record i "
+                "contributes.",
+                UserWarning,
+                stacklevel=4,
+            )

@@ -13,7 +13,7 @@ up to a constant. Moves read a mechanism only through its operation's attributes
 import logging
 from dataclasses import dataclass
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pymc as pm
@@ -78,20 +78,20 @@ def independence_move(program: RecordProgram) -> Move:
         return Move("independence", program, program.propose, program.contribute)
 
 
-_LOWERED: "WeakKeyDictionary[Model, dict[tuple, Any]]" = WeakKeyDictionary()
+# Programs of living steps; a program keeps its block alive, so the block's id names it.
+_PROGRAMS: "WeakValueDictionary[int, RecordProgram]" = WeakValueDictionary()
 
 
 def lowered(
     model: Model, block: RecordBlock, proposals: str, initial_point: dict[str, Any]
 ) -> tuple[RecordProgram, list[Move]]:
     """Return a block's program and moves; the steps of one model share them instead of compiling twice."""
-    known = _LOWERED.setdefault(model, {})
-    version = (id(block), *(tuple(np.shape(v)) for v in initial_point.values()))
-    if version not in known:
-        known[version] = RecordProgram(model, block, initial_point)
-    if (*version, proposals) not in known:
-        known[(*version, proposals)] = moves_for(known[version], proposals)
-    return known[version], known[(*version, proposals)]
+    program = _PROGRAMS.get(id(block))
+    if program is None:
+        program = _PROGRAMS[id(block)] = RecordProgram(model, block, initial_point)
+    if proposals not in program.moves:
+        program.moves[proposals] = moves_for(program, proposals)
+    return program, program.moves[proposals]
 
 
 def moves_for(program: RecordProgram, proposals: str) -> list[Move]:

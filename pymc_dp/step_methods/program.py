@@ -21,7 +21,6 @@ from pymc.model.core import Model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
@@ -31,11 +30,13 @@ from pymc_dp.lowering.native import (
     PROPOSE,
     RELEASES,
     WHOLE,
+    OF_SUMS,
     NativeFunction,
     SourceFunction,
     jit_function,
 )
 from pymc_dp.records import RecordBlock, Release, parameters_of
+from pymc_dp.rowlocal import with_known_shapes
 from pymc_dp.step_methods.layout import DataLayout, ParameterLayout, RecordLayout
 
 Reading = dict[Variable, TensorVariable]
@@ -73,6 +74,7 @@ class RecordProgram:
         self.records = RecordLayout(model, block.records, block.n, block.analysis.placements, point)
         self.data = DataLayout()
         self.model = model
+        self.moves: dict[str, list[Any]] = {}  # ways of proposing these records, filled by moves.lowered
         self.theta = pt.vector("theta", dtype="float64")
         self.x = pt.matrix("x", dtype="float64")
         self.state = self._stand_ins()
@@ -147,9 +149,10 @@ class RecordProgram:
 
     def _all_rows(self, release: Release) -> list[TensorVariable]:
         analysis = self.block.analysis
-        if release.kind == "central":
+        op = release.rv.owner.op  # type: ignore[union-attr]
+        if release.kind == "central" and op.ndim_supp == 0:
             return [self.rows_of(release)]
-        return [analysis.sums[s] for s in analysis.sums_in(release.query)]
+        return [analysis.sums[s].reshape((self.n, -1)) for s in analysis.sums_in(release.query)]
 
     def weights(self, reading: Reading) -> TensorVariable:
         """Log density (n,) of every term that depends on one record at a time, but the record's own."""
@@ -216,6 +219,22 @@ class RecordProgram:
             return None
         return self.native("general", [self.x], [self.release_logp(self.state, ["general"])], WHOLE)
 
+    def _function_of_sums(self, release: Release) -> tuple[int, NativeFunction]:
+        """Log density of a release as a function of the sums behind its query, and their number."""
+        analysis = self.block.analysis
+        sums = analysis.sums_in(release.query)
+        flat = pt.vector("sums", dtype="float64")
+        parts, start = {}, 0
+        for s in sums:
+            shape = tuple(int(k) for k in (s.shape.eval() if None in s.type.shape else s.type.shape))
+            size = int(np.prod(shape))
+            parts[s] = pt.cast(flat[start : start + size].reshape(shape), s.dtype)
+            start += size
+        (query,) = graph_replace([release.query], parts, strict=False)
+        (query,) = substitute(with_known_shapes([query]), self.state)
+        logp = pt.sum(pm.logp(with_query(release, self.state, query), self.state[release.rv]))
+        return start, self.native(f"log density of {release.name}", [flat], [logp], OF_SUMS)
+
     def _compile_releases(self) -> None:
         """Central releases: their values, parameters and offsets, and the change of their density."""
         values, params, offsets, loops, functions, keys = [], [], [], [], {}, []
@@ -223,10 +242,19 @@ class RecordProgram:
         width = max([len(parameters_of(r.rv)) - 1 for r in self.of_kind("central", "function")] + [1])
         for k, release in enumerate(self.of_kind("central", "function")):
             op = release.rv.owner.op  # type: ignore[union-attr]
-            if release.kind != "central" or not isinstance(op, RandomVariable) or op.ndim_supp > 0:
-                raise NotImplementedError(
-                    f"The query of {release.name} is a nonlinear function of sums over records."
+            if release.kind == "function" or op.ndim_supp > 0:
+                size, function = self._function_of_sums(release)
+                functions[f"logp{k}"], key = function.dispatcher, function.cache_key
+                keys.append(key)
+                values.append(pt.zeros(size))
+                offsets.append(pt.zeros(size))
+                params.append(pt.zeros((size, width)))
+                where = f"{start}:{start + size}"
+                loops.append(
+                    f"    total += logp{k}(theta, data, new[{where}]) - logp{k}(theta, data, old[{where}])\n"
                 )
+                start += size
+                continue
             others = substitute(parameters_of(release.rv)[1:], self.state)
             offset = substitute([self.block.analysis.offset_of(release.query)], self.state)[0]
             shape = self.shape_of(release)
