@@ -51,10 +51,10 @@ def clamp_query(
         return graph, width
     if not _is_local(query):
         raise ValueError(
-            "`bounds` cannot be applied to this query: it is neither local (row i computed from record i "
-            "only) nor a plain sum or mean over the records, so what one record can change does not follow "
-            "from them. Clamp the contributions yourself (dp.record_sum(dp.clamp(x, lo, hi))) and pass "
-            "`sensitivity=`."
+            "`bounds` cannot be applied to this query: it is neither local (row i computed from "
+            "record i only) nor a plain sum or mean over the records, so what one record can "
+            "change does not follow from them. Clamp the contributions yourself "
+            "(dp.record_sum(dp.clamp(x, lo, hi))) and pass `sensitivity=`."
         )
     row = _lengths(query)[1:]
     _check_broadcast(lo, hi, query.ndim - 1, row)
@@ -87,7 +87,7 @@ def _is_local(t: TensorVariable) -> bool:
 
 
 def _lengths(t: TensorVariable) -> tuple[int, ...]:
-    """Lengths of the axes now; a width must count every statistic, also behind a resizable `pm.Data`."""
+    """Lengths of the axes now: a width counts every statistic, also of resizable `pm.Data`."""
     shape = t.type.shape
     return tuple(int(k) for k in (t.shape.eval() if None in shape else shape))
 
@@ -166,6 +166,6 @@ def _check_broadcast(
         )
         if not fits:
             raise ValueError(
-                f"`bounds` has a {name} end of shape {b.shape}, but one record contributes an array of shape "
-                f"{tuple(shape)}: give scalars or one pair per statistic."
+                f"`bounds` has a {name} end of shape {b.shape}, but one record contributes an "
+                f"array of shape {tuple(shape)}: give scalars or one pair per statistic."
             )

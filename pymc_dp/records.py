@@ -68,8 +68,8 @@ def record_sum(t: Any) -> TensorVariable:
     t = pt.as_tensor_variable(t)
     if t.ndim == 0:
         raise ValueError(
-            "`t` is a scalar: record_sum needs per-record contributions with a leading record axis, "
-            "shape (n,) or (n, d)."
+            "`t` is a scalar: record_sum needs per-record contributions with a leading record "
+            "axis, shape (n,) or (n, d)."
         )
     return t.sum(axis=0)
 
@@ -119,12 +119,13 @@ class Release:
 
     @property
     def name(self) -> str:
+        """Name of the release in the model."""
         return str(self.rv.name)
 
 
 @dataclass
 class RecordBlock:
-    """Record variables that share the record axis, with everything in the model that depends on them."""
+    """Record variables that share the record axis, with all that depends on them in the model."""
 
     records: list[TensorVariable]
     n: int
@@ -135,6 +136,7 @@ class RecordBlock:
 
     @property
     def names(self) -> list[str]:
+        """Names of the record variables, in the model's order."""
         return [str(r.name) for r in self.records]
 
 
@@ -185,8 +187,8 @@ def find_record_blocks(model: Model) -> list[RecordBlock]:
             if block[0] & together:
                 if block[1] != n:
                     raise ValueError(
-                        f"The releases {_names(block[2])} and {rv.name} share records but disagree on their "
-                        f"number ({block[1]} and {n}); name the records with `records=`."
+                        f"The releases {_names(block[2])} and {rv.name} share records but disagree "
+                        f"on their number ({block[1]} and {n}); name the records with `records=`."
                     )
                 merged.remove(block)
                 together, joined = together | block[0], block[2] + joined
@@ -291,13 +293,14 @@ def _no_record_message(release: Variable, leaves: list[Variable]) -> str:
     tied = [v for v in leaves if v.ndim and getattr(v.owner.op, "ndim_supp", 0) == v.ndim]
     if tied:
         return (
-            f"The query of {release.name} uses {_names(tied)}, whose entries are tied together by one "
-            "multivariate distribution, so they are not independent records. Give the record axis as a "
-            "batch axis (for example pm.MvNormal(..., shape=(n, d)) with n records)."
+            f"The query of {release.name} uses {_names(tied)}, whose entries are tied together by "
+            "one multivariate distribution, so they are not independent records. Give the record "
+            "axis as a batch axis (for example pm.MvNormal(..., shape=(n, d)) with n records)."
         )
     return (
-        f"The query of {release.name} touches no record: it must depend on a free random variable with a "
-        f"leading record axis, shape (n,) or (n, d); it depends on {_names(leaves) or 'no free variable'}."
+        f"The query of {release.name} touches no record: it must depend on a free random variable "
+        "with a leading record axis, shape (n,) or (n, d); it depends on "
+        f"{_names(leaves) or 'no free variable'}."
     )
 
 
@@ -312,10 +315,10 @@ def _with_parents(
             if parent in lengths and parent not in found:
                 analysis = RowAnalysis({parent}, n, variables)
                 roles = [analysis.role(p) for p in parameters_of(rv)]
-                # a parent of another length is a record only where its rows are placed among the
-                # records fits = lengths[parent] == n or parent in analysis.placements local =
-                # any(r.kind == "row" and r.rows is None for r in roles) if fits and local and MIXED
-                # not in roles:
+                # a parent of another length is a record only where its rows are placed among them
+                fits = lengths[parent] == n or parent in analysis.placements
+                local = any(r.kind == "row" and r.rows is None for r in roles)
+                if fits and local and MIXED not in roles:
                     found.add(parent)
                     queue.append(parent)
     return found
@@ -349,9 +352,9 @@ def _block(model: Model, records: set[Variable], n: int, releases: list[Variable
         assert node is not None
         if rule(node.op, node, [analysis.role(v) for v in node.inputs], analysis).kind != "row":
             raise ValueError(
-                f"{term.name} depends on several records at once. A variable that depends on the records "
-                f"{_names(records)} must have one row per record; write a statistic of all of them as a "
-                "release."
+                f"{term.name} depends on several records at once. A variable that depends on the "
+                f"records {_names(records)} must have one row per record; write a statistic of all "
+                "of them as a release."
             )
     return RecordBlock(ordered, n, analysis, found, terms, potentials)
 
@@ -362,8 +365,8 @@ def _check_independent(model: Model, rv: Variable, analysis: RowAnalysis, n: int
     transform = model.rvs_to_transforms.get(rv)
     if rv.type.ndim - (getattr(transform, "ndim_supp", 0) or 0) < 1:
         raise ValueError(
-            f"The transform {transform.name} of {rv.name} ties its {n} rows together, so they are no "
-            "independent records; leave `transform` out."
+            f"The transform {transform.name} of {rv.name} ties its {n} rows together, so they are "
+            "no independent records; leave `transform` out."
         )
     roles = [analysis.role(v) for v in node.inputs]
     free = all(r.kind == "free" for r in roles)
@@ -373,9 +376,9 @@ def _check_independent(model: Model, rv: Variable, analysis: RowAnalysis, n: int
     if free or (placed is None and rule(node.op, node, roles, analysis).kind == "row"):
         return
     raise ValueError(
-        f"The rows of {rv.name} are not conditionally independent records: each of its {n} rows may depend "
-        "on the same row of other records and on parameters only (no lag, cumulative sum, mean over "
-        "records, random walk or Gaussian process along the record axis)."
+        f"The rows of {rv.name} are not conditionally independent records: each of its {n} rows "
+        "may depend on the same row of other records and on parameters only (no lag, cumulative "
+        "sum, mean over records, random walk or Gaussian process along the record axis)."
     )
 
 

@@ -1,0 +1,181 @@
+"""Rows that are no conditionally independent records are refused, in words, before sampling."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_dp as dp
+from pymc_dp.records import find_record_blocks
+
+N = 6
+TIED = r"tied together by one multivariate distribution.*pm.MvNormal\(\.\.\., shape=\(n, d\)\)"
+ROWS = r"The rows of {} are not conditionally independent records.*may depend on the same row"
+
+
+def release(query, **kwargs):
+    query = pt.as_tensor_variable(query)
+    ones = np.ones(tuple(query.shape.eval()))
+    return dp.LaplaceMechanism("z", query, scale=1, observed=ones, **kwargs)
+
+
+def normal(name="x", mu=0.0, **kwargs):
+    return pm.Normal(name, mu, 1, shape=N, **kwargs)
+
+
+def mv_normal():
+    release(pm.MvNormal("x", np.zeros(N), np.eye(N)).sum())
+
+
+def one_vector_of_weights():
+    release(pm.Dirichlet("x", np.ones(N)))
+
+
+def matrix_normal():
+    x = pm.MatrixNormal("x", mu=np.zeros((N, 2)), rowcov=np.eye(N), colcov=np.eye(2))
+    release(x.sum(axis=0))
+
+
+def random_walk():
+    release(pm.GaussianRandomWalk("x", 0, 1, init_dist=pm.Normal.dist(), shape=N).sum())
+
+
+def autoregression():
+    init = pm.Normal.dist(shape=1)
+    release(pm.AR("x", rho=[0.5], sigma=1, init_dist=init, shape=N).sum())
+
+
+def zero_sum():
+    release(pm.ZeroSumNormal("x", shape=N).sum())
+
+
+def multinomial():
+    release(pm.Multinomial("x", 10, np.ones(N) / N))
+
+
+def partly_observed_vectors():
+    data = np.ma.masked_invalid([[1, 2], [np.nan, 0], [np.nan, 1]])
+    release(dp.record_sum(pm.MvNormal("x", np.zeros(2), np.eye(2), observed=data)))
+
+
+def latent_process(reparameterize):
+    def declare():
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, 1.0))
+        release(gp.prior("f", np.arange(N)[:, None] * 1.0, reparameterize=reparameterize).sum())
+
+    return declare
+
+
+def correlated_by_hand():
+    root = np.linalg.cholesky(np.eye(N) + 0.5)
+    release(pm.Deterministic("x", pt.as_tensor(root) @ normal("w")).mean())
+
+
+def mean_of_the_others():
+    x = normal()
+    release(dp.record_sum(x * normal("y", x.mean())))
+
+
+def lagged():
+    x = normal()
+    release((x * normal("y", pt.concatenate([[0.0], x[:-1]]))).sum())
+
+
+def cumulated():
+    x = normal()
+    release((x * normal("y", pt.cumsum(x))).sum())
+
+
+def backwards():
+    x = normal()
+    release(pt.stack([x, normal("y", x[::-1])], axis=1).sum(axis=0))
+
+
+def ordered():
+    transform = pm.distributions.transforms.ordered
+    release(normal(transform=transform, initval=np.arange(float(N))).sum())
+
+
+def no_record():
+    release(2 * pm.Normal("mu"))
+
+
+def a_latent_aggregate():
+    release(pm.Poisson("total", pm.Gamma("rate", 2, 1)))
+
+
+def child_of_all():
+    x = normal()
+    release(x.sum())
+    pm.Normal("o", x.mean(), 1, observed=1.0)
+
+
+def child_of_two():
+    x = normal()
+    release(x.sum())
+    pm.Normal("o", x[1:] - x[:-1], 1, observed=np.zeros(N - 1))
+
+
+def unknown_name():
+    release(normal().sum(), records=["people"])
+
+
+def name_without_a_record_axis():
+    release(normal(mu=pm.Normal("mu")).sum(), records=["mu"])
+
+
+def names_of_different_lengths():
+    w = pm.Normal("w", shape=2)
+    release((normal()[:, None] * w).sum(axis=0), records=["x", "w"])
+
+
+def name_outside_the_query():
+    normal("y")
+    release(normal().sum(), records=["y"])
+
+
+CASES = {
+    mv_normal: f"uses x, whose entries are {TIED}",
+    one_vector_of_weights: f"uses x, whose entries are {TIED}",
+    matrix_normal: f"uses x, whose entries are {TIED}",
+    random_walk: f"uses x, whose entries are {TIED}",
+    autoregression: f"uses x, whose entries are {TIED}",
+    zero_sum: f"uses x, whose entries are {TIED}",
+    multinomial: f"uses x, whose entries are {TIED}",
+    partly_observed_vectors: f"uses x_unobserved, whose entries are {TIED}",
+    latent_process(False): f"uses f, whose entries are {TIED}",
+    latent_process(True): r"several rows of f_rotated_.*Gaussian process.*`records=`",
+    correlated_by_hand: "several rows of w, so they are not conditionally independent records",
+    mean_of_the_others: ROWS.format("y"),
+    lagged: ROWS.format("y"),
+    cumulated: ROWS.format("y"),
+    backwards: ROWS.format("y"),
+    ordered: r"The transform ordered of x ties its 6 rows together.*leave `transform` out",
+    no_record: r"touches no record.*shape \(n,\) or \(n, d\); it depends on mu",
+    a_latent_aggregate: r"touches no record.*it depends on total",
+    child_of_all: "o depends on several records at once.*one row per record",
+    child_of_two: "o depends on several records at once.*one row per record",
+    unknown_name: r"`records` of z names \('people',\), not all free variables of the model",
+    name_without_a_record_axis: "`records` of z must share one leading record axis",
+    names_of_different_lengths: "`records` of z must share one leading record axis",
+    name_outside_the_query: "none of which its query depends on",
+}
+
+
+@pytest.mark.filterwarnings("ignore::pymc.exceptions.ImputationWarning")
+@pytest.mark.parametrize(("declare", "message"), CASES.items())
+def test_refused(declare, message):
+    with pm.Model() as model:
+        declare()
+    with pytest.raises(ValueError, match=message):
+        find_record_blocks(model)
+
+
+def test_refused_by_sample_too(caplog):
+    """`pm.sample` shows this message, not that of a step it fell back to."""
+    with pm.Model():
+        mv_normal()
+        with pytest.raises(ValueError, match=TIED):
+            pm.sample(draws=2, tune=2, progressbar=False)
