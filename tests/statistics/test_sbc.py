@@ -1,0 +1,103 @@
+"""Simulation-based calibration of the step methods (Talts et al. 2018; Säilynoja et al. 2022)."""
+
+from __future__ import annotations
+
+from zlib import crc32
+
+import arviz as az
+import numpy as np
+import pytest
+
+import pymc_dp as dp
+from tests.statistics import harness
+from tests.statistics.drive import StepKernel
+from tests.statistics.models import (
+    BernoulliTotal,
+    ClampedNormal,
+    Exponentials,
+    LocalHierarchy,
+    LocalPoisson,
+    Regression,
+    ThreeCategories,
+)
+from tests.statistics.special_models import LocalGamma, VectorRecords
+
+pytestmark = pytest.mark.statistical
+
+DRAWS = 31
+ALPHA = 1e-4
+
+
+def _imputation(model):
+    return [dp.RecordImputation()]
+
+
+def _together(model):
+    return [dp.RecordImputation(), dp.AncillaryUpdate()]
+
+
+CASES = [
+    (ClampedNormal, 0.1, _imputation),
+    (ClampedNormal, 1.0, _imputation),
+    (BernoulliTotal, 0.1, _imputation),
+    (BernoulliTotal, 10.0, _imputation),
+    (ThreeCategories, 1.0, _imputation),
+    (LocalHierarchy, 1.0, _imputation),
+    (LocalHierarchy, 50.0, _imputation),
+    (LocalPoisson, 1.0, _imputation),
+    (LocalPoisson, 50.0, _imputation),
+    (LocalGamma, 10.0, _imputation),
+    (ClampedNormal, 0.1, _together),
+    (ClampedNormal, 10.0, _together),
+    (BernoulliTotal, 1.0, _together),
+    (ThreeCategories, 10.0, _together),
+    (Regression, 1.0, _together),
+    (Regression, 50.0, _together),
+    (Exponentials, 0.1, _together),
+    (Exponentials, 10.0, _together),
+    (VectorRecords, 1.0, _together),
+    (LocalGamma, 50.0, _together),
+]
+
+
+def thinning(kernel: StepKernel, rng, pilots: int = 6, draws: int = 800) -> int:
+    """Transitions between draws that are nearly independent, from a few pilot chains."""
+    longest = 1.0
+    for _ in range(pilots):
+        run = kernel.sample(kernel.model.draw_prior(rng), draws, 1, rng)
+        moving = run[:, run.std(0) > 0]
+        ess = [float(az.ess(column[None], method="mean")) for column in moving.T]
+        longest = max(longest, draws / min(ess))
+    # The autocorrelation left at 1.5 integrated times is about exp(-3).
+    return int(np.ceil(min(1.5 * longest, 60)))
+
+
+def calibration(kernel: StepKernel, replicates: int, seed: int, alpha: float = ALPHA):
+    """Verdict over replicates of chains that start at the truth, which is a draw of the posterior."""
+    model = kernel.model
+    thin = thinning(kernel, np.random.default_rng(seed))
+
+    def simulate(rng):
+        state = model.draw_prior(rng)
+        return model.quantities(state), state
+
+    def sample(state, rng):
+        return kernel.sample(state, DRAWS, thin, rng)
+
+    return harness.sbc(
+        simulate, sample, replicates, seed=seed, names=model.quantity_names, alpha=alpha
+    )
+
+
+@pytest.mark.parametrize(
+    "model_type, epsilon, make_steps",
+    CASES,
+    ids=[f"{m.__name__}-{e:g}-{s.__name__.strip('_')}" for m, e, s in CASES],
+)
+def test_calibration(model_type, epsilon, make_steps):
+    seed = crc32(f"{model_type.__name__}/{epsilon}/{make_steps.__name__}".encode())
+    # Parameters that a step leaves alone (a common centre), or all of them, by exact updates.
+    gibbs = make_steps is _imputation
+    kernel = StepKernel(model_type(epsilon), make_steps, gibbs=gibbs, seed=seed)
+    verdict = calibration(kernel, 250, seed)
+    assert verdict.passed, verdict
