@@ -1,0 +1,26 @@
+"""All benchmarks, one table each: ``python -m benchmarks [name ...] [--quick]``."""
+
+import argparse
+import importlib
+
+NAMES = ("regression", "naive_bayes", "sweeps", "cold_start", "lowering")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"some of {', '.join(NAMES)}")
+    parser.add_argument("--quick", action="store_true", help="few sizes and draws")
+    args = parser.parse_args()
+    unknown = set(args.names) - set(NAMES)
+    if unknown:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; choose from {', '.join(NAMES)}")
+    from benchmarks import measure
+
+    measure.describe_machine()
+    for name in args.names or NAMES:
+        run = importlib.import_module(f"benchmarks.{name}").main
+        run() if name == "lowering" else run(quick=args.quick)
+
+
+if __name__ == "__main__":
+    main()

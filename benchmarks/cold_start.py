@@ -1,0 +1,90 @@
+"""From the model block to the first draw, with nothing compiled before, and with a warm cache.
+
+Each start is a process of its own; the clock starts after the imports.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+
+from benchmarks import measure
+
+TARGET = 15.0
+MODELS = ("regression", "naive_bayes", "local")
+
+
+class FirstDraw(Exception):
+    """Raised by the callback: nothing after the first draw is of interest."""
+
+
+def first_draw(name: str) -> None:
+    """Print seconds of the imports, and from the model block to the first draw."""
+    start = time.perf_counter()
+    import numpy as np
+    import pymc as pm
+
+    from examples import paper003
+
+    imported = time.perf_counter()
+    rng = np.random.default_rng(1)
+    if name == "regression":
+        rows = paper003.regression_rows(100, rng)
+        model = paper003.regression_model(1, paper003.release_regression(*rows, 1, rng))
+    elif name == "naive_bayes":
+        rows = paper003.naive_bayes_rows(100, rng)
+        model = paper003.naive_bayes_model(1, paper003.release_naive_bayes(*rows, 1, rng))
+    else:
+        from benchmarks import sweeps
+
+        model = sweeps.local_model(rng.normal(size=1000) + rng.laplace(size=1000))
+
+    def stop(trace, draw):
+        print(imported - start, time.perf_counter() - imported, flush=True)
+        raise FirstDraw
+
+    try:
+        pm.sample(
+            1, tune=1, chains=1, cores=1, model=model, progressbar=False, quiet=True, callback=stop
+        )
+    except FirstDraw:
+        pass
+
+
+def start(name: str, folder: str) -> tuple[float, float]:
+    """Run `first_draw` in a process whose compiled code lives in a folder."""
+    environment = {
+        **os.environ,
+        "PYTENSOR_FLAGS": f"base_compiledir={folder}/pytensor",
+        "NUMBA_CACHE_DIR": f"{folder}/numba",
+        "OMP_NUM_THREADS": "1",
+    }
+    code = f"from benchmarks.cold_start import first_draw; first_draw({name!r})"
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True
+    )
+    if out.returncode:
+        raise RuntimeError(out.stderr)
+    imports, draw = map(float, out.stdout.split()[-2:])
+    return imports, draw
+
+
+def main(quick: bool = False) -> None:
+    table = measure.table(
+        "From the model block to the first draw, seconds on the clock",
+        "model", "cold", "target", "met", "warm", "imports, cold", "imports, warm",
+    )  # fmt: skip
+    for name in MODELS[:1] if quick else MODELS:
+        with tempfile.TemporaryDirectory() as folder:
+            cold_imports, cold = start(name, folder)
+            warm_imports, warm = start(name, folder)
+        table.add_row(
+            name, f"{cold:.1f}", f"{TARGET:.0f}", measure.verdict(cold, TARGET, at_most=True),
+            f"{warm:.1f}", f"{cold_imports:.1f}", f"{warm_imports:.1f}",
+        )  # fmt: skip
+    measure.console.print(table)
+
+
+if __name__ == "__main__":
+    main()
