@@ -110,6 +110,11 @@ def thread_generator(
     return list(fgraph.outputs), current
 
 
+def draw(law: Any, *params: Any, size: Any = None) -> Any:
+    """Return a draw in a graph; its generator is replaced by the step's when it is compiled."""
+    return law(*params, size=size, rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
+
+
 def compile_source(
     name: str, source: str, functions: dict[str, Any], signature: Any, keys: Sequence[str | None]
 ) -> tuple[Any, str | None]:

@@ -29,10 +29,13 @@ _log = logging.getLogger("pymc_dp")
 
 # A random walk mixes in about as many updates as dimensions: beyond this, NUTS keeps the parameters.
 MAX_DIMENSION = 12
-# Work that one draw is worth, in evaluations of one record: PyMC's own loop costs tens of microseconds a
-# draw, so small data sets get several cycles per draw. Fixed, so that draws are reproducible.
-_WORK = 1500
-_MAX_CYCLES = 16
+# Updates given the noise in a cycle: one costs 2 ns per record for location-scale families, against 60 for
+# the sweep, and up to 300 where quantile functions are computed.
+_CHEAP, _DEAR = 16, 6
+# Work that one draw is worth, in records swept: PyMC's own loop costs tens of microseconds a draw, so small
+# data sets get several cycles per draw. Counted, not timed, so that draws are reproducible.
+_WORK = 1200
+_MAX_CYCLES = 8
 
 
 @dataclass_state
@@ -72,8 +75,10 @@ class AncillaryUpdate(BlockedStep):
         Parameters to update; all parameters in the law of the records if left out.
     update : {"random_walk", "slice", "off"}, default "random_walk"
         Kernel of both kinds of updates; ``"off"`` leaves the ancillary ones out.
-    n_centred, n_ancillary : int
-        Updates of each kind in a cycle.
+    n_centred : int, default 4
+        Updates given the records in a cycle, for parameters that are not drawn exactly.
+    n_ancillary : int, optional
+        Updates given the noise in a cycle; 16 by default, 6 if that takes quantile functions.
     n_cycles : int, optional
         Cycles per draw; by default more of them for fewer records.
     proposals : {"auto", "independence", "informed"}
@@ -131,7 +136,7 @@ class AncillaryUpdate(BlockedStep):
         *,
         update: Literal["random_walk", "slice", "off"] = "random_walk",
         n_centred: int = 4,
-        n_ancillary: int = 4,
+        n_ancillary: int | None = None,
         n_cycles: int | None = None,
         proposals: Literal["auto", "independence", "informed"] = "auto",
         model: Model | None = None,
@@ -148,7 +153,7 @@ class AncillaryUpdate(BlockedStep):
         self.model = modelcontext(model)
         self.vars = _claim(vars, self.model)
         self.update, self.proposals = update, proposals
-        self.n_centred, self.n_ancillary = int(n_centred), 0 if update == "off" else int(n_ancillary)
+        self.n_centred, self.n_ancillary = int(n_centred), 0 if update == "off" else n_ancillary
         self.n_cycles = n_cycles
         self._default_point = self.model.initial_point()
         self._initial_point = self._default_point if initial_point is None else initial_point
@@ -231,9 +236,13 @@ class _Part:
         self.names = [str(step.model.rvs_to_values[rv].name) for rv in mine]
         self.moving = positions(layout, self.names)
         conditionals = Conditionals(program, mine)
-        self.ancillary = conditionals.ancillary() if step.n_ancillary else None
-        self.noise = conditionals.noise() if step.n_ancillary else None
-        self.records = conditionals.records() if step.n_ancillary else None
+        smooth = all(form.smooth for form in conditionals.forms.values())
+        n_ancillary = step.n_ancillary
+        if n_ancillary is None:
+            n_ancillary = _CHEAP if smooth else _DEAR
+        self.ancillary = conditionals.ancillary() if n_ancillary else None
+        self.noise = conditionals.noise() if n_ancillary else None
+        self.records = conditionals.records() if n_ancillary else None
         quadratic = conditionals.quadratic()
         self.quadratic, self.gaussian = None, np.zeros(0, dtype=np.intp)
         n_centred = step.n_centred
@@ -242,10 +251,10 @@ class _Part:
             self.gaussian = positions(layout, [str(step.model.rvs_to_values[rv].name) for rv in exact])
             n_centred = 0 if len(exact) == len(mine) else n_centred
         self.centred = conditionals.centred() if n_centred else None
-        cost = program.n * (4 + n_centred + step.n_ancillary) / 12
+        cost = program.n * (1 + n_ancillary / (25 if smooth else 1))
         self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, 1, _MAX_CYCLES))
         self.counts = np.array(
-            [self.n_cycles, n_centred, step.n_ancillary, step.update == "slice"], dtype=np.int64
+            [self.n_cycles, n_centred, n_ancillary, step.update == "slice"], dtype=np.int64
         )
         functions = (self.centred, self.ancillary, self.noise, self.records, self.quadratic)
         self.addresses = np.array([0 if f is None else f.address for f in functions], dtype=np.intp)

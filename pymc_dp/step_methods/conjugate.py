@@ -16,7 +16,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.native import CONJUGATE
+from pymc_dp.lowering.native import CONJUGATE, draw
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods import kernels
@@ -213,7 +213,7 @@ def _draw(program: RecordProgram, rv: TensorVariable) -> TensorVariable:
     counts = pt.zeros(int(np.prod(shape)))
     for cell in substitute(cells, program.state):
         counts = counts[pt.cast(cell, "int64").ravel()].inc(1.0)
-    table = pt.random.dirichlet(pt.broadcast_to(alpha, shape) + counts.reshape(shape))
+    table = draw(pt.random.dirichlet, pt.broadcast_to(alpha, shape) + counts.reshape(shape))
     return program.forward(rv, table, program.state)
 
 

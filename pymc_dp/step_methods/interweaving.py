@@ -241,7 +241,7 @@ def interweave(
 ):  # fmt: skip
     """Cycles of: records given parameters, parameters given records, parameters given noise; in place.
 
-    The sweep comes first, so that ``totals`` belong to ``x`` when the ancillary density reads those of the
+    The sweep comes first (none in the first cycle), so that ``totals`` belong to ``x`` when the ancillary density reads those of the
     statistics that do not move with the parameters.
 
     ``counts``: cycles, centred updates, ancillary updates, 1 for slice updates.
@@ -252,7 +252,8 @@ def interweave(
     n_cycles, n_centred, n_ancillary, use_slice = counts
     u = np.empty_like(x)
     for cycle in range(n_cycles):
-        sweep(rng, 1, 0, record_sizes, record_addresses, theta, data, x, totals, record_tally)
+        # the records have their own step: the first cycle only sums their contributions
+        sweep(rng, min(cycle, 1), 0, record_sizes, record_addresses, theta, data, x, totals, record_tally)
         if addresses[4] != 0:
             gaussian_draw(rng, addresses[4], theta, data, x, totals, gaussian)
         done = n_done + cycle

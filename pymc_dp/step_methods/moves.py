@@ -28,7 +28,7 @@ from pytensor.tensor.random.basic import (
 )
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction
+from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, draw
 from pymc_dp.lowering.errors import LoweringError
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import RecordBlock, Release, parameters_of
@@ -219,7 +219,8 @@ def _closed_conditional(program: RecordProgram) -> Move | None:
     lo, hi = (-np.inf, np.inf) if ends is None else ends
     prior = lift(record, program.state).owner
     channel = lift(release.rv, program.state).owner
-    candidates = law(
+    candidates = draw(
+        law,
         *prior.op.dist_params(prior),
         program.state[release.rv],
         *channel.op.dist_params(channel)[1:],
@@ -269,7 +270,7 @@ def _finite_support(program: RecordProgram) -> Move | None:
     table = _own_logp(program, {**program.state, record: at}) + program.weights({**program.state, record: at})
     grid = pt.constant(np.broadcast_to(support[:, None], (len(support), program.n)).astype(record.dtype))
     logits = vectorize_graph(table, {at: grid}).T
-    gumbel = pt.random.gumbel(0.0, 1.0, size=(program.n, len(support)))
+    gumbel = draw(pt.random.gumbel, 0.0, 1.0, size=(program.n, len(support)))
     candidates = pt.constant(support.astype(record.dtype))[pt.argmax(logits + gumbel, axis=1)]
 
     def weight(reading: Reading) -> TensorVariable:

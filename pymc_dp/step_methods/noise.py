@@ -17,6 +17,8 @@ from pytensor.tensor.random import basic as rb
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.native import draw
+
 # Widest support that is summed to get the quantile function of a finite discrete law.
 _MAX_SUPPORT = 64
 
@@ -108,7 +110,7 @@ def _steps(rv: TensorVariable, x: TensorVariable) -> tuple[TensorVariable, Tenso
 def _discrete_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
     below, at = _steps(rv, x)
     shape = tuple(int(s) for s in rv.type.shape)
-    return below + (at - below) * pt.random.uniform(size=shape)
+    return below + (at - below) * draw(pt.random.uniform, 0.0, 1.0, size=shape)
 
 
 def _discrete_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:

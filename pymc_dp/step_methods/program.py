@@ -17,6 +17,7 @@ import numpy as np
 import pymc as pm
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.model.core import Model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
@@ -70,6 +71,11 @@ class RecordProgram:
         self.names = block.names
         self.n = block.n
         others = [rv for rv in model.free_RVs if rv not in set(block.records)]
+        for rv in block.records:
+            if isinstance(rv.owner.op, FlatRV | HalfFlatRV):  # type: ignore[union-attr]
+                raise ValueError(
+                    f"The record variable {rv.name} has an improper law, which cannot be drawn; give it a proper one."
+                )
         self.parameters = ParameterLayout(model, others, point)
         self.records = RecordLayout(model, block.records, block.n, block.analysis.placements, point)
         self.data = DataLayout()
