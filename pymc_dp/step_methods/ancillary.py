@@ -27,8 +27,8 @@ from pymc_dp.step_methods.noise import NoNoiseForm
 
 _log = logging.getLogger("pymc_dp")
 
-# A random walk mixes in about as many updates as dimensions: beyond this, NUTS keeps the parameters.
-MAX_DIMENSION = 12
+# A random walk mixes in about as many updates as it has dimensions: beyond this, NUTS keeps the parameters.
+MAX_DIMENSION = 40
 # Updates given the noise in a cycle: one costs 2 ns per record for location-scale families, against 60 for
 # the sweep, and up to 300 where quantile functions are computed.
 _CHEAP, _DEAR = 16, 6
@@ -65,7 +65,7 @@ class AncillaryUpdate(BlockedStep):
     the noise, and one sweep over the records (as :class:`RecordImputation` does).
 
     ``pm.sample`` chooses this step by itself for the continuous parameters in the law of the records, when
-    there are at most 12 of them and the records have such a form: location-scale families, and families
+    there are at most 40 of them and the records have such a form: location-scale families, and families
     with a quantile function, discrete ones included. Otherwise the parameters stay with NUTS, with a
     message.
 
@@ -75,10 +75,12 @@ class AncillaryUpdate(BlockedStep):
         Parameters to update; all parameters in the law of the records if left out.
     update : {"random_walk", "slice", "off"}, default "random_walk"
         Kernel of both kinds of updates; ``"off"`` leaves the ancillary ones out.
-    n_centred : int, default 4
-        Updates given the records in a cycle, for parameters that are not drawn exactly.
+    n_centred : int, optional
+        Updates given the records in a cycle, for parameters that are not drawn exactly; by default as many
+        as there are parameters, and at least 4.
     n_ancillary : int, optional
-        Updates given the noise in a cycle; 16 by default, 6 if that takes quantile functions.
+        Updates given the noise in a cycle; by default twice as many as there are parameters and at least
+        16, fewer where that takes quantile functions.
     n_cycles : int, optional
         Cycles per draw; by default more of them for fewer records.
     proposals : {"auto", "independence", "informed"}
@@ -135,7 +137,7 @@ class AncillaryUpdate(BlockedStep):
         vars: Sequence[Variable] | None = None,
         *,
         update: Literal["random_walk", "slice", "off"] = "random_walk",
-        n_centred: int = 4,
+        n_centred: int | None = None,
         n_ancillary: int | None = None,
         n_cycles: int | None = None,
         proposals: Literal["auto", "independence", "informed"] = "auto",
@@ -153,7 +155,7 @@ class AncillaryUpdate(BlockedStep):
         self.model = modelcontext(model)
         self.vars = _claim(vars, self.model)
         self.update, self.proposals = update, proposals
-        self.n_centred, self.n_ancillary = int(n_centred), 0 if update == "off" else n_ancillary
+        self.n_centred, self.n_ancillary = n_centred, 0 if update == "off" else n_ancillary
         self.n_cycles = n_cycles
         self._default_point = self.model.initial_point()
         self._initial_point = self._default_point if initial_point is None else initial_point
@@ -239,13 +241,13 @@ class _Part:
         smooth = all(form.smooth for form in conditionals.forms.values())
         n_ancillary = step.n_ancillary
         if n_ancillary is None:
-            n_ancillary = _CHEAP if smooth else _DEAR
+            n_ancillary = max(_CHEAP, 2 * len(self.moving)) if smooth else max(_DEAR, len(self.moving))
         self.ancillary = conditionals.ancillary() if n_ancillary else None
         self.noise = conditionals.noise() if n_ancillary else None
         self.records = conditionals.records() if n_ancillary else None
         quadratic = conditionals.quadratic()
         self.quadratic, self.gaussian = None, np.zeros(0, dtype=np.intp)
-        n_centred = step.n_centred
+        n_centred = max(4, len(self.moving)) if step.n_centred is None else step.n_centred
         if quadratic is not None:
             exact, self.quadratic = quadratic
             self.gaussian = positions(layout, [str(step.model.rvs_to_values[rv].name) for rv in exact])

@@ -87,8 +87,9 @@ class RecordImputation(BlockedStep):
               \cdot\frac{\text{other terms at } x_i^*}{\text{other terms at } x_i}\right\}.
 
     Under pure differential privacy, when nothing else in the model depends on the record, that is at least
-    :math:`e^{-\epsilon}`. Records that are released themselves (local privacy) are drawn from their full
-    conditional where it is closed, and otherwise proposed from the reversed channel in turn.
+    :math:`e^{-\epsilon}`. Records that are released themselves (local privacy) with a budget above 3 nats
+    are drawn from their full conditional where it is closed, and otherwise proposed from the reversed
+    channel in turn.
 
     ``pm.sample`` chooses this step by itself for the records behind observed mechanisms.
 
