@@ -14,7 +14,7 @@ import pytensor.tensor as pt
 import pymc_dp as dp
 from tests.statistics.stat_model import StatModel
 
-__all__ = ["EPSILONS", "MODELS", "normal_mean"]
+__all__ = ["EPSILONS", "MODELS", "metropolis", "normal_mean"]
 
 EPSILONS = (0.1, 1.0, 10.0, 50.0)
 
@@ -25,7 +25,7 @@ def normal_mean(rng, total, n, sd, prior_mean=0.0, prior_sd=1.0):
     return rng.normal((prior_mean / prior_sd**2 + total / sd**2) / precision, precision**-0.5)
 
 
-def _metropolis(rng, x, log_density, step, updates=4):
+def metropolis(rng, x, log_density, step, updates=4):
     """A few random-walk Metropolis updates of one number."""
     current = log_density(x)
     for _ in range(updates):
@@ -71,7 +71,7 @@ class ClampedNormal(StatModel):
         def log_density(t):
             return -self.n * t - 0.5 * scatter * np.exp(-2 * t) - 0.5 * ((t + 0.3) / 0.4) ** 2
 
-        return {**state, "mu": mu, "log_sd": _metropolis(rng, state["log_sd"], log_density, 0.4)}
+        return {**state, "mu": mu, "log_sd": metropolis(rng, state["log_sd"], log_density, 0.4)}
 
 
 class BernoulliTotal(StatModel):
@@ -332,7 +332,7 @@ class ParameterInQuery(StatModel):
         def log_density(a):
             return -0.5 * ((a - 1) / 0.5) ** 2 - abs(state["s"] - a * total) * self.epsilon / 4
 
-        weight = _metropolis(rng, state["weight"], log_density, 0.4)
+        weight = metropolis(rng, state["weight"], log_density, 0.4)
         mu = normal_mean(rng, state["x"].sum(), self.n, 1.0)
         return {**state, "mu": mu, "weight": weight}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 
 import pymc_dp as dp
-from tests.statistics.models import normal_mean
+from tests.statistics.models import metropolis, normal_mean
 from tests.statistics.stat_model import StatModel
 
 __all__ = ["SPECIAL_MODELS"]
@@ -134,4 +134,80 @@ class VectorRecords(StatModel):
         return {**state, "m": rng.multivariate_normal(mean, covariance)}
 
 
-SPECIAL_MODELS = (LocalGamma, PublicOutcome, LatentParent, VectorRecords)
+class KinkedPrior(StatModel):
+    """A Laplace prior: its log density has a constant second derivative, yet is not quadratic."""
+
+    parameter_names = ("mu",)
+    record_names = ("x",)
+    n = 3
+
+    def draw_model(self, rng):
+        mu = rng.laplace(0, 0.4)
+        return {"mu": mu, "x": rng.normal(mu, 2, self.n)}
+
+    def query(self, state):
+        return {"s": (np.float64(np.clip(state["x"], -4, 4).sum()), "laplace", 8 / self.epsilon)}
+
+    def build(self, release):
+        with pm.Model() as model:
+            mu = pm.Laplace("mu", 0, 0.4)
+            x = pm.Normal("x", mu, 2, shape=self.n)
+            dp.LaplaceMechanism(
+                "s",
+                dp.record_sum(x),
+                epsilon=self.epsilon,
+                bounds=(-4, 4),
+                observed=release["s"],
+            )
+        return model
+
+    def gibbs(self, state, rng):
+        x = state["x"]
+
+        def log_density(mu):
+            return -abs(mu) / 0.4 - ((x - mu) ** 2).sum() / 8
+
+        return {**state, "mu": metropolis(rng, state["mu"], log_density, 0.8)}
+
+
+class ResidualQuery(StatModel):
+    """Residuals are released: one parameter in the law of the records and in the query."""
+
+    parameter_names = ("mu",)
+    record_names = ("x",)
+    n = 4
+
+    def draw_model(self, rng):
+        mu = rng.normal(0, 1)
+        return {"mu": mu, "x": rng.normal(mu, 1, self.n)}
+
+    def query(self, state):
+        total = (state["x"] - 2 * state["mu"]).sum()
+        return {"s": (np.float64(total), "laplace", 4 / self.epsilon)}
+
+    def build(self, release):
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0, 1)
+            x = pm.Normal("x", mu, 1, shape=self.n)
+            query = dp.record_sum(x - 2 * mu)
+            dp.LaplaceMechanism("s", query, scale=4 / self.epsilon, observed=release["s"])
+        return model
+
+    def gibbs(self, state, rng):
+        x, s = state["x"], state["s"]
+
+        def log_density(mu):
+            noise = s - (x - 2 * mu).sum()
+            return -0.5 * mu**2 - 0.5 * ((x - mu) ** 2).sum() - abs(noise) * self.epsilon / 4
+
+        return {**state, "mu": metropolis(rng, state["mu"], log_density, 0.5)}
+
+
+SPECIAL_MODELS = (
+    LocalGamma,
+    PublicOutcome,
+    LatentParent,
+    VectorRecords,
+    KinkedPrior,
+    ResidualQuery,
+)
