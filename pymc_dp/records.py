@@ -133,6 +133,7 @@ class RecordBlock:
     releases: list[Release]
     terms: list[TensorVariable] = field(default_factory=list)  # children that are no release
     potentials: list[TensorVariable] = field(default_factory=list)
+    decisions: dict[str, Any] = field(default_factory=dict)  # what steps worked out once for this block
 
     @property
     def names(self) -> list[str]:

@@ -52,6 +52,7 @@ ROWS = types.void(
 CONJUGATE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, VECTOR)
 NOISE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, x -> u
 RECORDS = types.void(VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, u -> x
+COORDINATES = types.void(VECTOR, VECTOR, VECTOR)  # theta, data -> theta in other coordinates
 # theta, data, (x or u), totals of the contributions -> log density of parameters
 CONDITIONAL = types.float64(VECTOR, VECTOR, MATRIX, VECTOR)
 # the same, where it is quadratic in some parameters -> its gradient and precision

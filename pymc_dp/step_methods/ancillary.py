@@ -15,17 +15,17 @@ from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.conditionals import Conditionals
 from pymc_dp.step_methods.discovery import (
+    ancestors_of_records,
     dispersed_start,
     model_of,
-    parents_of_records,
     record_blocks,
 )
 from pymc_dp.step_methods.imputation import RecordChain
 from pymc_dp.step_methods.interweaving import interweave
 from pymc_dp.step_methods.layout import positions
-from pymc_dp.step_methods.noise import NoNoiseForm
+from pymc_dp.step_methods.noise import NoNoiseForm, noise_form
 
-_log = logging.getLogger("pymc_dp")
+_log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
 # A random walk mixes in about as many updates as it has dimensions: beyond this, NUTS keeps the parameters.
 MAX_DIMENSION = 40
@@ -64,7 +64,7 @@ class AncillaryUpdate(BlockedStep):
     Each draw runs ``n_cycles`` cycles of `n_centred` updates given the records, `n_ancillary` updates given
     the noise, and one sweep over the records (as :class:`RecordImputation` does).
 
-    ``pm.sample`` chooses this step by itself for the continuous parameters in the law of the records, when
+    ``pm.sample`` chooses this step by itself for the continuous parameters behind the law of the records, when
     there are at most 40 of them and the records have such a form: location-scale families, and families
     with a quantile function, discrete ones included. Otherwise the parameters stay with NUTS, with a
     message.
@@ -169,7 +169,7 @@ class AncillaryUpdate(BlockedStep):
         self._parts = [
             _Part(self, block, moving)
             for block in record_blocks(self.model)
-            if moving & set(parents_of_records(self.model, block))
+            if moving & set(ancestors_of_records(self.model, block))
         ]
 
     def _reset_factors(self) -> None:
@@ -258,7 +258,10 @@ class _Part:
         self.counts = np.array(
             [self.n_cycles, n_centred, n_ancillary, step.update == "slice"], dtype=np.int64
         )
-        functions = (self.centred, self.ancillary, self.noise, self.records, self.quadratic)
+        self.coordinates = (conditionals.coordinates() if n_ancillary else None) or (None, None)
+        functions = (
+            self.centred, self.ancillary, self.noise, self.records, self.quadratic, *self.coordinates
+        )  # fmt: skip
         self.addresses = np.array([0 if f is None else f.address for f in functions], dtype=np.intp)
 
     def run(
@@ -286,23 +289,36 @@ class _Part:
 def default_parameters(model: Model) -> list[Variable]:
     """Return the parameters that this step takes over from NUTS by default."""
     chosen: list[Variable] = []
-    shapes = model.eval_rv_shapes()
     for block in record_blocks(model):
-        parents = parents_of_records(model, block)
-        if not parents or sum(int(np.prod(shapes[rv.name])) for rv in parents) > MAX_DIMENSION:
-            continue
-        try:
-            _check_forms(model, block, parents)
-        except NoNoiseForm as reason:
-            _log.info("Parameters %s stay with NUTS: %s.", [rv.name for rv in parents], reason)
-            continue
-        chosen += [rv for rv in parents if rv not in chosen]
+        if "ancillary" not in block.decisions:
+            block.decisions["ancillary"] = _parameters_of_block(model, block)
+        chosen += [rv for rv in block.decisions["ancillary"] if rv not in chosen]
     return chosen
 
 
-def _check_forms(model: Model, block: RecordBlock, parents: Sequence[Variable]) -> None:
-    from pymc_dp.step_methods.noise import noise_form
+def _parameters_of_block(model: Model, block: RecordBlock) -> list[Variable]:
+    parents: list[Variable] = [*ancestors_of_records(model, block)]
+    shapes = model.eval_rv_shapes()
+    size = sum(int(np.prod(shapes[rv.name])) for rv in parents)
+    reason = ""
+    if size > MAX_DIMENSION:
+        reason = f"they are {size} numbers, and AncillaryUpdate takes at most {MAX_DIMENSION} by default"
+    else:
+        try:
+            _check_forms(model, block, parents)
+        except NoNoiseForm as error:
+            reason = str(error)
+    if reason and parents:
+        _log.info(
+            "AncillaryUpdate leaves %s to other steps: %s. Expect slow mixing where privacy is strong.",
+            ", ".join(str(rv.name) for rv in parents),
+            reason,
+        )
+        return []
+    return parents
 
+
+def _check_forms(model: Model, block: RecordBlock, parents: Sequence[Variable]) -> None:
     variables, moved = set(model.basic_RVs), set(parents)
     for rv in block.records:
         if set(leaves_of(parameters_of(rv), variables)) & moved:
@@ -313,7 +329,7 @@ def _check_forms(model: Model, block: RecordBlock, parents: Sequence[Variable]) 
 def _claim(vars: Any, model: Model) -> list[Variable]:
     if vars is not None:
         return get_value_vars_from_user_vars(vars if isinstance(vars, list | tuple) else [vars], model)
-    parents = {rv for block in record_blocks(model) for rv in parents_of_records(model, block)}
+    parents = {rv for block in record_blocks(model) for rv in ancestors_of_records(model, block)}
     claimed = [model.rvs_to_values[rv] for rv in model.free_RVs if rv in parents]
     if not claimed:
         raise ValueError(

@@ -4,7 +4,9 @@ Two parametrisations of one posterior:
 
 * *centred*: theta given the records. Prior, law of the records, and every other term with theta in it.
 * *ancillary*: theta given the noise u with x = h(u, theta). Prior, the releases at h(u, theta), and every
-  other term that involves theta or the records. The law of u is free of theta and drops out.
+  other term that involves theta or the records. The law of u is free of theta and drops out. Parameters
+  that have a location-scale law given other moving parameters (group means given their own mean and
+  spread) are written as noise too, so that the upper level moves the lower one along.
 
 Both are taken in value space, with the Jacobian of every transformed parameter.
 """
@@ -24,10 +26,10 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.native import CONDITIONAL, NOISE, QUADRATIC, RECORDS, NativeFunction
+from pymc_dp.lowering.native import CONDITIONAL, COORDINATES, NOISE, QUADRATIC, RECORDS, NativeFunction
 from pymc_dp.records import Release, parameters_of
 from pymc_dp.rowlocal import columns_of, leaves_of
-from pymc_dp.step_methods.noise import NoiseForm, noise_form
+from pymc_dp.step_methods.noise import NoiseForm, NoNoiseForm, noise_form
 from pymc_dp.step_methods.program import (
     Reading,
     RecordProgram,
@@ -36,8 +38,8 @@ from pymc_dp.step_methods.program import (
     with_query,
 )
 
-# Largest number of parameters whose Gaussian conditional is drawn at once (one pass for each).
-MAX_QUADRATIC = 32
+# Largest number of parameters whose Gaussian conditional is drawn at once (one pass for each, compiled).
+MAX_QUADRATIC = 8
 
 
 class Conditionals:
@@ -63,6 +65,7 @@ class Conditionals:
         self.u = pt.matrix("u", dtype="float64")
         self.totals = pt.vector("totals", dtype="float64")
         self.forms = self._forms()
+        self.noncentred = self._noncentred()
 
     def _forms(self) -> dict[Variable, NoiseForm]:
         """Noise form of every record whose law moves with the parameters, directly or through others."""
@@ -74,6 +77,20 @@ class Conditionals:
                 moved.add(rv)
         return forms
 
+    def _noncentred(self) -> dict[Variable, NoiseForm]:
+        """Moving parameters that are written as noise in the ancillary parametrisation."""
+        forms: dict[Variable, NoiseForm] = {}
+        for rv in self.program.parameters.variables:
+            law_moves = rv in self.moving and self._depends(parameters_of(rv), self.moving)
+            if law_moves and self.model.rvs_to_transforms.get(rv) is None:
+                try:
+                    form = noise_form(rv, lambda graph: self._depends([graph], self.moving))
+                except NoNoiseForm:
+                    continue
+                if form.smooth and getattr(rv.owner.op, "ndim_supp", 0) == 0:
+                    forms[rv] = form
+        return forms
+
     def _depends(self, graphs: Sequence[Variable], on: Collection[Variable]) -> bool:
         return bool(set(leaves_of(graphs, self.variables)) & set(on))
 
@@ -81,6 +98,16 @@ class Conditionals:
     def from_noise(self) -> Reading:
         """Stand-ins with the records as functions of the noise; records that do not move stay as they are."""
         reading = dict(self.program.state)
+        layout = self.program.parameters
+        for index, rv in enumerate(layout.variables):  # in the model's order: parents come first
+            value = layout.graph(self.program.theta, index)
+            if rv in self.noncentred:
+                natural = self.noncentred[rv].to_record(value, lift(rv, reading))
+            elif self.noncentred and self.model.rvs_to_transforms.get(rv) is not None:
+                natural = self.program.backward(rv, value, reading)
+            else:
+                continue
+            reading[rv] = pt.specify_shape(natural, rv.type.shape)
         for index, rv in enumerate(self.program.block.records):
             column = self.program.records.graph(self.u, index)
             if rv not in self.forms:
@@ -97,6 +124,23 @@ class Conditionals:
         columns, rows = layout.columns[index], layout.rows[index]
         block = self.u[:, columns] if rows is None else self.u[rows, columns]
         return block.reshape(layout.shapes[index])
+
+    def coordinates(self) -> tuple[NativeFunction, NativeFunction] | None:
+        """Native functions from parameters to the coordinates of the ancillary density, and back."""
+        if not self.noncentred:
+            return None
+        program, layout = self.program, self.program.parameters
+        there, back = program.theta, program.theta
+        for rv, form in self.noncentred.items():
+            index = layout.variables.index(rv)
+            where = layout.slices[index]
+            noise = form.to_noise(program.state[rv], lift(rv, program.state))
+            there = pt.set_subtensor(there[where], noise.ravel())
+            back = pt.set_subtensor(back[where], self.from_noise[rv].ravel())
+        return (
+            program.native("to noise", [], [there], COORDINATES),
+            program.native("from noise", [], [back], COORDINATES),
+        )
 
     def noise(self) -> NativeFunction:
         """Return the native function from records to noise."""
@@ -215,7 +259,18 @@ class Conditionals:
             law = lift(factor, reading)
             total = total + pt.sum(pm.logp(law, reading[factor]))
             total = total + self._jacobian(factor, reading)
+            if reading is not self.program.state and factor in self.noncentred:
+                total = total + self._noise_jacobian(factor, reading)
         return total
+
+    def _noise_jacobian(self, rv: Variable, reading: Reading) -> TensorVariable:
+        """Log derivative of a parameter in its noise, which acts entry by entry."""
+        u = pt.tensor("noise", dtype="float64", shape=rv.type.shape)  # type: ignore[attr-defined]
+        slope = pt.grad(pt.sum(self.noncentred[rv].to_record(u, lift(rv, reading))), u)
+        value = self.program.parameters.graph(
+            self.program.theta, self.program.parameters.variables.index(rv)  # type: ignore[arg-type]
+        )
+        return pt.sum(pt.log(pt.abs(clone_replace(slope, {u: value}, rebuild_strict=False))))
 
     def _jacobian(self, rv: Variable, reading: Reading) -> TensorVariable:
         transform = self.model.rvs_to_transforms.get(rv)

@@ -82,6 +82,20 @@ def parents_of_records(model: Model, block: RecordBlock) -> list[TensorVariable]
     ]
 
 
+def ancestors_of_records(model: Model, block: RecordBlock) -> list[TensorVariable]:
+    """Return the continuous parameters in the law of the records, and those in the law of such parameters."""
+    variables = set(model.basic_RVs)
+    found = set(parents_of_records(model, block))
+    queue = list(found)
+    while queue:
+        for rv in leaves_of(parameters_of(queue.pop()), variables):
+            free = rv in model.free_RVs and rv not in block.records
+            if free and rv not in found and rv.dtype.startswith("float"):  # type: ignore[attr-defined]
+                found.add(rv)  # type: ignore[arg-type]
+                queue.append(rv)  # type: ignore[arg-type]
+    return [rv for rv in model.free_RVs if rv in found]
+
+
 def dispersed_start(
     chains: Sequence["RecordChain"],
     point: dict[str, np.ndarray],

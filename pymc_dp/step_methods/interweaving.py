@@ -14,12 +14,14 @@ from pymc_dp.lowering.native import (
     RECORDS,
     VECTOR,
     CONDITIONAL,
+    COORDINATES,
     QUADRATIC,
     function_at,
 )
 from pymc_dp.step_methods.kernels import sweep
 
 _CONDITIONAL = types.FunctionType(CONDITIONAL)
+_COORDINATES = types.FunctionType(COORDINATES)
 _QUADRATIC = types.FunctionType(QUADRATIC)
 _NOISE = types.FunctionType(NOISE)
 _RECORDS = types.FunctionType(RECORDS)
@@ -245,12 +247,13 @@ def interweave(
     statistics that do not move with the parameters.
 
     ``counts``: cycles, centred updates, ancillary updates, 1 for slice updates.
-    ``addresses``: centred, ancillary, noise, records, quadratic; 0 where there is none.
+    ``addresses``: centred, ancillary, noise, records, quadratic, to and from the coordinates of
+    the ancillary density; 0 where there is none.
     ``moving``, ``gaussian``: positions in ``theta`` that move, and that have a Gaussian conditional.
     ``n_done``: cycles already adapted on.
     """
     n_cycles, n_centred, n_ancillary, use_slice = counts
-    u = np.empty_like(x)
+    u, phi = np.empty_like(x), np.empty_like(theta)
     for cycle in range(n_cycles):
         # the records have their own step: the first cycle only sums their contributions
         sweep(rng, min(cycle, 1), 0, record_sizes, record_addresses, theta, data, x, totals, record_tally)
@@ -264,9 +267,17 @@ def interweave(
             )  # fmt: skip
         if n_ancillary > 0:
             function_at(addresses[2], _NOISE)(rng, theta, data, x, u)
+            if addresses[5] != 0:
+                function_at(addresses[5], _COORDINATES)(theta, data, phi)
+            else:
+                phi[:] = theta
             accepted = update(
-                rng, addresses[1], n_ancillary, done * n_ancillary, use_slice, theta, data, u, totals, moving,
+                rng, addresses[1], n_ancillary, done * n_ancillary, use_slice, phi, data, u, totals, moving,
                 ancillary_factor, adapting, tallies[1],
             )  # fmt: skip
             if accepted > 0:
-                function_at(addresses[3], _RECORDS)(theta, data, u, x)
+                function_at(addresses[3], _RECORDS)(phi, data, u, x)
+                if addresses[6] != 0:
+                    function_at(addresses[6], _COORDINATES)(phi, data, theta)
+                else:
+                    theta[:] = phi

@@ -35,7 +35,7 @@ from pymc_dp.records import RecordBlock, Release, parameters_of
 from pymc_dp.step_methods.fused import FusedSweep
 from pymc_dp.step_methods.program import Reading, RecordProgram, lift, with_query
 
-_log = logging.getLogger("pymc_dp")
+_log = logging.getLogger("pymc.dp")
 
 # Largest budget of one record, in nats, at which it is only proposed from the model: every proposal is then
 # accepted with probability 1/20 at the least, and mostly far more.
