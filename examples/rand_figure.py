@@ -70,8 +70,7 @@ def _heading(figure: Any, sums: SumsRelease, reports: ReportsRelease) -> None:
         (LEFT, f"Effects, from 8 noisy sums over {sums.n:,} people (epsilon = {sums.epsilon:g})"),
         (
             RIGHT,
-            f"Visits, from {len(reports.values):,} noisy answers "
-            f"(epsilon = {reports.epsilon:g} per person)",
+            f"Visits, from {len(reports.values):,} noisy answers (epsilon = {reports.epsilon:g} per person)",
         ),
     )
     for x, text in halves:
@@ -83,7 +82,8 @@ def _effect(axes: Any, title: str, answer: Answer, *, label: bool) -> None:
         middle, low, high = answer[key]
         if np.isnan(middle):
             text = "no answer: the noisy sums contradict each other"
-            axes.text(0.5, height, text, color=colour, transform=axes.get_yaxis_transform())
+            place = axes.get_yaxis_transform()
+            axes.text(1, height, text, color=colour, ha="right", va="center", transform=place)
             continue
         axes.plot([low, high], [height, height], color=colour, linewidth=3, solid_capstyle="butt")
         axes.plot(middle, height, marker, color=colour, markersize=8)
@@ -146,9 +146,9 @@ def _takeaways(figure: Any, paying: Answer, mean: Answer, coverage: dict[str, An
         else "With this much noise one cannot be sure whether people who pay go less often."
     )
     left = (
-        f"{told} The naive interval is as narrow as if no noise had been added: in repeated "
-        f"studies it would contain the true value only {worst} to {best} % of the time, not 95 %. "
-        "The blue one is as wide as it has to be."
+        f"{told} The naive interval is as narrow as if no noise had been added: when the study is "
+        f"repeated on the computer, it contains the population's value only {worst} to {best} % of "
+        "the time, not 95 %. The blue one is as wide as it must be."
     )
     (exact, *_), (ours, low, high), (naive, *_) = (mean[k] for k in ANALYSES)
     right = (
@@ -158,4 +158,4 @@ def _takeaways(figure: Any, paying: Answer, mean: Answer, coverage: dict[str, An
         "with far too many people at 15 or more."
     )
     for x, text in ((LEFT, left), (RIGHT, right)):
-        figure.text(x, 0.16, fill(text, 74), fontsize=11, va="top", linespacing=1.35)
+        figure.text(x, 0.16, fill(text, 76), fontsize=11, va="top", linespacing=1.35)
