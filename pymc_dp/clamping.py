@@ -16,9 +16,7 @@ from pymc_dp.records import clamp
 from pymc_dp.rowlocal import RowAnalysis, is_shape, joined_lengths, leaves_of
 
 
-def clamp_query(
-    query: TensorVariable, bounds: tuple[Any, Any]
-) -> tuple[TensorVariable, np.ndarray]:
+def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorVariable, np.ndarray]:
     """Clamp what one record can contribute to a query, and say by how much it can change it.
 
     Rows of a local query are clamped elementwise. Of a sum or mean over the leading axis (possibly
@@ -142,27 +140,22 @@ def _clamp_sum(
         parts, widths, start = [], [], 0
         for v, size in zip(node.inputs, sizes, strict=True):
             stop = start + size  # type: ignore[operator]
-            inner = _clamp_sum(
-                v, los[start:stop].reshape(_lengths(v)), his[start:stop].reshape(_lengths(v))
-            )
+            inner = _clamp_sum(v, los[start:stop].reshape(_lengths(v)), his[start:stop].reshape(_lengths(v)))
             if inner is None:
                 return None
             parts.append(inner[0])
             widths.append(np.ravel(inner[1]))
             start = stop
-        return node.op(*parts) if isinstance(node.op, MakeVector) else pt.concatenate(
-            parts
-        ), np.concatenate(widths)
+        return node.op(*parts) if isinstance(node.op, MakeVector) else pt.concatenate(parts), np.concatenate(
+            widths
+        )
     return None
 
 
-def _check_broadcast(
-    lo: np.ndarray, hi: np.ndarray, ndim: int, shape: Sequence[int | None]
-) -> None:
+def _check_broadcast(lo: np.ndarray, hi: np.ndarray, ndim: int, shape: Sequence[int | None]) -> None:
     for name, b in (("lower", lo), ("upper", hi)):
         fits = b.ndim <= ndim and all(
-            s in (1, k) or k is None
-            for s, k in zip(b.shape[::-1], tuple(shape)[::-1], strict=False)
+            s in (1, k) or k is None for s, k in zip(b.shape[::-1], tuple(shape)[::-1], strict=False)
         )
         if not fits:
             raise ValueError(

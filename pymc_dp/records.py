@@ -103,9 +103,7 @@ def clamp(x: Any, lo: Any, hi: Any) -> TensorVariable:
     if not any(isinstance(b, Variable) for b in (lo, hi)):
         lo, hi = np.asarray(lo, dtype=float), np.asarray(hi, dtype=float)
         if np.isnan(lo).any() or np.isnan(hi).any() or not (lo < hi).all():
-            raise ValueError(
-                f"`lo` and `hi` must be numbers with lo < hi everywhere; got lo={lo}, hi={hi}."
-            )
+            raise ValueError(f"`lo` and `hi` must be numbers with lo < hi everywhere; got lo={lo}, hi={hi}.")
     return pt.clip(pt.as_tensor_variable(x), lo, hi)
 
 
@@ -222,9 +220,7 @@ def _records_behind(
             )
         sizes = {lengths.get(rv) for rv in chosen}
         if len(sizes) != 1 or None in sizes:
-            raise ValueError(
-                f"`records` of {release.name} must share one leading record axis; got {names}."
-            )
+            raise ValueError(f"`records` of {release.name} must share one leading record axis; got {names}.")
         if not chosen & set(leaves_of([query], variables)):
             raise ValueError(
                 f"`records` of {release.name} names {names}, none of which its query depends on."
@@ -333,9 +329,7 @@ def _block(model: Model, records: set[Variable], n: int, releases: list[Variable
         analysis.role(graph)
     for placed in set(analysis.placements):
         if placed not in records:
-            raise ValueError(
-                f"{placed.name} is placed among the records {_names(records)} but is not one."
-            )
+            raise ValueError(f"{placed.name} is placed among the records {_names(records)} but is not one.")
     ordered = [rv for rv in model.free_RVs if rv in records]
     for rv in ordered:
         _check_independent(model, rv, analysis, n)

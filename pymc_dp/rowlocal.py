@@ -80,9 +80,7 @@ class RowAnalysis:
     def offset_of(self, variable: Variable) -> Variable:
         """Return the value of a ``sum`` variable if every row contributed nothing."""
         zeros: dict[Variable, Variable] = {
-            s: pt.constant(
-                np.zeros(s.shape.eval() if None in s.type.shape else s.type.shape, s.dtype)
-            )
+            s: pt.constant(np.zeros(s.shape.eval() if None in s.type.shape else s.type.shape, s.dtype))
             for s in self.sums_in(variable)
         }
         return with_known_shapes(graph_replace([variable], zeros, strict=False))[0]
@@ -123,9 +121,7 @@ class RowAnalysis:
     def add_sum(self, output: Variable, rows: Variable, role: Role) -> Role:
         """Note that ``output`` is the sum over the leading axis of ``rows``."""
         if role.rows is not None:
-            full = pt.zeros(
-                (self.n, *(rows.shape[k] for k in range(1, rows.ndim))), dtype=rows.dtype
-            )
+            full = pt.zeros((self.n, *(rows.shape[k] for k in range(1, rows.ndim))), dtype=rows.dtype)
             rows = full[np.array(role.rows)].inc(rows)
         self.sums[output] = rows
         return SUM
@@ -147,9 +143,7 @@ def leaves_of(graphs: Sequence[Variable], variables: Collection[Variable]) -> li
     return leaves
 
 
-def joined_lengths(
-    graphs: Sequence[Variable], variables: Collection[Variable]
-) -> dict[Variable, int]:
+def joined_lengths(graphs: Sequence[Variable], variables: Collection[Variable]) -> dict[Variable, int]:
     """Lengths of the arrays in which some variables are set as the missing rows."""
     found: dict[Variable, int] = {}
     for v in ancestors(graphs, blockers=variables):
@@ -206,16 +200,11 @@ def columns_of(rows: TensorVariable, width: int) -> list[TensorVariable]:
         if isinstance(node.op, Join) and op_axis(node) % 2 == 1:
             widths = [v.type.shape[1] for v in node.inputs]
             if None not in widths:
-                return [
-                    c for v, w in zip(node.inputs, widths, strict=True) for c in columns_of(v, w)
-                ]
+                return [c for v, w in zip(node.inputs, widths, strict=True) for c in columns_of(v, w)]
         if isinstance(node.op, DimShuffle) and tuple(node.op.new_order) == (0, "x"):
             return [node.inputs[0]]
         if isinstance(node.op, Elemwise):
-            parts = [
-                [v[:, 0]] * width if v.type.shape[1] == 1 else columns_of(v, width)
-                for v in node.inputs
-            ]
+            parts = [[v[:, 0]] * width if v.type.shape[1] == 1 else columns_of(v, width) for v in node.inputs]
             return [node.op(*column) for column in zip(*parts, strict=True)]
     flat = rows.reshape((rows.shape[0], width))
     return [flat[:, j] for j in range(width)]

@@ -71,11 +71,7 @@ def _elemwise(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") 
         (role,) = rows
         length = analysis.n if role.rows is None else len(role.rows)
         sizes = {v.type.shape[role.axis] for v in node.inputs}
-        return (
-            role
-            if sizes <= {None, 1, length} and (1 not in sizes or _fits(node, roles, role))
-            else MIXED
-        )
+        return role if sizes <= {None, 1, length} and (1 not in sizes or _fits(node, roles, role)) else MIXED
     scalar = op.scalar_op
     if isinstance(scalar, ps.Add | ps.Sub | ps.Neg | ps.Identity):
         return SUM
@@ -141,9 +137,7 @@ def _dot(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Ro
     if "sum" in {r.kind for r in roles}:
         return SUM if {r.kind for r in roles} == {"sum", "free"} else FUNCTION
     contracted = (a.ndim - 1, max(b.ndim - 2, 0))
-    on_contraction = [
-        r.kind == "row" and r.axis == c for r, c in zip(roles, contracted, strict=True)
-    ]
+    on_contraction = [r.kind == "row" and r.axis == c for r, c in zip(roles, contracted, strict=True)]
     if not any(on_contraction):
         if roles[0].kind == "row" and roles[1].kind == "free":
             return roles[0]
@@ -192,9 +186,7 @@ def _random(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") ->
     for parameter, core in zip(params, op.ndims_params, strict=True):
         role = role_of[parameter]
         if role.kind != "free" and (
-            role.kind != "row"
-            or role.rows is not None
-            or role.axis != parameter.type.ndim - core - batch
+            role.kind != "row" or role.rows is not None or role.axis != parameter.type.ndim - core - batch
         ):
             return MIXED
     others = [r for v, r in role_of.items() if v not in params]
@@ -289,9 +281,7 @@ def _slice(entry: slice) -> Any:
 
 
 def _constant_through(variable: Variable) -> Any:
-    while variable.owner is not None and isinstance(
-        variable.owner.op, ScalarFromTensor | TensorFromScalar
-    ):
+    while variable.owner is not None and isinstance(variable.owner.op, ScalarFromTensor | TensorFromScalar):
         variable = variable.owner.inputs[0]
     return _constant(variable)
 
@@ -310,9 +300,7 @@ def _select(role: Role, index: Any, analysis: "RowAnalysis") -> Role:
 @rule.register(AdvancedSubtensor)
 def _advanced(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
     if roles[0].kind in ("sum", "function"):
-        return (
-            SUM if all(r.kind == "free" for r in roles[1:]) and roles[0].kind == "sum" else FUNCTION
-        )
+        return SUM if all(r.kind == "free" for r in roles[1:]) and roles[0].kind == "sum" else FUNCTION
     index = _index_entries(op, node)
     if index is None:
         return MIXED

@@ -33,9 +33,7 @@ def named_inputs(inputs: Mapping[str, Variable] | Sequence[Variable]) -> dict[st
         return dict(inputs)
     names = [v.name or f"input{k}" for k, v in enumerate(inputs)]
     if len(set(names)) < len(names):
-        raise ValueError(
-            f"inputs={names}: the names are not distinct; give a dict of name to variable."
-        )
+        raise ValueError(f"inputs={names}: the names are not distinct; give a dict of name to variable.")
     return dict(zip(names, inputs))
 
 

@@ -163,9 +163,7 @@ class _Rewriter:
         elif isinstance(node.op, OpFromGraph):
             self.inline(node)
         else:
-            inputs = [
-                i if isinstance(i.type, RandomGeneratorType) else self.visit(i) for i in node.inputs
-            ]
+            inputs = [i if isinstance(i.type, RandomGeneratorType) else self.visit(i) for i in node.inputs]
             drawn = None
             if isinstance(node.op, RandomVariable):
                 drawn = self.scalar_draw(node, inputs)
@@ -186,9 +184,7 @@ class _Rewriter:
         """Draw a scalar RandomVariable by the generator itself; None where that is not possible."""
         op = node.op
         params = list(op.dist_params(node.clone_with_new_inputs(inputs)))
-        if node.outputs[1].type.ndim or any(
-            p.type.ndim != n for p, n in zip(params, op.ndims_params)
-        ):
+        if node.outputs[1].type.ndim or any(p.type.ndim != n for p, n in zip(params, op.ndims_params)):
             return None
         if core_sampler(op, node)[0] is None:
             return None
@@ -247,9 +243,7 @@ class _Rewriter:
             index = self.core_draw(categorical, weights)
         else:
             index = self.choice(parts, [pt.constant(k, dtype="int64") for k in range(len(parts))])
-        chosen = [
-            p if p.type.ndim == 0 else p[0] if p.type.shape == (1,) else p[index] for p in params
-        ]
+        chosen = [p if p.type.ndim == 0 else p[0] if p.type.shape == (1,) else p[index] for p in params]
         return pt.cast(self.core_draw(op, *chosen), node.default_output().type.dtype)
 
     def choice(self, weights: Any, values: list[Any]) -> Any:
@@ -280,9 +274,7 @@ class _Rewriter:
         if any(p.type.ndim for p in params):
             return None
         dummies = [get_scalar_type(p.type.dtype)() for p in params]
-        [inner_base] = graph_replace(
-            [base], {p: as_tensor(d) for p, d in zip(params, dummies)}, strict=False
-        )
+        [inner_base] = graph_replace([base], {p: as_tensor(d) for p, d in zip(params, dummies)}, strict=False)
         inner_rng = random_generator_type("rng")
         draw = scalar_draw_graph(inner_base, inner_rng)
         fgraph = FunctionGraph([inner_rng, *dummies], [pt.scalar_from_tensor(draw)], clone=True)

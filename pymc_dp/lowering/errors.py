@@ -26,8 +26,7 @@ class LoweringError(ValueError):
     def __init__(self, subject: str, what: str, why: str, remedy: str):
         self.subject, self.what, self.why, self.remedy = subject, what, why, remedy
         super().__init__(
-            f"Cannot compile {what} of {subject}: {why.rstrip('.')}. "
-            f"To go on: {remedy.rstrip('.')}."
+            f"Cannot compile {what} of {subject}: {why.rstrip('.')}. To go on: {remedy.rstrip('.')}."
         )
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:

@@ -70,18 +70,12 @@ def _inline(fgraph: Any, node: Apply) -> list[Variable] | None:
     return list(node.op.fgraph.bind(node.inputs))
 
 
-def jit_scalar(
-    inputs: Sequence[Variable], outputs: Sequence[Variable]
-) -> tuple[Any, str | None, str]:
+def jit_scalar(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Any, str | None, str]:
     """Compile a graph; return the numba function, its cache key and why it is not scalar code."""
     outputs = [pt.scalar_from_tensor(o) if o.type.ndim == 0 else o for o in outputs]
     # a gradient may hold graphs within graphs, which would be compiled apart, on arrays
-    flat: Any = rewrite_graph(
-        outputs, include=(), custom_rewrite=dfs_rewriter(_inline), clone=False
-    )
-    wrapped: Any = [
-        In(v, mutable=isinstance(v.type, RandomGeneratorType), borrow=True) for v in inputs
-    ]
+    flat: Any = rewrite_graph(outputs, include=(), custom_rewrite=dfs_rewriter(_inline), clone=False)
+    wrapped: Any = [In(v, mutable=isinstance(v.type, RandomGeneratorType), borrow=True) for v in inputs]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         function = pytensor.function(
@@ -96,17 +90,13 @@ def jit_scalar(
         if "object mode" in str(warning.message):
             interpreted.append(str(warning.message).split("run ")[-1].split("'s perform")[0])
         else:
-            warnings.warn_explicit(
-                warning.message, warning.category, warning.filename, warning.lineno
-            )
+            warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     inner = function.vm.jit_fn
     why = ""
     if interpreted:
         why = f"interpreter: {', '.join(sorted(set(interpreted)))}"
     else:
-        arrays = sorted(
-            {type(n.op).__name__ for n in function.maker.fgraph.apply_nodes if not _is_scalar(n)}
-        )
+        arrays = sorted({type(n.op).__name__ for n in function.maker.fgraph.apply_nodes if not _is_scalar(n)})
         if arrays:
             why = f"arrays: {', '.join(arrays)}"
     return inner, CACHED_SRC_FUNCTIONS.get(inner.py_func), why
@@ -116,9 +106,7 @@ def _is_scalar(node: Apply) -> bool:
     """Whether a node of a compiled graph takes and gives plain numbers only."""
     if isinstance(node.op, ScalarFromTensor) and isinstance(node.inputs[0], Constant):
         return True
-    return all(
-        isinstance(v.type, ScalarType | RandomGeneratorType) for v in node.inputs + node.outputs
-    )
+    return all(isinstance(v.type, ScalarType | RandomGeneratorType) for v in node.inputs + node.outputs)
 
 
 def as_tensor(variable: Variable) -> Any:

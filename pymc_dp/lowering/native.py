@@ -75,9 +75,7 @@ def function_at(typingctx: Any, address: Any, function_type: Any) -> Any:  # pra
     return signature, codegen
 
 
-def thread_generator(
-    outputs: Sequence[Variable], generator: Variable
-) -> tuple[list[Variable], Variable]:
+def thread_generator(outputs: Sequence[Variable], generator: Variable) -> tuple[list[Variable], Variable]:
     """Make every random draw of a graph take its randomness from one generator.
 
     Parameters
@@ -134,9 +132,7 @@ def compile_source(
     return numba.njit(signature, cache=key is not None)(python), key
 
 
-def jit_function(
-    inputs: Sequence[Variable], outputs: Sequence[Variable]
-) -> tuple[Any, str | None]:
+def jit_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Any, str | None]:
     """Return the numba function behind a PyTensor graph, and its cache key."""
     wrapped = [
         In(v, mutable=True, borrow=True) if isinstance(v.type, RandomGeneratorType) else In(v, borrow=True)
@@ -178,9 +174,7 @@ class NativeFunction:
         One of the signatures of this module. If it takes a generator, the graph's draws use it.
     """
 
-    def __init__(
-        self, name: str, inputs: Sequence[Variable], outputs: Sequence[Variable], signature: Any
-    ):
+    def __init__(self, name: str, inputs: Sequence[Variable], outputs: Sequence[Variable], signature: Any):
         self.name = name
         self.signature = signature
         self._inputs, self._outputs = list(inputs), [_float(o) for o in outputs]

@@ -83,9 +83,7 @@ class RowGraph:
 
     def entry(self, variable: Variable, index: tuple) -> TensorVariable:
         """Return one entry; ``index`` holds integers, and :data:`ROW` on the record axis."""
-        index = tuple(
-            0 if s == 1 else i for i, s in zip(index, variable.type.shape, strict=True)
-        )
+        index = tuple(0 if s == 1 else i for i, s in zip(index, variable.type.shape, strict=True))
         key = (variable, index)
         if key not in self._memo:
             self._memo[key] = self._entry(variable, index)
@@ -202,9 +200,7 @@ class RowGraph:
         if size is None or size > _MAX_UNROLL:
             raise NotScalar("a product over many entries of one record")
         left, right = index[: a.ndim - 1], index[a.ndim - 1 :]
-        terms = [
-            self.entry(a, (*left, k)) * self.entry(b, (k, *right)) for k in range(size)
-        ]
+        terms = [self.entry(a, (*left, k)) * self.entry(b, (k, *right)) for k in range(size)]
         return sum(terms[1:], start=terms[0])
 
     def _reshape(self, node: Any, index: tuple) -> TensorVariable:
@@ -216,7 +212,9 @@ class RowGraph:
         return self.entry(x, (ROW, *(int(k) for k in np.unravel_index(flat, before[1:]))))
 
 
-def draw_entry(rows: RowGraph, rv: Variable, index: tuple[int, ...], rng: Variable, label: int) -> TensorVariable:
+def draw_entry(
+    rows: RowGraph, rv: Variable, index: tuple[int, ...], rng: Variable, label: int
+) -> TensorVariable:
     """Return a scalar draw of one entry of a record variable given the entries of its parameters."""
     node = rv.owner
     assert node is not None
@@ -229,8 +227,7 @@ def draw_entry(rows: RowGraph, rv: Variable, index: tuple[int, ...], rng: Variab
     if core_sampler(op, node) is None:
         raise NotScalar(f"{rv.name} has no scalar draw")
     params = [
-        rows.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ())
-        for p in op.dist_params(node)
+        rows.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ()) for p in op.dist_params(node)
     ]
     scalars = [pt.scalar_from_tensor(pt.cast(p, "float64") if p.dtype == "float32" else p) for p in params]
     return pt.cast(pt.tensor_from_scalar(ScalarDraw(op, label)(rng, *scalars)), rv.dtype)
@@ -299,8 +296,10 @@ def _undo_subtensor(node: Any, index: tuple) -> tuple:
 
 
 def _number(bound: Any) -> int:
-    while isinstance(bound, Variable) and bound.owner is not None and isinstance(
-        bound.owner.op, ScalarFromTensor | TensorFromScalar
+    while (
+        isinstance(bound, Variable)
+        and bound.owner is not None
+        and isinstance(bound.owner.op, ScalarFromTensor | TensorFromScalar)
     ):
         bound = bound.owner.inputs[0]
     if isinstance(bound, Constant):

@@ -166,9 +166,7 @@ class _ScalarLowering(Lowering):
         if name != "logp":
             variables = [value, *self.roots]
             wrt = [v for v in variables if v.type.dtype.startswith("float")]
-            slopes: Any = tg.grad(
-                logp, wrt, disconnected_inputs="ignore", return_disconnected="zero"
-            )
+            slopes: Any = tg.grad(logp, wrt, disconnected_inputs="ignore", return_disconnected="zero")
             found = dict(zip(wrt, slopes))
             outputs += [found.get(v, pt.zeros_like(v, dtype="float64")) for v in variables]
         number = get_scalar_type(value.type.dtype)()
@@ -182,9 +180,7 @@ class _ScalarLowering(Lowering):
             nothing = {"logp": "-np.inf", "logp_grad": f"(-np.inf{', 0.0' * (len(outputs) - 1)})"}
             if name in nothing and all(o.type.ndim == 0 for o in outputs):
                 guard = f"if {bad}: return {nothing[name]}"
-        results = [
-            f"np.float64(r{k})" if o.type.ndim == 0 else f"r{k}" for k, o in enumerate(outputs)
-        ]
+        results = [f"np.float64(r{k})" if o.type.ndim == 0 else f"r{k}" for k, o in enumerate(outputs)]
         result = f"return {results[0]}" if name == "logp" else f"return ({', '.join(results)},)"
         first = {"v": types.float64}
         function = self.wrap(name, first, (inner, key), given, result, len(outputs), guard)

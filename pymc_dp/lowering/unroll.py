@@ -137,9 +137,7 @@ def write_out_vectors(graph: Variable) -> Variable:
     recognised = rewrite_graph(
         graph, include=("canonicalize", "stabilize", "symbolic_op_recognition"), clone=False
     )
-    written: Any = rewrite_graph(
-        recognised, include=(), custom_rewrite=dfs_rewriter(_write_out), clone=False
-    )
+    written: Any = rewrite_graph(recognised, include=(), custom_rewrite=dfs_rewriter(_write_out), clone=False)
     # what was written out may be simpler than it looks: an element of a stack is its entry
     simplified: Any = rewrite_graph(written, include=("canonicalize",), clone=False)
     return simplified

@@ -27,9 +27,7 @@ def as_query(query: Any) -> TensorVariable:
     try:
         tensor = pt.as_tensor_variable(query)
     except (TypeError, ValueError, NotImplementedError) as error:
-        raise TypeError(
-            f"query must be a tensor or numbers, got {type(query).__name__}."
-        ) from error
+        raise TypeError(f"query must be a tensor or numbers, got {type(query).__name__}.") from error
     if not isinstance(tensor.type, pt.TensorType) or np.dtype(tensor.type.dtype).kind not in "biuf":
         raise TypeError(
             f"query must be real, got dtype {tensor.type.dtype}: release a real-valued function "

@@ -132,9 +132,7 @@ class Mechanism(Distribution):
                 )
         if dims is not None:
             lengths = Model.get_context().dim_lengths
-            shape = tuple(
-                length_of(lengths[d]) if d in lengths else None for d in convert_dims(dims)
-            )
+            shape = tuple(length_of(lengths[d]) if d in lengths else None for d in convert_dims(dims))
             check_static_shape("dims", shape, expected)
         return super().__new__(cls, name, query, *args, observed=observed, dims=dims, **kwargs)
 
@@ -184,8 +182,7 @@ class Mechanism(Distribution):
         """Build the random variable; its shape is that of the query."""
         if kwargs:
             raise TypeError(
-                f"{cls.__name__} got an unexpected keyword argument "
-                f"{', '.join(repr(k) for k in kwargs)}."
+                f"{cls.__name__} got an unexpected keyword argument {', '.join(repr(k) for k in kwargs)}."
             )
         expected = cls._release_shape(prepared.query)
         if shape is not None and size is not None:
@@ -197,9 +194,7 @@ class Mechanism(Distribution):
             check_static_shape(
                 "shape" if size is None else "size", tuple(length_of(n) for n in given), expected
             )
-        op = type(cls.rv_op)(
-            guarantee=guarantee, bounds=prepared.bounds, records=names_of_records(records)
-        )
+        op = type(cls.rv_op)(guarantee=guarantee, bounds=prepared.bounds, records=names_of_records(records))
         next_rng, rv = op(
             prepared.query,
             *params,
@@ -215,8 +210,7 @@ def exactly_one(mechanism: str, given: Mapping[str, bool], choices: str) -> str:
     if len(ways) != 1:
         problem = f"got both {' and '.join(ways)}" if ways else "got none"
         raise ValueError(
-            f"{mechanism} needs exactly one way to give the noise level, {problem}. "
-            f"Choose {choices}."
+            f"{mechanism} needs exactly one way to give the noise level, {problem}. Choose {choices}."
         )
     return ways[0]
 
@@ -229,9 +223,7 @@ def noise_parameter(name: str, value: Any, query: TensorVariable) -> tuple[Any, 
     except (TypeError, ValueError, NotImplementedError):
         kind = ""
     if kind not in ("i", "u", "f") or np.ma.isMaskedArray(value):
-        raise TypeError(
-            f"{name} must be a real number, array or tensor, got {type(value).__name__}."
-        )
+        raise TypeError(f"{name} must be a real number, array or tensor, got {type(value).__name__}.")
     known = tensor.data if isinstance(tensor, pt.TensorConstant) else None
     if known is not None and not (np.isfinite(known).all() and (known > 0).all()):
         bad = known[~(np.isfinite(known) & (known > 0))].ravel()[0]

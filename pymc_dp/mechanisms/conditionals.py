@@ -43,9 +43,7 @@ def _log_mass(alpha, beta, width):
     `width` is beta - alpha, passed in because the difference of two far ends loses its digits.
     """
     if alpha < 0.0 < beta:
-        return math.log(
-            _ROOT_HALF_PI * (math.erf(beta * _ROOT_HALF) - math.erf(alpha * _ROOT_HALF))
-        )
+        return math.log(_ROOT_HALF_PI * (math.erf(beta * _ROOT_HALF) - math.erf(alpha * _ROOT_HALF)))
     near = alpha if alpha >= 0.0 else -beta
     if width == math.inf:
         return math.log(_ROOT_HALF_PI * _erfcx(near * _ROOT_HALF))
@@ -122,11 +120,7 @@ def _pick(rng, a, b, c, d):
 def _improper(mu, s, z, noise, lo, hi):
     """Whether a parameter is out of range; such draws are NaN, since rejection would not end."""
     return not (
-        math.isfinite(mu)
-        and 0.0 < s < math.inf
-        and math.isfinite(z)
-        and 0.0 < noise < math.inf
-        and lo < hi
+        math.isfinite(mu) and 0.0 < s < math.inf and math.isfinite(z) and 0.0 < noise < math.inf and lo < hi
     )
 
 

@@ -139,8 +139,7 @@ class GaussianMechanism(Mechanism, Continuous):
         )
         if calibration not in _CALIBRATIONS:
             raise ValueError(
-                f"calibration must be one of {', '.join(map(repr, _CALIBRATIONS))}, "
-                f"got {calibration!r}."
+                f"calibration must be one of {', '.join(map(repr, _CALIBRATIONS))}, got {calibration!r}."
             )
         if calibration != "analytic" and way != "epsilon= with delta=":
             raise ValueError(
@@ -166,9 +165,7 @@ class GaussianMechanism(Mechanism, Continuous):
         return cls._release(prepared, [noise], promise, **kwargs)
 
     @staticmethod
-    def _calibrate(
-        epsilon: Any, delta: Any, rho: Any, sensitivity: float | None, calibration: str
-    ) -> float:
+    def _calibrate(epsilon: Any, delta: Any, rho: Any, sensitivity: float | None, calibration: str) -> float:
         if rho is not None:
             rho = positive("rho", rho)
         elif epsilon is None:

@@ -12,9 +12,7 @@ def as_number(name: str, value: Any) -> float:
     """Return `value` as a float; anything that is not one known real number is refused."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
-    if isinstance(value, (bool, np.bool_)) or not isinstance(
-        value, (int, float, np.integer, np.floating)
-    ):
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(
             f"{name} must be one real number, got {type(value).__name__}. The guarantee of a "
             "release is fixed when it is declared, so its budget cannot be an array, a tensor or "

@@ -65,13 +65,9 @@ class PrivacyGuarantee:
             if not 0 <= self.rho < math.inf:
                 raise ValueError(f"rho must be a finite number >= 0, got {self.rho}.")
         if math.isinf(self.epsilon) and self.rho is None:
-            raise ValueError(
-                "epsilon = inf without rho promises nothing: give a finite epsilon, or rho."
-            )
+            raise ValueError("epsilon = inf without rho promises nothing: give a finite epsilon, or rho.")
         if self.neighbours not in NEIGHBOURS:
-            raise ValueError(
-                f"neighbours must be one of {', '.join(NEIGHBOURS)}, got {self.neighbours!r}."
-            )
+            raise ValueError(f"neighbours must be one of {', '.join(NEIGHBOURS)}, got {self.neighbours!r}.")
 
     @property
     def is_pure(self) -> bool:
@@ -157,8 +153,7 @@ class PrivacyGuarantee:
             parts.append(f"pure differential privacy with epsilon = {self.epsilon:g}")
         elif math.isfinite(self.epsilon):
             parts.append(
-                f"approximate differential privacy with epsilon = {self.epsilon:g} "
-                f"and delta = {self.delta:g}"
+                f"approximate differential privacy with epsilon = {self.epsilon:g} and delta = {self.delta:g}"
             )
         if self.rho is not None:
             parts.append(f"zero-concentrated differential privacy with rho = {self.rho:g}")

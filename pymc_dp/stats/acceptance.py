@@ -144,9 +144,7 @@ class AcceptanceReport:
         return table
 
     def _caption(self) -> str:
-        lines = [
-            f"No bound for {', '.join(b.records)}: {b.reason}." for b in self.bounds if b.reason
-        ]
+        lines = [f"No bound for {', '.join(b.records)}: {b.reason}." for b in self.bounds if b.reason]
         if len(self.bounds) > 1:
             lines.append("The rates are those of all records of the model together.")
         if self.worst_parameter is not None:
@@ -234,9 +232,7 @@ def acceptance_report(
     if not isinstance(model, Model):
         raise TypeError(f"model must be a pymc.Model, got {type(model).__name__}.")
     if proposals not in ("auto", "independence", "informed"):
-        raise ValueError(
-            f"proposals must be 'auto', 'independence' or 'informed', got {proposals!r}."
-        )
+        raise ValueError(f"proposals must be 'auto', 'independence' or 'informed', got {proposals!r}.")
     if not max_iterations > 0:
         raise ValueError(f"max_iterations must be a number > 0, got {max_iterations!r}.")
     blocks = record_blocks(model)
@@ -264,9 +260,7 @@ def acceptance_report(
         )
     if iterations > max_iterations:
         warnings.append(_slow(mean, parameter, effective, iterations))
-    return AcceptanceReport(
-        mean, minimum, bounds, parameter, effective, iterations, tuple(warnings)
-    )
+    return AcceptanceReport(mean, minimum, bounds, parameter, effective, iterations, tuple(warnings))
 
 
 def _measured(idata: Any) -> tuple[float, float]:
@@ -292,9 +286,7 @@ def _group(idata: Any, name: str) -> Any:
             f"idata must be the xarray.DataTree that pm.sample returns, got {type(idata).__name__}."
         )
     if name not in groups:
-        raise ValueError(
-            f"idata has no group {name!r}: pass what pm.sample returned, with that group."
-        )
+        raise ValueError(f"idata has no group {name!r}: pass what pm.sample returned, with that group.")
     return groups[name].dataset
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pymc.model.core import Model, modelcontext
@@ -64,8 +64,8 @@ class AncillaryUpdate(BlockedStep):
     Each draw runs ``n_cycles`` cycles of `n_centred` updates given the records, `n_ancillary` updates given
     the noise, and one sweep over the records (as :class:`RecordImputation` does).
 
-    ``pm.sample`` chooses this step by itself for the continuous parameters behind the law of the records, when
-    there are at most 40 of them and the records have such a form: location-scale families, and families
+    ``pm.sample`` chooses this step by itself for the continuous parameters behind the law of the records,
+    when there are at most 40 of them and the records have such a form: location-scale families, and families
     with a quantile function, discrete ones included. Otherwise the parameters stay with NUTS, with a
     message.
 
@@ -123,12 +123,13 @@ class AncillaryUpdate(BlockedStep):
     name = "ancillary_update"
     default_blocked = True
     _state_class = AncillaryUpdateState
-    stats_dtypes_shapes = {
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "centred_acceptance": (np.float64, []),
         "ancillary_acceptance": (np.float64, []),
     }
 
     def __new__(cls, vars: Any = None, *args: Any, model: Any = None, **kwargs: Any) -> Any:
+        """Claim the variables when none were given."""
         model = modelcontext(model)
         return super().__new__(cls, _claim(vars, model), *args, model=model, **kwargs)
 
@@ -150,7 +151,9 @@ class AncillaryUpdate(BlockedStep):
         if update not in ("random_walk", "slice", "off"):
             raise ValueError(f"`update` must be 'random_walk', 'slice' or 'off', got {update!r}.")
         for name, count in (("n_centred", n_centred), ("n_ancillary", n_ancillary), ("n_cycles", n_cycles)):
-            if count is not None and (not isinstance(count, int | np.integer) or count < (name == "n_cycles")):
+            if count is not None and (
+                not isinstance(count, int | np.integer) or count < (name == "n_cycles")
+            ):
                 raise ValueError(f"`{name}` must be a whole number, got {count!r}.")
         self.model = modelcontext(model)
         self.vars = _claim(vars, self.model)
@@ -184,6 +187,7 @@ class AncillaryUpdate(BlockedStep):
         self._build()
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Prepare for a new chain: forget what the last one learnt, read the data again."""
         super().setup_chain(rng, tune, draws)
         self.started, self.n_steps, self.n_adapted, self.tune = False, 0, 0, tune > 0
         self._reset_factors()
@@ -220,6 +224,7 @@ class AncillaryUpdate(BlockedStep):
 
     @staticmethod
     def competence(var: Variable, has_grad: bool) -> Competence:
+        """Answer PyMC: whether this step wants the variable."""
         model = model_of(var)
         if model is None or not record_blocks(model):
             return Competence.INCOMPATIBLE

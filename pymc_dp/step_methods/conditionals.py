@@ -155,9 +155,7 @@ class Conditionals:
 
     def records(self) -> NativeFunction:
         """Return the native function from noise to records."""
-        return self.program.native(
-            "records", [self.u], [self.program.matrix_of(self.from_noise)], RECORDS
-        )
+        return self.program.native("records", [self.u], [self.program.matrix_of(self.from_noise)], RECORDS)
 
     def centred(self) -> NativeFunction:
         """Log density of the moving parameters given the records."""
@@ -268,7 +266,8 @@ class Conditionals:
         u = pt.tensor("noise", dtype="float64", shape=rv.type.shape)  # type: ignore[attr-defined]
         slope = pt.grad(pt.sum(self.noncentred[rv].to_record(u, lift(rv, reading))), u)
         value = self.program.parameters.graph(
-            self.program.theta, self.program.parameters.variables.index(rv)  # type: ignore[arg-type]
+            self.program.theta,
+            self.program.parameters.variables.index(rv),  # type: ignore[arg-type]
         )
         return pt.sum(pt.log(pt.abs(clone_replace(slope, {u: value}, rebuild_strict=False))))
 
@@ -276,9 +275,7 @@ class Conditionals:
         transform = self.model.rvs_to_transforms.get(rv)
         if transform is None or rv not in self.program.parameters.variables:
             return pt.constant(0.0)
-        value = self.program.parameters.graph(
-            self.program.theta, self.program.parameters.variables.index(rv)
-        )
+        value = self.program.parameters.graph(self.program.theta, self.program.parameters.variables.index(rv))
         inputs = substitute(rv.owner.inputs, reading)  # type: ignore[union-attr]
         return pt.sum(transform.log_jac_det(value, *inputs))
 

@@ -1,7 +1,7 @@
 """Exact draws of probability tables given categorical records."""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytensor.tensor as pt
@@ -99,9 +99,10 @@ class ConjugateUpdate(BlockedStep):
     name = "conjugate_update"
     default_blocked = True
     _state_class = ConjugateUpdateState
-    stats_dtypes_shapes: dict[str, Any] = {}
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
 
     def __new__(cls, vars: Any = None, *args: Any, model: Any = None, **kwargs: Any) -> Any:
+        """Claim the variables when none were given."""
         model = modelcontext(model)
         return super().__new__(cls, _claim(vars, model), *args, model=model, **kwargs)
 
@@ -144,6 +145,7 @@ class ConjugateUpdate(BlockedStep):
         self._build()
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Prepare for a new chain: forget what the last one learnt, read the data again."""
         super().setup_chain(rng, tune, draws)
         self.started, self.n_steps, self.tune = False, 0, tune > 0
         for part in self._parts:
@@ -173,6 +175,7 @@ class ConjugateUpdate(BlockedStep):
 
     @staticmethod
     def competence(var: Variable, has_grad: bool) -> Competence:
+        """Answer PyMC: whether this step wants the variable."""
         if var.owner is None or not isinstance(var.owner.op, DirichletRV):
             return Competence.INCOMPATIBLE
         model = model_of(var)
@@ -287,7 +290,8 @@ def _claim(vars: Any, model: Model) -> list[Variable]:
     wrong = sorted(str(v.name) for v in given if v not in able)
     if wrong:
         raise ValueError(
-            f"{', '.join(wrong)} in `vars`: ConjugateUpdate draws Dirichlet variables whose only children are "
+            f"{', '.join(wrong)} in `vars`: ConjugateUpdate draws Dirichlet variables whose only "
+            "children are "
             "categorical records, picked from them by index."
         )
     return given

@@ -81,9 +81,7 @@ class FusedSweep:
         assert node is not None
         params = node.op.dist_params(node)
         full = (ROW, *index)
-        entries = {
-            p: rows.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ()) for p in params
-        }
+        entries = {p: rows.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ()) for p in params}
         return [entries.get(v, v) for v in node.inputs]
 
     def _transform(self, rv: Variable) -> Any:
@@ -126,7 +124,10 @@ class FusedSweep:
     def _weight_graphs(self) -> list[TensorVariable]:
         program, analysis = self.program, self.program.block.analysis
         graphs = [pm.logp(r.rv, program.state[r.rv]) for r in program.of_kind("local")]
-        if any(analysis.role(r.query).rows is not None or analysis.role(r.query).axis for r in program.of_kind("local")):
+        if any(
+            analysis.role(r.query).rows is not None or analysis.role(r.query).axis
+            for r in program.of_kind("local")
+        ):
             raise NotScalar("a local release of some of the records")
         for term in program.block.terms:
             observed = term in program.model.observed_RVs
@@ -164,8 +165,12 @@ class FusedSweep:
         if why_current or why_propose:
             raise NotScalar(why_current or why_propose)
         self.n_constants, self.n_columns = len(rows.constants), len(rows.columns)
-        constants = [pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.constants), program.state)]
-        covariates = [pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.columns), program.state)]
+        constants = [
+            pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.constants), program.state)
+        ]
+        covariates = [
+            pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.columns), program.state)
+        ]
         self.hoist: NativeFunction = program.native(
             "hoist",
             [],
@@ -177,7 +182,12 @@ class FusedSweep:
         )
         loops, functions, keys = program.change_parts
         source = _source(
-            len(state), len(columns), self.n_constants, self.n_columns, loops, weighted=bool(self._weight_graphs())
+            len(state),
+            len(columns),
+            self.n_constants,
+            self.n_columns,
+            loops,
+            weighted=bool(self._weight_graphs()),
         )
         self.rows = SourceFunction(
             "rows_sweep",
@@ -193,7 +203,8 @@ def _source(d: int, p: int, n_constants: int, n_columns: int, loops: str, weight
     now = f"current({', '.join([*hoisted, *(f'x[i, {k}]' for k in range(p))])})"
     candidate = f"propose({', '.join(['rng', *hoisted])})"
     lines = [
-        "def rows_sweep(rng, theta, data, c, cov, value, params, offset, x, totals, tally, n_sweeps, prior_only):",
+        "def rows_sweep(rng, theta, data, c, cov, value, params, offset, x, totals, tally, n_sweeps, "
+        "prior_only):",
         "    n = x.shape[0]",
         f"    old = np.zeros({max(d, 1)})",
         f"    new = np.zeros({max(d, 1)})",
@@ -212,12 +223,17 @@ def _source(d: int, p: int, n_constants: int, n_columns: int, loops: str, weight
     ]
     lines += [f"            new[{j}] = old[{j}] + (r[{p + j}] - s[{j}])" for j in range(d)]
     lines += ["            if prior_only == 0:"]
-    source = "\n".join(lines) + "\n" + "".join(
-        "    " * 3 + line + "\n" for line in loops.rstrip("\n").split("\n") if line
+    source = (
+        "\n".join(lines)
+        + "\n"
+        + "".join("    " * 3 + line + "\n" for line in loops.rstrip("\n").split("\n") if line)
     )
     lines = []
     if weighted:
-        lines += [f"                if s[{d}] != -np.inf:", f"                    total += r[{p + d}] - s[{d}]"]
+        lines += [
+            f"                if s[{d}] != -np.inf:",
+            f"                    total += r[{p + d}] - s[{d}]",
+        ]
     lines += [
         "                total += 0.0",
         "            if prior_only == 1 or accept(rng, total, tally):",

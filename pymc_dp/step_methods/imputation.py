@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pymc.model.core import Model, modelcontext
@@ -141,12 +141,13 @@ class RecordImputation(BlockedStep):
     name = "record_imputation"
     default_blocked = True
     _state_class = RecordImputationState
-    stats_dtypes_shapes = {
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "record_acceptance": (np.float64, []),
         "record_acceptance_min": (np.float64, []),
     }
 
     def __new__(cls, vars: Any = None, *args: Any, model: Any = None, **kwargs: Any) -> Any:
+        """Claim the variables when none were given."""
         model = modelcontext(model)
         return super().__new__(cls, _claim(vars, model), *args, model=model, **kwargs)
 
@@ -163,9 +164,7 @@ class RecordImputation(BlockedStep):
         blocked: bool = True,
     ):
         if proposals not in ("auto", "independence", "informed"):
-            raise ValueError(
-                f"`proposals` must be 'auto', 'independence' or 'informed', got {proposals!r}."
-            )
+            raise ValueError(f"`proposals` must be 'auto', 'independence' or 'informed', got {proposals!r}.")
         if not isinstance(n_sweeps, int | np.integer) or n_sweeps < 1:
             raise ValueError(f"`n_sweeps` must be a positive integer, got {n_sweeps!r}.")
         self.model = modelcontext(model)
@@ -195,6 +194,7 @@ class RecordImputation(BlockedStep):
         self._build()
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Prepare for a new chain: forget what the last one learnt, read the data again."""
         super().setup_chain(rng, tune, draws)
         self.started, self.n_steps, self.tune = False, 0, tune > 0
         for chain in self._chains:
@@ -243,6 +243,7 @@ class RecordImputation(BlockedStep):
 
     @staticmethod
     def competence(var: Variable, has_grad: bool) -> Competence:
+        """Answer PyMC: whether this step wants the variable."""
         model = model_of(var)
         if model is None:
             return Competence.INCOMPATIBLE

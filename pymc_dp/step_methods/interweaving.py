@@ -8,14 +8,14 @@ import numpy as np
 from numba import njit, types
 
 from pymc_dp.lowering.native import (
+    CONDITIONAL,
+    COORDINATES,
     GENERATOR,
     MATRIX,
     NOISE,
+    QUADRATIC,
     RECORDS,
     VECTOR,
-    CONDITIONAL,
-    COORDINATES,
-    QUADRATIC,
     function_at,
 )
 from pymc_dp.step_methods.kernels import sweep
@@ -73,7 +73,9 @@ def adapt(factor, direction, change):
     ),
     cache=True,
 )  # fmt: skip
-def random_walk(rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally):
+def random_walk(
+    rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally
+):
     """Metropolis updates of ``theta[moving]`` given records or noise, in place; returns the acceptances."""
     target = function_at(address, _CONDITIONAL)
     k = moving.shape[0]
@@ -116,7 +118,9 @@ def random_walk(rng, address, n_updates, n_adapted, theta, data, given, totals, 
     ),
     cache=True,
 )  # fmt: skip
-def slice_update(rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally):
+def slice_update(
+    rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally
+):
     """Slice updates (Neal 2003) along random directions of the learnt covariance; no rejections."""
     target = function_at(address, _CONDITIONAL)
     k = moving.shape[0]
@@ -243,8 +247,8 @@ def interweave(
 ):  # fmt: skip
     """Cycles of: records given parameters, parameters given records, parameters given noise; in place.
 
-    The sweep comes first (none in the first cycle), so that ``totals`` belong to ``x`` when the ancillary density reads those of the
-    statistics that do not move with the parameters.
+    The sweep comes first (none in the first cycle), so that ``totals`` belong to ``x`` when the ancillary
+    density reads those of the statistics that do not move with the parameters.
 
     ``counts``: cycles, centred updates, ancillary updates, 1 for slice updates.
     ``addresses``: centred, ancillary, noise, records, quadratic, to and from the coordinates of

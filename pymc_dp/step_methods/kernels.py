@@ -34,7 +34,6 @@ _ROWS = types.FunctionType(ROWS)
 keep_freed_memory()
 
 
-
 @njit(types.boolean(GENERATOR, types.float64, VECTOR), cache=True)
 def accept(rng, log_ratio, tally):
     """Metropolis-Hastings decision; a ratio that is not a number (0/0) is refused.
@@ -154,8 +153,8 @@ def accept_general(
 
 @njit(
     types.void(
-        GENERATOR, types.int64, types.int64, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
-        VECTOR, VECTOR, MATRIX, VECTOR, VECTOR,
+        GENERATOR, types.int64, types.int64, types.Array(types.int64, 1, "C"),
+        types.Array(types.intp, 1, "C"), VECTOR, VECTOR, MATRIX, VECTOR, VECTOR,
     ),
     cache=True,
 )  # fmt: skip
@@ -176,7 +175,8 @@ def sweep(rng, n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, t
         constants, columns = np.empty(n_constants), np.empty((n_columns, n))
         function_at(addresses[6], _HOIST)(theta, data, constants, columns)
         function_at(addresses[5], _ROWS)(
-            rng, theta, data, constants, columns, value, params, offset, x, totals, tally, n_sweeps, prior_only
+            rng, theta, data, constants, columns, value, params, offset, x, totals, tally,
+            n_sweeps, prior_only,
         )  # fmt: skip
         return
     propose = function_at(addresses[0], _PROPOSE)

@@ -1,6 +1,7 @@
 """Between a PyMC point (named arrays) and the flat arrays that native functions take."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -28,16 +29,18 @@ class ParameterLayout:
         self.shapes = [np.shape(initial_point[name]) for name in self.names]
         self.dtypes = [np.asarray(initial_point[name]).dtype for name in self.names]
         ends = np.cumsum([0, *(int(np.prod(s)) for s in self.shapes)])
-        self.slices = [slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        self.slices = [slice(int(a), int(b)) for a, b in pairwise(ends)]
         self.size = int(ends[-1])
 
     def flatten(self, point: dict[str, Any]) -> np.ndarray:
+        """Write the values of a point into one vector."""
         theta = np.empty(self.size)
         for name, where in zip(self.names, self.slices, strict=True):
             theta[where] = np.ravel(point[name])
         return theta
 
     def unflatten(self, theta: np.ndarray, names: Sequence[str] | None = None) -> dict[str, np.ndarray]:
+        """Return values of some variables (all by default) from the vector."""
         return {
             name: np.asarray(theta[where].reshape(shape).astype(dtype))
             for name, where, shape, dtype in zip(
@@ -47,6 +50,7 @@ class ParameterLayout:
         }
 
     def slice_of(self, name: str) -> slice:
+        """Return where a variable stands in the vector."""
         return self.slices[self.names.index(name)]
 
     def graph(self, theta: TensorVariable, index: int) -> TensorVariable:
@@ -81,10 +85,11 @@ class RecordLayout:
         self.dtypes = [np.asarray(initial_point[name]).dtype for name in self.names]
         self.rows = [np.array(placements[rv]) if rv in placements else None for rv in records]
         ends = np.cumsum([0, *(int(np.prod(s[1:])) for s in self.shapes)])
-        self.columns = [slice(int(a), int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        self.columns = [slice(int(a), int(b)) for a, b in pairwise(ends)]
         self.width = int(ends[-1])
 
     def pack(self, point: dict[str, Any], out: np.ndarray | None = None) -> np.ndarray:
+        """Write the records of a point into a matrix, one row per record."""
         x = np.zeros((self.n, self.width)) if out is None else out
         for name, columns, rows in zip(self.names, self.columns, self.rows, strict=True):
             values = np.asarray(point[name])
@@ -93,6 +98,7 @@ class RecordLayout:
         return x
 
     def unpack(self, x: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the values of the record variables from the matrix."""
         point = {}
         for name, columns, rows, shape, dtype in zip(
             self.names, self.columns, self.rows, self.shapes, self.dtypes, strict=True

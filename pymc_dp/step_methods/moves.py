@@ -28,8 +28,8 @@ from pytensor.tensor.random.basic import (
 )
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, draw
 from pymc_dp.lowering.errors import LoweringError
+from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, draw
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import RecordBlock, Release, parameters_of
 from pymc_dp.step_methods.fused import FusedSweep
@@ -170,9 +170,7 @@ def _clamp_ends(query: TensorVariable, record: TensorVariable) -> tuple[Any, Any
     return (lo, hi) if isinstance(lo, TensorConstant | TensorVariable) else None
 
 
-def _compile(
-    program: RecordProgram, name: str, candidates: TensorVariable, weight: Any, exact: bool
-) -> Move:
+def _compile(program: RecordProgram, name: str, candidates: TensorVariable, weight: Any, exact: bool) -> Move:
     """Compile a move from the candidates of its one record variable and a function reading -> weight."""
     (record,) = program.block.records
     drawn: Reading = {**program.state, record: _same_type(record, candidates)}
@@ -183,7 +181,10 @@ def _compile(
         PROPOSE,
     )
     contribute = program.native(
-        f"contribute {name}", [program.x], [program.contributions(program.state), weight(program.state)], CONTRIBUTE
+        f"contribute {name}",
+        [program.x],
+        [program.contributions(program.state), weight(program.state)],
+        CONTRIBUTE,
     )
     alone = not program.of_kind("central", "function", "general")
     return Move(name, program, propose, contribute, exact=exact and alone)

@@ -125,7 +125,9 @@ def _discrete_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
     if isinstance(rv.owner.op, rb.BinomialRV):
         top = _binomial_top(rv)
         ends = [pt.exp(pm.logcdf(rv, pt.full(rv.type.shape, k, dtype=rv.dtype))) for k in range(top)]
-        return sum((pt.cast(pt.gt(u, end), rv.dtype) for end in ends), start=pt.zeros(rv.type.shape, rv.dtype))
+        return sum(
+            (pt.cast(pt.gt(u, end), rv.dtype) for end in ends), start=pt.zeros(rv.type.shape, rv.dtype)
+        )
     return pt.cast(pm.icdf(rv, u), rv.dtype)
 
 

@@ -28,10 +28,10 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.native import (
     CHANGE,
     CONTRIBUTE,
+    OF_SUMS,
     PROPOSE,
     RELEASES,
     WHOLE,
-    OF_SUMS,
     NativeFunction,
     SourceFunction,
     jit_function,
@@ -74,7 +74,8 @@ class RecordProgram:
         for rv in block.records:
             if isinstance(rv.owner.op, FlatRV | HalfFlatRV):  # type: ignore[union-attr]
                 raise ValueError(
-                    f"The record variable {rv.name} has an improper law, which cannot be drawn; give it a proper one."
+                    f"The record variable {rv.name} has an improper law, which cannot be drawn; give it a "
+                    "proper one."
                 )
         self.parameters = ParameterLayout(model, others, point)
         self.records = RecordLayout(model, block.records, block.n, block.analysis.placements, point)
@@ -128,13 +129,12 @@ class RecordProgram:
 
     def matrix_of(self, reading: Reading) -> TensorVariable:
         """Return the records of a reading in value space, one row per record."""
-        return self.records.matrix(
-            [self.forward(rv, reading[rv], reading) for rv in self.block.records]
-        )
+        return self.records.matrix([self.forward(rv, reading[rv], reading) for rv in self.block.records])
 
     # -- graphs -----------------------------------------------------------------------------------
 
     def of_kind(self, *kinds: str) -> list[Release]:
+        """Return the block's releases of some kinds of query."""
         return [r for r in self.block.releases if r.kind in kinds]
 
     def contributions(self, reading: Reading) -> TensorVariable:
@@ -151,6 +151,7 @@ class RecordProgram:
         return rows if rows.ndim == 2 else rows.reshape((self.n, -1))
 
     def shape_of(self, release: Release) -> tuple[int, ...]:
+        """Return the shape of a release."""
         return np.shape(_static_value(self.model.rvs_to_values[release.rv]))
 
     def _all_rows(self, release: Release) -> list[TensorVariable]:
@@ -186,10 +187,7 @@ class RecordProgram:
     def release_logp(self, reading: Reading, kinds: Sequence[str]) -> TensorVariable:
         """Sum of the log densities of the releases of some kinds."""
         return sum(
-            (
-                pt.sum(pm.logp(lift(r.rv, reading), reading[r.rv]))
-                for r in self.of_kind(*kinds)
-            ),
+            (pt.sum(pm.logp(lift(r.rv, reading), reading[r.rv])) for r in self.of_kind(*kinds)),
             start=pt.constant(0.0),
         )
 
@@ -201,7 +199,9 @@ class RecordProgram:
 
     # -- compilation ------------------------------------------------------------------------------
 
-    def native(self, name: str, inputs: Sequence[Variable], outputs: Sequence[Any], sig: Any) -> NativeFunction:
+    def native(
+        self, name: str, inputs: Sequence[Variable], outputs: Sequence[Any], sig: Any
+    ) -> NativeFunction:
         """Compile graphs of the stand-ins; data-like constants become inputs."""
         return NativeFunction(name, [self.theta, self.data.data, *inputs], self.data.lift(outputs), sig)
 
