@@ -8,14 +8,17 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import arviz as az
 import numpy as np
 import pymc as pm
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 console = Console(width=118)
+OUTPUT = Path(__file__).parent / "output"
 
 
 class DrawClock:
@@ -79,9 +82,7 @@ def nutpie(model: pm.Model, names: list[str], draws: int, tune: int, seed: int =
 
     compiled = library.compile_pymc_model(model)
     start = time.process_time()
-    idata = library.sample(
-        compiled, draws=draws, tune=tune, chains=2, cores=1, seed=seed, progress_bar=False
-    )
+    idata = library.sample(compiled, draws=draws, tune=tune, chains=2, cores=1, seed=seed, progress_bar=False)
     total = time.process_time() - start
     steps = float(idata.sample_stats["n_steps"].sum())
     share = steps / (steps + float(idata.warmup_sample_stats["n_steps"].sum()))
@@ -112,6 +113,17 @@ def table(title: str, *columns: str) -> Table:
     for column in columns:
         result.add_column(column, justify="right")
     return result
+
+
+def show(table: Table, name: str) -> None:
+    """Print a table, and write it as Markdown to ``benchmarks/output`` for the documentation."""
+    console.print(table)
+    cells = [[str(c.header), *c.cells] for c in table.columns]
+    rows = [[Text.from_markup(str(cell)).plain for cell in row] for row in zip(*cells, strict=True)]
+    rows.insert(1, ["---:"] * len(cells))
+    OUTPUT.mkdir(exist_ok=True)
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    (OUTPUT / f"{name}.md").write_text("\n".join([f"{table.title}", "", *lines, ""]))
 
 
 def verdict(value: float, target: float | None, at_most: bool = False) -> str:

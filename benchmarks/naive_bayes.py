@@ -35,7 +35,7 @@ def main(quick: bool = False) -> None:
             f"{ours.worst / ours.total:.0f}",
             *(f"{v} (x{ours.rate / v:.2g})" if target else "" for v in OTHERS.values()),
         )
-    measure.console.print(table)
+    measure.show(table, "naive_bayes")
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def main(quick: bool = False) -> None:
             "" if theirs is None else f"{ours.rate / theirs.rate:.0f}",
             "" if dapper is None else f"{dapper} (x{ours.rate / dapper:.0f})",
         )
-    measure.console.print(table)
+    measure.show(table, "regression")
 
 
 if __name__ == "__main__":
