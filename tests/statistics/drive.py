@@ -56,9 +56,7 @@ class PointMap:
 
     def to_point(self, state: State) -> dict[str, np.ndarray]:
         return {
-            value: np.asarray(forward(np.asarray(state[name])), dtype=like.dtype).reshape(
-                like.shape
-            )
+            value: np.asarray(forward(np.asarray(state[name])), dtype=like.dtype).reshape(like.shape)
             for name, value, forward, _, like in self.entries
         }
 
@@ -113,9 +111,7 @@ class StepKernel:
         public = set(observed) - {rv.name for rv in self.pymc.observed_RVs if is_release(rv)}
         for chain in step._chains if hasattr(step, "_chains") else [p.chain for p in step._parts]:
             for name in public:
-                chain.program.data.override(
-                    self.pymc.rvs_to_values[self.pymc[name]], observed[name]
-                )
+                chain.program.data.override(self.pymc.rvs_to_values[self.pymc[name]], observed[name])
         step.set_release(observed)
 
     def sample(self, state: State, draws: int, thin: int, rng: np.random.Generator) -> np.ndarray:

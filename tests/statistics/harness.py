@@ -95,9 +95,7 @@ def mc_z(
         # Constant indicators have no effective size of their own: take that of the draws.
         ess = effective[0] if below.min() == below.max() else float(az.ess(below, method="mean"))
         # `min`: antithetic chains may claim more effective draws than draws.
-        checks[f"{prefix}cdf({p:g})"] = (below.mean() - p) / np.sqrt(
-            p * (1 - p) / min(ess, draws.size)
-        )
+        checks[f"{prefix}cdf({p:g})"] = (below.mean() - p) / np.sqrt(p * (1 - p) / min(ess, draws.size))
     return _from_z(checks, alpha, min(effective), minimum_ess)
 
 

@@ -26,9 +26,7 @@ class Marginal:
         x = np.asarray(x, dtype=float)
         spline = CubicHermiteSpline(self.grid, self.cdf_values, self.density)
         inside = spline(np.clip(x, self.grid[0], self.grid[-1]))
-        return np.clip(
-            np.where(x < self.grid[0], 0.0, np.where(x > self.grid[-1], 1.0, inside)), 0.0, 1.0
-        )
+        return np.clip(np.where(x < self.grid[0], 0.0, np.where(x > self.grid[-1], 1.0, inside)), 0.0, 1.0)
 
     def quantile(self, p) -> np.ndarray:
         """Quantile by inversion of `cdf`: bracket on the grid, then bisection."""
@@ -86,16 +84,12 @@ def from_panels(edge, mass, weight, sub: int = 8) -> Marginal:
     sd = float(np.sqrt(mass @ (x - mean) ** 2))
     nodes = np.polynomial.legendre.leggauss(order)[0]
     vandermonde = np.vander(nodes, increasing=True)
-    coefficient = np.linalg.solve(
-        vandermonde, (mass / weight).reshape(-1, order).T
-    )  # (order, panels)
+    coefficient = np.linalg.solve(vandermonde, (mass / weight).reshape(-1, order).T)  # (order, panels)
     t = np.linspace(-1, 1, sub + 1)
     power = np.arange(1, order + 1)
     integral = ((t[:, None] ** power - (-1.0) ** power) / power) @ coefficient * 0.5 * np.diff(edge)
     before = np.concatenate([[0.0], np.cumsum(integral[-1])[:-1]])
-    grid = np.append(
-        (edge[:-1, None] + np.diff(edge)[:, None] * (t[:-1] + 1) / 2).ravel(), edge[-1]
-    )
+    grid = np.append((edge[:-1, None] + np.diff(edge)[:, None] * (t[:-1] + 1) / 2).ravel(), edge[-1])
     cdf = np.append((before[:, None] + integral[:-1].T).ravel(), before[-1] + integral[-1, -1])
     value = np.vander(t, order, increasing=True) @ coefficient
     density = np.append(value[:-1].T.ravel(), value[-1, -1])

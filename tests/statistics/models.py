@@ -123,9 +123,7 @@ class LocalHierarchy(StatModel):
             centre = pm.Normal("centre", 0, 1)
             m = pm.Normal("m", centre, 1, shape=3)
             y = pm.Normal("y", m[self.group], self.sd)
-            dp.LaplaceMechanism(
-                "z", y, epsilon=self.epsilon, bounds=(-2.5, 2.5), observed=release["z"]
-            )
+            dp.LaplaceMechanism("z", y, epsilon=self.epsilon, bounds=(-2.5, 2.5), observed=release["z"])
         return model
 
     def gibbs(self, state, rng):
@@ -228,9 +226,7 @@ class LocalPoisson(StatModel):
         with pm.Model() as model:
             rate = pm.Gamma("rate", 3, 1.5)
             k = pm.Poisson("k", rate, shape=self.n)
-            dp.GaussianMechanism(
-                "z", k, sigma=6 / self.epsilon, bounds=(0, 6), observed=release["z"]
-            )
+            dp.GaussianMechanism("z", k, sigma=6 / self.epsilon, bounds=(0, 6), observed=release["z"])
         return model
 
     def gibbs(self, state, rng):
@@ -256,9 +252,7 @@ class Exponentials(StatModel):
             rate = pm.Gamma("rate", 3, 2)
             x = pm.Exponential("x", rate, shape=self.n)
             query = dp.record_sum(dp.clamp(x, 0, 2))
-            dp.LaplaceMechanism(
-                "s", query, epsilon=self.epsilon, sensitivity=2, observed=release["s"]
-            )
+            dp.LaplaceMechanism("s", query, epsilon=self.epsilon, sensitivity=2, observed=release["s"])
         return model
 
     def gibbs(self, state, rng):
@@ -288,9 +282,7 @@ class TwoReleases(StatModel):
         with pm.Model() as model:
             mu = pm.Normal("mu", 0.5, 1)
             x = pm.Normal("x", mu, 1, shape=self.n)
-            dp.LaplaceMechanism(
-                "s", dp.record_sum(x), scale=4 / self.epsilon, observed=release["s"]
-            )
+            dp.LaplaceMechanism("s", dp.record_sum(x), scale=4 / self.epsilon, observed=release["s"])
             dp.GaussianMechanism(
                 "q", dp.record_sum(dp.clamp(x, -3, 3) ** 2), sigma=9 / self.epsilon,
                 observed=release["q"],

@@ -194,8 +194,7 @@ def _location_scale_log_likelihood(mu, tau, z1, z2, n, b1, b2):
         pieces = np.ceil(np.maximum(np.diff(breaks) / min(0.7 * spread, 3 * b1), 2)).astype(int)
         pieces = np.minimum(pieces, 300)
         edges = np.concatenate(
-            [np.linspace(a, c, p + 1)[:-1] for a, c, p in zip(breaks[:-1], breaks[1:], pieces)]
-            + [[high]]
+            [np.linspace(a, c, p + 1)[:-1] for a, c, p in zip(breaks[:-1], breaks[1:], pieces)] + [[high]]
         )
         s, w = (a.ravel() for a in gauss_panels(edges, 8))
         q_low = 0.0
@@ -220,9 +219,7 @@ def _location_scale_log_likelihood(mu, tau, z1, z2, n, b1, b2):
 def bernoulli_total(release, n, scale, *, noise="laplace", prior=(1.0, 1.0)) -> Marginal:
     """Success probability p ~ Beta(*prior) of n Bernoulli records from their noisy total."""
     total = np.arange(n + 1)
-    log_weight = stats.betabinom.logpmf(total, n, *prior) + noise_logpdf(
-        noise, release - total, scale
-    )
+    log_weight = stats.betabinom.logpmf(total, n, *prior) + noise_logpdf(noise, release - total, scale)
     a, b = prior[0] + total, prior[1] + n - total
     return _beta_mixture(np.exp(log_weight - log_weight.max()), a, b)
 
@@ -243,9 +240,7 @@ def _beta_mixture(weight, a, b) -> Marginal:
     )
 
 
-def category_counts(
-    releases, n, scale, *, noise="laplace", prior=(1.0, 1.0, 1.0)
-) -> list[Marginal]:
+def category_counts(releases, n, scale, *, noise="laplace", prior=(1.0, 1.0, 1.0)) -> list[Marginal]:
     """Probabilities ~ Dirichlet(prior) of three categories from noisy counts of n records, by
     enumeration.
     """
@@ -271,9 +266,7 @@ def exponential_sum(release, n, scale, *, noise="laplace", prior=(2.0, 2.0)) -> 
     breaks = [low, release, high] if low < release else [low, high]
     edges = np.unique(np.concatenate([np.linspace(lo, hi, 200) for lo, hi in pairwise(breaks)]))
     s, w = (x.ravel() for x in gauss_panels(edges, 10))
-    log_weight = (
-        (n - 1) * np.log(s) - (a + n) * np.log(b + s) + noise_logpdf(noise, release - s, scale)
-    )
+    log_weight = (n - 1) * np.log(s) - (a + n) * np.log(b + s) + noise_logpdf(noise, release - s, scale)
     weight = w * np.exp(log_weight - log_weight.max())
     shape, rate = a + n, b + s
     top = (shape + 12 * np.sqrt(shape) + 60) / rate[weight > weight.max() * 1e-14].min()
@@ -296,9 +289,7 @@ def clamped_normal_sum(
     low, high = bounds
     position = (release - n * low) / (high - low) * cells
     if abs(position - round(position)) > 1e-9:
-        raise ValueError(
-            f"release must lie on the lattice n*low + k*(high - low)/{cells}; round it first"
-        )
+        raise ValueError(f"release must lie on the lattice n*low + k*(high - low)/{cells}; round it first")
 
     def density(mu, m):
         mesh = (high - low) / m
@@ -346,9 +337,7 @@ def normal_local(z, sd, scale, *, noise="laplace", bounds=None, prior=(0.0, 1.0)
     return from_log_density(log_density, prior[0] - 9 * prior[1], prior[0] + 9 * prior[1])
 
 
-def counts_local(
-    z, scale, *, family="poisson", noise="laplace", prior=(2.0, 1.0), largest=400
-) -> Marginal:
+def counts_local(z, scale, *, family="poisson", noise="laplace", prior=(2.0, 1.0), largest=400) -> Marginal:
     """Parameter of count records, each released with its own noise, by summation over the counts.
 
     ``family="poisson"``: rate ~ Gamma(shape, rate); ``family="geometric"``: success probability ~

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 
 import pymc_dp as dp
 from tests.statistics.models import metropolis, normal_mean
@@ -122,9 +123,7 @@ class VectorRecords(StatModel):
             m = pm.Normal("m", 0, 1, shape=2)
             x = pm.MvNormal("x", m, self.cov, shape=(self.n, 2))
             query = dp.record_sum(dp.clamp(x, -2, 2))
-            dp.LaplaceMechanism(
-                "s", query, epsilon=self.epsilon, sensitivity=8, observed=release["s"]
-            )
+            dp.LaplaceMechanism("s", query, epsilon=self.epsilon, sensitivity=8, observed=release["s"])
         return model
 
     def gibbs(self, state, rng):
@@ -203,6 +202,57 @@ class ResidualQuery(StatModel):
         return {**state, "mu": metropolis(rng, state["mu"], log_density, 0.5)}
 
 
+class NaiveBayes(StatModel):
+    """A class and a feature per record, tables with Dirichlet rows, noisy cross counts."""
+
+    parameter_names = ("p", "table")
+    record_names = ("c", "f")
+    n = 12
+    prior = np.array([[1.0, 2.0, 1.0], [2.0, 1.0, 1.0]])
+
+    def draw_model(self, rng):
+        p = rng.dirichlet([2.0, 1.0])
+        table = np.stack([rng.dirichlet(a) for a in self.prior])
+        c = rng.choice(2, self.n, p=p)
+        return {
+            "p": p,
+            "table": table,
+            "c": c,
+            "f": (rng.random((self.n, 1)) > table[c].cumsum(1)[:, :-1]).sum(1),
+        }
+
+    def _counts(self, state):
+        counts = np.zeros((2, 3))
+        np.add.at(counts, (state["c"].astype(int), state["f"].astype(int)), 1)
+        return counts
+
+    def query(self, state):
+        return {"s": (self._counts(state), "laplace", 2 / self.epsilon)}
+
+    def build(self, release):
+        with pm.Model() as model:
+            p = pm.Dirichlet("p", np.array([2.0, 1.0]))
+            table = pm.Dirichlet("table", self.prior)
+            c = pm.Categorical("c", p, shape=self.n)
+            f = pm.Categorical("f", table[c])
+            is_class = pt.eq(c[:, None, None], np.arange(2)[:, None])
+            is_feature = pt.eq(f[:, None, None], np.arange(3)[None, :])
+            cells = pt.cast(pt.and_(is_class, is_feature), "float64")
+            dp.LaplaceMechanism(
+                "s",
+                dp.record_sum(cells),
+                epsilon=self.epsilon,
+                sensitivity=2,
+                observed=release["s"],
+            )
+        return model
+
+    def gibbs(self, state, rng):
+        counts = self._counts(state)
+        table = np.stack([rng.dirichlet(a) for a in self.prior + counts])
+        return {**state, "p": rng.dirichlet(np.array([2.0, 1.0]) + counts.sum(1)), "table": table}
+
+
 SPECIAL_MODELS = (
     LocalGamma,
     PublicOutcome,
@@ -210,4 +260,5 @@ SPECIAL_MODELS = (
     VectorRecords,
     KinkedPrior,
     ResidualQuery,
+    NaiveBayes,
 )

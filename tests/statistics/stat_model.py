@@ -66,10 +66,7 @@ class StatModel:
     def _noise(self, state: State) -> np.ndarray:
         """Mean absolute noise of every release, in units of its scale."""
         return np.array(
-            [
-                np.mean(np.abs(state[k] - q)) / scale
-                for k, (q, _, scale) in self.query(state).items()
-            ]
+            [np.mean(np.abs(state[k] - q)) / scale for k, (q, _, scale) in self.query(state).items()]
         )
 
     def _cross(self, state: State) -> np.ndarray:
@@ -80,9 +77,7 @@ class StatModel:
     def functionals(self, state: State) -> np.ndarray:
         """What the joint distribution tests compare."""
         v, x, m = self.parameters(state), self._first_records(state), self._mean_records(state)
-        return np.concatenate(
-            [v, v**2, x, x**2, m, v[0] * m, self._noise(state), self._cross(state)]
-        )
+        return np.concatenate([v, v**2, x, x**2, m, v[0] * m, self._noise(state), self._cross(state)])
 
     @property
     def functional_names(self) -> list[str]:
@@ -98,9 +93,7 @@ class StatModel:
 
     def quantities(self, state: State) -> np.ndarray:
         """What calibration ranks: parameters, mean records, noise (which needs the data)."""
-        return np.concatenate(
-            [self.parameters(state), self._mean_records(state), self._noise(state)]
-        )
+        return np.concatenate([self.parameters(state), self._mean_records(state), self._noise(state)])
 
     @property
     def quantity_names(self) -> list[str]:

@@ -73,9 +73,7 @@ def bernoulli(epsilon, statistical=False):
         with pm.Model() as model:
             p = pm.Beta("p", 2, 3)
             x = pm.Bernoulli("x", p, shape=25)
-            dp.LaplaceMechanism(
-                "s", dp.record_sum(x), epsilon=epsilon, bounds=(0, 1), observed=17.2
-            )
+            dp.LaplaceMechanism("s", dp.record_sum(x), epsilon=epsilon, bounds=(0, 1), observed=17.2)
         return model
 
     def exact():
@@ -97,9 +95,7 @@ def local(noise, bounds, statistical=False):
 
     def exact():
         prior = (0.2, 1.0)
-        return {
-            "mu": oracles.normal_local(LOCAL_Z, 0.8, 0.7, noise=noise, bounds=bounds, prior=prior)
-        }
+        return {"mu": oracles.normal_local(LOCAL_Z, 0.8, 0.7, noise=noise, bounds=bounds, prior=prior)}
 
     return Case(f"local {noise}, bounds {bounds}", build, exact, 3000, statistical)
 
@@ -168,9 +164,7 @@ def clamped_sum(noise, scale, statistical=False):
     def exact():
         prior = (0.3, 1.2)
         return {
-            "mu": oracles.clamped_normal_sum(
-                4.0, 5, scale, (-1.0, 1.5), sd=0.9, noise=noise, prior=prior
-            )
+            "mu": oracles.clamped_normal_sum(4.0, 5, scale, (-1.0, 1.5), sd=0.9, noise=noise, prior=prior)
         }
 
     return Case(f"clamped sum, {noise} {scale:g}", build, exact, 5000, statistical)
@@ -224,9 +218,7 @@ def counts(family, noise, statistical=False):
 
     def exact():
         prior = (3.0, 1.0) if family == "poisson" else (2.0, 2.0)
-        return {
-            "theta": oracles.counts_local(COUNTS_Z, 1.0, family=family, noise=noise, prior=prior)
-        }
+        return {"theta": oracles.counts_local(COUNTS_Z, 1.0, family=family, noise=noise, prior=prior)}
 
     return Case(f"{family} counts, local {noise}", build, exact, 4000, statistical)
 

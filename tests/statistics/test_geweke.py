@@ -14,8 +14,8 @@ import pytest
 import pymc_dp as dp
 from tests.statistics import harness
 from tests.statistics.drive import StepKernel
-from tests.statistics.models import EPSILONS, MODELS, LocalPoisson
-from tests.statistics.special_models import SPECIAL_MODELS
+from tests.statistics.models import EPSILONS, MODELS, LocalPoisson, ThreeCategories
+from tests.statistics.special_models import SPECIAL_MODELS, NaiveBayes
 
 pytestmark = pytest.mark.statistical
 
@@ -42,6 +42,10 @@ def _slice(model):
 def _together(model):
     """As `pm.sample` chooses them: each must notice what the other moved."""
     return [dp.RecordImputation(), dp.AncillaryUpdate(n_cycles=2)]
+
+
+def _conjugate(model):
+    return [dp.RecordImputation(), dp.ConjugateUpdate()]
 
 
 def _ids(value):
@@ -94,6 +98,13 @@ def test_slice_form_of_the_ancillary_update(model_type, epsilon):
 @pytest.mark.parametrize("model_type", WITH_NOISE_FORM, ids=_ids)
 def test_steps_together(model_type, epsilon):
     verdict = _short_chains(model_type, epsilon, _together, replicates=2500, transitions=2)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("model_type", [ThreeCategories, NaiveBayes], ids=_ids)
+def test_conjugate_update(model_type, epsilon):
+    verdict = _short_chains(model_type, epsilon, _conjugate)
     assert verdict.passed, verdict
 
 

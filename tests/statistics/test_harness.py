@@ -75,9 +75,7 @@ def _sample(sampler, draws=19, thin=6):
 
 def test_calibration_passes_the_right_sampler():
     right = ToySampler()
-    verdict = harness.sbc(
-        _simulate(right), _sample(right), 250, seed=5, names=["mu", "sum", "noise"]
-    )
+    verdict = harness.sbc(_simulate(right), _sample(right), 250, seed=5, names=["mu", "sum", "noise"])
     assert verdict.passed, verdict
     assert min(verdict.checks.values()) > 0.005
 
@@ -154,9 +152,7 @@ def test_joint_distribution_p_values():
     pooled = {"replicated": [], "chain": []}
     for seed in range(60):
         sampler = ToySampler(n=3)
-        pooled["replicated"].append(
-            list(_replicated(sampler, 100 + seed, replicates=80).checks.values())
-        )
+        pooled["replicated"].append(list(_replicated(sampler, 100 + seed, replicates=80).checks.values()))
         pooled["chain"].append(list(_geweke(sampler, 200 + seed, draws=400).checks.values()))
     for z in pooled.values():
         z = np.array(z)

@@ -40,10 +40,7 @@ def test_pymc_twin_has_the_same_law(model_type):
     arrays = pm.draw(variables, draws=4000, random_seed=3)
     names = [rv.name for rv in variables]
     theirs = np.array(
-        [
-            model.functionals(dict(zip(names, values, strict=True)))
-            for values in zip(*arrays, strict=True)
-        ]
+        [model.functionals(dict(zip(names, values, strict=True))) for values in zip(*arrays, strict=True)]
     )
     ours = np.array([model.functionals(model.draw_prior(rng)) for _ in range(4000)])
     error = np.hypot(theirs.std(0), ours.std(0)) / np.sqrt(4000)

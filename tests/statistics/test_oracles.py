@@ -37,10 +37,7 @@ def _check(marginal, theta, log_weight):
     at = marginal.quantile([0.05, 0.25, 0.5, 0.75, 0.95])
     (mean, e1), (variance, e2), cdf = _importance(theta, log_weight, at)
     z = [(mean - marginal.mean) / e1, (variance - marginal.sd**2) / e2]
-    z += [
-        (estimate - exact) / error
-        for (estimate, error), exact in zip(cdf, marginal.cdf(at), strict=True)
-    ]
+    z += [(estimate - exact) / error for (estimate, error), exact in zip(cdf, marginal.cdf(at), strict=True)]
     assert np.max(np.abs(z)) < stats.norm.isf(1e-3 / len(z) / 2), z
     # A marginal must be consistent in itself: mean and sd from its own distribution function.
     x = np.linspace(marginal.grid[0], marginal.grid[-1], 200_001)
@@ -163,9 +160,7 @@ def test_clamped_normal_sum(noise):
     rng = np.random.default_rng(7)
     mu = rng.normal(0.3, 1.2, N_DRAWS)
     x = np.clip(rng.normal(mu[:, None], 0.9, (N_DRAWS, 5)), -1.0, 1.5)
-    exact = oracles.clamped_normal_sum(
-        4.0, 5, 0.8, (-1.0, 1.5), sd=0.9, noise=noise, prior=(0.3, 1.2)
-    )
+    exact = oracles.clamped_normal_sum(4.0, 5, 0.8, (-1.0, 1.5), sd=0.9, noise=noise, prior=(0.3, 1.2))
     _check(exact, mu, noise_logpdf(noise, 4.0 - x.sum(1), 0.8))
 
 

@@ -84,9 +84,7 @@ def calibration(kernel: StepKernel, replicates: int, seed: int, alpha: float = A
     def sample(state, rng):
         return kernel.sample(state, DRAWS, thin, rng)
 
-    return harness.sbc(
-        simulate, sample, replicates, seed=seed, names=model.quantity_names, alpha=alpha
-    )
+    return harness.sbc(simulate, sample, replicates, seed=seed, names=model.quantity_names, alpha=alpha)
 
 
 @pytest.mark.parametrize(

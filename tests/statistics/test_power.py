@@ -1,0 +1,257 @@
+"""The statistical suites reject steps that are broken on purpose.
+
+Each breakage is one line of the step or of the graphs it compiles, replaced while the step is built.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+import pytest
+from pytensor.tensor.random.basic import BernoulliRV
+
+import pymc_dp as dp
+from pymc_dp.step_methods import conditionals, fused, moves, noise, program
+from tests.statistics import harness, oracles
+from tests.statistics.drive import StepKernel
+from tests.statistics.models import (
+    BernoulliTotal,
+    ClampedNormal,
+    Exponentials,
+    LocalPoisson,
+    Regression,
+)
+from tests.statistics.special_models import LocalGamma, PublicOutcome
+from tests.statistics.test_sbc import calibration
+
+pytestmark = pytest.mark.statistical
+
+
+def _imputation(model):
+    return [dp.RecordImputation()]
+
+
+def _ancillary(model):
+    return [dp.AncillaryUpdate(n_centred=0, n_cycles=1)]
+
+
+def _short_chains(model, make_steps, replicates=3000):
+    kernel = StepKernel(model, make_steps, gibbs=True, seed=5)
+    return harness.geweke_replicated(
+        model.draw_prior,
+        kernel.transition,
+        None,
+        model.functionals,
+        replicates=replicates,
+        transitions=3,
+        names=model.functional_names,
+        seed=6,
+        alpha=1e-4,
+    )
+
+
+# --- breakages -----------------------------------------------------------------------------------
+
+
+def doubled_ratio_of_sums(patch):
+    """The change of a central release's log density counts twice."""
+
+    def scalar_change(rv, value_dtype):
+        node = rv.owner
+        value, old, new = (ps.float64(name) for name in ("value", "old", "new"))
+        others = [ps.float64(f"p{i}") for i in range(len(program.parameters_of(rv)) - 1)]
+        tensors = [pt.tensor_from_scalar(p) for p in others]
+
+        def logp(query):
+            query = pt.tensor_from_scalar(query)
+            moved = node.op.make_node(node.inputs[0], program.NoneConst, query, *tensors)
+            return pm.logp(moved.default_output(), pt.tensor_from_scalar(value))
+
+        change = pt.scalar_from_tensor(pt.cast(2 * (logp(new) - logp(old)), "float64"))
+        return program.jit_function([value, old, new, *others], [change])
+
+    patch.setattr(program, "scalar_change", scalar_change)
+
+
+def doubled_ratio_of_rows(patch):
+    """The log weight of every record counts twice."""
+    rows, vectorised = fused.FusedSweep._weight_graphs, program.RecordProgram.weights
+    patch.setattr(fused.FusedSweep, "_weight_graphs", lambda self: [2 * g for g in rows(self)])
+    patch.setattr(program.RecordProgram, "weights", lambda self, r: 2 * vectorised(self, r))
+
+
+def stale_sums(patch):
+    """The cached sums are not brought up to date when a record is accepted."""
+    original = fused._source
+
+    def source(*args, **kwargs):
+        text = original(*args, **kwargs)
+        kept = [line for line in text.split("\n") if "= new[" not in line]
+        assert len(kept) < len(text.split("\n")), "the line to break has gone"
+        return "\n".join(kept)
+
+    patch.setattr(fused, "_source", source)
+
+
+def stale_records(patch):
+    """A step works on the records it knew last, not on those of the point."""
+    pack = program.RecordLayout.pack
+    seen = set()
+
+    def stale(self, point, out=None):
+        if id(out) in seen:
+            return out
+        seen.add(id(out))
+        return pack(self, point, out=out)
+
+    patch.setattr(program.RecordLayout, "pack", stale)
+
+
+def without_channel_density(patch):
+    """Reversed-channel proposals whose own density is left out of the ratio."""
+    patch.setattr(moves, "_noise_logp", lambda prog, *args: pt.zeros(prog.n))
+
+
+def without_prior(patch):
+    _drop_factors(patch, lambda self, factor: factor in self.moving)
+
+
+def without_outcome(patch):
+    _drop_factors(patch, lambda self, factor: factor.name == "w")
+
+
+def _drop_factors(patch, dropped):
+    """Leave factors out of the ancillary target."""
+    original = conditionals.Conditionals.ancillary
+
+    def ancillary(self):
+        kept = self._factors
+        self._factors = lambda on: [f for f in kept(on) if not dropped(self, f)]
+        try:
+            return original(self)
+        finally:
+            del self._factors
+
+    patch.setattr(conditionals.Conditionals, "ancillary", ancillary)
+
+
+def without_release(patch):
+    """The ancillary target without the density of the release."""
+    patch.setattr(conditionals.Conditionals, "_central_logp", lambda self, reading: pt.constant(0.0))
+
+
+def without_jacobian(patch):
+    """The ancillary target of a transformed parameter without its Jacobian."""
+    patch.setattr(conditionals.Conditionals, "_jacobian", lambda self, *args: pt.constant(0.0))
+
+
+def without_spread_noise(patch):
+    """Discrete records whose noise is the middle of their step, not uniform on it."""
+
+    def middle(x, rv):
+        below, at = noise._steps(rv, x)
+        return 0.5 * (below + at)
+
+    form = noise.NoiseForm(middle, noise._discrete_record, smooth=False)
+    patch.setitem(noise._FORMS, BernoulliRV, form)
+
+
+BREAKAGES = [
+    (doubled_ratio_of_sums, ClampedNormal, 2.0, _imputation),
+    (doubled_ratio_of_sums, Regression, 10.0, _imputation),
+    (doubled_ratio_of_rows, LocalPoisson, 3.0, _imputation),
+    (stale_sums, ClampedNormal, 2.0, _imputation),
+    (stale_sums, BernoulliTotal, 1.0, _imputation),
+    (stale_records, ClampedNormal, 50.0, _imputation),
+    (without_channel_density, LocalGamma, 10.0, _imputation),
+    (without_prior, ClampedNormal, 1.0, _ancillary),
+    (without_outcome, PublicOutcome, 1.0, _ancillary),
+    (without_release, ClampedNormal, 2.0, _ancillary),
+    (without_jacobian, Exponentials, 1.0, _ancillary),
+    (without_spread_noise, BernoulliTotal, 1.0, _ancillary),
+]
+
+
+@pytest.mark.parametrize(
+    "breakage, model_type, epsilon, make_steps",
+    BREAKAGES,
+    ids=[f"{b.__name__}-{m.__name__}" for b, m, *_ in BREAKAGES],
+)
+def test_joint_distribution_test_rejects(monkeypatch, breakage, model_type, epsilon, make_steps):
+    breakage(monkeypatch)
+    verdict = _short_chains(model_type(epsilon), make_steps)
+    assert verdict.outcome == "rejected", verdict
+
+
+@pytest.mark.parametrize(
+    "breakage, model_type, epsilon, make_steps, gibbs",
+    [
+        (doubled_ratio_of_sums, BernoulliTotal, 2.0, _imputation, True),
+        (stale_sums, BernoulliTotal, 1.0, _imputation, True),
+        (without_release, ClampedNormal, 2.0, _ancillary, False),
+    ],
+    ids=["doubled ratio", "stale sums", "without release"],
+)
+def test_calibration_rejects(monkeypatch, breakage, model_type, epsilon, make_steps, gibbs):
+    breakage(monkeypatch)
+    kernel = StepKernel(model_type(epsilon), make_steps, gibbs=gibbs, seed=7)
+    verdict = calibration(kernel, 300, seed=8, alpha=1e-3)
+    assert verdict.outcome == "rejected", verdict
+
+
+def _posterior(steps):
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0.5, 1.5)
+        x = pm.Normal("x", mu, 0.8, shape=4)
+        dp.LaplaceMechanism("s", dp.record_sum(x), scale=4.0, observed=11.0)
+        step = steps(mu)
+    idata = pm.sample(
+        6000,
+        tune=500,
+        chains=2,
+        cores=1,
+        model=model,
+        step=step,
+        random_seed=1,
+        progressbar=False,
+        compute_convergence_checks=False,
+    )
+    exact = oracles.normal_sum(11.0, 4, 0.8, 4.0, prior=(0.5, 1.5))
+    return harness.mc_z(idata.posterior["mu"].values, exact, minimum_ess=200)
+
+
+def _records_and_nuts(mu):
+    return [dp.RecordImputation(), pm.NUTS([mu])]
+
+
+def _automatic(mu):
+    return None
+
+
+@pytest.mark.parametrize(
+    "breakage, steps",
+    [
+        (doubled_ratio_of_sums, _records_and_nuts),
+        (without_release, _automatic),
+        (without_prior, _automatic),
+    ],
+    ids=["doubled ratio", "without release", "without prior"],
+)
+def test_exact_answer_rejects(monkeypatch, breakage, steps):
+    breakage(monkeypatch)
+    verdict = _posterior(steps)
+    assert verdict.outcome == "rejected", verdict
+
+
+@pytest.mark.parametrize("steps", [_records_and_nuts, _automatic])
+def test_exact_answer_passes_unbroken_steps(steps):
+    verdict = _posterior(steps)
+    assert verdict.passed, verdict
+
+
+def test_nothing_is_rejected_when_nothing_is_broken():
+    """The same call, unbroken: the rejections above are due to the breakages."""
+    assert (verdict := _short_chains(ClampedNormal(2.0), _imputation)).passed, verdict
+    assert np.isfinite(list(verdict.checks.values())).all()
