@@ -15,7 +15,7 @@ import statsmodels.api as sm
 
 # -- public: fixed before anybody looked at the data ----------------------------------------------
 
-PEOPLE_IN_SUMS = 3000
+PEOPLE_IN_SUMS = 4000
 PEOPLE_REPORTING = 1250
 EPSILON_SUMS = 1.0
 EPSILON_REPORTS = 3.0
@@ -153,9 +153,7 @@ class Custodian:
 
     def exact(self) -> tuple[SumsRelease, ReportsRelease]:
         """What would be released without privacy."""
-        return self.__noisy_sums(self.__in_sums, np.inf), self.__noisy_reports(
-            self.__reporting, np.inf
-        )
+        return self.__noisy_sums(self.__in_sums, np.inf), self.__noisy_reports(self.__reporting, np.inf)
 
     def population(self) -> tuple[SumsRelease, ReportsRelease]:
         """The same about everybody."""

@@ -3,7 +3,7 @@
 The RAND health insurance experiment (1974-82) gave families insurance that paid all of their bills,
 or only a part. The custodian of the rows publishes two things under differential privacy:
 
-* eight sums over 3,000 people, which a linear regression of log(1 + doctor visits) on "the family
+* eight sums over 4,000 people, which a linear regression of log(1 + doctor visits) on "the family
   pays part of the bill" and on chronic diseases needs, under epsilon = 1 for each person (the
   *central* model: the custodian adds noise to what it publishes);
 * the number of doctor visits of 1,250 other people, each with noise of its own, under epsilon = 3
@@ -87,9 +87,7 @@ def reports_model(release: ReportsRelease) -> pm.Model:
         law = pm.NegativeBinomial.dist(mu=mean, alpha=shape)
         head = pt.exp(pm.logp(law, np.arange(MOST_VISITS)))
         more = pt.maximum(1 - head.sum(), 1e-12)
-        visits = pm.Categorical(
-            "visits", p=pt.concatenate([head, [more]]), shape=len(release.values)
-        )
+        visits = pm.Categorical("visits", p=pt.concatenate([head, [more]]), shape=len(release.values))
         dp.LaplaceMechanism(
             "reports",
             visits,
@@ -168,9 +166,7 @@ def naive_coverage(custodian: Custodian, times: int) -> dict[str, float]:
 # -- output ---------------------------------------------------------------------------------------
 
 
-def comparison(
-    answers: dict[str, dict[str, tuple]], coverage: dict, rhat: dict, ess: dict
-) -> Table:
+def comparison(answers: dict[str, dict[str, tuple]], coverage: dict, rhat: dict, ess: dict) -> Table:
     table = Table(
         title="\nDoctor visits in the RAND experiment: median and 95 % interval",
         caption=(
@@ -239,9 +235,7 @@ def main() -> None:
     model = sums_model(sums)
     regression = sample(model, *((200, 300) if args.quick else (3500, 1500)), args.seed)
     console.print(f"Distribution from {len(reports.values):,} noisy reports ...")
-    visits = sample(
-        reports_model(reports), *((200, 300) if args.quick else (5000, 1500)), args.seed
-    )
+    visits = sample(reports_model(reports), *((200, 300) if args.quick else (5000, 1500)), args.seed)
     ours, our_shape = quantities(
         {"beta": regression.posterior["beta"].to_numpy()},
         {name: visits.posterior[name].to_numpy() for name in ("mean", "shape")},
@@ -254,9 +248,7 @@ def main() -> None:
     naive, naive_shape = taken_for_exact(sums, reports)
     coverage = naive_coverage(custodian, times=20 if args.quick else 400)
     answers = {
-        name: {
-            k: interval(v[name]) for k, v in (("exact", exact), ("ours", ours), ("naive", naive))
-        }
+        name: {k: interval(v[name]) for k, v in (("exact", exact), ("ours", ours), ("naive", naive))}
         for name in ours
     }
     console.print(comparison(answers, coverage, rhat, ess))

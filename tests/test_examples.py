@@ -104,7 +104,7 @@ def test_the_custodian_shows_nothing(custodian):
 def test_nobody_is_in_both_releases(rand):
     everybody = rand[1].Custodian(random.Random(5))
     first, second = everybody._Custodian__in_sums, everybody._Custodian__reporting
-    assert (first.size, second.size) == (3000, 1250)
+    assert (first.size, second.size) == (4000, 1250)
     assert not set(first) & set(second)
 
 
