@@ -21,7 +21,7 @@ import pymc_dp as dp
 
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
 N = 100
-OUTPUT = Path(__file__).parent / "output"
+OUTPUT = Path(__file__).resolve().parent / "output"
 
 # --- section 5: linear regression -----------------------------------------------------------------
 
@@ -93,16 +93,11 @@ ANSWER_PROBABILITIES /= ANSWER_PROBABILITIES.sum(axis=-1, keepdims=True)
 def naive_bayes_rows(n: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Draw classes (n,) and answers (n, QUESTIONS)."""
     classes = rng.choice(CLASSES, n, p=CLASS_PROBABILITIES)
-    answers = [
-        [rng.choice(ANSWERS, p=ANSWER_PROBABILITIES[k, i]) for k in range(QUESTIONS)]
-        for i in classes
-    ]
+    answers = [[rng.choice(ANSWERS, p=ANSWER_PROBABILITIES[k, i]) for k in range(QUESTIONS)] for i in classes]
     return classes, np.array(answers)
 
 
-def release_naive_bayes(
-    classes: np.ndarray, answers: np.ndarray, epsilon: float, rng
-) -> np.ndarray:
+def release_naive_bayes(classes: np.ndarray, answers: np.ndarray, epsilon: float, rng) -> np.ndarray:
     """Draw the custodian's release: noisy counts by question, class and answer, flat."""
     counts = np.zeros((QUESTIONS, CLASSES, ANSWERS))
     np.add.at(counts, (np.arange(QUESTIONS), classes[:, None], answers), 1)
@@ -139,6 +134,7 @@ def arguments(description: str, **full_and_quick: tuple) -> argparse.Namespace:
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--quick", action="store_true", help="few releases and draws, for CI")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="folder of the figures")
     parser.add_argument("--jobs", type=int, default=joblib.cpu_count(), help="processes")
     for name, (full, quick) in full_and_quick.items():
         parser.add_argument(f"--{name}", type=int, help=f"default {full}, quick {quick}")
@@ -150,9 +146,7 @@ def arguments(description: str, **full_and_quick: tuple) -> argparse.Namespace:
 
 
 @lru_cache(maxsize=1)
-def built(
-    make: Callable[..., pm.Model], n_released: int, steps: tuple[type, ...]
-) -> tuple[pm.Model, list]:
+def built(make: Callable[..., pm.Model], n_released: int, steps: tuple[type, ...]) -> tuple[pm.Model, list]:
     """Build a model with its steps once per process: from release to release only data change."""
     with make(1.0, np.zeros(n_released)) as model:
         return model, [step() for step in steps]
@@ -254,8 +248,8 @@ def cloud(axis, values: np.ndarray, color: str, label: str | None = None) -> Non
     axis.plot(at.ravel(), values.ravel(), "o", ms=2, alpha=0.6, color=color, label=label)
 
 
-def save(figure: Figure, name: str) -> None:
-    """Write a figure to the output folder."""
-    OUTPUT.mkdir(exist_ok=True)
-    figure.savefig(OUTPUT / name, dpi=150)
-    print(f"Figure: examples/output/{name}")
+def save(figure: Figure, path: Path) -> None:
+    """Write a figure, and say where."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    print(f"Figure: {path}")

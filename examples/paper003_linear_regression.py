@@ -39,9 +39,7 @@ def posterior(epsilon: float, release: int, *, draws: int, tune: int) -> dict:
     """Release the sums once, and summarise the posterior given that release."""
     rng = np.random.default_rng([int(1000 * epsilon), release])
     released = paper003.release_regression(*confidential_rows(), epsilon, rng)
-    model, steps = paper003.built(
-        paper003.regression_model, 9, (dp.AncillaryUpdate, dp.RecordImputation)
-    )
+    model, steps = paper003.built(paper003.regression_model, 9, (dp.AncillaryUpdate, dp.RecordImputation))
     points, stats = paper003.run_chain(
         model, steps, {"epsilon": epsilon, "released": released}, draws=draws, tune=tune, rng=rng
     )
@@ -78,9 +76,7 @@ def main() -> None:
     table.add_row("prior", *["+0.00"] * 3, f"{PRIOR_SD:.2f}", "")
     Console(width=100).print(table)
     print("The paper gives figure 2 without numbers: clouds around 0 at epsilon 0.1 that move, as")
-    print(
-        "epsilon grows, towards the non-private means, which clamping and noise keep out of reach."
-    )
+    print("epsilon grows, towards the non-private means, which clamping and noise keep out of reach.")
     for epsilon, lowest in zip(EPSILONS, found["acceptance_min"].min(axis=1), strict=True):
         bound = np.exp(-epsilon)
         print(
@@ -88,16 +84,14 @@ def main() -> None:
             f"{'above' if lowest >= bound else 'BELOW'} the bound exp(-epsilon) = {bound:.3g}"
         )
 
-    figure, axes = paper003.panels(
-        NAMES, "Posterior means given a release, one point per release", (9, 3.6)
-    )
+    figure, axes = paper003.panels(NAMES, "Posterior means given a release, one point per release", (9, 3.6))
     for j, axis in enumerate(axes):
         paper003.cloud(axis, found["mean"][:, :, j], color="tab:blue")
         axis.axhline(exact[j], color="black", label="non-private posterior mean")
         axis.axhline(0, color="black", ls="--", label="prior mean")
     axes[0].set_ylabel("posterior mean")
     axes[0].legend(fontsize=7)
-    paper003.save(figure, "paper003_figure2.png")
+    paper003.save(figure, args.output / "paper003_figure2.png")
     print(f"{args.releases * len(EPSILONS)} chains in {time.perf_counter() - start:.0f} s")
 
 

@@ -14,6 +14,7 @@ i gave answer j to question k", each with Laplace noise. Two experiments:
 
 import time
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import paper003
@@ -49,9 +50,7 @@ def posterior(
     rng = np.random.default_rng(seed)
     rows = confidential_rows([0] if experiment == 1 else [0, *seed])
     released = paper003.release_naive_bayes(*rows, epsilon, rng)
-    model, steps = paper003.built(
-        paper003.naive_bayes_model, 75, (dp.ConjugateUpdate, dp.RecordImputation)
-    )
+    model, steps = paper003.built(paper003.naive_bayes_model, 75, (dp.ConjugateUpdate, dp.RecordImputation))
     points, stats = paper003.run_chain(
         model, steps, {"epsilon": epsilon, "released": released}, draws=draws, tune=tune, rng=rng
     )
@@ -66,7 +65,7 @@ def posterior(
     }
 
 
-def show_means(found: dict, exact: np.ndarray) -> None:
+def show_means(found: dict, exact: np.ndarray, output: Path) -> None:
     """Figure 1a."""
     table = Table(title=f"Posterior means over {found['mean'].shape[1]} releases of one data set")
     for column in ("epsilon", *(f"{name}: mean (sd)" for name in NAMES)):
@@ -78,19 +77,17 @@ def show_means(found: dict, exact: np.ndarray) -> None:
     table.add_row("no noise", *(f"{m:.3f}" for m in exact))
     table.add_row("prior", *["0.200"] * CLASSES)
     Console(width=100).print(table)
-    figure, axes = paper003.panels(
-        NAMES, "Posterior means given a release, one point per release", (13, 3.6)
-    )
+    figure, axes = paper003.panels(NAMES, "Posterior means given a release, one point per release", (13, 3.6))
     for i, axis in enumerate(axes):
         paper003.cloud(axis, found["mean"][:, :, i], color="tab:blue")
         axis.axhline(exact[i], color="black", label="non-private posterior mean")
         axis.axhline(0.2, color="black", ls="--", label="prior mean")
     axes[0].set_ylabel("posterior mean")
     axes[0].legend(fontsize=7)
-    paper003.save(figure, "paper003_figure1a.png")
+    paper003.save(figure, output / "paper003_figure1a.png")
 
 
-def show_acceptance(found: dict) -> None:
+def show_acceptance(found: dict, output: Path) -> None:
     """Figure 1b. The paper counts acceptances per sweep; here are their probabilities."""
     table = Table(title="Acceptance of proposed people")
     for column in (
@@ -102,9 +99,7 @@ def show_acceptance(found: dict) -> None:
     ):
         table.add_column(column, justify="right")
     lowest = found["acceptance_min"].min(axis=1)
-    for row in zip(
-        EPSILONS, found["acceptance"], found["acceptance_min_draw"], lowest, strict=True
-    ):
+    for row in zip(EPSILONS, found["acceptance"], found["acceptance_min_draw"], lowest, strict=True):
         epsilon, mean, draw, proposal = row
         bound = np.exp(-epsilon)
         table.add_row(
@@ -117,12 +112,10 @@ def show_acceptance(found: dict) -> None:
     Console(width=100).print(table)
     figure, (axis,) = paper003.panels([""], "Acceptance of proposed people", (5, 3.6))
     paper003.cloud(axis, found["acceptance"], color="tab:blue", label="mean of a chain")
-    paper003.cloud(
-        axis, found["acceptance_min_draw"], color="tab:orange", label="lowest sweep of a chain"
-    )
+    paper003.cloud(axis, found["acceptance_min_draw"], color="tab:orange", label="lowest sweep of a chain")
     axis.plot(np.exp(-np.array(EPSILONS)), color="black", label="exp(-epsilon)")
     axis.legend(fontsize=7)
-    paper003.save(figure, "paper003_figure1b.png")
+    paper003.save(figure, output / "paper003_figure1b.png")
 
 
 def show_coverage(found: dict) -> None:
@@ -136,9 +129,7 @@ def show_coverage(found: dict) -> None:
         table.add_column(column, justify="right")
     ours = found["covered"].mean(axis=1)
     for epsilon, row, paper in zip(EPSILONS, ours, TABLE_1, strict=True):
-        table.add_row(
-            f"{epsilon:g}", *(f"{a:.2f} ({b:.2f})" for a, b in zip(row, paper, strict=True))
-        )
+        table.add_row(f"{epsilon:g}", *(f"{a:.2f} ({b:.2f})" for a, b in zip(row, paper, strict=True)))
     Console(width=100).print(table)
     # Each is a fraction of successes: add one half of each kind, so that 0 and 1 have an error too.
     error = sum(
@@ -153,13 +144,14 @@ def show_coverage(found: dict) -> None:
 
 
 def main() -> None:
-    args = paper003.arguments(__doc__, releases=(100, 2), draws=(5000, 300), tune=(1000, 100))
+    args = paper003.arguments(__doc__, releases=(100, 2), draws=(1500, 200), tune=(300, 100))
     start = time.perf_counter()
     chain = partial(posterior, draws=args.draws, tune=args.tune)
     found = paper003.over_releases(partial(chain, experiment=1), args.releases, args.jobs)
     classes, _ = confidential_rows([0])
-    show_means(found, (2 + np.bincount(classes, minlength=CLASSES)) / (2 * CLASSES + N))
-    show_acceptance(found)
+    exact = (2 + np.bincount(classes, minlength=CLASSES)) / (2 * CLASSES + N)
+    show_means(found, exact, args.output)
+    show_acceptance(found, args.output)
     show_coverage(paper003.over_releases(partial(chain, experiment=2), args.releases, args.jobs))
     n_chains = 2 * args.releases * len(EPSILONS)
     print(f"{n_chains} chains in {time.perf_counter() - start:.0f} s")
