@@ -129,7 +129,7 @@ def compile_source(
     python = compile_numba_function_src(
         source, name, {**functions, "np": np, "__name__": __name__}, cache_key=key
     )
-    return numba.njit(signature, cache=key is not None)(python), key
+    return numba.njit(signature, cache=key is not None, no_cfunc_wrapper=True)(python), key
 
 
 def jit_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Any, str | None]:
@@ -194,7 +194,10 @@ class NativeFunction:
             source = f"def native({', '.join(args)}):\n{call}    return r0.item()\n"
         else:
             outs = [f"o{k}" for k in range(len(outputs))]
-            body = "".join(f"    {o}[...] = {r}\n" for o, r in zip(outs, results, strict=True))
+            body = "".join(
+                _copy_loop(o, r, v.type.ndim)
+                for o, r, v in zip(outs, results, outputs, strict=True)  # type: ignore[attr-defined]
+            )
             source = f"def native({', '.join(args + outs)}):\n{call}{body}"
         self.dispatcher, self.cache_key = compile_source(
             "native", source, {"inner": inner}, self.signature, [key]
@@ -229,6 +232,16 @@ def keep_freed_memory() -> None:
     touch fresh pages, which costs more than the arithmetic. Harmless with other C libraries.
     """
     np.empty(32 * 2**20 - 4 * 4096, dtype=np.uint8)
+
+
+def _copy_loop(target: str, source: str, ndim: int) -> str:
+    """Source that copies an array; ``target[...] = source`` would compile an error message for seconds."""
+    indices = [f"k{axis}" for axis in range(ndim)]
+    lines = [
+        "    " * (axis + 1) + f"for k{axis} in range({source}.shape[{axis}]):\n" for axis in range(ndim)
+    ]
+    at = f"[{', '.join(indices)}]"
+    return "".join(lines) + "    " * (ndim + 1) + f"{target}{at} = {source}{at}\n"
 
 
 def _float(variable: Variable) -> Variable:

@@ -56,7 +56,9 @@ def adapt(factor, direction, change):
     for i in range(k):
         square = factor[i, i] * factor[i, i] + sign * v[i] * v[i]
         if not square > 1e-300:
-            factor[:] = kept
+            for m in range(k):
+                for j in range(m + 1):
+                    factor[m, j] = kept[m, j]
             return
         r = np.sqrt(square)
         c, s = r / factor[i, i], v[i] / factor[i, i]
@@ -274,7 +276,8 @@ def interweave(
             if addresses[5] != 0:
                 function_at(addresses[5], _COORDINATES)(theta, data, phi)
             else:
-                phi[:] = theta
+                for k in range(theta.shape[0]):
+                    phi[k] = theta[k]
             accepted = update(
                 rng, addresses[1], n_ancillary, done * n_ancillary, use_slice, phi, data, u, totals, moving,
                 ancillary_factor, adapting, tallies[1],
@@ -284,4 +287,5 @@ def interweave(
                 if addresses[6] != 0:
                     function_at(addresses[6], _COORDINATES)(phi, data, theta)
                 else:
-                    theta[:] = phi
+                    for k in range(theta.shape[0]):
+                        theta[k] = phi[k]

@@ -151,6 +151,14 @@ def accept_general(
                 x[i, j] = kept[j]
 
 
+@njit(types.void(MATRIX, MATRIX), cache=True)
+def copy(source, target):
+    """Copy a matrix; slices would compile an error message for seconds."""
+    for i in range(source.shape[0]):
+        for j in range(source.shape[1]):
+            target[i, j] = source[i, j]
+
+
 @njit(
     types.void(
         GENERATOR, types.int64, types.int64, types.Array(types.int64, 1, "C"),
@@ -187,8 +195,8 @@ def sweep(rng, n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, t
     for _ in range(n_sweeps):
         propose(rng, theta, data, x_new, t_new, w_new)
         if prior_only == 1:
-            x[:] = x_new
-            t[:] = t_new
+            copy(x_new, x)
+            copy(t_new, t)
         elif addresses[4] != 0:
             accept_general(
                 rng, addresses[4], addresses[3], theta, data, value, params, offset,
@@ -201,7 +209,8 @@ def sweep(rng, n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, t
             )  # fmt: skip
         else:
             accept_local(rng, x, w, x_new, w_new, tally)
-    totals[:] = 0.0
+    for j in range(d):
+        totals[j] = 0.0
     for i in range(n):
         for j in range(d):
             totals[j] += t[i, j]
