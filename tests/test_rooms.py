@@ -1,0 +1,125 @@
+"""The rooms of the package: who may import whom, and what every module and public name has."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+import pymc_dp as dp
+
+PACKAGE = Path(dp.__file__).resolve().parent
+MODULES = {p.relative_to(PACKAGE).as_posix(): p for p in sorted(PACKAGE.rglob("*.py"))}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+EVERY_MODULE = pytest.mark.parametrize("name", MODULES)
+MAX_LINES = 400
+
+
+def imports(name):
+    """Modules that a module imports, with the names it takes from them, however it does it."""
+    found = set()
+    package = ["pymc_dp", *Path(name).parent.parts]
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            found |= {module} | {f"{module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def room(name):
+    parts = Path(name).parts
+    return parts[0] if len(parts) > 1 else ""
+
+
+def inside(module, package):
+    return module == package or module.startswith(package + ".")
+
+
+def importing(package, rooms=None):
+    """Modules (of some rooms) that import from a package."""
+    return {
+        name
+        for name in MODULES
+        if (rooms is None or room(name) in rooms) and any(inside(m, package) for m in imports(name))
+    }
+
+
+@EVERY_MODULE
+def test_modules_are_short(name):
+    assert len(MODULES[name].read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+@EVERY_MODULE
+def test_modules_say_what_they_are_for(name):
+    source = MODULES[name].read_text(encoding="utf-8")
+    assert ast.get_docstring(TREES[name]) or not source.strip()
+
+
+@EVERY_MODULE
+def test_nothing_is_printed(name):
+    calls = [n for n in ast.walk(TREES[name]) if isinstance(n, ast.Call)]
+    assert not [n for n in calls if isinstance(n.func, ast.Name) and n.func.id == "print"]
+
+
+def test_mechanisms_and_steps_do_not_know_each_other():
+    assert not importing("pymc_dp.step_methods", {"mechanisms", "privacy", "lowering"})
+    assert not importing("pymc_dp.mechanisms", {"step_methods", "lowering", "privacy"})
+
+
+def test_only_the_lowering_touches_compilers():
+    """PyTensor's backends and numba's internals move from release to release."""
+    for package in ("pytensor.link", "numba.core", "numba.extending", "numba.np"):
+        assert all(room(name) == "lowering" for name in importing(package)), package
+
+
+def test_lowering_knows_nothing_of_privacy():
+    for package in ("pymc_dp.mechanisms", "pymc_dp.records", "pymc_dp.step_methods"):
+        assert not importing(package, {"lowering"})
+
+
+def test_privacy_is_arithmetic():
+    """Guarantees and calibration need no model."""
+    for package in ("pymc", "pytensor", "numba"):
+        assert not importing(package, {"privacy"})
+
+
+def test_every_public_name_is_there():
+    assert dp.__all__ == sorted(dp.__all__)
+    assert all(hasattr(dp, name) for name in dp.__all__)
+
+
+@pytest.mark.parametrize("name", dp.__all__)
+def test_public_names_are_documented(name):
+    """A first line, every argument, and an example (which the doctests run)."""
+    thing = getattr(dp, name)
+    doc = inspect.getdoc(thing)
+    assert doc and doc.splitlines()[0].endswith(".")
+    assert "Examples\n--------\n" in doc
+    assert ">>> " in doc.split("Examples\n--------\n")[1]
+
+
+TEXTS = [
+    p
+    for folder in ("pymc_dp", "tests", "docs", "examples", "benchmarks", "scripts")
+    for suffix in ("*.py", "*.md")
+    for p in sorted((PACKAGE.parent / folder).rglob(suffix))
+    if "_build" not in p.parts
+]
+
+
+def test_no_paths_of_one_machine():
+    """Nothing in the repository knows where it was written."""
+    homes = ["/" + first for first in ("home/", "Users/", "tmp/", "work/")]
+    found = [
+        (path.name, home)
+        for path in TEXTS
+        if path != Path(__file__)
+        for home in homes
+        if f'"{home}' in path.read_text(encoding="utf-8")
+    ]
+    assert not found
