@@ -278,6 +278,8 @@ class _Part:
         tallies: np.ndarray,
     ) -> dict[str, np.ndarray]:
         chain, program = self.chain, self.chain.program
+        if chain.data.size != program.data.size:  # a function lowered later reads more data
+            chain.refresh_data()
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=chain.x)
         interweave(

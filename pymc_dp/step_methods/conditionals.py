@@ -17,16 +17,12 @@ from functools import cached_property
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.scalar.basic import Second
-from pytensor.tensor.elemwise import Elemwise
-from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.native import CONDITIONAL, COORDINATES, NOISE, QUADRATIC, RECORDS, NativeFunction
+from pymc_dp.lowering.polynomial import degree, without_products
 from pymc_dp.records import Release, parameters_of
 from pymc_dp.rowlocal import columns_of, leaves_of
 from pymc_dp.step_methods.noise import NoiseForm, NoNoiseForm, noise_form
@@ -66,6 +62,7 @@ class Conditionals:
         self.totals = pt.vector("totals", dtype="float64")
         self.forms = self._forms()
         self.noncentred = self._noncentred()
+        self.tied = self._tied()
 
     def _forms(self) -> dict[Variable, NoiseForm]:
         """Noise form of every record whose law moves with the parameters, directly or through others."""
@@ -90,6 +87,18 @@ class Conditionals:
                 if form.smooth and getattr(rv.owner.op, "ndim_supp", 0) == 0:
                     forms[rv] = form
         return forms
+
+    def _tied(self) -> set[Variable]:
+        """Records whose natural value moves with the parameters at a fixed value (an interval's ends)."""
+        tied: set[Variable] = set()
+        for rv in self.program.block.records:
+            transform = self.model.rvs_to_transforms.get(rv)
+            if transform is not None:
+                value = self.model.rvs_to_values[rv].type()
+                natural = transform.backward(value, *rv.owner.inputs)  # type: ignore[union-attr]
+                if self._depends([natural], self.moving):
+                    tied.add(rv)
+        return tied
 
     def _depends(self, graphs: Sequence[Variable], on: Collection[Variable]) -> bool:
         return bool(set(leaves_of(graphs, self.variables)) & set(on))
@@ -172,48 +181,47 @@ class Conditionals:
     def quadratic(self) -> tuple[list[TensorVariable], NativeFunction] | None:
         """Parameters whose centred conditional is Gaussian, with its gradient and precision.
 
-        A log density whose second derivative is free of the parameters is quadratic in them, so the
-        conditional can be drawn exactly (Normal regression coefficients with a Normal prior, say).
+        The density is read as a polynomial in the parameters (:mod:`pymc_dp.lowering.polynomial`); of the
+        second degree, its conditional can be drawn exactly: Normal regression coefficients with a Normal
+        prior, say.
         """
-        graph = self._centred_graph()
         found: list[TensorVariable] = []
+        size = 0
         for rv in self.program.parameters.variables:
-            if rv in self.moving and self._curvature(graph, [*found, rv]) is not None:
-                found.append(rv)
+            more = self.program.parameters.slice_length(rv)
+            if rv in self.moving and size + more <= MAX_QUADRATIC and self._is_quadratic([*found, rv]):
+                found, size = [*found, rv], size + more
         if not found:
             return None
-        curvature = self._curvature(graph, found)
-        assert curvature is not None
-        gradient, hessian = curvature
+        leaves, graph = self._at_leaves(found)
+        flat = [leaf.ravel() for leaf in leaves.values()]
+        gradients = [pt.grad(graph, leaf).ravel() for leaf in leaves.values()]
+        gradient = pt.concatenate(gradients)
+        rows = []
+        for k in range(size):
+            slopes = pt.grad(gradient[k], list(leaves.values()), disconnected_inputs="ignore")
+            rows.append(pt.concatenate([pt.cast(s, "float64").ravel() for s in slopes]))
+        assert len(flat) == len(gradients)
+        back = {leaf: self.program.state[rv] for rv, leaf in leaves.items()}
+        gradient, hessian = clone_replace([gradient, pt.stack(rows)], back, rebuild_strict=False)
         inputs = [self.program.x, self.totals]
         return found, self.program.native("quadratic", inputs, [gradient, -hessian], QUADRATIC)
 
-    def _curvature(
-        self, graph: TensorVariable, rvs: Sequence[Variable]
-    ) -> tuple[TensorVariable, TensorVariable] | None:
-        """Gradient and Hessian in some parameters if the latter is free of them."""
-        layout = self.program.parameters
-        where = np.concatenate(
-            [np.arange(layout.size)[layout.slices[layout.variables.index(rv)]] for rv in rvs]
-        )
-        if len(where) > MAX_QUADRATIC:
-            return None
-        part = pt.vector("part", shape=(len(where),))
-        theta = pt.set_subtensor(self.program.theta[where], part)
-        moved = clone_replace(graph, {self.program.theta: theta}, rebuild_strict=False)
-        try:
-            gradient = pt.grad(moved, part)
-            rows = [pt.grad(gradient[i], part, disconnected_inputs="ignore") for i in range(len(where))]
-        except (NotImplementedError, NullTypeGradError):
-            return None
-        hessian = rewrite_graph(pt.stack(rows), include=("canonicalize",))
-        if _enters(hessian, part):
-            return None
-        at = self.program.theta[where]
-        return clone_replace(gradient, {part: at}), clone_replace(hessian, {part: at})
+    def _is_quadratic(self, rvs: Sequence[Variable]) -> bool:
+        if any(self.model.rvs_to_transforms.get(rv) is not None for rv in rvs):
+            return False
+        leaves, graph = self._at_leaves(rvs)
+        d = degree(graph, set(leaves.values()))
+        return d is not None and d <= 2
+
+    def _at_leaves(self, rvs: Sequence[Variable]) -> tuple[dict[Variable, TensorVariable], TensorVariable]:
+        """Centred log density with some parameters as root variables of the graph."""
+        leaves = {rv: rv.type() for rv in rvs}
+        graph = self._sum(self._factors(self.moving | self.tied), {**self.program.state, **leaves})
+        return leaves, without_products([graph])[0]
 
     def _centred_graph(self) -> TensorVariable:
-        return self._sum(self._factors(self.moving), self.program.state)
+        return self._sum(self._factors(self.moving | self.tied), self.program.state)
 
     def _native(self, name: str, given: TensorVariable, graph: TensorVariable) -> NativeFunction:
         return self.program.native(name, [given, self.totals], [graph], CONDITIONAL)
@@ -278,21 +286,3 @@ class Conditionals:
         value = self.program.parameters.graph(self.program.theta, self.program.parameters.variables.index(rv))
         inputs = substitute(rv.owner.inputs, reading)  # type: ignore[union-attr]
         return pt.sum(transform.log_jac_det(value, *inputs))
-
-
-def _enters(graph: TensorVariable, variable: TensorVariable) -> bool:
-    """Whether the values of a variable enter a graph; that its shape does is no dependence."""
-    stack, seen = [graph], set()
-    while stack:
-        v = stack.pop()
-        if v is variable:
-            return True
-        if v in seen or v.owner is None:
-            continue
-        seen.add(v)
-        op = v.owner.op
-        if isinstance(op, Shape | Shape_i):
-            continue
-        fills = isinstance(op, Elemwise) and isinstance(op.scalar_op, Second)
-        stack.extend(v.owner.inputs[1:] if fills else v.owner.inputs)
-    return False

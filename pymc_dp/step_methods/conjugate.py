@@ -198,6 +198,8 @@ class _Part:
 
     def run(self, step: ConjugateUpdate, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         chain, program = self.chain, self.chain.program
+        if chain.data.size != program.data.size:  # a function lowered later reads more data
+            chain.refresh_data()
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=chain.x)
         kernels.conjugate_cycles(

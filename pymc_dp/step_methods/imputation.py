@@ -70,6 +70,8 @@ class RecordChain:
     def _sweep(
         self, rng: Any, theta: np.ndarray, x: np.ndarray, which: int, n_sweeps: int, prior_only: bool
     ) -> np.ndarray:
+        if self.data.size != self.program.data.size:  # a function lowered later reads more data
+            self.refresh_data()
         tally = np.array([0.0, 1.0, 0.0])
         kernels.sweep(
             rng, n_sweeps, int(prior_only), *self.native(which), theta, self.data, x, self.totals, tally

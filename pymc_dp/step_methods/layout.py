@@ -53,6 +53,11 @@ class ParameterLayout:
         """Return where a variable stands in the vector."""
         return self.slices[self.names.index(name)]
 
+    def slice_length(self, rv: Variable) -> int:
+        """Return how many numbers a variable is."""
+        where = self.slices[self.variables.index(rv)]
+        return where.stop - where.start
+
     def graph(self, theta: TensorVariable, index: int) -> TensorVariable:
         """Return the value of one variable as a function of the flat vector."""
         where, shape = self.slices[index], self.shapes[index]

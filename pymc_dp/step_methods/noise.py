@@ -154,7 +154,7 @@ _FORMS: dict[type, NoiseForm] = {
     rb.StudentTRV: _location_scale(1, 2),  # with fixed degrees of freedom: checked in noise_form
     rb.ExponentialRV: _location_scale(None, 0),
     rb.HalfNormalRV: _location_scale(0, 1),
-    rb.HalfCauchyRV: _location_scale(0, 1),
+    continuous.HalfCauchyRV: _location_scale(None, 0),
     rb.LogNormalRV: NoiseForm(_log_normal_noise, _log_normal_record),
     rb.UniformRV: NoiseForm(_uniform_noise, _uniform_record),
     rb.MvNormalRV: NoiseForm(_mv_normal_noise, _mv_normal_record),

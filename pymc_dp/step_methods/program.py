@@ -36,6 +36,7 @@ from pymc_dp.lowering.native import (
     SourceFunction,
     jit_function,
 )
+from pymc_dp.lowering.polynomial import without_products
 from pymc_dp.records import RecordBlock, Release, parameters_of
 from pymc_dp.rowlocal import with_known_shapes
 from pymc_dp.step_methods.layout import DataLayout, ParameterLayout, RecordLayout
@@ -203,7 +204,8 @@ class RecordProgram:
         self, name: str, inputs: Sequence[Variable], outputs: Sequence[Any], sig: Any
     ) -> NativeFunction:
         """Compile graphs of the stand-ins; data-like constants become inputs."""
-        return NativeFunction(name, [self.theta, self.data.data, *inputs], self.data.lift(outputs), sig)
+        graphs = without_products(self.data.lift(outputs))
+        return NativeFunction(name, [self.theta, self.data.data, *inputs], graphs, sig)
 
     @cached_property
     def propose(self) -> NativeFunction:
