@@ -237,9 +237,7 @@ def keep_freed_memory() -> None:
 def _copy_loop(target: str, source: str, ndim: int) -> str:
     """Source that copies an array; ``target[...] = source`` would compile an error message for seconds."""
     indices = [f"k{axis}" for axis in range(ndim)]
-    lines = [
-        "    " * (axis + 1) + f"for k{axis} in range({source}.shape[{axis}]):\n" for axis in range(ndim)
-    ]
+    lines = ["    " * (axis + 1) + f"for k{axis} in range({source}.shape[{axis}]):\n" for axis in range(ndim)]
     at = f"[{', '.join(indices)}]"
     return "".join(lines) + "    " * (ndim + 1) + f"{target}{at} = {source}{at}\n"
 

@@ -175,7 +175,7 @@ class Conditionals:
         records = set(self.program.block.records)
         factors = [f for f in self._factors(self.moving | set(self.forms)) if f not in records]
         central = [r.rv for r in self._separable()]
-        graph = self._sum([f for f in factors if f not in central], self.from_noise)
+        graph = self._sum([f for f in factors if f not in central], self.from_noise, given_noise=True)
         return self._native("ancillary", self.u, graph + self._central_logp(self.from_noise))
 
     def quadratic(self) -> tuple[list[TensorVariable], NativeFunction] | None:
@@ -256,7 +256,9 @@ class Conditionals:
         own = [rv for rv in self.model.basic_RVs if rv in on or self._depends(parameters_of(rv), on)]
         return own + [p for p in self.model.potentials if self._depends([p], on)]
 
-    def _sum(self, factors: Sequence[Variable], reading: Reading) -> TensorVariable:
+    def _sum(
+        self, factors: Sequence[Variable], reading: Reading, given_noise: bool = False
+    ) -> TensorVariable:
         total = pt.constant(0.0)
         for factor in factors:
             if factor not in self.variables:
@@ -265,7 +267,7 @@ class Conditionals:
             law = lift(factor, reading)
             total = total + pt.sum(pm.logp(law, reading[factor]))
             total = total + self._jacobian(factor, reading)
-            if reading is not self.program.state and factor in self.noncentred:
+            if given_noise and factor in self.noncentred:
                 total = total + self._noise_jacobian(factor, reading)
         return total
 
@@ -281,8 +283,12 @@ class Conditionals:
 
     def _jacobian(self, rv: Variable, reading: Reading) -> TensorVariable:
         transform = self.model.rvs_to_transforms.get(rv)
-        if transform is None or rv not in self.program.parameters.variables:
+        if transform is None or (rv not in self.program.parameters.variables and rv not in self.tied):
             return pt.constant(0.0)
-        value = self.program.parameters.graph(self.program.theta, self.program.parameters.variables.index(rv))
+        if rv in self.tied:
+            value = self.program.records.graph(self.program.x, self.program.block.records.index(rv))
+        else:
+            index = self.program.parameters.variables.index(rv)
+            value = self.program.parameters.graph(self.program.theta, index)
         inputs = substitute(rv.owner.inputs, reading)  # type: ignore[union-attr]
         return pt.sum(transform.log_jac_det(value, *inputs))
