@@ -224,7 +224,7 @@ def draw_entry(
         return _draw_category(rows, rv, full, rng, label)
     if not isinstance(op, RandomVariable) or op.ndim_supp > 0 or any(op.ndims_params):
         raise NotScalar(f"{rv.name} is not univariate")
-    if core_sampler(op, node) is None:
+    if core_sampler(op, node)[0] is None:
         raise NotScalar(f"{rv.name} has no scalar draw")
     params = [
         rows.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ()) for p in op.dist_params(node)

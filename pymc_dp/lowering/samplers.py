@@ -184,6 +184,21 @@ SAMPLERS: dict[type[RandomVariable], Callable[..., Any]] = {
 }
 
 
+def register_draw(kind: type[RandomVariable], function: Callable[..., Any], version: int) -> None:
+    """Tell PyTensor's numba backend how a random variable operation is drawn.
+
+    Parameters
+    ----------
+    kind : type
+        The operation's class.
+    function : njit function
+        ``(rng, *parameters) -> draw`` of one entry.
+    version : int
+        Part of the disk cache's key, which does not see the source: raise it when the function changes.
+    """
+    numba_core_rv_funcify.register(kind)(lambda op, node: (function, version))
+
+
 def core_sampler(
     op: RandomVariable, node: Apply
 ) -> tuple[Callable[..., Any], str | None] | tuple[None, None]:

@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 
 import numba
 import numpy as np
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
+
+from pymc_dp.lowering.samplers import register_draw
 
 _ROOT_HALF_PI = math.sqrt(math.pi / 2)
 _ROOT_HALF = math.sqrt(0.5)
@@ -253,16 +254,8 @@ class NormalGivenLaplaceRV(_NormalGivenRelease):
     _fill = staticmethod(_fill_laplace)
 
 
-# The integer is the version in PyTensor's on-disk cache key: raise it when a kernel changes.
-@numba_core_rv_funcify.register(NormalGivenGaussianRV)
-def _(op, node):
-    return normal_given_gaussian, 1
-
-
-@numba_core_rv_funcify.register(NormalGivenLaplaceRV)
-def _(op, node):
-    return normal_given_laplace, 1
-
+register_draw(NormalGivenGaussianRV, normal_given_gaussian, version=1)
+register_draw(NormalGivenLaplaceRV, normal_given_laplace, version=1)
 
 NormalGivenGaussian = NormalGivenGaussianRV()
 NormalGivenLaplace = NormalGivenLaplaceRV()
