@@ -131,7 +131,7 @@ def verdict(value: float, target: float | None, at_most: bool = False) -> str:
     if target is None:
         return ""
     factor = target / value if at_most else value / target
-    return f"{'[green]yes' if factor >= 1 else '[red]no'}, x{factor:.2g}[/]"
+    return f"{'[green]yes' if factor >= 1 else '[red]no'}, x{factor:.3g}[/]"
 
 
 def describe_machine() -> None:
