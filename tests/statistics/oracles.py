@@ -31,6 +31,7 @@ __all__ = [
     "noise_logpdf",
     "normal_local",
     "normal_location_scale_two_releases",
+    "normal_plus_noise_logpdf",
     "normal_sum",
     "normal_sum_two_releases",
 ]
@@ -57,7 +58,7 @@ def _normal_laplace_half(u, k):
     return np.where(v > 0, far, near)
 
 
-def _normal_plus_noise_logpdf(noise, deviation, sd, scale):
+def normal_plus_noise_logpdf(noise, deviation, sd, scale):
     """Log density of N(0, sd^2) plus noise."""
     if noise == "gaussian":
         return noise_logpdf("gaussian", deviation, np.hypot(sd, scale))
@@ -107,7 +108,7 @@ def normal_sum(release, n, sd, scale, *, noise="laplace", prior=(0.0, 1.0)) -> M
     """Mean mu of n normal records (known sd) from their noisy sum; prior mu ~ N(*prior)."""
 
     def log_density(mu):
-        likelihood = _normal_plus_noise_logpdf(noise, release - n * mu, np.sqrt(n) * sd, scale)
+        likelihood = normal_plus_noise_logpdf(noise, release - n * mu, np.sqrt(n) * sd, scale)
         return likelihood + stats.norm.logpdf(mu, *prior)
 
     return from_log_density(log_density, prior[0] - 9 * prior[1], prior[0] + 9 * prior[1])
@@ -128,7 +129,7 @@ def normal_sum_two_releases(releases, n, sd, scales, *, prior=(0.0, 1.0)) -> Mar
     def log_density(mu):
         centre = n * mu + gain * (z2 - n * mu)
         second = noise_logpdf("gaussian", z2 - n * mu, np.hypot(spread, sigma))
-        first = _normal_plus_noise_logpdf("laplace", z1 - centre, spread * np.sqrt(1 - gain), b)
+        first = normal_plus_noise_logpdf("laplace", z1 - centre, spread * np.sqrt(1 - gain), b)
         return first + second + stats.norm.logpdf(mu, *prior)
 
     return from_log_density(log_density, prior[0] - 9 * prior[1], prior[0] + 9 * prior[1])
@@ -329,7 +330,7 @@ def normal_local(z, sd, scale, *, noise="laplace", bounds=None, prior=(0.0, 1.0)
     def log_density(mu):
         column = np.asarray(mu)[:, None]
         if bounds is None:
-            each = _normal_plus_noise_logpdf(noise, z - column, sd, scale)
+            each = normal_plus_noise_logpdf(noise, z - column, sd, scale)
         else:
             each = _clamped_normal_plus_noise_logpdf(noise, z, column, sd, scale, *bounds)
         return each.sum(1) + stats.norm.logpdf(mu, *prior)

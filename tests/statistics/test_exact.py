@@ -237,6 +237,44 @@ def exponential_sum(release, statistical=False):
     return Case(f"exponential sum {release:g}", build, exact, 6000, statistical)
 
 
+def kinked_prior():
+    """A Laplace prior: its log density has a constant second derivative, yet is not quadratic."""
+
+    def build():
+        with pm.Model() as model:
+            mu = pm.Laplace("mu", 0, 0.4)
+            x = pm.Normal("x", mu, 2, shape=3)
+            dp.LaplaceMechanism("s", dp.record_sum(x), scale=1.0, observed=4.0)
+        return model
+
+    def exact():
+        def log_density(mu):
+            noise = oracles.normal_plus_noise_logpdf("laplace", 4.0 - 3 * mu, 2 * 3**0.5, 1.0)
+            return noise - np.abs(mu) / 0.4
+
+        # an even number of panels: the kink stands on an edge
+        return {"mu": from_log_density(log_density, -10.0, 10.0, panels=200, refine=False)}
+
+    return Case("Laplace prior", build, exact, 4000)
+
+
+def residual_query():
+    """One parameter in the law of the records and in the query."""
+
+    def build():
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0, 1)
+            x = pm.Normal("x", mu, 1, shape=4)
+            dp.LaplaceMechanism("s", dp.record_sum(x - 2 * mu), scale=0.5, observed=3.0)
+        return model
+
+    def exact():
+        # s + n mu has the law of the noisy sum of centred records, which is symmetric
+        return {"mu": oracles.normal_sum(-3.0, 4, 1.0, 0.5)}
+
+    return Case("residuals released", build, exact, 4000)
+
+
 CASES = [
     normal_sum("laplace", 2.0),
     normal_sum("gaussian", 3.0),
@@ -256,6 +294,8 @@ CASES = [
     clamped_sum("gaussian", 0.8, statistical=True),
     clamped_sum("laplace", 0.2, statistical=True),
     two_releases(),
+    kinked_prior(),
+    residual_query(),
     location_scale(),
     counts("poisson", "laplace"),
     counts("poisson", "gaussian", statistical=True),
