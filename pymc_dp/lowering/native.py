@@ -23,9 +23,13 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from pytensor.compile.io import In
 from pytensor.compile.mode import get_mode
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS, compile_numba_function_src
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.shape import SpecifyShape
 
 GENERATOR = numba.typeof(np.random.default_rng(0))
 VECTOR = types.Array(types.float64, 1, "C")
@@ -57,6 +61,10 @@ COORDINATES = types.void(VECTOR, VECTOR, VECTOR)  # theta, data -> theta in othe
 CONDITIONAL = types.float64(VECTOR, VECTOR, MATRIX, VECTOR)
 # the same, where it is quadratic in some parameters -> its gradient and precision
 QUADRATIC = types.void(VECTOR, VECTOR, MATRIX, VECTOR, VECTOR, MATRIX)
+
+
+# Position in PyTensor's rewrites: shapes have served their purpose, nothing is done in place yet.
+_AFTER_SPECIALIZATION = 49.4
 
 
 @intrinsic
@@ -132,6 +140,37 @@ def compile_source(
     return numba.njit(signature, cache=key is not None, no_cfunc_wrapper=True)(python), key
 
 
+class KnownShape(Op):
+    """Identity whose static shape is known to hold; a check would compile an error message for a second."""
+
+    __props__ = ("shape",)
+
+    def __init__(self, shape: tuple[int | None, ...]):
+        self.shape = shape
+
+    def make_node(self, x: Any) -> Apply:
+        """Apply it to a tensor."""
+        return Apply(self, [x], [x.type.clone(shape=self.shape)()])
+
+    def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
+        """Return the input."""
+        outputs[0][0] = inputs[0]
+
+
+@register_funcify_default_op_cache_key(KnownShape)
+def _funcify_known_shape(op: KnownShape, **kwargs: Any) -> Any:
+    @numba_njit
+    def known_shape(x):  # type: ignore[no-untyped-def]
+        return x
+
+    return known_shape
+
+
+@node_rewriter(tracks=[SpecifyShape])
+def _trust_shape(fgraph: Any, node: Apply) -> list[Variable]:
+    return [KnownShape(node.outputs[0].type.shape)(node.inputs[0])]
+
+
 def jit_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Any, str | None]:
     """Return the numba function behind a PyTensor graph, and its cache key."""
     wrapped = [
@@ -140,6 +179,7 @@ def jit_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tup
     ]
     # as in PyMC: a parameter outside of its domain has density zero
     mode = get_mode("NUMBA").including("local_check_parameter_to_ninf_switch")
+    mode = mode.register((dfs_rewriter(_trust_shape), _AFTER_SPECIALIZATION))
     function = pytensor.function(
         wrapped, [pytensor.Out(o, borrow=True) for o in outputs], mode=mode, on_unused_input="ignore",
         trust_input=True,

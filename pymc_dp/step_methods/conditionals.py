@@ -58,8 +58,8 @@ class Conditionals:
         self.model = program.model
         self.moving = set(moving)
         self.variables = set(self.model.basic_RVs)
-        self.u = pt.matrix("u", dtype="float64")
-        self.totals = pt.vector("totals", dtype="float64")
+        self.u = pt.matrix("u", dtype="float64", shape=program.x.type.shape)
+        self.totals = pt.vector("totals", dtype="float64", shape=(program.n_statistics,))
         self.forms = self._forms()
         self.noncentred = self._noncentred()
         self.tied = self._tied()

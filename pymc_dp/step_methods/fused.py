@@ -175,8 +175,8 @@ class FusedSweep:
             "hoist",
             [],
             [
-                pt.stack(constants) if constants else pt.zeros(0),
-                pt.stack(covariates) if covariates else pt.zeros((0, program.n)),
+                pt.stack(constants) if constants else pt.constant(np.zeros(0)),
+                pt.stack(covariates) if covariates else pt.constant(np.zeros((0, program.n))),
             ],
             HOIST,
         )

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -21,6 +22,7 @@ from pymc_dp.step_methods.discovery import (
     model_of,
     record_blocks,
 )
+from pymc_dp.step_methods.fused import FusedSweep
 from pymc_dp.step_methods.moves import lowered
 
 
@@ -31,6 +33,11 @@ class RecordImputationState(StepMethodState):
     tune: bool
     started: bool
     n_steps: int
+
+
+# Local records from which a sweep is worth several threads, and the parts it is then split into.
+PARALLEL_FROM = 200_000
+N_PARTS = 8
 
 
 class RecordChain:
@@ -72,11 +79,39 @@ class RecordChain:
     ) -> np.ndarray:
         if self.data.size != self.program.data.size:  # a function lowered later reads more data
             self.refresh_data()
+        fused = self.moves[which].fused
+        if fused is not None and not self.program.n_statistics and self.program.n >= PARALLEL_FROM:
+            return self._sweep_in_parts(rng, fused, theta, x, n_sweeps, prior_only)
         tally = np.array([0.0, 1.0, 0.0])
         kernels.sweep(
             rng, n_sweeps, int(prior_only), *self.native(which), theta, self.data, x, self.totals, tally
         )  # fmt: skip
         return tally
+
+    def _sweep_in_parts(
+        self, rng: Any, fused: FusedSweep, theta: np.ndarray, x: np.ndarray, n_sweeps: int, prior_only: bool
+    ) -> np.ndarray:
+        """Sweep over local records on several cores.
+
+        The number of parts is fixed and each has its own generator, so that draws do not depend on how many
+        cores there are.
+        """
+        constants, columns = np.empty(fused.n_constants), np.empty((fused.n_columns, len(x)))
+        kernels.hoist(fused.hoist.address, theta, self.data, constants, columns)
+        ends = np.linspace(0, len(x), N_PARTS + 1).astype(int)
+        seeds = rng.integers(0, 2**63, size=(N_PARTS, 2))
+        tallies = np.tile([0.0, 1.0, 0.0], (N_PARTS, 1))
+
+        def run(k: int) -> None:
+            rows = slice(ends[k], ends[k + 1])
+            kernels.sweep_part(
+                np.random.Generator(np.random.PCG64(seeds[k])), fused.rows.address, n_sweeps, int(prior_only),
+                theta, self.data, constants, np.ascontiguousarray(columns[:, rows]), x[rows], tallies[k],
+            )  # fmt: skip
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(run, range(N_PARTS)))
+        return np.array([tallies[:, 0].sum(), tallies[:, 1].min(), tallies[:, 2].sum()])
 
 
 class RecordImputation(BlockedStep):

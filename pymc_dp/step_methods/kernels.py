@@ -234,3 +234,25 @@ def conjugate_cycles(
         conjugate(rng, theta, data, x, part)
         for k in range(where.shape[0]):
             theta[where[k]] = part[k]
+
+
+@njit(types.void(types.intp, VECTOR, VECTOR, VECTOR, MATRIX), cache=True)
+def hoist(address, theta, data, constants, columns):
+    """Fill what a fused sweep takes from outside of the records."""
+    function_at(address, _HOIST)(theta, data, constants, columns)
+
+
+@njit(
+    types.void(
+        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, VECTOR, MATRIX, MATRIX, VECTOR
+    ),
+    cache=True,
+    nogil=True,
+)  # fmt: skip
+def sweep_part(rng, address, n_sweeps, prior_only, theta, data, constants, columns, x, tally):
+    """Fused sweep over some of the records, which share no central release with the others."""
+    none = np.empty(0)
+    function_at(address, _ROWS)(
+        rng, theta, data, constants, columns, none, np.empty((0, 1)), none, x, none, tally,
+        n_sweeps, prior_only,
+    )  # fmt: skip

@@ -83,8 +83,9 @@ class RecordProgram:
         self.data = DataLayout()
         self.model = model
         self.moves: dict[str, list[Any]] = {}  # ways of proposing these records, filled by moves.lowered
-        self.theta = pt.vector("theta", dtype="float64")
-        self.x = pt.matrix("x", dtype="float64")
+        # static shapes spare the compiled functions their shape checks
+        self.theta = pt.vector("theta", dtype="float64", shape=(self.parameters.size,))
+        self.x = pt.matrix("x", dtype="float64", shape=(self.n, self.records.width))
         self.state = self._stand_ins()
         self._compile_releases()
 
