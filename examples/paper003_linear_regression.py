@@ -5,7 +5,7 @@ release the posterior mean of the three coefficients. With little privacy noise 
 the posterior mean that somebody who sees the data would compute; with much they return to the
 prior's mean, 0.
 
-    python examples/paper003_linear_regression.py            # 500 chains, about 5 minutes
+    python examples/paper003_linear_regression.py            # 500 chains, minutes
     python examples/paper003_linear_regression.py --quick    # few, half a minute
 """
 
@@ -75,8 +75,8 @@ def main() -> None:
     table.add_row("no noise", *(f"{m:+.2f}" for m in exact), "", "")
     table.add_row("prior", *["+0.00"] * 3, f"{PRIOR_SD:.2f}", "")
     Console(width=100).print(table)
-    print("The paper gives figure 2 without numbers: clouds around 0 at epsilon 0.1 that move, as")
-    print("epsilon grows, towards the non-private means, which clamping and noise keep out of reach.")
+    print("The paper gives figure 2 without numbers; it does not expect the non-private means to be")
+    print("recovered in full, because of clamping.")
     for epsilon, lowest in zip(EPSILONS, found["acceptance_min"].min(axis=1), strict=True):
         bound = np.exp(-epsilon)
         print(

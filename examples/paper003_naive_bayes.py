@@ -8,7 +8,7 @@ i gave answer j to question k", each with Laplace noise. Two experiments:
 2. 100 confidential data sets, one release of each at every epsilon: how often the 90 % credible
    interval of a class probability covers the truth (table 1).
 
-    python examples/paper003_naive_bayes.py            # 1000 chains, about 10 minutes
+    python examples/paper003_naive_bayes.py            # 1000 chains, minutes
     python examples/paper003_naive_bayes.py --quick    # few, half a minute
 """
 
@@ -140,7 +140,7 @@ def show_coverage(found: dict) -> None:
     far, worst = np.sum(np.abs(z) > 2), np.abs(z).max()
     print(f"Of {z.size} differences {far} exceed two binomial standard errors; up to {worst:.1f}.")
     print("The script that the authors published looks up the released counts by the wrong answer")
-    print("in its acceptance ratio, so some difference is expected.")
+    print("in its acceptance ratio; whether the published table was made with it is not known.")
 
 
 def main() -> None:
