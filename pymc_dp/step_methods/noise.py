@@ -9,7 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions import continuous, discrete
@@ -18,9 +17,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.native import draw
-
-# Widest support that is summed to get the quantile function of a finite discrete law.
-_MAX_SUPPORT = 64
+from pymc_dp.lowering.quantile import count_quantile
 
 
 class NoNoiseForm(ValueError):
@@ -122,27 +119,16 @@ def _discrete_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
     if isinstance(rv.owner.op, rb.BernoulliRV):
         (p,) = rv.owner.op.dist_params(rv.owner)
         return pt.cast(pt.gt(u, 1 - p), rv.dtype)
-    if isinstance(rv.owner.op, rb.BinomialRV):
-        top = _binomial_top(rv)
-        ends = [pt.exp(pm.logcdf(rv, pt.full(rv.type.shape, k, dtype=rv.dtype))) for k in range(top)]
-        return sum(
-            (pt.cast(pt.gt(u, end), rv.dtype) for end in ends), start=pt.zeros(rv.type.shape, rv.dtype)
-        )
     return pt.cast(pm.icdf(rv, u), rv.dtype)
 
 
-def _binomial_top(rv: TensorVariable) -> int:
-    try:
-        top = int(np.max(rv.owner.op.dist_params(rv.owner)[0].eval()))
-    except Exception:
-        raise NoNoiseForm(f"the number of trials of {rv.name} is not a constant") from None
-    if top > _MAX_SUPPORT:
-        raise NoNoiseForm(f"{rv.name} has more than {_MAX_SUPPORT} trials")
-    return top
+def _count_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
+    return pt.cast(count_quantile(rv, u), rv.dtype)
 
 
 _QUANTILE = NoiseForm(_quantile_noise, _quantile_record, smooth=False)
 _DISCRETE = NoiseForm(_discrete_noise, _discrete_record, smooth=False)
+_COUNT = NoiseForm(_discrete_noise, _count_record, smooth=False)
 
 # One row per family: adding a family is adding its operation here.
 _FORMS: dict[type, NoiseForm] = {
@@ -168,7 +154,9 @@ _FORMS: dict[type, NoiseForm] = {
     rb.BernoulliRV: _DISCRETE,
     rb.CategoricalRV: _DISCRETE,
     rb.GeometricRV: _DISCRETE,
-    rb.BinomialRV: _DISCRETE,
+    rb.BinomialRV: _COUNT,
+    rb.PoissonRV: _COUNT,
+    rb.NegBinomialRV: _COUNT,
     discrete.DiscreteUniformRV: _DISCRETE,
 }
 
@@ -200,6 +188,6 @@ def noise_form(rv: TensorVariable, moving: Callable[[TensorVariable], bool]) -> 
         return _QUANTILE
     if isinstance(op, rb.MvNormalRV) and getattr(op, "method", "cholesky") is None:
         raise NoNoiseForm(f"{rv.name} has no Cholesky form")
-    if form is _DISCRETE and None in rv.type.shape:
+    if form in (_DISCRETE, _COUNT) and None in rv.type.shape:
         raise NoNoiseForm(f"the shape of {rv.name} is not known before sampling")
     return form
