@@ -1,0 +1,129 @@
+"""Records as functions of parameter-free noise: there and back, and the law of what comes back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytest
+from pymc.pytensorf import collect_default_updates
+from pytensor.compile.mode import Mode
+from scipy import stats
+
+from pymc_dp.step_methods.noise import NoNoiseForm, noise_form
+
+PYTHON = Mode(linker="py", optimizer="fast_compile")
+N = 4000
+
+# Family, parameter values at which it is tried.
+FAMILIES = {
+    "Normal": (pm.Normal, [(0, 1), (-30, 0.01), (5, 100)]),
+    "Laplace": (pm.Laplace, [(0, 1), (4, 0.1)]),
+    "Logistic": (pm.Logistic, [(0, 1), (4, 0.1)]),
+    "Cauchy": (pm.Cauchy, [(0, 1), (4, 0.1)]),
+    "Gumbel": (pm.Gumbel, [(0, 1), (4, 0.1)]),
+    "Moyal": (pm.Moyal, [(0, 1), (4, 0.1)]),
+    "HalfNormal": (pm.HalfNormal, [(1,), (20,)]),
+    "HalfCauchy": (pm.HalfCauchy, [(1,), (20,)]),
+    "Exponential": (pm.Exponential, [(1,), (0.01,), (50,)]),
+    "LogNormal": (pm.LogNormal, [(0, 1), (2, 0.1)]),
+    "Uniform": (pm.Uniform, [(0, 1), (-5, 20)]),
+    "Gamma": (pm.Gamma, [(2, 1), (0.3, 5), (40, 2)]),
+    "InverseGamma": (pm.InverseGamma, [(3, 1), (2, 20)]),
+    "Beta": (pm.Beta, [(2, 3), (0.5, 0.5), (50, 1)]),
+    "Weibull": (pm.Weibull, [(2, 1), (0.7, 5)]),
+    "Pareto": (pm.Pareto, [(3, 1), (2, 5)]),
+    "Kumaraswamy": (pm.Kumaraswamy, [(2, 3), (0.7, 4)]),
+    "Bernoulli": (pm.Bernoulli, [(0.3,), (0.999,), (0.001,)]),
+    "Binomial": (pm.Binomial, [(5, 0.3), (20, 0.9)]),
+    "Geometric": (pm.Geometric, [(0.3,), (0.9,)]),
+    "DiscreteUniform": (pm.DiscreteUniform, [(0, 4), (-3, 9)]),
+    "Categorical": (pm.Categorical, [([0.2, 0.5, 0.3],), ([0.0, 1e-3, 0.999],)]),
+}
+DISCRETE = {"Bernoulli", "Binomial", "Geometric", "DiscreteUniform", "Categorical"}
+EVERY = pytest.mark.parametrize(
+    ("name", "values"), [(name, v) for name, (_, vs) in FAMILIES.items() for v in vs]
+)
+
+
+def both_ways(name, values):
+    """Functions from records to noise and back, with the parameters as they are."""
+    rv = FAMILIES[name][0].dist(*map(np.array, values), shape=N)
+    form = noise_form(rv, lambda graph: True)
+    x, u = rv.type("x"), pytensor.tensor.dvector("u")
+    noise = form.to_noise(x, rv)
+    there = pytensor.function([x], noise, mode=PYTHON, updates=collect_default_updates([noise]))
+    back = pytensor.function([u], form.to_record(u, rv), mode=PYTHON, on_unused_input="ignore")
+    return rv, there, back
+
+
+@EVERY
+def test_there_and_back(name, values):
+    rv, there, back = both_ways(name, values)
+    x = pm.draw(rv, random_seed=1)
+    returned = back(there(x))
+    if name in DISCRETE:
+        np.testing.assert_array_equal(returned, x)
+    else:
+        np.testing.assert_allclose(returned, x, rtol=1e-5)
+
+
+@EVERY
+def test_noise_is_free_of_parameters(name, values):
+    """Noise of draws has one law per family: the first parameter values' and these agree."""
+    rv, there, _ = both_ways(name, values)
+    first_rv, first_there, _ = both_ways(name, FAMILIES[name][1][0])
+    noise = there(pm.draw(rv, random_seed=1))
+    reference = first_there(pm.draw(first_rv, random_seed=2))
+    assert stats.ks_2samp(noise, reference).pvalue > 1e-4
+
+
+FAR = {
+    "Normal": (0, 1, [-40.0, 40.0]),
+    "Logistic": (0, 1, [-60.0, 60.0]),
+    "Exponential": (1, [1e-9, 60.0]),
+    "LogNormal": (0, 1, [1e-9, 1e9]),
+    "Gamma": (2, 1, [1e-6, 60.0]),
+    "Beta": (3, 3, [1e-7, 1 - 1e-7]),
+    "InverseGamma": (3, 1, [0.02, 1e7]),
+    "Weibull": (2, 1, [1e-7, 8.0]),
+    "Pareto": (3, 1, [1 + 1e-9, 1e7]),
+    "Kumaraswamy": (2, 3, [1e-7, 1 - 1e-7]),
+    "Geometric": (0.5, [1, 80]),
+}
+
+
+# Their noise is a probability, which is 1 to all digits far up.
+UPPER_TAIL_LOST = {"Gamma", "InverseGamma", "Weibull", "Pareto", "Geometric"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(f, marks=pytest.mark.xfail(strict=False, reason="upper tail is lost"))
+        if f in UPPER_TAIL_LOST
+        else f
+        for f in FAR
+    ],
+)
+def test_far_from_the_middle(name):
+    """A record that a precise release pins in the tail must come back, not go to infinity."""
+    *values, far = FAR[name]
+    rv, there, back = both_ways(name, values)
+    x = np.resize(np.array(far, dtype=rv.dtype), N)
+    returned = back(there(x))
+    assert np.isfinite(returned).all()
+    np.testing.assert_allclose(returned, x, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: pm.Poisson.dist(2, shape=5), "Poisson"),
+        (lambda: pm.NormalMixture.dist([0.5, 0.5], [0, 1], 1, shape=5), "has the law"),
+        (lambda: pm.Binomial.dist(500, 0.2, shape=5), "more than 64 trials"),
+    ],
+)
+def test_no_form(make, message):
+    with pytest.raises(NoNoiseForm, match=message):
+        noise_form(make(), lambda graph: True)
