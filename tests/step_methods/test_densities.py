@@ -11,7 +11,6 @@ import numpy as np
 import pytensor
 import pytest
 from pymc.pytensorf import collect_default_updates
-from pytensor.compile.mode import Mode
 
 from pymc_dp.lowering.native import OF_SUMS
 from pymc_dp.records import find_record_blocks
@@ -19,9 +18,8 @@ from pymc_dp.step_methods.conditionals import Conditionals
 from pymc_dp.step_methods.discovery import parents_of_records
 from pymc_dp.step_methods.noise import NoNoiseForm
 from pymc_dp.step_methods.program import RecordProgram
-from tests.step_methods.zoo import ZOO, jittered
+from tests.step_methods.zoo import PYTHON, ZOO, evaluation_mode, jittered
 
-PYTHON = Mode(linker="py", optimizer="fast_compile")
 EVERY = pytest.mark.parametrize("entry", ZOO, ids=[e.name for e in ZOO])
 
 
@@ -35,7 +33,7 @@ class Evaluated:
         self.function = pytensor.function(
             [program.theta, program.data.data, *inputs],
             lifted,
-            mode=PYTHON,
+            mode=evaluation_mode(lifted),
             on_unused_input="ignore",
             updates=collect_default_updates(lifted),
         )
