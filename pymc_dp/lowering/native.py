@@ -144,6 +144,7 @@ class KnownShape(Op):
     """Identity whose static shape is known to hold; a check would compile an error message for a second."""
 
     __props__ = ("shape",)
+    view_map = {0: [0]}  # noqa: RUF012  (PyTensor's name) the output is the input: nothing may overwrite either
 
     def __init__(self, shape: tuple[int | None, ...]):
         self.shape = shape
@@ -163,7 +164,7 @@ def _funcify_known_shape(op: KnownShape, **kwargs: Any) -> Any:
     def known_shape(x):  # type: ignore[no-untyped-def]
         return x
 
-    return known_shape
+    return known_shape, 2
 
 
 @node_rewriter(tracks=[SpecifyShape])

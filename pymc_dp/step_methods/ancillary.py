@@ -46,6 +46,7 @@ class AncillaryUpdateState(StepMethodState):
     started: bool
     n_steps: int
     n_adapted: int
+    restarts: list
     centred_factors: list
     ancillary_factors: list
 
@@ -164,6 +165,7 @@ class AncillaryUpdate(BlockedStep):
         self._initial_point = self._default_point if initial_point is None else initial_point
         self.rng = np.random.default_rng(rng)
         self.tune, self.started, self.n_steps, self.n_adapted = True, False, 0, 0
+        self.restarts: list[int] = []
         self._build()
         self._reset_factors()
 
@@ -190,6 +192,7 @@ class AncillaryUpdate(BlockedStep):
         """Prepare for a new chain: forget what the last one learnt, read the data again."""
         super().setup_chain(rng, tune, draws)
         self.started, self.n_steps, self.n_adapted, self.tune = False, 0, 0, tune > 0
+        self.restarts = [tune // 10, tune // 3]
         self._reset_factors()
         for part in self._parts:
             part.chain.refresh_data()
@@ -218,7 +221,8 @@ class AncillaryUpdate(BlockedStep):
             point.update(part.run(self, point, centred, ancillary, tallies))
         self.n_steps += 1
         if self.tune:
-            self.n_adapted += 1
+            # start afresh twice: what was learnt on the way to the posterior is no guide to its shape
+            self.n_adapted = 0 if self.n_steps in self.restarts else self.n_adapted + 1
         rates = tallies[:, 0] / np.maximum(tallies[:, 1], 1)
         return point, [{"centred_acceptance": rates[0], "ancillary_acceptance": rates[1]}]
 

@@ -38,6 +38,10 @@ from pymc_dp.step_methods.program import (
 MAX_QUADRATIC = 8
 
 
+# Upper tail, as a probability, below which quantiles lose too many digits to be inverted.
+SMALLEST_TAIL = 1e-13
+
+
 class Conditionals:
     """Conditional log densities of some parameters, for one block of records.
 
@@ -176,7 +180,21 @@ class Conditionals:
         factors = [f for f in self._factors(self.moving | set(self.forms)) if f not in records]
         central = [r.rv for r in self._separable()]
         graph = self._sum([f for f in factors if f not in central], self.from_noise, given_noise=True)
-        return self._native("ancillary", self.u, graph + self._central_logp(self.from_noise))
+        graph = graph + self._central_logp(self.from_noise) + self._guard()
+        return self._native("ancillary", self.u, graph)
+
+    def _guard(self) -> TensorVariable:
+        """Refuse to move while a record is so far out that its quantile cannot be told from 1.
+
+        Its noise would not give the record back. The noise is the same before and after a move, so refusing
+        on it is reversible.
+        """
+        fits = pt.constant(True)
+        for index, rv in enumerate(self.program.block.records):
+            if rv in self.forms and not self.forms[rv].smooth:
+                u = self._noise_column(index, rv)
+                fits = pt.and_(fits, pt.all(pt.and_(pt.gt(u, 0), pt.lt(u, 1 - SMALLEST_TAIL))))
+        return pt.switch(fits, 0.0, -np.inf)
 
     def quadratic(self) -> tuple[list[TensorVariable], NativeFunction] | None:
         """Parameters whose centred conditional is Gaussian, with its gradient and precision.
