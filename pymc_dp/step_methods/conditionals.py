@@ -189,12 +189,13 @@ class Conditionals:
         Its noise would not give the record back. The noise is the same before and after a move, so refusing
         on it is reversible.
         """
-        fits = pt.constant(True)
+        total = pt.constant(0.0)
         for index, rv in enumerate(self.program.block.records):
             if rv in self.forms and not self.forms[rv].smooth:
                 u = self._noise_column(index, rv)
-                fits = pt.and_(fits, pt.all(pt.and_(pt.gt(u, 0), pt.lt(u, 1 - SMALLEST_TAIL))))
-        return pt.switch(fits, 0.0, -np.inf)
+                inside = pt.all(pt.and_(pt.gt(u, 0), pt.lt(u, 1 - SMALLEST_TAIL)))
+                total = total + pt.switch(inside, 0.0, -np.inf)
+        return total
 
     def quadratic(self) -> tuple[list[TensorVariable], NativeFunction] | None:
         """Parameters whose centred conditional is Gaussian, with its gradient and precision.
