@@ -283,8 +283,7 @@ def test_guarantee_holds_and_is_tight(row):
     elif math.isfinite(promise.epsilon):
         # mass by which one release exceeds exp(epsilon) times the other
         excess = [
-            np.trapezoid(np.exp(here) * -np.expm1(np.minimum(promise.epsilon - r, 0)), grid)
-            for r in ratios
+            np.trapezoid(np.exp(here) * -np.expm1(np.minimum(promise.epsilon - r, 0)), grid) for r in ratios
         ]
         assert max(excess) <= promise.delta * (1 + 1e-4)
         if row.tight:
@@ -292,8 +291,7 @@ def test_guarantee_holds_and_is_tight(row):
     if promise.rho is not None:
         for alpha in (1.5, 2.0, 8.0):
             divergence = max(
-                np.log(np.trapezoid(np.exp(here + (alpha - 1) * r), grid)) / (alpha - 1)
-                for r in ratios
+                np.log(np.trapezoid(np.exp(here + (alpha - 1) * r), grid)) / (alpha - 1) for r in ratios
             )
             assert divergence == pytest.approx(promise.rho * alpha, rel=1e-6)
 

@@ -72,9 +72,7 @@ def test_integer_and_array_inputs():
 def test_logp_and_gradient_together():
     a = pt.dscalar("a")
     kernel = lower_scalar(pm.Gamma.dist(a, 2.0), [a], want=["logp", "grad", "logp_grad"])
-    assert kernel.logp_grad(0.7, 1.5) == pytest.approx(
-        (kernel.logp(0.7, 1.5), *kernel.grad(0.7, 1.5))
-    )
+    assert kernel.logp_grad(0.7, 1.5) == pytest.approx((kernel.logp(0.7, 1.5), *kernel.grad(0.7, 1.5)))
     counts = lower_scalar(pm.Poisson.dist(a), [a], want=["logp_grad"])
     assert counts.logp_grad(2.5, 1.5) == (-np.inf, 0.0, 0.0)
     assert counts.grad is None
@@ -84,9 +82,7 @@ def test_gradient_of_a_derived_density_reaches_the_parameters():
     # PyMC derives this density from a clone of the graph; differentiating with respect to the
     # original nodes gives zeros without a word
     m, s = pt.dscalars("m", "s")
-    rv = pm.CustomDist.dist(
-        m, s, dist=lambda m, s, size: pm.math.exp(pm.Normal.dist(m, s, size=size))
-    )
+    rv = pm.CustomDist.dist(m, s, dist=lambda m, s, size: pm.math.exp(pm.Normal.dist(m, s, size=size)))
     grad = lower_scalar(rv, [m, s], want=["grad"]).grad(1.7, 0.2, 0.5)
     assert grad[1] == pytest.approx((np.log(1.7) - 0.2) / 0.25)
 

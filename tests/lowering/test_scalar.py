@@ -74,9 +74,7 @@ def test_log_density_is_pymcs_and_scipys(family):
     if "logp" not in family.want:
         pytest.skip("no log density")
     found = np.array([kernel(family).logp(float(v), *family.params) for v in family.values])
-    np.testing.assert_allclose(
-        found, reference(family, pm.logp, family.values), rtol=1e-9, atol=1e-12
-    )
+    np.testing.assert_allclose(found, reference(family, pm.logp, family.values), rtol=1e-9, atol=1e-12)
     if family.scipy is not None:
         law = family.scipy(*family.params)
         density = law.logpmf if kernel(family).discrete else law.logpdf

@@ -50,9 +50,7 @@ QUERIES = {
     "local counts": (lambda y, k: k, (0, 5), [5], (N,)),
     "local rows": (lambda y, k: y, [(-1, 1), (0, 3)], [2, 3], (N, 2)),
 }
-each_query = pytest.mark.parametrize(
-    ("query", "bounds", "width", "shape"), QUERIES.values(), ids=QUERIES
-)
+each_query = pytest.mark.parametrize(("query", "bounds", "width", "shape"), QUERIES.values(), ids=QUERIES)
 
 
 @each_query
@@ -68,9 +66,7 @@ def test_sensitivities(model, query, bounds, width, shape):
     sigma = float(np.ravel(noise_of(gaussian))[0])
     assert gaussian_delta(1, sigma, l2) == pytest.approx(1e-5)
     # the same the other way round
-    assert guarantee(LaplaceMechanism.dist(q, scale=3.0, bounds=bounds)).epsilon == pytest.approx(
-        l1 / 3
-    )
+    assert guarantee(LaplaceMechanism.dist(q, scale=3.0, bounds=bounds)).epsilon == pytest.approx(l1 / 3)
     assert guarantee(GaussianMechanism.dist(q, sigma=3.0, bounds=bounds)).rho == pytest.approx(
         (l2 / 3) ** 2 / 2
     )

@@ -21,9 +21,7 @@ from pymc_dp.privacy.calibration import (
     laplace_scale,
 )
 
-PI = Decimal(
-    "3.14159265358979323846264338327950288419716939937510582097494459230781640628620899863"
-)
+PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899863")
 
 
 def exact_delta(epsilon, sigma):
@@ -84,9 +82,7 @@ def test_delta_is_the_hockey_stick_divergence():
 def test_slope_of_mills_ratio(x):
     """1 - x M(x) is the integral of t exp(-x t - t^2/2), in which nothing cancels."""
     scale = 1 / max(x, 1.0)
-    value, _ = quad(
-        lambda u: u * math.exp(-x * scale * u - 0.5 * (scale * u) ** 2), 0, 60, epsabs=0
-    )
+    value, _ = quad(lambda u: u * math.exp(-x * scale * u - 0.5 * (scale * u) ** 2), 0, 60, epsabs=0)
     slope = _minus_mills_slope(np.array([x]))[0]
     assert slope == pytest.approx(value * scale**2, rel=2e-12)
 

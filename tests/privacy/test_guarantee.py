@@ -26,8 +26,7 @@ def test_is_a_hashable_value():
         ),
         (
             PrivacyGuarantee(1, 1e-6, neighbours="add-remove"),
-            "Approximate differential privacy with epsilon = 1 and delta = 1e-06, "
-            "for add-remove neighbours.",
+            "Approximate differential privacy with epsilon = 1 and delta = 1e-06, for add-remove neighbours.",
         ),
         (
             PrivacyGuarantee(math.inf, rho=0.5),

@@ -23,9 +23,7 @@ def values_of(rng):
     """Values of all roots, by variable."""
     integers = {NAMES.c: 4, NAMES.k: 9}
     return {
-        v: rng.integers(0, integers[v], N)
-        if v in integers
-        else rng.normal(size=tuple(v.type.shape))
+        v: rng.integers(0, integers[v], N) if v in integers else rng.normal(size=tuple(v.type.shape))
         for v in ROOTS
     }
 

@@ -51,8 +51,7 @@ def compare(draws, answer, name):
         },
     }
     return {
-        f"{name} {key}": (value - answer[key])
-        / np.hypot(float(error), answer.get(f"mcse_{key}", 0.0))
+        f"{name} {key}": (value - answer[key]) / np.hypot(float(error), answer.get(f"mcse_{key}", 0.0))
         for key, (value, error) in ours.items()
     }
 
@@ -122,9 +121,7 @@ def test_normal_mean(reference):
     with pm.Model() as model:
         mu = pm.Normal("mu", answers["prior"]["mean"], answers["prior"]["var"] ** 0.5)
         x = pm.Normal("x", mu, answers["data_sd"], shape=n)
-        dp.GaussianMechanism(
-            "release", x.mean(), sigma=answers["noise_sd_on_mean"], observed=answers["sdp"]
-        )
+        dp.GaussianMechanism("release", x.mean(), sigma=answers["noise_sd_on_mean"], observed=answers["sdp"])
     posterior = sample(model, 3000)
     draws = posterior["mu"].values
     checks = compare(draws, answers["exact"], "exact")
