@@ -19,11 +19,10 @@ from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
 from pymc_dp.rowlocal import columns_of, with_known_shapes
-from pymc_dp.step_methods import kernels
 from pymc_dp.step_methods.program import RecordProgram, substitute
 
-# part of the disk cache's key: change it with the source below or with ``kernels.accept``
-_VERSION = "fused-2"
+# part of the disk cache's key: change it with the source below
+_VERSION = "fused-3"
 
 
 class FusedSweep:
@@ -192,14 +191,14 @@ class FusedSweep:
         self.rows = SourceFunction(
             "rows_sweep",
             source,
-            {**functions, "current": current, "propose": propose, "accept": kernels.accept},
+            {**functions, "current": current, "propose": propose},
             ROWS,
             [*keys, key_current, key_propose, _VERSION],
         )
 
 
 def _source(d: int, p: int, n_constants: int, n_columns: int, loops: str, weighted: bool) -> str:
-    hoisted = [*(f"c[{k}]" for k in range(n_constants)), *(f"cov[{k}, i]" for k in range(n_columns))]
+    hoisted = [*(f"c{k}" for k in range(n_constants)), *(f"cov[{k}, i]" for k in range(n_columns))]
     now = f"current({', '.join([*hoisted, *(f'x[i, {k}]' for k in range(p))])})"
     candidate = f"propose({', '.join(['rng', *hoisted])})"
     lines = [
@@ -210,6 +209,9 @@ def _source(d: int, p: int, n_constants: int, n_columns: int, loops: str, weight
         f"    new = np.zeros({max(d, 1)})",
         f"    for j in range({d}):",
         "        old[j] = offset[j]",
+        # numbers in registers, which stores to the arrays cannot touch
+        *(f"    c{k} = c[{k}]" for k in range(n_constants)),
+        "    sum_p, min_p, n_accepted = tally[0], tally[1], tally[2]",
     ]
     if d:
         lines += ["    for i in range(n):", f"        s = {now}"]
@@ -235,10 +237,18 @@ def _source(d: int, p: int, n_constants: int, n_columns: int, loops: str, weight
             f"                    total += r[{p + d}] - s[{d}]",
         ]
     lines += [
+        # as kernels.accept: a ratio that is not a number is refused
         "                total += 0.0",
-        "            if prior_only == 1 or accept(rng, total, tally):",
+        "            p_accept = 1.0",
+        "            if not total >= 0.0:",
+        "                p_accept = np.exp(total) if total < 0.0 else 0.0",
+        "            sum_p += p_accept",
+        "            min_p = min(min_p, p_accept)",
+        "            if p_accept >= 1.0 or rng.random() < p_accept:",
+        "                n_accepted += 1.0",
     ]
     lines += [f"                x[i, {k}] = r[{k}]" for k in range(p)]
     lines += [f"                old[{j}] = new[{j}]" for j in range(d)]
+    lines += ["    if prior_only == 0:", "        tally[0], tally[1], tally[2] = sum_p, min_p, n_accepted"]
     lines += [f"    totals[{j}] = old[{j}] - offset[{j}]" for j in range(d)]
     return source + "\n".join(lines) + "\n"
