@@ -32,10 +32,10 @@ MAX_DIMENSION = 40
 # Updates given the noise in a cycle: one costs 2 ns per record for location-scale families, against 60 for
 # the sweep, and up to 300 where quantile functions are computed.
 _CHEAP, _DEAR = 16, 6
-# Work that one draw is worth, in records swept: PyMC's own loop costs tens of microseconds a draw, so small
-# data sets get several cycles per draw. Counted, not timed, so that draws are reproducible.
-_WORK = 1200
-_MAX_CYCLES = 8
+# Work that one draw is worth, in records swept. PyMC's own loop costs tens of microseconds a draw and 90 ns
+# per record to store it, so a draw is worth several cycles. Counted, not timed: draws are reproducible.
+_WORK = 6000
+_MIN_CYCLES, _MAX_CYCLES = 2, 8
 
 
 @dataclass_state
@@ -263,7 +263,7 @@ class _Part:
             n_centred = 0 if len(exact) == len(mine) else n_centred
         self.centred = conditionals.centred() if n_centred else None
         cost = program.n * (1 + n_ancillary / (25 if smooth else 1))
-        self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, 1, _MAX_CYCLES))
+        self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, _MIN_CYCLES, _MAX_CYCLES))
         self.counts = np.array(
             [self.n_cycles, n_centred, n_ancillary, step.update == "slice"], dtype=np.int64
         )
