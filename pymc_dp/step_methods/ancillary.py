@@ -5,22 +5,20 @@ from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pymc.model.core import Model, modelcontext
-from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
+from pymc.model.core import Model
+from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import dataclass_state
-from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.basic import Variable
 
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
+from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
 from pymc_dp.step_methods.conditionals import Conditionals
 from pymc_dp.step_methods.discovery import (
     ancestors_of_records,
-    dispersed_start,
     model_of,
     record_blocks,
 )
-from pymc_dp.step_methods.imputation import RecordChain
 from pymc_dp.step_methods.interweaving import interweave
 from pymc_dp.step_methods.layout import positions
 from pymc_dp.step_methods.noise import NoNoiseForm, noise_form
@@ -39,19 +37,16 @@ _MIN_CYCLES, _MAX_CYCLES = 2, 8
 
 
 @dataclass_state
-class AncillaryUpdateState(StepMethodState):
+class AncillaryUpdateState(RecordStepState):
     """What a chain needs to be continued, with what it learnt while tuning."""
 
-    tune: bool
-    started: bool
-    n_steps: int
     n_adapted: int
     restarts: list
     centred_factors: list
     ancillary_factors: list
 
 
-class AncillaryUpdate(BlockedStep):
+class AncillaryUpdate(RecordStep):
     r"""Update of the parameters behind confidential records, interweaving two parametrisations.
 
     Given the imputed records, parameters barely move when privacy is strong: each record accepts almost
@@ -122,17 +117,12 @@ class AncillaryUpdate(BlockedStep):
     """
 
     name = "ancillary_update"
-    default_blocked = True
     _state_class = AncillaryUpdateState
+    _lowered = ("chains", "_parts")
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "centred_acceptance": (np.float64, []),
         "ancillary_acceptance": (np.float64, []),
     }
-
-    def __new__(cls, vars: Any = None, *args: Any, model: Any = None, **kwargs: Any) -> Any:
-        """Claim the variables when none were given."""
-        model = modelcontext(model)
-        return super().__new__(cls, _claim(vars, model), *args, model=model, **kwargs)
 
     def __init__(
         self,
@@ -156,17 +146,11 @@ class AncillaryUpdate(BlockedStep):
                 not isinstance(count, int | np.integer) or count < (name == "n_cycles")
             ):
                 raise ValueError(f"`{name}` must be a whole number, got {count!r}.")
-        self.model = modelcontext(model)
-        self.vars = _claim(vars, self.model)
         self.update, self.proposals = update, proposals
         self.n_centred, self.n_ancillary = n_centred, 0 if update == "off" else n_ancillary
-        self.n_cycles = n_cycles
-        self._default_point = self.model.initial_point()
-        self._initial_point = self._default_point if initial_point is None else initial_point
-        self.rng = np.random.default_rng(rng)
-        self.tune, self.started, self.n_steps, self.n_adapted = True, False, 0, 0
+        self.n_cycles, self.n_adapted = n_cycles, 0
         self.restarts: list[int] = []
-        self._build()
+        self._prepare(vars, model, rng, initial_point)
         self._reset_factors()
 
     def _build(self) -> None:
@@ -176,44 +160,21 @@ class AncillaryUpdate(BlockedStep):
             for block in record_blocks(self.model)
             if moving & set(ancestors_of_records(self.model, block))
         ]
+        self.chains = [part.chain for part in self._parts]
 
     def _reset_factors(self) -> None:
         self.centred_factors = [np.eye(len(p.moving)) * 0.1 for p in self._parts]
         self.ancillary_factors = [np.eye(len(p.moving)) * 0.1 for p in self._parts]
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_parts"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._build()
-
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for a new chain: forget what the last one learnt, read the data again."""
         super().setup_chain(rng, tune, draws)
-        self.started, self.n_steps, self.n_adapted, self.tune = False, 0, 0, tune > 0
-        self.restarts = [tune // 10, tune // 3]
+        self.n_adapted, self.restarts = 0, [tune // 10, tune // 3]
         self._reset_factors()
-        for part in self._parts:
-            part.chain.refresh_data()
-
-    def set_release(self, values: dict[str, Any]) -> None:
-        """Use other release values of the same shapes, without compiling anything again."""
-        for part in self._parts:
-            part.chain.program.set_release(values)
-            part.chain.refresh_data()
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Run the cycles of one draw; the records of the returned point have moved too."""
-        point = dict(point)
-        if not self.started:
-            chains = [part.chain for part in self._parts]
-            for chain in chains:
-                chain.refresh_data()  # lowering other functions may have lengthened it
-            point.update(
-                dispersed_start(chains, point, self._default_point, self._initial_point, self.tune, self.rng)
-            )
-            self.started = True
+        point = self._started(point)
         tallies = np.zeros((2, 2))
         for part, centred, ancillary in zip(
             self._parts, self.centred_factors, self.ancillary_factors, strict=True
@@ -225,6 +186,17 @@ class AncillaryUpdate(BlockedStep):
             self.n_adapted = 0 if self.n_steps in self.restarts else self.n_adapted + 1
         rates = tallies[:, 0] / np.maximum(tallies[:, 1], 1)
         return point, [{"centred_acceptance": rates[0], "ancillary_acceptance": rates[1]}]
+
+    @classmethod
+    def _claimable(cls, model: Model) -> list[Variable]:
+        parents = {rv for block in record_blocks(model) for rv in ancestors_of_records(model, block)}
+        claimed = [model.rvs_to_values[rv] for rv in model.free_RVs if rv in parents]
+        if not claimed:
+            raise ValueError(
+                "AncillaryUpdate found no continuous parameter in the law of a confidential record: declare "
+                "the release with a mechanism, or leave this step out."
+            )
+        return claimed
 
     @staticmethod
     def competence(var: Variable, has_grad: bool) -> Competence:
@@ -335,16 +307,3 @@ def _check_forms(model: Model, block: RecordBlock, parents: Sequence[Variable]) 
         if set(leaves_of(parameters_of(rv), variables)) & moved:
             noise_form(rv, lambda g: bool(set(leaves_of([g], variables)) & set(parents)))
             moved.add(rv)
-
-
-def _claim(vars: Any, model: Model) -> list[Variable]:
-    if vars is not None:
-        return get_value_vars_from_user_vars(vars if isinstance(vars, list | tuple) else [vars], model)
-    parents = {rv for block in record_blocks(model) for rv in ancestors_of_records(model, block)}
-    claimed = [model.rvs_to_values[rv] for rv in model.free_RVs if rv in parents]
-    if not claimed:
-        raise ValueError(
-            "AncillaryUpdate found no continuous parameter in the law of a confidential record: declare the "
-            "release with a mechanism, or leave this step out."
-        )
-    return claimed

@@ -5,10 +5,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.model.core import Model, modelcontext
-from pymc.step_methods.compound import BlockedStep, Competence, StepMethodState
-from pymc.step_methods.state import dataclass_state
-from pymc.util import get_value_vars_from_user_vars
+from pymc.model.core import Model
+from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import CategoricalRV, DirichletRV
@@ -20,13 +18,12 @@ from pymc_dp.lowering.native import CONJUGATE, draw
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods import kernels
+from pymc_dp.step_methods.base import RecordChain, RecordStep
 from pymc_dp.step_methods.discovery import (
-    dispersed_start,
     model_of,
     parents_of_records,
     record_blocks,
 )
-from pymc_dp.step_methods.imputation import RecordChain
 from pymc_dp.step_methods.layout import positions
 from pymc_dp.step_methods.program import RecordProgram, substitute
 
@@ -35,16 +32,7 @@ _WORK = 1000
 _MAX_CYCLES = 8
 
 
-@dataclass_state
-class ConjugateUpdateState(StepMethodState):
-    """What a chain needs to be continued."""
-
-    tune: bool
-    started: bool
-    n_steps: int
-
-
-class ConjugateUpdate(BlockedStep):
+class ConjugateUpdate(RecordStep):
     r"""Exact draw of Dirichlet probabilities given categorical records.
 
     With a table :math:`p_{c\cdot} \sim \text{Dirichlet}(\alpha_c)` and records :math:`x_i` that are
@@ -97,14 +85,8 @@ class ConjugateUpdate(BlockedStep):
     """
 
     name = "conjugate_update"
-    default_blocked = True
-    _state_class = ConjugateUpdateState
+    _lowered = ("chains", "_parts")
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
-
-    def __new__(cls, vars: Any = None, *args: Any, model: Any = None, **kwargs: Any) -> Any:
-        """Claim the variables when none were given."""
-        model = modelcontext(model)
-        return super().__new__(cls, _claim(vars, model), *args, model=model, **kwargs)
 
     def __init__(
         self,
@@ -120,14 +102,8 @@ class ConjugateUpdate(BlockedStep):
     ):
         if n_cycles is not None and (not isinstance(n_cycles, int | np.integer) or n_cycles < 1):
             raise ValueError(f"`n_cycles` must be a positive integer, got {n_cycles!r}.")
-        self.model = modelcontext(model)
-        self.vars = _claim(vars, self.model)
         self.n_cycles, self.proposals = n_cycles, proposals
-        self._default_point = self.model.initial_point()
-        self._initial_point = self._default_point if initial_point is None else initial_point
-        self.rng = np.random.default_rng(rng)
-        self.tune, self.started, self.n_steps = True, False, 0
-        self._build()
+        self._prepare(vars, model, rng, initial_point)
 
     def _build(self) -> None:
         moving = [self.model.values_to_rvs[v] for v in self.vars]
@@ -136,42 +112,37 @@ class ConjugateUpdate(BlockedStep):
             for block in record_blocks(self.model)
             if any(rv in parents_of_records(self.model, block) for rv in moving)
         ]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k != "_parts"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._build()
-
-    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
-        """Prepare for a new chain: forget what the last one learnt, read the data again."""
-        super().setup_chain(rng, tune, draws)
-        self.started, self.n_steps, self.tune = False, 0, tune > 0
-        for part in self._parts:
-            part.chain.refresh_data()
-
-    def set_release(self, values: dict[str, Any]) -> None:
-        """Use other release values of the same shapes, without compiling anything again."""
-        for part in self._parts:
-            part.chain.program.set_release(values)
-            part.chain.refresh_data()
+        self.chains = [part.chain for part in self._parts]
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Alternate record sweeps and exact draws; the records of the returned point have moved too."""
-        point = dict(point)
-        if not self.started:
-            chains = [part.chain for part in self._parts]
-            for chain in chains:
-                chain.refresh_data()  # lowering other functions may have lengthened it
-            point.update(
-                dispersed_start(chains, point, self._default_point, self._initial_point, self.tune, self.rng)
-            )
-            self.started = True
+        point = self._started(point)
         for part in self._parts:
             point.update(part.run(self, point))
         self.n_steps += 1
         return point, [{}]
+
+    @classmethod
+    def _claimable(cls, model: Model) -> list[Variable]:
+        able = [model.rvs_to_values[rv] for rv in conjugate_parameters(model)]
+        if not able:
+            raise ValueError(
+                "ConjugateUpdate found no Dirichlet variable whose only children are categorical records; "
+                "leave this step out."
+            )
+        return able
+
+    @classmethod
+    def _claim(cls, vars: Any, model: Model) -> list[Variable]:
+        claimed = super()._claim(vars, model)
+        able = [model.rvs_to_values[rv] for rv in conjugate_parameters(model)]
+        wrong = sorted(str(v.name) for v in claimed if v not in able)
+        if wrong:
+            raise ValueError(
+                f"{', '.join(wrong)} in `vars`: ConjugateUpdate draws Dirichlet variables whose only "
+                "children are categorical records, picked from them by index."
+            )
+        return claimed
 
     @staticmethod
     def competence(var: Variable, has_grad: bool) -> Competence:
@@ -277,23 +248,3 @@ def conjugate_parameters(model: Model) -> list[Variable]:
         for rv in parents_of_records(model, block)
         if _cells(model, block, rv) is not None
     ]
-
-
-def _claim(vars: Any, model: Model) -> list[Variable]:
-    able = [model.rvs_to_values[rv] for rv in conjugate_parameters(model)]
-    if vars is None:
-        if not able:
-            raise ValueError(
-                "ConjugateUpdate found no Dirichlet variable whose only children are categorical records; "
-                "leave this step out."
-            )
-        return able
-    given = get_value_vars_from_user_vars(vars if isinstance(vars, list | tuple) else [vars], model)
-    wrong = sorted(str(v.name) for v in given if v not in able)
-    if wrong:
-        raise ValueError(
-            f"{', '.join(wrong)} in `vars`: ConjugateUpdate draws Dirichlet variables whose only "
-            "children are "
-            "categorical records, picked from them by index."
-        )
-    return given

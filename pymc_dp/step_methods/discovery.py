@@ -14,7 +14,7 @@ from pymc_dp.records import RecordBlock, find_record_blocks, parameters_of
 from pymc_dp.rowlocal import leaves_of
 
 if TYPE_CHECKING:
-    from pymc_dp.step_methods.imputation import RecordChain
+    from pymc_dp.step_methods.base import RecordChain
 
 _BLOCKS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[RecordBlock]]]" = WeakKeyDictionary()
 

@@ -109,7 +109,7 @@ class StepKernel:
     def _observe(self, step: Any, observed: State) -> None:
         """Releases by the step's own method, public outcomes in its data vector."""
         public = set(observed) - {rv.name for rv in self.pymc.observed_RVs if is_release(rv)}
-        for chain in step._chains if hasattr(step, "_chains") else [p.chain for p in step._parts]:
+        for chain in step.chains:
             for name in public:
                 chain.program.data.override(self.pymc.rvs_to_values[self.pymc[name]], observed[name])
         step.set_release(observed)

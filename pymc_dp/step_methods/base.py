@@ -1,0 +1,190 @@
+"""What the step methods share: one block of records as a chain sees it, and the life of a step."""
+
+from abc import abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from pymc.model.core import Model, modelcontext
+from pymc.step_methods.compound import BlockedStep, StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pymc.util import get_value_vars_from_user_vars
+from pytensor.graph.basic import Variable
+
+from pymc_dp.records import RecordBlock
+from pymc_dp.step_methods import kernels
+from pymc_dp.step_methods.discovery import dispersed_start
+from pymc_dp.step_methods.fused import FusedSweep
+from pymc_dp.step_methods.moves import lowered
+
+# Local records from which a sweep is worth several threads, and the parts it is then split into.
+PARALLEL_FROM = 200_000
+N_PARTS = 8
+
+
+class RecordChain:
+    """One block of records with its lowered functions, moves and work arrays.
+
+    Not a step itself: :class:`RecordImputation` runs one for each block, and the ancillary update runs them
+    between its own moves.
+    """
+
+    def __init__(self, model: Model, block: RecordBlock, proposals: str, initial_point: dict[str, Any]):
+        self.program, self.moves = lowered(model, block, proposals, initial_point)
+        self._sizes = [move.sizes for move in self.moves]
+        self._addresses = [move.addresses for move in self.moves]
+        self.x = np.zeros((self.program.n, self.program.records.width))
+        self.totals = np.zeros(self.program.n_statistics)
+        self.data = self.program.data.gather()
+
+    def refresh_data(self) -> None:
+        """Read releases and covariates again (``pm.set_data`` may have changed them)."""
+        self.data = self.program.data.gather()
+
+    def native(self, which: int) -> tuple[np.ndarray, np.ndarray]:
+        """Sizes and addresses of a move, for :func:`kernels.sweep`."""
+        return self._sizes[which], self._addresses[which]
+
+    def draw(self, rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
+        """Draw all records from their law given the parameters, ignoring the releases."""
+        self._sweep(rng, theta, self.x, 0, 1, prior_only=True)
+        return self.x
+
+    def sweep(
+        self, rng: np.random.Generator, theta: np.ndarray, x: np.ndarray, which: int, n_sweeps: int = 1
+    ) -> np.ndarray:
+        """Sweep ``x`` in place with one of the moves; return sum, minimum, count of acceptances."""
+        return self._sweep(rng, theta, x, which, n_sweeps, prior_only=False)
+
+    def _sweep(
+        self, rng: Any, theta: np.ndarray, x: np.ndarray, which: int, n_sweeps: int, prior_only: bool
+    ) -> np.ndarray:
+        if self.data.size != self.program.data.size:  # a function lowered later reads more data
+            self.refresh_data()
+        fused = self.moves[which].fused
+        if fused is not None and not self.program.n_statistics and self.program.n >= PARALLEL_FROM:
+            return self._sweep_in_parts(rng, fused, theta, x, n_sweeps, prior_only)
+        tally = np.array([0.0, 1.0, 0.0])
+        kernels.sweep(
+            rng, n_sweeps, int(prior_only), *self.native(which), theta, self.data, x, self.totals, tally
+        )  # fmt: skip
+        return tally
+
+    def _sweep_in_parts(
+        self, rng: Any, fused: FusedSweep, theta: np.ndarray, x: np.ndarray, n_sweeps: int, prior_only: bool
+    ) -> np.ndarray:
+        """Sweep over local records on several cores.
+
+        The number of parts is fixed and each has its own generator, so that draws do not depend on how many
+        cores there are.
+        """
+        constants, columns = np.empty(fused.n_constants), np.empty((fused.n_columns, len(x)))
+        kernels.hoist(fused.hoist.address, theta, self.data, constants, columns)
+        ends = np.linspace(0, len(x), N_PARTS + 1).astype(int)
+        seeds = rng.integers(0, 2**63, size=(N_PARTS, 2))
+        tallies = np.tile([0.0, 1.0, 0.0], (N_PARTS, 1))
+
+        def run(k: int) -> None:
+            rows = slice(ends[k], ends[k + 1])
+            kernels.sweep_part(
+                np.random.Generator(np.random.PCG64(seeds[k])), fused.rows.address, n_sweeps, int(prior_only),
+                theta, self.data, constants, np.ascontiguousarray(columns[:, rows]), x[rows], tallies[k],
+            )  # fmt: skip
+
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(run, range(N_PARTS)))
+        return np.array([tallies[:, 0].sum(), tallies[:, 1].min(), tallies[:, 2].sum()])
+
+
+@dataclass_state
+class RecordStepState(StepMethodState):
+    """What a chain needs to be continued."""
+
+    tune: bool
+    started: bool
+    n_steps: int
+
+
+class RecordStep(BlockedStep):
+    """A step that moves confidential records, alone or with parameters.
+
+    Subclasses say which variables they take (:meth:`_claimable`) and lower the model in :meth:`_build`,
+    which fills :attr:`chains`.
+    """
+
+    default_blocked = True
+    _state_class = RecordStepState
+    # what _build makes: machine code, which belongs to one process
+    _lowered: tuple[str, ...] = ("chains",)
+    chains: list[RecordChain]
+    model: Model
+
+    def __new__(cls, vars: Any = None, *args: Any, model: Any = None, **kwargs: Any) -> Any:
+        """Claim the variables when none were given."""
+        model = modelcontext(model)
+        return super().__new__(cls, cls._claim(vars, model), *args, model=model, **kwargs)
+
+    @classmethod
+    @abstractmethod
+    def _claimable(cls, model: Model) -> list[Variable]:
+        """Return the value variables that the step takes when none are named; raise if there are none."""
+
+    @classmethod
+    def _claim(cls, vars: Any, model: Model) -> list[Variable]:
+        if vars is None:
+            return cls._claimable(model)
+        return get_value_vars_from_user_vars(vars if isinstance(vars, list | tuple) else [vars], model)
+
+    @abstractmethod
+    def _build(self) -> None:
+        """Lower the model."""
+
+    def _prepare(self, vars: Any, model: Any, rng: Any, initial_point: dict[str, Any] | None) -> None:
+        self.model = modelcontext(model)
+        self.vars = self._claim(vars, self.model)
+        self._default_point = self.model.initial_point()
+        self._initial_point = self._default_point if initial_point is None else initial_point
+        self.rng = np.random.default_rng(rng)
+        self.tune, self.started, self.n_steps = True, False, 0
+        self._build()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # a worker lowers the model again, from the disk cache
+        return {k: v for k, v in self.__dict__.items() if k not in self._lowered}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._build()
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Prepare for a new chain: forget what the last one learnt, read the data again."""
+        super().setup_chain(rng, tune, draws)
+        self.started, self.n_steps, self.tune = False, 0, tune > 0
+        for chain in self.chains:
+            chain.refresh_data()
+
+    def set_release(self, values: dict[str, Any]) -> None:
+        """Use other release values of the same shapes, without compiling anything again.
+
+        Parameters
+        ----------
+        values : dict
+            Release name to value.
+        """
+        for chain in self.chains:
+            chain.program.set_release(values)
+            chain.refresh_data()
+
+    def _started(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return a copy of the point, dispersed at the first step of a chain."""
+        point = dict(point)
+        if not self.started:
+            for chain in self.chains:
+                chain.refresh_data()
+            point.update(
+                dispersed_start(
+                    self.chains, point, self._default_point, self._initial_point, self.tune, self.rng
+                )
+            )
+            self.started = True
+        return point
