@@ -213,14 +213,12 @@ class Conditionals:
         if not found:
             return None
         leaves, graph = self._at_leaves(found)
-        flat = [leaf.ravel() for leaf in leaves.values()]
         gradients = [pt.grad(graph, leaf).ravel() for leaf in leaves.values()]
         gradient = pt.concatenate(gradients)
         rows = []
         for k in range(size):
             slopes = pt.grad(gradient[k], list(leaves.values()), disconnected_inputs="ignore")
             rows.append(pt.concatenate([pt.cast(s, "float64").ravel() for s in slopes]))
-        assert len(flat) == len(gradients)
         back = {leaf: self.program.state[rv] for rv, leaf in leaves.items()}
         gradient, hessian = clone_replace([gradient, pt.stack(rows)], back, rebuild_strict=False)
         inputs = [self.program.x, self.totals]
