@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from zlib import crc32
 
 import numpy as np
 import pymc as pm
@@ -12,7 +13,14 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
+from pymc_dp.step_methods import ancillary
 from tests.statistics import harness, oracles
+from tests.statistics.conjugate_models import (
+    MixedParameters,
+    PublicTerms,
+    RandomConcentration,
+    conjugate_steps,
+)
 from tests.statistics.marginal import Marginal, from_log_density
 
 LOCAL_Z = np.array([0.4, -1.2, 2.9, 1.4, 0.1, -0.5])
@@ -330,3 +338,55 @@ def test_posterior_is_exact(case):
         draws = case.derive.get(name, lambda p, name=name: p[name])(posterior)
         verdict = harness.mc_z(draws.values, marginal, prefix=f"{name} ", alpha=1e-3 / len(exact))
         assert verdict.passed, verdict
+
+
+def tables_verdict(model_type, epsilon, make_steps=None):
+    """Chains of a model with tables against its exact posterior; steps are automatic if not given."""
+    model = model_type(epsilon)
+    seed = crc32(f"{model_type.__name__}/{epsilon}".encode())
+    release = model.draw_prior(np.random.default_rng(seed))
+    with model.build(release) as built:
+        idata = pm.sample(
+            4000,
+            tune=1000,
+            chains=2,
+            cores=1,
+            step=None if make_steps is None else make_steps(built),
+            random_seed=seed,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+    draws = [idata.posterior[name].values for name in model.parameter_names]
+    draws = np.concatenate([d.reshape(*d.shape[:2], -1) for d in draws], axis=2)
+    exact = model.exact(release)
+    assert len(exact) == draws.shape[2]
+    verdicts = [
+        harness.mc_z(draws[..., j], marginal, prefix=f"par{j} ", alpha=1e-3 / len(exact))
+        for j, marginal in exact.items()
+    ]
+    return min(verdicts, key=lambda v: (v.passed, v.p_value))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    "model_type, epsilon, automatic",
+    [
+        (RandomConcentration, 3.0, False),
+        (PublicTerms, 3.0, False),
+        (MixedParameters, 1.0, True),
+    ],
+    ids=lambda value: getattr(value, "__name__", str(value)),
+)
+def test_tables_are_exact(monkeypatch, model_type, epsilon, automatic):
+    """Automatic steps are those of a model too large for the ancillary update."""
+    used, step = set(), dp.ConjugateUpdate.step
+
+    def recorded(self, point):
+        used.update(v.name for v in self.vars)
+        return step(self, point)
+
+    monkeypatch.setattr(dp.ConjugateUpdate, "step", recorded)
+    monkeypatch.setattr(ancillary, "MAX_DIMENSION", 0)
+    verdict = tables_verdict(model_type, epsilon, None if automatic else conjugate_steps)
+    assert used == {f"{name}_simplex__" for name in model_type.parameter_names if name in ("p", "table")}
+    assert verdict.passed, verdict

@@ -7,10 +7,11 @@ import pymc as pm
 import pytest
 
 from tests.statistics import harness
+from tests.statistics.conjugate_models import CONJUGATE_MODELS
 from tests.statistics.models import MODELS
 from tests.statistics.special_models import SPECIAL_MODELS
 
-ALL_MODELS = (*MODELS, *SPECIAL_MODELS)
+ALL_MODELS = (*MODELS, *SPECIAL_MODELS, *CONJUGATE_MODELS)
 
 
 @pytest.mark.parametrize("model_type", ALL_MODELS, ids=lambda m: m.__name__)

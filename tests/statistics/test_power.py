@@ -15,6 +15,12 @@ from pytensor.tensor.random.basic import BernoulliRV
 import pymc_dp as dp
 from pymc_dp.step_methods import conditionals, fused, moves, noise, program
 from tests.statistics import harness, oracles
+from tests.statistics.conjugate_models import (
+    PublicTerms,
+    RandomConcentration,
+    conjugate_steps,
+    conjugate_update,
+)
 from tests.statistics.drive import StepKernel
 from tests.statistics.models import (
     BernoulliTotal,
@@ -25,6 +31,7 @@ from tests.statistics.models import (
     TwoReleases,
 )
 from tests.statistics.special_models import LocalGamma, PublicOutcome
+from tests.statistics.test_exact import tables_verdict
 from tests.statistics.test_sbc import calibration
 
 pytestmark = pytest.mark.statistical
@@ -36,6 +43,10 @@ def _imputation(model):
 
 def _ancillary(model):
     return [dp.AncillaryUpdate(n_centred=0, n_cycles=1)]
+
+
+def _conjugate(model):
+    return [dp.RecordImputation(), conjugate_update(model)]
 
 
 def _short_chains(model, make_steps, replicates=3000):
@@ -159,6 +170,29 @@ def without_spread_noise(patch):
     patch.setitem(noise._FORMS, BernoulliRV, form)
 
 
+def another_concentration(patch):
+    """The steps are told that the concentration is the same in every cell."""
+    original = RandomConcentration.build
+
+    def build(self, release):
+        told = RandomConcentration(self.epsilon)
+        told.base = np.ones(3)
+        return original(told, release)
+
+    patch.setattr(RandomConcentration, "build", build)
+
+
+def tables_of_other_records(patch):
+    """Tables are drawn given records that the point does not get."""
+    original = dp.ConjugateUpdate.step
+
+    def step(self, point):
+        moved, stats = original(self, point)
+        return {**point, **{v.name: moved[v.name] for v in self.vars}}, stats
+
+    patch.setattr(dp.ConjugateUpdate, "step", step)
+
+
 BREAKAGES = [
     (doubled_ratio_of_sums, ClampedNormal, 2.0, _imputation),
     (doubled_ratio_of_sums, Regression, 10.0, _imputation),
@@ -173,6 +207,8 @@ BREAKAGES = [
     (without_release, ClampedNormal, 2.0, _ancillary),
     (without_jacobian, Exponentials, 1.0, _ancillary),
     (without_spread_noise, BernoulliTotal, 1.0, _ancillary),
+    (another_concentration, RandomConcentration, 1.0, _conjugate),
+    (tables_of_other_records, PublicTerms, 1.0, _conjugate),
 ]
 
 
@@ -244,6 +280,12 @@ def _automatic(mu):
 def test_exact_answer_rejects(monkeypatch, breakage, steps):
     breakage(monkeypatch)
     verdict = _posterior(steps)
+    assert verdict.outcome == "rejected", verdict
+
+
+def test_exact_tables_reject(monkeypatch):
+    another_concentration(monkeypatch)
+    verdict = tables_verdict(RandomConcentration, 3.0, conjugate_steps)
     assert verdict.outcome == "rejected", verdict
 
 

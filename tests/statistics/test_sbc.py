@@ -10,6 +10,12 @@ import pytest
 
 import pymc_dp as dp
 from tests.statistics import harness
+from tests.statistics.conjugate_models import (
+    MixedParameters,
+    PublicTerms,
+    RandomConcentration,
+    conjugate_steps,
+)
 from tests.statistics.drive import StepKernel
 from tests.statistics.models import (
     BernoulliTotal,
@@ -57,6 +63,9 @@ CASES = [
     (Exponentials, 10.0, _together),
     (VectorRecords, 1.0, _together),
     (LocalGamma, 50.0, _together),
+    (RandomConcentration, 10.0, conjugate_steps),
+    (PublicTerms, 0.1, conjugate_steps),
+    (MixedParameters, 1.0, conjugate_steps),
 ]
 
 
