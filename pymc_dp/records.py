@@ -19,6 +19,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
+from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.rowlocal import MIXED, RowAnalysis, is_shape, joined_lengths, leaves_of, rule
@@ -152,8 +153,12 @@ def query_of(rv: Variable) -> TensorVariable:
 
 def parameters_of(rv: Variable) -> list[Variable]:
     """Return the distribution parameters of a random variable."""
-    assert rv.owner is not None
-    return list(rv.owner.op.dist_params(rv.owner))
+    node = rv.owner
+    assert node is not None
+    if getattr(node.op, "extended_signature", "") is None:
+        # general truncations do not say which inputs are parameters: all but the generators
+        return [v for v in node.inputs if not isinstance(v.type, RandomGeneratorType)]
+    return list(node.op.dist_params(node))
 
 
 def find_record_blocks(model: Model) -> list[RecordBlock]:

@@ -10,6 +10,7 @@ The compiled code is kept in PyTensor's numba cache, keyed by the graph, so work
 sessions load it in about 0.1 s instead of compiling for seconds.
 """
 
+import ctypes
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
@@ -34,6 +35,7 @@ from pytensor.tensor.shape import SpecifyShape
 GENERATOR = numba.typeof(np.random.default_rng(0))
 VECTOR = types.Array(types.float64, 1, "C")
 MATRIX = types.Array(types.float64, 2, "C")
+HANDLE = types.UniTuple(types.uint64, 6)  # addresses behind a generator
 
 # Signatures of the functions that a model is lowered to; the arrays that a function fills come last.
 # theta: flat parameters, data: flat releases and covariates, x: records (n, p) in value space,
@@ -54,6 +56,9 @@ ROWS = types.void(
 )  # fmt: skip
 # theta, data, x -> new values of parameters whose law given the records is conjugate
 CONJUGATE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, VECTOR)
+# concentrations, probabilities, release value, params, offset, x, totals, tally; draws probabilities and x
+TABLES = types.void(GENERATOR, VECTOR, VECTOR, VECTOR, MATRIX, VECTOR, MATRIX, VECTOR, VECTOR)
+VALUES = types.void(VECTOR, VECTOR, VECTOR, VECTOR)  # theta, data, natural values -> values in theta
 NOISE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, x -> u
 RECORDS = types.void(VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, u -> x
 COORDINATES = types.void(VECTOR, VECTOR, VECTOR)  # theta, data -> theta in other coordinates
@@ -79,6 +84,41 @@ def function_at(typingctx: Any, address: Any, function_type: Any) -> Any:  # pra
         struct.py_addr = context.get_constant_null(types.voidptr)
         struct.jit_addr = builder.inttoptr(args[0], cgutils.voidptr_t)
         return struct._getvalue()
+
+    return signature, codegen
+
+
+def generator_handle(rng: np.random.Generator) -> tuple[int, ...]:
+    """Return the addresses behind a generator, for :func:`generator_at`; valid while the generator lives.
+
+    Numba looks them up at every call from Python, which takes 7 us, as long as a sweep over 100 records.
+    """
+    interface = rng.bit_generator.ctypes
+    functions = (interface.next_uint64, interface.next_uint32, interface.next_double)
+    addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in functions]
+    return (interface.state_address, *addresses, id(rng), id(rng.bit_generator))
+
+
+@intrinsic
+def generator_at(typingctx: Any, handle: Any) -> Any:  # pragma: no cover
+    """Turn the addresses of :func:`generator_handle` into the generator."""
+    signature = GENERATOR(handle)
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        state, next_uint64, next_uint32, next_double, *objects = cgutils.unpack_tuple(builder, args[0], 6)
+        generator = cgutils.create_struct_proxy(GENERATOR)(context, builder)
+        bits = cgutils.create_struct_proxy(types.NumPyRandomBitGeneratorType("bit_generator"))(
+            context, builder
+        )
+        bits.state_address = bits.state = state
+        bits.fnptr_next_uint64, bits.fnptr_next_uint32 = next_uint64, next_uint32
+        bits.fnptr_next_double = next_double
+        bits.bit_generator = context.get_constant(types.uintp, 0)
+        # draws without machine code hand the Python objects back to Python; the caller keeps them alive
+        generator.parent, bits.parent = (builder.inttoptr(o, cgutils.voidptr_t) for o in objects)
+        generator.bit_generator = bits._getvalue()
+        generator.meminfo = context.get_constant_null(types.MemInfoPointer(types.voidptr))
+        return generator._getvalue()
 
     return signature, codegen
 

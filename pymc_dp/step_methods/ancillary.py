@@ -259,8 +259,9 @@ class _Part:
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=chain.x)
         interweave(
-            step.rng, self.counts, self.addresses, *chain.native(step.n_steps % len(chain.moves)),
-            step.n_adapted * self.n_cycles, int(step.tune), theta, chain.data, self.moving, self.gaussian,
+            chain.handle(step.rng), self.counts, self.addresses,
+            *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * self.n_cycles, int(step.tune),
+            theta, chain.data, self.moving, self.gaussian,
             chain.x, chain.totals, centred_factor, ancillary_factor, np.array([0.0, 1.0, 0.0]), tallies,
         )  # fmt: skip
         return {

@@ -11,12 +11,16 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.basic import Variable
 
+from pymc_dp.lowering.native import generator_handle
 from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods import kernels
 from pymc_dp.step_methods.discovery import dispersed_start
-from pymc_dp.step_methods.fused import FusedSweep
 from pymc_dp.step_methods.moves import lowered
 
+# Draws of tuning in which a precise release gains its full weight.
+MAX_TEMPERED = 60
+# Where that begins if the budget is not known.
+_FIRST_POWER = 0.02
 # Local records from which a sweep is worth several threads, and the parts it is then split into.
 PARALLEL_FROM = 200_000
 N_PARTS = 8
@@ -36,6 +40,11 @@ class RecordChain:
         self.x = np.zeros((self.program.n, self.program.records.width))
         self.totals = np.zeros(self.program.n_statistics)
         self.data = self.program.data.gather()
+        guarantees = [r.rv.owner.op.guarantee for r in self.program.of_kind("central", "function")]  # type: ignore[union-attr]
+        spent = sum(1 / _FIRST_POWER if g is None else g.epsilon for g in guarantees)
+        self.first_power = float(np.clip(1 / max(spent, 1.0), _FIRST_POWER, 1.0))
+        self._rng: np.random.Generator | None = None
+        self._handle: tuple[int, ...] = ()
 
     def refresh_data(self) -> None:
         """Read releases and covariates again (``pm.set_data`` may have changed them)."""
@@ -44,6 +53,16 @@ class RecordChain:
     def native(self, which: int) -> tuple[np.ndarray, np.ndarray]:
         """Sizes and addresses of a move, for :func:`kernels.sweep`."""
         return self._sizes[which], self._addresses[which]
+
+    def temper(self, power: float) -> None:
+        """Raise the density of the central releases to a power from now on."""
+        self.data[self.program.temper_at] = power
+
+    def handle(self, rng: np.random.Generator) -> tuple[int, ...]:
+        """Addresses behind a generator, as native code takes it."""
+        if rng is not self._rng:
+            self._rng, self._handle = rng, generator_handle(rng)
+        return self._handle
 
     def draw(self, rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         """Draw all records from their law given the parameters, ignoring the releases."""
@@ -65,13 +84,14 @@ class RecordChain:
         if fused is not None and not self.program.n_statistics and self.program.n >= PARALLEL_FROM:
             return self._sweep_in_parts(rng, fused, theta, x, n_sweeps, prior_only)
         tally = np.array([0.0, 1.0, 0.0])
-        kernels.sweep(
-            rng, n_sweeps, int(prior_only), *self.native(which), theta, self.data, x, self.totals, tally
+        kernels.run_sweep(
+            self.handle(rng), n_sweeps, int(prior_only), *self.native(which),
+            theta, self.data, x, self.totals, tally,
         )  # fmt: skip
         return tally
 
     def _sweep_in_parts(
-        self, rng: Any, fused: FusedSweep, theta: np.ndarray, x: np.ndarray, n_sweeps: int, prior_only: bool
+        self, rng: Any, fused: Any, theta: np.ndarray, x: np.ndarray, n_sweeps: int, prior_only: bool
     ) -> np.ndarray:
         """Sweep over local records on several cores.
 
@@ -103,6 +123,7 @@ class RecordStepState(StepMethodState):
     tune: bool
     started: bool
     n_steps: int
+    n_tempered: int
 
 
 class RecordStep(BlockedStep):
@@ -145,7 +166,7 @@ class RecordStep(BlockedStep):
         self._default_point = self.model.initial_point()
         self._initial_point = self._default_point if initial_point is None else initial_point
         self.rng = np.random.default_rng(rng)
-        self.tune, self.started, self.n_steps = True, False, 0
+        self.tune, self.started, self.n_steps, self.n_tempered = True, False, 0, 0
         self._build()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -160,19 +181,8 @@ class RecordStep(BlockedStep):
         """Prepare for a new chain: forget what the last one learnt, read the data again."""
         super().setup_chain(rng, tune, draws)
         self.started, self.n_steps, self.tune = False, 0, tune > 0
+        self.n_tempered = min(MAX_TEMPERED, tune // 5)
         for chain in self.chains:
-            chain.refresh_data()
-
-    def set_release(self, values: dict[str, Any]) -> None:
-        """Use other release values of the same shapes, without compiling anything again.
-
-        Parameters
-        ----------
-        values : dict
-            Release name to value.
-        """
-        for chain in self.chains:
-            chain.program.set_release(values)
             chain.refresh_data()
 
     def _started(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -187,4 +197,16 @@ class RecordStep(BlockedStep):
                 )
             )
             self.started = True
+        for chain in self.chains:
+            chain.temper(self._power(chain))
         return point
+
+    def _power(self, chain: RecordChain) -> float:
+        """Power of the releases' density at this draw: 1 but at the beginning of tuning.
+
+        A precise release given dispersed starting points can pull a chain into a local maximum that it does
+        not leave; its noise is therefore taken for larger at first, as under an epsilon of 1.
+        """
+        if not self.tune or self.n_steps >= self.n_tempered:
+            return 1.0
+        return float(chain.first_power ** (1 - self.n_steps / self.n_tempered))

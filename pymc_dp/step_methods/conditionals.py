@@ -180,7 +180,7 @@ class Conditionals:
         factors = [f for f in self._factors(self.moving | set(self.forms)) if f not in records]
         central = [r.rv for r in self._separable()]
         graph = self._sum([f for f in factors if f not in central], self.from_noise, given_noise=True)
-        graph = graph + self._central_logp(self.from_noise) + self._guard()
+        graph = graph + self.program.temper * self._central_logp(self.from_noise) + self._guard()
         return self._native("ancillary", self.u, graph)
 
     def _guard(self) -> TensorVariable:

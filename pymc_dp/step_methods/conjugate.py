@@ -1,20 +1,20 @@
 """Exact draws of probability tables given categorical records."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.distributions.transforms import SimplexTransform
 from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
-from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import CategoricalRV, DirichletRV
-from pytensor.tensor.shape import SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.native import CONJUGATE, draw
+from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods import kernels
@@ -26,9 +26,12 @@ from pymc_dp.step_methods.discovery import (
 )
 from pymc_dp.step_methods.layout import positions
 from pymc_dp.step_methods.program import RecordProgram, substitute
+from pymc_dp.step_methods.tables import Picked, TableUpdate
+from pymc_dp.step_methods.tabular import TabularSweep, picked_rows
 
 # Work that one draw is worth, in records: as for the ancillary update, fixed so that draws are reproducible.
 _WORK = 1000
+_JOINT_WORK = 600
 _MAX_CYCLES = 8
 
 
@@ -86,7 +89,7 @@ class ConjugateUpdate(RecordStep):
 
     name = "conjugate_update"
     _lowered = ("chains", "_parts")
-    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {}
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {"table_acceptance": (np.float64, [])}
 
     def __init__(
         self,
@@ -108,7 +111,7 @@ class ConjugateUpdate(RecordStep):
     def _build(self) -> None:
         moving = [self.model.values_to_rvs[v] for v in self.vars]
         self._parts = [
-            _Part(self, block, [rv for rv in moving if _cells(self.model, block, rv) is not None])
+            _Part(self, block, [rv for rv in moving if _picked(self.model, block, rv) is not None])
             for block in record_blocks(self.model)
             if any(rv in parents_of_records(self.model, block) for rv in moving)
         ]
@@ -117,10 +120,11 @@ class ConjugateUpdate(RecordStep):
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Alternate record sweeps and exact draws; the records of the returned point have moved too."""
         point = self._started(point)
+        tally = np.zeros(2)
         for part in self._parts:
-            point.update(part.run(self, point))
+            point.update(part.run(self, point, tally))
         self.n_steps += 1
-        return point, [{}]
+        return point, [{"table_acceptance": tally[0] / tally[1] if tally[1] else np.nan}]
 
     @classmethod
     def _claimable(cls, model: Model) -> list[Variable]:
@@ -163,41 +167,80 @@ class _Part:
         program = self.chain.program
         self.names = [str(step.model.rvs_to_values[rv].name) for rv in tables]
         self.where = positions(program.parameters, self.names)
-        outputs = [pt.concatenate([_draw(program, rv).ravel() for rv in tables])]
-        self.draw = program.native("conjugate draw", [program.x], outputs, CONJUGATE)
-        self.n_cycles = step.n_cycles or int(np.clip(_WORK / program.n, 1, _MAX_CYCLES))
+        self.update = self._update(tables)
+        if self.update is None:
+            outputs = [pt.concatenate([_draw(program, rv).ravel() for rv in tables])]
+            self.draw = program.native("conjugate draw", [program.x], outputs, CONJUGATE)
+        work, most = _WORK if self.update is None else _JOINT_WORK, _MAX_CYCLES
+        self.n_cycles = step.n_cycles or int(np.clip(work / program.n, 1, most))
 
-    def run(self, step: ConjugateUpdate, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _update(self, tables: list[TensorVariable]) -> TableUpdate | None:
+        """Return the update with joint moves, where all records are ruled by the tables alone."""
+        program, move = self.chain.program, self.chain.moves[0]
+        if len(self.chain.moves) > 1 or not isinstance(move.fused, TabularSweep):
+            return None
+        picked = {rv: _picked(program.model, program.block, rv) or [] for rv in tables}
+        try:
+            return TableUpdate(move.fused, tables, picked)
+        except NotScalar:
+            return None
+
+    def run(
+        self, step: ConjugateUpdate, point: dict[str, np.ndarray], tally: np.ndarray
+    ) -> dict[str, np.ndarray]:
         chain, program = self.chain, self.chain.program
         if chain.data.size != program.data.size:  # a function lowered later reads more data
             chain.refresh_data()
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=chain.x)
-        kernels.conjugate_cycles(
-            step.rng, self.n_cycles, self.draw.address, *chain.native(step.n_steps % len(chain.moves)),
-            theta, chain.data, self.where, chain.x, chain.totals, np.array([0.0, 1.0, 0.0]),
-        )  # fmt: skip
+        handle, record_tally = chain.handle(step.rng), np.array([0.0, 1.0, 0.0])
+        if self.update is None:
+            kernels.conjugate_cycles(
+                handle, self.n_cycles, self.draw.address, *chain.native(step.n_steps % len(chain.moves)),
+                theta, chain.data, self.where, chain.x, chain.totals, record_tally,
+            )  # fmt: skip
+        else:
+            kernels.table_cycles(
+                handle, self.n_cycles, self.update.sizes, self.update.addresses,
+                theta, chain.data, self.where, chain.x, chain.totals, record_tally, tally,
+            )  # fmt: skip
         return {**program.parameters.unflatten(theta, self.names), **program.records.unpack(chain.x)}
 
 
 def _draw(program: RecordProgram, rv: TensorVariable) -> TensorVariable:
     """Draw a table given the records, in value space."""
-    cells = _cells(program.model, program.block, rv)
-    assert cells is not None and rv.owner is not None
+    picked = _picked(program.model, program.block, rv)
+    assert picked is not None and rv.owner is not None
     alpha = substitute(parameters_of(rv), program.state)[0]
-    shape = tuple(int(s) for s in program.model.eval_rv_shapes()[rv.name])
+    shapes = program.model.eval_rv_shapes()
+    shape = tuple(int(s) for s in shapes[rv.name])
     counts = pt.zeros(int(np.prod(shape)))
-    for cell in substitute(cells, program.state):
+    for child, rows in picked:
+        rows = pt.broadcast_to(rows, (*(int(s) for s in shapes[child.name]), shape[-1]))
+        cell = pt.sum(rows * pt.eq(pt.arange(shape[-1]), child[..., None]), axis=-1)
+        (cell,) = substitute([cell], program.state)
         counts = counts[pt.cast(cell, "int64").ravel()].inc(1.0)
-    table = draw(pt.random.dirichlet, pt.broadcast_to(alpha, shape) + counts.reshape(shape))
-    return program.forward(rv, table, program.state)
+    log_p = _log_dirichlet(pt.broadcast_to(alpha, shape) + counts.reshape(shape))
+    if isinstance(program.model.rvs_to_transforms.get(rv), SimplexTransform):
+        # the same value, where a probability is too small for a number but its logarithm is not
+        return log_p[..., :-1] - pt.mean(log_p, axis=-1, keepdims=True)
+    return program.forward(rv, pt.special.softmax(log_p, axis=-1), program.state)
 
 
-def _cells(model: Model, block: RecordBlock, rv: Variable) -> list[TensorVariable] | None:
-    """Cells of a Dirichlet table that each categorical child counts into; None if it is not conjugate.
+def _log_dirichlet(alpha: TensorVariable) -> TensorVariable:
+    """Logarithms of gamma variables, which are those of a Dirichlet draw up to a constant per row.
 
-    The child's probabilities must be rows of the table picked by index. Picking from a table of cell
-    numbers instead of probabilities tells which cell each record falls into.
+    A gamma variable of shape a is one of shape a + 1 times a uniform variable to the power 1/a, so that its
+    logarithm does not underflow where a is small.
+    """
+    log_gamma = pt.log(draw(partial(pt.random.gamma, scale=1.0), alpha + 1.0))
+    return log_gamma + pt.log(draw(pt.random.uniform, pt.zeros_like(alpha), 1.0)) / alpha
+
+
+def _picked(model: Model, block: RecordBlock, rv: Variable) -> list[Picked] | None:
+    """Categorical children of a Dirichlet table, with the row of it that each is drawn from.
+
+    None if the table is not conjugate: a child's probabilities must be rows of the table picked by index.
     """
     variables = set(model.basic_RVs)
     if rv.owner is None or not isinstance(rv.owner.op, DirichletRV):
@@ -205,39 +248,15 @@ def _cells(model: Model, block: RecordBlock, rv: Variable) -> list[TensorVariabl
     children = [v for v in model.basic_RVs if rv in leaves_of(parameters_of(v), variables)]
     if any(rv in leaves_of([p], variables) for p in model.potentials) or not children:
         return None
-    shape = tuple(int(s) for s in model.eval_rv_shapes()[rv.name])
-    numbers = pt.constant(np.arange(np.prod(shape), dtype="float64").reshape(shape))
     found = []
     for child in children:
         if not isinstance(child.owner.op, CategoricalRV) or child not in block.records:
             return None
-        (p,) = parameters_of(child)
-        if not _picks_rows(p, rv, variables):
+        rows = picked_rows(model, child, rv)
+        if rows is None:
             return None
-        rows = substitute([p], {rv: pt.specify_shape(numbers, rv.type.shape)})[0]  # type: ignore[attr-defined]
-        rows = pt.broadcast_to(rows, (*(int(s) for s in model.eval_rv_shapes()[child.name]), shape[-1]))
-        k = pt.arange(shape[-1])
-        found.append(pt.sum(rows * pt.eq(k, child[..., None]), axis=-1))
+        found.append((child, rows))
     return found
-
-
-def _picks_rows(p: Variable, table: Variable, variables: set[Variable]) -> bool:
-    """Whether a graph only picks rows of a table, leaving its last axis whole."""
-    while p is not table:
-        node = p.owner
-        if node is None:
-            return False
-        op = node.op
-        if isinstance(op, DimShuffle):
-            whole = len(op.new_order) > 0 and op.new_order[-1] == node.inputs[0].type.ndim - 1
-        elif isinstance(op, Subtensor | AdvancedSubtensor):
-            whole = len(op.idx_list) < node.inputs[0].type.ndim
-        else:
-            whole = isinstance(op, SpecifyShape)
-        if not whole or table in leaves_of(node.inputs[1:], variables):
-            return False
-        p = node.inputs[0]
-    return True
 
 
 def conjugate_parameters(model: Model) -> list[Variable]:
@@ -246,5 +265,5 @@ def conjugate_parameters(model: Model) -> list[Variable]:
         rv
         for block in record_blocks(model)
         for rv in parents_of_records(model, block)
-        if _cells(model, block, rv) is not None
+        if _picked(model, block, rv) is not None
     ]

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from pymc.model.core import Model, modelcontext
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
@@ -20,12 +21,19 @@ _BLOCKS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[RecordBlock]]]" =
 
 
 def record_blocks(model: Model) -> list[RecordBlock]:
-    """Return the record blocks of a model, remembered until the model gets new variables."""
-    version = (*map(id, model.basic_RVs), *map(id, model.potentials), *map(id, model.rvs_to_values.values()))
+    """Return the record blocks of a model, remembered until the model gets new variables or lengths."""
+    variables = (*model.basic_RVs, *model.potentials, *model.rvs_to_values.values())
+    version = (*map(id, variables), *_data_shapes(model))
     cached = _BLOCKS.get(model)
     if cached is None or cached[0] != version:
         _BLOCKS[model] = cached = (version, find_record_blocks(model))
     return cached[1]
+
+
+def _data_shapes(model: Model) -> list[tuple[int, ...]]:
+    """Shapes of the data, which ``pm.set_data`` may change, and the lengths of all dimensions."""
+    lengths = [v.get_value() if isinstance(v, SharedVariable) else v.data for v in model.dim_lengths.values()]
+    return [*(v.get_value(borrow=True).shape for v in model.data_vars), tuple(int(n) for n in lengths)]
 
 
 def model_of(rv: Variable) -> Model | None:
@@ -119,7 +127,7 @@ def dispersed_start(
             start = np.asarray(default_point[name])
             untouched = np.array_equal(initial_point[name], start) and np.array_equal(point[name], start)
             if tune and name not in moved and start.dtype.kind == "f" and untouched:
-                moved[name] = np.asarray(start + rng.uniform(-1, 1, size=start.shape))
+                moved[name] = np.asarray(start + rng.uniform(-1, 1, size=start.shape), dtype=start.dtype)
         theta = program.parameters.flatten({**point, **moved})
         moved.update(program.records.unpack(chain.draw(rng, theta)))
     return moved

@@ -22,7 +22,7 @@ from pymc_dp.rowlocal import columns_of, with_known_shapes
 from pymc_dp.step_methods.program import RecordProgram, substitute
 
 # part of the disk cache's key: change it with the source below
-_VERSION = "fused-3"
+_VERSION = "fused-4"
 
 
 class FusedSweep:
@@ -80,6 +80,8 @@ class FusedSweep:
         assert node is not None
         params = node.op.dist_params(node)
         full = (ROW, *index)
+        if any(p.type.ndim > len(full) for p in params):
+            raise NotScalar(f"{rv.name} has a parameter that is a vector")
         entries = {p: rows.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ()) for p in params}
         return [entries.get(v, v) for v in node.inputs]
 
@@ -186,6 +188,7 @@ class FusedSweep:
             self.n_constants,
             self.n_columns,
             loops,
+            program.temper_at,
             weighted=bool(self._weight_graphs()),
         )
         self.rows = SourceFunction(
@@ -197,7 +200,7 @@ class FusedSweep:
         )
 
 
-def _source(d: int, p: int, n_constants: int, n_columns: int, loops: str, weighted: bool) -> str:
+def _source(d: int, p: int, n_constants: int, n_columns: int, loops: str, temper: int, weighted: bool) -> str:
     hoisted = [*(f"c{k}" for k in range(n_constants)), *(f"cov[{k}, i]" for k in range(n_columns))]
     now = f"current({', '.join([*hoisted, *(f'x[i, {k}]' for k in range(p))])})"
     candidate = f"propose({', '.join(['rng', *hoisted])})"
@@ -230,7 +233,7 @@ def _source(d: int, p: int, n_constants: int, n_columns: int, loops: str, weight
         + "\n"
         + "".join("    " * 3 + line + "\n" for line in loops.rstrip("\n").split("\n") if line)
     )
-    lines = []
+    lines = [f"                total *= data[{temper}]"]
     if weighted:
         lines += [
             f"                if s[{d}] != -np.inf:",

@@ -11,12 +11,14 @@ from pymc_dp.lowering.native import (
     CONDITIONAL,
     COORDINATES,
     GENERATOR,
+    HANDLE,
     MATRIX,
     NOISE,
     QUADRATIC,
     RECORDS,
     VECTOR,
     function_at,
+    generator_at,
 )
 from pymc_dp.step_methods.kernels import sweep
 
@@ -237,14 +239,14 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
 
 @njit(
     types.void(
-        GENERATOR, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
+        HANDLE, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
         types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), types.int64, types.int64,
         VECTOR, VECTOR, _INDEX, _INDEX, MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, MATRIX,
     ),
     cache=True,
 )  # fmt: skip
 def interweave(
-    rng, counts, addresses, record_sizes, record_addresses, n_done, adapting,
+    handle, counts, addresses, record_sizes, record_addresses, n_done, adapting,
     theta, data, moving, gaussian, x, totals, centred_factor, ancillary_factor, record_tally, tallies,
 ):  # fmt: skip
     """Cycles of: records given parameters, parameters given records, parameters given noise; in place.
@@ -258,6 +260,7 @@ def interweave(
     ``moving``, ``gaussian``: positions in ``theta`` that move, and that have a Gaussian conditional.
     ``n_done``: cycles already adapted on.
     """
+    rng = generator_at(handle)
     n_cycles, n_centred, n_ancillary, use_slice = counts
     u, phi = np.empty_like(x), np.empty_like(theta)
     for cycle in range(n_cycles):

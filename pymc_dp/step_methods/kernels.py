@@ -10,15 +10,20 @@ from pymc_dp.lowering.native import (
     CHANGE,
     CONJUGATE,
     CONTRIBUTE,
+    COORDINATES,
     GENERATOR,
+    HANDLE,
     HOIST,
     MATRIX,
     PROPOSE,
     RELEASES,
     ROWS,
+    TABLES,
+    VALUES,
     VECTOR,
     WHOLE,
     function_at,
+    generator_at,
     keep_freed_memory,
 )
 
@@ -30,6 +35,9 @@ _WHOLE = types.FunctionType(WHOLE)
 _CONJUGATE = types.FunctionType(CONJUGATE)
 _HOIST = types.FunctionType(HOIST)
 _ROWS = types.FunctionType(ROWS)
+_COORDINATES = types.FunctionType(COORDINATES)
+_TABLES = types.FunctionType(TABLES)
+_VALUES = types.FunctionType(VALUES)
 
 keep_freed_memory()
 
@@ -218,15 +226,30 @@ def sweep(rng, n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, t
 
 @njit(
     types.void(
-        GENERATOR, types.int64, types.intp, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
+        HANDLE, types.int64, types.int64, types.Array(types.int64, 1, "C"),
+        types.Array(types.intp, 1, "C"), VECTOR, VECTOR, MATRIX, VECTOR, VECTOR,
+    ),
+    cache=True,
+)  # fmt: skip
+def run_sweep(handle, n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, tally):
+    """Call :func:`sweep` from Python."""
+    sweep(
+        generator_at(handle), n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, tally
+    )  # fmt: skip
+
+
+@njit(
+    types.void(
+        HANDLE, types.int64, types.intp, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
         VECTOR, VECTOR, types.Array(types.intp, 1, "C"), MATRIX, VECTOR, VECTOR,
     ),
     cache=True,
 )  # fmt: skip
 def conjugate_cycles(
-    rng, n_cycles, conjugate_address, sizes, addresses, theta, data, where, x, totals, tally
+    handle, n_cycles, conjugate_address, sizes, addresses, theta, data, where, x, totals, tally
 ):  # fmt: skip
     """Cycles of a record sweep and an exact draw of ``theta[where]`` given the records, in place."""
+    rng = generator_at(handle)
     conjugate = function_at(conjugate_address, _CONJUGATE)
     part = np.empty(where.shape[0])
     for _ in range(n_cycles):
@@ -234,6 +257,38 @@ def conjugate_cycles(
         conjugate(rng, theta, data, x, part)
         for k in range(where.shape[0]):
             theta[where[k]] = part[k]
+
+
+@njit(
+    types.void(
+        HANDLE, types.int64, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
+        VECTOR, VECTOR, types.Array(types.intp, 1, "C"), MATRIX, VECTOR, VECTOR, VECTOR,
+    ),
+    cache=True,
+)  # fmt: skip
+def table_cycles(
+    handle, n_cycles, sizes, addresses, theta, data, where, x, totals, tally, joint_tally
+):  # fmt: skip
+    """Cycles of a record sweep, an exact draw of all tables and joint draws of tables and records, in place.
+
+    ``sizes``: statistics, release parameters, cells. ``addresses``: releases, hoist (the tables), sweep,
+    concentrations, update of the tables, values of the tables in ``theta[where]``.
+    """
+    rng = generator_at(handle)
+    d, n_params, size = sizes
+    value, params, offset = np.empty(d), np.empty((d, n_params)), np.empty(d)
+    function_at(addresses[0], _RELEASES)(theta, data, value, params, offset)
+    p, columns, alpha = np.empty(size), np.empty((0, x.shape[0])), np.empty(size)
+    function_at(addresses[1], _HOIST)(theta, data, p, columns)
+    function_at(addresses[3], _COORDINATES)(theta, data, alpha)
+    rows, update = function_at(addresses[2], _ROWS), function_at(addresses[4], _TABLES)
+    for _ in range(n_cycles):
+        rows(rng, theta, data, p, columns, value, params, offset, x, totals, tally, 1, 0)
+        update(rng, alpha, p, value, params, offset, x, totals, joint_tally)
+    values = np.empty(where.shape[0])
+    function_at(addresses[5], _VALUES)(theta, data, p, values)
+    for k in range(where.shape[0]):
+        theta[where[k]] = values[k]
 
 
 @njit(types.void(types.intp, VECTOR, VECTOR, VECTOR, MATRIX), cache=True)

@@ -18,31 +18,24 @@ from weakref import WeakValueDictionary
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.discrete import DiscreteUniformRV
 from pymc.model.core import Model
 from pytensor.graph.replace import vectorize_graph
-from pytensor.tensor.random.basic import (
-    BernoulliRV,
-    BinomialRV,
-    CategoricalRV,
-)
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.lowering.errors import LoweringError
 from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, draw
 from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.records import RecordBlock, Release, parameters_of
+from pymc_dp.records import RecordBlock, Release
 from pymc_dp.step_methods.fused import FusedSweep
 from pymc_dp.step_methods.program import Reading, RecordProgram, lift, with_query
+from pymc_dp.step_methods.supports import finite_support, has_density
+from pymc_dp.step_methods.tabular import TabularSweep
 
 _log = logging.getLogger("pymc.dp")
 
 # Largest budget of one record, in nats, at which it is only proposed from the model: every proposal is then
 # accepted with probability 1/20 at the least, and mostly far more.
 MAX_INDEPENDENCE_EPSILON = 3.0
-
-# Largest support that is enumerated to draw a record from its full conditional.
-MAX_SUPPORT = 64
 
 
 @dataclass
@@ -53,7 +46,7 @@ class Move:
     program: RecordProgram
     propose: NativeFunction | None = None
     contribute: NativeFunction | None = None
-    fused: FusedSweep | None = None
+    fused: FusedSweep | TabularSweep | None = None
     exact: bool = False
 
     @property
@@ -74,12 +67,13 @@ class Move:
 
 
 def independence_move(program: RecordProgram) -> Move:
-    """Propose from the model: fused where the rows are scalar code, vectorised otherwise."""
-    try:
-        return Move("independence", program, fused=FusedSweep(program))
-    except (NotScalar, LoweringError) as reason:
-        _log.debug("vectorised sweep of %s: %s", program.names, reason)
-        return Move("independence", program, program.propose, program.contribute)
+    """Propose from the model: by tables for small supports, fused for scalar rows, else vectorised."""
+    for form in (TabularSweep, FusedSweep):
+        try:
+            return Move("independence", program, fused=form(program))
+        except (NotScalar, LoweringError) as reason:
+            _log.debug("no %s of %s: %s", form.__name__, program.names, reason)
+    return Move("independence", program, program.propose, program.contribute)
 
 
 # Programs of living steps; a program keeps its block alive, so the block's id names it.
@@ -213,7 +207,7 @@ def _reversed_channel(program: RecordProgram) -> Move | None:
     the proposal.
     """
     found = _single(program)
-    if found is None or found[0].dtype.startswith(("int", "uint", "bool")):
+    if found is None or not has_density(found[0]):
         return None
     record, release = found
     candidates = with_query(release, program.state, program.state[release.rv])
@@ -255,25 +249,6 @@ def _closed_conditional(program: RecordProgram) -> Move | None:
     return _compile(program, "closed conditional", candidates, weight, exact=True)
 
 
-def _support(program: RecordProgram, record: TensorVariable) -> np.ndarray | None:
-    """Return the constant finite support of a record, if it is known and small."""
-    op = record.owner.op
-    params = parameters_of(record)
-    if isinstance(op, BernoulliRV):
-        return np.arange(2)
-    if isinstance(op, CategoricalRV):
-        size = params[0].type.shape[-1]
-        return np.arange(size) if size is not None and size <= MAX_SUPPORT else None
-    if isinstance(op, BinomialRV | DiscreteUniformRV):
-        try:
-            ends = [np.unique(p.eval()) for p in params[: 1 if isinstance(op, BinomialRV) else 2]]
-        except Exception:  # the support depends on another variable
-            return None
-        low, high = (0, ends[0].max()) if isinstance(op, BinomialRV) else (ends[0].min(), ends[1].max())
-        return np.arange(low, high + 1) if high - low < MAX_SUPPORT else None
-    return None
-
-
 def _finite_support(program: RecordProgram) -> Move | None:
     """Draw a record with finite support from its full conditional under all local terms."""
     block = program.block
@@ -282,7 +257,7 @@ def _finite_support(program: RecordProgram) -> Move | None:
     if not program.of_kind("local") and not block.terms and not block.potentials:
         return None  # nothing to be informed by: the prior is the conditional
     (record,) = block.records
-    support = _support(program, record)
+    support = finite_support(record)
     if support is None:
         return None
     at = pt.vector("at", dtype=record.dtype, shape=record.type.shape)

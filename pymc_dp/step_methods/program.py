@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
@@ -81,6 +82,9 @@ class RecordProgram:
         self.parameters = ParameterLayout(model, others, point)
         self.records = RecordLayout(model, block.records, block.n, block.analysis.placements, point)
         self.data = DataLayout()
+        # power of the density of the central releases: below 1 for the first draws of tuning only
+        self.temper = self.data.graph(pytensor.shared(np.array(1.0)))
+        self.temper_at = 0
         self.model = model
         self.moves: dict[str, list[Any]] = {}  # ways of proposing these records, filled by moves.lowered
         # static shapes spare the compiled functions their shape checks
@@ -193,12 +197,6 @@ class RecordProgram:
             start=pt.constant(0.0),
         )
 
-    def set_release(self, values: dict[str, Any]) -> None:
-        """Use other values for releases of this block; names of other releases are passed over."""
-        for release in self.block.releases:
-            if release.name in values:
-                self.data.override(self.model.rvs_to_values[release.rv], values[release.name])
-
     # -- compilation ------------------------------------------------------------------------------
 
     def native(
@@ -294,7 +292,7 @@ class RecordProgram:
         source = (
             "def change(theta, data, value, params, old, new):\n    total = 0.0\n"
             + "".join(loops)
-            + "    return total\n"
+            + f"    return total * data[{self.temper_at}]\n"
         )
         self.change = SourceFunction("change", source, functions, CHANGE, keys)
 

@@ -1,6 +1,6 @@
 """Drive step methods as plain transition kernels, without `pm.sample` and without compiling again.
 
-Steps are built once per model; between calls only the release (`set_release`) and the point change.
+Steps are built once per model; between calls only the release and the point change.
 """
 
 from __future__ import annotations
@@ -107,12 +107,13 @@ class StepKernel:
         return self.map.update(state, point)
 
     def _observe(self, step: Any, observed: State) -> None:
-        """Releases by the step's own method, public outcomes in its data vector."""
-        public = set(observed) - {rv.name for rv in self.pymc.observed_RVs if is_release(rv)}
+        """Put releases and public outcomes into the step's data vector: nothing is compiled again."""
         for chain in step.chains:
-            for name in public:
-                chain.program.data.override(self.pymc.rvs_to_values[self.pymc[name]], observed[name])
-        step.set_release(observed)
+            block = {rv.name for rv in chain.program.block.releases}
+            for name, value in observed.items():
+                if name in block or not is_release(self.pymc[name]):
+                    chain.program.data.override(self.pymc.rvs_to_values[self.pymc[name]], value)
+            chain.refresh_data()
 
     def sample(self, state: State, draws: int, thin: int, rng: np.random.Generator) -> np.ndarray:
         """Quantities (draws, k) along a chain that starts at `state` and keeps its release."""

@@ -19,6 +19,7 @@ from tests.statistics.conjugate_models import (
     MixedParameters,
     PublicTerms,
     RandomConcentration,
+    SharedTable,
     conjugate_steps,
 )
 from tests.statistics.marginal import Marginal, from_log_density
@@ -372,6 +373,7 @@ def tables_verdict(model_type, epsilon, make_steps=None):
     "model_type, epsilon, automatic",
     [
         (RandomConcentration, 3.0, False),
+        (SharedTable, 3.0, True),
         (PublicTerms, 3.0, False),
         (MixedParameters, 1.0, True),
     ],

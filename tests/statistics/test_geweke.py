@@ -13,7 +13,7 @@ import pytest
 
 import pymc_dp as dp
 from tests.statistics import harness
-from tests.statistics.conjugate_models import CONJUGATE_MODELS, SharedTable, conjugate_update
+from tests.statistics.conjugate_models import CONJUGATE_MODELS, conjugate_update
 from tests.statistics.drive import StepKernel
 from tests.statistics.models import EPSILONS, MODELS, ThreeCategories
 from tests.statistics.special_models import SPECIAL_MODELS, NaiveBayes
@@ -109,10 +109,7 @@ def test_conjugate_update(model_type, epsilon):
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("model_type", CONJUGATE_MODELS, ids=_ids)
-def test_conjugate_update_of_tables(request, model_type, epsilon):
-    if model_type is SharedTable:
-        # known to be wrong: such a row is counted as another one
-        request.applymarker(pytest.mark.xfail(reason="a row picked by a record drawn from the same table"))
+def test_conjugate_update_of_tables(model_type, epsilon):
     verdict = _short_chains(model_type, epsilon, _conjugate, replicates=2500, transitions=2)
     assert verdict.passed, verdict
 

@@ -14,6 +14,7 @@ from tests.statistics.conjugate_models import (
     MixedParameters,
     PublicTerms,
     RandomConcentration,
+    SharedTable,
     conjugate_steps,
 )
 from tests.statistics.drive import StepKernel
@@ -64,6 +65,7 @@ CASES = [
     (VectorRecords, 1.0, _together),
     (LocalGamma, 50.0, _together),
     (RandomConcentration, 10.0, conjugate_steps),
+    (SharedTable, 1.0, conjugate_steps),
     (PublicTerms, 0.1, conjugate_steps),
     (MixedParameters, 1.0, conjugate_steps),
 ]

@@ -1,0 +1,54 @@
+"""Where the law of a record has its mass: on a few values, or nowhere in particular."""
+
+from typing import Any
+
+import numpy as np
+from pymc.distributions.discrete import DiscreteUniformRV
+from pymc.distributions.mixture import _BaseMixtureRV
+from pymc.distributions.truncated import TruncatedRV
+from pymc.pytensorf import constant_fold
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, CategoricalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.records import parameters_of
+
+# Largest support of one variable that is tabulated or enumerated.
+MAX_SUPPORT = 64
+# Modules whose distributions of real numbers are continuous; a user's own distribution need not be.
+_CONTINUOUS = ("pymc.distributions.continuous", "pytensor.tensor.random.basic")
+
+
+def finite_support(record: TensorVariable) -> np.ndarray | None:
+    """Return the constant finite support of a record, if it is known and small."""
+    op = record.owner.op
+    params = parameters_of(record)
+    if isinstance(op, BernoulliRV):
+        return np.arange(2)
+    if isinstance(op, CategoricalRV):
+        size = params[0].type.shape[-1]  # type: ignore[attr-defined]
+        return np.arange(size) if size is not None and size <= MAX_SUPPORT else None
+    if isinstance(op, BinomialRV | DiscreteUniformRV):
+        # constants only: a random number of trials would be drawn here, not known
+        folded = constant_fold(params[: 1 if isinstance(op, BinomialRV) else 2], raise_not_constant=False)
+        if not all(isinstance(end, np.ndarray) for end in folded):
+            return None
+        ends = [np.unique(end) for end in folded]
+        low, high = (0, ends[0].max()) if isinstance(op, BinomialRV) else (ends[0].min(), ends[1].max())
+        return np.arange(low, high + 1) if high - low < MAX_SUPPORT else None
+    return None
+
+
+def has_density(rv: Variable) -> bool:
+    """Whether a law is known to be continuous everywhere, without a value of positive probability.
+
+    Where a law has such values (censoring, hurdles), PyMC's log density is a log probability there, which
+    must not be compared with the density of a continuous proposal.
+    """
+    node = rv.owner
+    if node is None or not rv.type.dtype.startswith("float"):  # type: ignore[attr-defined]
+        return False
+    op: Any = node.op
+    if isinstance(op, _BaseMixtureRV):  # hurdles too
+        return all(has_density(component) for component in parameters_of(rv)[1:])
+    return type(op.base_rv_op if isinstance(op, TruncatedRV) else op).__module__ in _CONTINUOUS

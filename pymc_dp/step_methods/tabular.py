@@ -1,0 +1,387 @@
+"""One record sweep by look-up tables, for records with few possible values.
+
+Where every record variable has a small support, a candidate is drawn from tables of conditional
+probabilities (computed once per sweep from the parameters), and what a record contributes to the sums is
+read from tables made when the step is built: for each group of statistics that look at the same variables,
+the entries that are not zero. A candidate then costs the statistics that it changes, however many there are:
+ten of 150 for the log-linear model of Ju, Awan, Gong & Rao (2022).
+"""
+
+from hashlib import sha256
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.model.core import Model
+from pytensor.compile.mode import Mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.random.basic import CategoricalRV
+from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.type_other import NoneConst
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
+from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.records import parameters_of
+from pymc_dp.rowlocal import leaves_of
+from pymc_dp.step_methods.program import Reading, RecordProgram, substitute
+from pymc_dp.step_methods.supports import finite_support
+
+# Largest tables: combinations of all variables of a record, times statistics.
+_MAX_CELLS = 2_000_000
+# part of the disk cache's key: change it with the source below
+_VERSION = "tabular-4"
+
+
+class TabularSweep:
+    """Native functions of a sweep by look-up tables; takes the place of a fused sweep.
+
+    Parameters
+    ----------
+    program : RecordProgram
+
+    Raises
+    ------
+    NotScalar
+        If the records have no such tables: a large support, a law or a contribution with covariates, terms
+        beside the central releases.
+    """
+
+    n_columns = 0
+
+    def __init__(self, program: RecordProgram):
+        block = program.block
+        vector = any(r.rv.owner.op.ndim_supp for r in program.of_kind("central"))  # type: ignore[union-attr]
+        others = program.of_kind("local", "function", "general") or block.terms or block.potentials
+        if vector or others or block.analysis.placements or not program.of_kind("central"):
+            raise NotScalar("terms beside central releases")
+        self.program = program
+        self.sizes = [self._size(rv) for rv in block.records]
+        if float(np.prod(self.sizes, dtype=float)) * program.n_statistics > _MAX_CELLS:
+            raise NotScalar("too many combinations of the records' values")
+        self.parents = [
+            [k for k, other in enumerate(block.records) if other in self._leaves(parameters_of(rv))]
+            for rv in block.records
+        ]
+        self._parts: list[TensorVariable] = []  # what the tables of probabilities are picked from, flat
+        self.tables: dict[Variable, int] = {}  # variables among them, and where each begins
+        self.n_constants = 0
+        # where the probabilities of each variable are: a row for each combination of its parents
+        self.cells = [self._cells(k) for k in range(len(self.sizes))]
+        self.starts = np.cumsum([0, *(c.size for c in self.cells)])
+        self.hoist: NativeFunction = program.native(
+            "hoist", [], [pt.concatenate(self._parts), pt.zeros((0, program.n))], HOIST
+        )
+        constant, groups = self._contributions()
+        self._compile(constant, groups)
+
+    def _size(self, rv: TensorVariable) -> int:
+        support = finite_support(rv)
+        if support is None or support[0] != 0 or rv.ndim != 1:
+            raise NotScalar(f"{rv.name} is no vector of few values")
+        if self.program.model.rvs_to_transforms.get(rv) is not None:
+            raise NotScalar(f"{rv.name} is transformed")
+        return len(support)
+
+    def _leaves(self, graphs: Any) -> set[Any]:
+        return set(leaves_of(graphs, set(self.program.model.basic_RVs)))
+
+    def _grid(self, columns: list[int]) -> tuple[int, Reading]:
+        """Every combination of some variables, one per row, as a reading of the model; and their number."""
+        combinations = list(product(*(range(self.sizes[k]) for k in columns)))
+        rows = len(combinations)
+        padding = combinations[:1] * (self._padded(rows) - rows)
+        values = np.array(combinations + padding).reshape(self._padded(rows), len(columns))
+        records = self.program.block.records
+        grid = {records[k]: pt.constant(values[:, i].astype(records[k].dtype)) for i, k in enumerate(columns)}
+        return rows, {**self.program.state, **grid}
+
+    def _padded(self, rows: int) -> int:
+        """Return a number of rows that is not the number of records, so that covariates do not fit."""
+        rows = max(rows, 2)
+        return rows + (rows == self.program.n)
+
+    def _cells(self, k: int) -> np.ndarray:
+        """Where the probabilities of a variable stand among the hoisted numbers."""
+        child = self.program.block.records[k]
+        if isinstance(child.owner.op, CategoricalRV):
+            for table in self._leaves(parameters_of(child)) & set(self.program.parameters.variables):
+                rows = picked_rows(self.program.model, child, table)
+                if rows is not None:
+                    if table not in self.tables:
+                        self.tables[table] = self._add(self.program.state[table])
+                    return self.tables[table] + self.tabulated(k, rows).astype(np.int64)
+        law = self._law(k)
+        start = self._add(law)
+        return np.arange(start, self.n_constants).reshape(-1, self.sizes[k])
+
+    def extent(self, table: Variable) -> int:
+        """Return how many numbers a table is."""
+        return int(np.prod(self.program.model.eval_rv_shapes()[table.name]))
+
+    def _add(self, graph: TensorVariable) -> int:
+        """Add to the hoisted numbers; return where they begin."""
+        start = self.n_constants
+        self._parts.append(pt.cast(graph, "float64").ravel())
+        self.n_constants += self._evaluated(graph).size
+        return start
+
+    def _law(self, k: int) -> TensorVariable:
+        """Probabilities of a variable, one row for each combination of its parents."""
+        rv, size = self.program.block.records[k], self.sizes[k]
+        node = rv.owner
+        assert node is not None
+        listed = isinstance(node.op, CategoricalRV)  # its parameter is the table already
+        rows, reading = self._grid(self.parents[k] + [k] * (not listed))
+        params = _read(parameters_of(rv), reading)
+        try:
+            if listed:
+                table = pt.broadcast_to(params[0], (self._padded(rows), size))
+            else:
+                law = node.op.make_node(node.inputs[0], NoneConst, *params).default_output()
+                table = pt.exp(pm.logp(law, reading[rv]))
+        except (TypeError, ValueError) as error:
+            raise NotScalar(f"the law of {rv.name} differs between records: {error}") from error
+        if _has_data([table]) or self._evaluated(table).shape[0] != self._padded(rows):
+            raise NotScalar(f"the law of {rv.name} differs between records")
+        return table[:rows].reshape((rows if listed else rows // size, size))
+
+    def _evaluated(self, graph: TensorVariable) -> np.ndarray:
+        theta = np.zeros(self.program.parameters.size)
+        inputs = {self.program.theta: theta, self.program.data.data: self.program.data.gather()}
+        try:
+            function = pytensor.function(
+                list(inputs), graph, mode=Mode(linker="py", optimizer=None), on_unused_input="ignore"
+            )
+            return function(*inputs.values())
+        except Exception as error:  # any misfit of shapes: the fused sweep takes these records
+            raise NotScalar(f"a table cannot be made: {error}") from error
+
+    def tabulated(self, k: int, graph: TensorVariable) -> np.ndarray:
+        """Evaluate what depends on the parents of a variable, one row for each combination of them."""
+        rows, reading = self._grid(self.parents[k])
+        table = self._evaluated(_read([graph], reading)[0])
+        return np.broadcast_to(table, (self._padded(rows), table.shape[-1]))[:rows]
+
+    def _contributions(self) -> tuple[np.ndarray, list[tuple[list[int], np.ndarray, np.ndarray]]]:
+        """Constant part of a record's contributions, and groups: columns, statistics, table."""
+        program, everything = self.program, list(range(len(self.sizes)))
+        rows, reading = self._grid(everything)
+        tables = []
+        for release in program.of_kind("central"):
+            graph = program.block.analysis.rows_of(release.query)
+            if self._leaves([graph]) - set(program.block.records) or _has_data([graph]):
+                raise NotScalar(f"the query of {release.name} has parameters or covariates in it")
+            (graph,) = _read([graph], reading)
+            table = self._evaluated(graph)
+            if table.shape[0] < rows or table.shape[1:] != program.shape_of(release):
+                raise NotScalar(f"the contributions to {release.name} have another shape")
+            tables.append(table[:rows].reshape(rows, -1).astype(float))
+        joint = np.concatenate(tables, axis=1).reshape(*self.sizes, -1)
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for j in range(joint.shape[-1]):
+            seen = [k for k in everything if np.any(np.diff(joint[..., j], axis=k))]
+            groups.setdefault(tuple(seen), []).append(j)
+        constant = np.zeros(joint.shape[-1])
+        for j in groups.pop((), []):
+            constant[j] = joint[..., j].flat[0]
+        found = []
+        for columns, statistics in groups.items():
+            at = tuple(slice(None) if k in columns else 0 for k in everything)
+            found.append(
+                (list(columns), np.array(statistics), joint[at].reshape(-1, joint.shape[-1])[:, statistics])
+            )
+        return constant, found
+
+    def _compile(self, constant: np.ndarray, groups: list) -> None:
+        arrays: dict[str, np.ndarray] = {
+            "constant": constant,
+            "cell": np.concatenate([c.ravel() for c in self.cells]),
+        }
+        for g, (_, statistics, table) in enumerate(groups):
+            where = [np.flatnonzero(row) for row in table]
+            arrays[f"start{g}"] = np.cumsum([0, *(len(w) for w in where)])
+            arrays[f"statistic{g}"] = statistics[np.concatenate(where)].astype(np.int64)
+            arrays[f"amount{g}"] = np.concatenate([row[w] for row, w in zip(table, where, strict=True)])
+        self.groups = [columns for columns, _, _ in groups]
+        digest = sha256(b"".join(a.tobytes() for a in arrays.values())).hexdigest()
+        functions, keys = self.program.change_parts[1:]
+        # what other generated code about the same records needs
+        self.names, self.keys = {**functions, **arrays}, [*keys, digest]
+        self.rows = SourceFunction("rows_sweep", self._source(), self.names, ROWS, [*self.keys, _VERSION])
+
+    def _source(self) -> str:
+        d, p = self.program.n_statistics, len(self.sizes)
+        lines = [
+            "def rows_sweep(rng, theta, data, c, cov, value, params, offset, x, totals, tally, n_sweeps, "
+            "prior_only):",
+            "    n = x.shape[0]",
+            f"    cumulative = np.empty({self.starts[-1]})",
+        ]
+        for k, size in enumerate(self.sizes):
+            lines += [
+                f"    for row in range({self.starts[k]}, {self.starts[k + 1]}, {size}):",
+                "        total = 0.0",
+                f"        for at in range(row, row + {size}):",
+                "            total += c[cell[at]]",
+                "            cumulative[at] = total",
+                # the last is exactly 1, and a value of probability zero is never drawn
+                f"        for at in range(row, row + {size}):",
+                "            cumulative[at] /= total",
+            ]
+        lines += [
+            f"    old, new = np.empty({d}), np.empty({d})",
+            f"    touched, stamp, now = np.empty({d}, np.int64), np.empty({d}, np.int64), 0",
+            f"    for j in range({d}):",
+            "        old[j], stamp[j] = offset[j] + n * constant[j], -1",
+            "    for i in range(n):",
+            *(f"        a{k} = int(x[i, {k}])" for k in range(p)),
+        ]
+        for g, columns in enumerate(self.groups):
+            lines += [
+                f"        at = {self.index('a', columns)}",
+                f"        for e in range(start{g}[at], start{g}[at + 1]):",
+                f"            old[statistic{g}[e]] += amount{g}[e]",
+            ]
+        lines += [
+            f"    for j in range({d}):",
+            "        new[j] = old[j]",
+            "    sum_p, min_p, n_accepted = tally[0], tally[1], tally[2]",
+            "    for _ in range(n_sweeps):",
+            "        for i in range(n):",
+            *(f"            a{k} = int(x[i, {k}])" for k in range(p)),
+        ]
+        for k, size in enumerate(self.sizes):
+            lines += [
+                f"            at = {self.starts[k]} + {size} * ({self.index('b', self.parents[k])})",
+                "            u = rng.random()",
+                f"            b{k} = 0",
+                f"            while b{k} < {size - 1} and u >= cumulative[at + b{k}]:",
+                f"                b{k} += 1",
+            ]
+        lines += ["            now += 1", "            n_touched = 0"]
+        lines += [" " * 12 + line for line in self.difference()]
+        lines += [
+            "            total = 0.0",
+            "            if prior_only == 0:",
+            "                for e in range(n_touched):",
+            "                    j = touched[e]",
+            *(" " * 20 + line for line in self.change()),
+            f"                total *= data[{self.program.temper_at}]",
+            "            p_accept = 1.0",
+            "            if not total >= 0.0:",
+            "                p_accept = np.exp(total) if total < 0.0 else 0.0",
+            "            sum_p += p_accept",
+            "            min_p = min(min_p, p_accept)",
+            "            if p_accept >= 1.0 or rng.random() < p_accept:",
+            "                n_accepted += 1.0",
+            *(f"                x[i, {k}] = b{k}" for k in range(p)),
+            "                for e in range(n_touched):",
+            "                    old[touched[e]] = new[touched[e]]",
+            "            else:",
+            "                for e in range(n_touched):",
+            "                    new[touched[e]] = old[touched[e]]",
+            "    if prior_only == 0:",
+            "        tally[0], tally[1], tally[2] = sum_p, min_p, n_accepted",
+            f"    for j in range({d}):",
+            "        totals[j] = old[j] - offset[j]",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def difference(self) -> list[str]:
+        """Lines that add to ``new`` what a record contributes with values b instead of a."""
+        lines = []
+        for g, columns in enumerate(self.groups):
+            lines += [f"at, to = {self.index('a', columns)}, {self.index('b', columns)}", "if at != to:"]
+            for which, sign in (("at", "-"), ("to", "+")):
+                lines += [
+                    f"    for e in range(start{g}[{which}], start{g}[{which} + 1]):",
+                    f"        j = statistic{g}[e]",
+                    f"        new[j] {sign}= amount{g}[e]",
+                    "        if stamp[j] != now:",
+                    "            stamp[j] = now",
+                    "            touched[n_touched] = j",
+                    "            n_touched += 1",
+                ]
+        return lines
+
+    def index(self, name: str, columns: list[int]) -> str:
+        """Expression for the row of a table that some variables pick."""
+        index = ""
+        for k in columns:
+            index = f"({index}) * {self.sizes[k]} + {name}{k}" if index else f"{name}{k}"
+        return index or "0"
+
+    def change(self) -> list[str]:
+        """Lines that add the change of the density of statistic ``j``."""
+        lines, start = [], 0
+        for k, release in enumerate(self.program.of_kind("central")):
+            start += int(np.prod(self.program.shape_of(release)))
+            n_params = len(parameters_of(release.rv)) - 1
+            args = "".join(f", params[j, {i}]" for i in range(n_params))
+            lines += [
+                f"{'el' if k else ''}if j < {start}:",
+                f"    total += change{k}(value[j], old[j], new[j]{args})[0]",
+            ]
+        return lines
+
+
+def picked_rows(model: Model, child: Variable, table: Variable) -> TensorVariable | None:
+    """Cell numbers of the row of a table that a categorical variable is drawn from, if it picks one by index.
+
+    Picking from a table of cell numbers instead of probabilities tells which cells they are.
+    """
+    (p,) = parameters_of(child)
+    variables = set(model.basic_RVs)
+    if not _picks_rows(p, table, variables):
+        return None
+    shape = tuple(int(s) for s in model.eval_rv_shapes()[table.name])
+    numbers = pt.constant(np.arange(np.prod(shape), dtype="float64").reshape(shape))
+    # the others stand still: a record may pick its row by a record drawn from the same table
+    still = {v: v.type() for v in variables if v is not table}
+    rows = substitute([p], {**still, table: pt.specify_shape(numbers, table.type.shape)})  # type: ignore[attr-defined]
+    return substitute(rows, {stand_in: v for v, stand_in in still.items()})[0]
+
+
+def _picks_rows(p: Variable, table: Variable, variables: set[Variable]) -> bool:
+    """Whether a graph only picks rows of a table, leaving its last axis whole."""
+    while p is not table:
+        node = p.owner
+        if node is None:
+            return False
+        op = node.op
+        if isinstance(op, DimShuffle):
+            whole = len(op.new_order) > 0 and op.new_order[-1] == node.inputs[0].type.ndim - 1
+        elif isinstance(op, Subtensor | AdvancedSubtensor):
+            whole = len(op.idx_list) < node.inputs[0].type.ndim
+        else:
+            whole = isinstance(op, SpecifyShape)
+        if not whole or table in leaves_of(node.inputs[1:], variables):
+            return False
+        p = node.inputs[0]
+    return True
+
+
+def _read(graphs: list[Any], reading: Reading) -> list[Any]:
+    """Replace the model's variables by a reading with another number of rows."""
+    try:
+        return clone_replace(graphs, reading, rebuild_strict=False)  # type: ignore[arg-type,return-value]
+    except (TypeError, ValueError) as error:
+        raise NotScalar(f"the number of records is in the graph: {error}") from error
+
+
+def _has_data(graphs: list[TensorVariable]) -> bool:
+    """Whether ``pm.Data`` is behind some graphs: it may be set to other values after the tables are made."""
+    return any(
+        isinstance(v, SharedVariable) and not isinstance(v.type, RandomGeneratorType)
+        for v in ancestors(graphs)
+    )
