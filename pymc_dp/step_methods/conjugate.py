@@ -19,15 +19,15 @@ from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods import kernels
 from pymc_dp.step_methods.base import RecordChain, RecordStep
+from pymc_dp.step_methods.dirichlet import DirichletUpdate, Picked
 from pymc_dp.step_methods.discovery import (
     model_of,
     parents_of_records,
     record_blocks,
 )
+from pymc_dp.step_methods.discrete import DiscreteSweep, picked_rows
 from pymc_dp.step_methods.layout import positions
 from pymc_dp.step_methods.program import RecordProgram, substitute
-from pymc_dp.step_methods.tables import Picked, TableUpdate
-from pymc_dp.step_methods.tabular import TabularSweep, picked_rows
 
 # Work that one draw is worth, in records: as for the ancillary update, fixed so that draws are reproducible.
 _WORK = 1000
@@ -174,14 +174,14 @@ class _Part:
         work, most = _WORK if self.update is None else _JOINT_WORK, _MAX_CYCLES
         self.n_cycles = step.n_cycles or int(np.clip(work / program.n, 1, most))
 
-    def _update(self, tables: list[TensorVariable]) -> TableUpdate | None:
+    def _update(self, tables: list[TensorVariable]) -> DirichletUpdate | None:
         """Return the update with joint moves, where all records are ruled by the tables alone."""
         program, move = self.chain.program, self.chain.moves[0]
-        if len(self.chain.moves) > 1 or not isinstance(move.fused, TabularSweep):
+        if len(self.chain.moves) > 1 or not isinstance(move.fused, DiscreteSweep):
             return None
         picked = {rv: _picked(program.model, program.block, rv) or [] for rv in tables}
         try:
-            return TableUpdate(move.fused, tables, picked)
+            return DirichletUpdate(move.fused, tables, picked)
         except NotScalar:
             return None
 

@@ -26,10 +26,10 @@ from pymc_dp.lowering.errors import LoweringError
 from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, draw
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import RecordBlock, Release
+from pymc_dp.step_methods.discrete import DiscreteSweep
 from pymc_dp.step_methods.fused import FusedSweep
 from pymc_dp.step_methods.program import Reading, RecordProgram, lift, with_query
 from pymc_dp.step_methods.supports import finite_support, has_density
-from pymc_dp.step_methods.tabular import TabularSweep
 
 _log = logging.getLogger("pymc.dp")
 
@@ -46,7 +46,7 @@ class Move:
     program: RecordProgram
     propose: NativeFunction | None = None
     contribute: NativeFunction | None = None
-    fused: FusedSweep | TabularSweep | None = None
+    fused: FusedSweep | DiscreteSweep | None = None
     exact: bool = False
 
     @property
@@ -68,7 +68,7 @@ class Move:
 
 def independence_move(program: RecordProgram) -> Move:
     """Propose from the model: by tables for small supports, fused for scalar rows, else vectorised."""
-    for form in (TabularSweep, FusedSweep):
+    for form in (DiscreteSweep, FusedSweep):
         try:
             return Move("independence", program, fused=form(program))
         except (NotScalar, LoweringError) as reason:

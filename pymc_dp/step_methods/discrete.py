@@ -39,10 +39,10 @@ from pymc_dp.step_methods.supports import finite_support
 # Largest tables: combinations of all variables of a record, times statistics.
 _MAX_CELLS = 2_000_000
 # part of the disk cache's key: change it with the source below
-_VERSION = "tabular-4"
+_VERSION = "discrete-1"
 
 
-class TabularSweep:
+class DiscreteSweep:
     """Native functions of a sweep by look-up tables; takes the place of a fused sweep.
 
     Parameters

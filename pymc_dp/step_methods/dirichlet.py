@@ -16,11 +16,11 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 from pymc_dp.lowering.native import COORDINATES, TABLES, VALUES, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import parameters_of
+from pymc_dp.step_methods.discrete import DiscreteSweep
 from pymc_dp.step_methods.program import substitute
-from pymc_dp.step_methods.tabular import TabularSweep
 
 # part of the disk cache's key: change it with the source below
-_VERSION = "tables-4"
+_VERSION = "dirichlet-1"
 # Joint moves replace between all and this share of the gamma variables behind a row.
 _SMALLEST_SHARE = 0.1
 # Smallest concentration for which a probability is a number as good as always: it is below _TINY with
@@ -32,12 +32,12 @@ _TINY = 1e-300
 Picked = tuple[TensorVariable, TensorVariable]
 
 
-class TableUpdate:
+class DirichletUpdate:
     """Native functions for the tables of one block of records.
 
     Parameters
     ----------
-    sweep : TabularSweep
+    sweep : DiscreteSweep
     tables : list of TensorVariable
         The Dirichlet variables.
     picked : dict
@@ -50,7 +50,7 @@ class TableUpdate:
     """
 
     def __init__(
-        self, sweep: TabularSweep, tables: list[TensorVariable], picked: dict[TensorVariable, list[Picked]]
+        self, sweep: DiscreteSweep, tables: list[TensorVariable], picked: dict[TensorVariable, list[Picked]]
     ):
         self.sweep, program = sweep, sweep.program
         if {child for rv in tables for child, _ in picked[rv]} != set(program.block.records):
