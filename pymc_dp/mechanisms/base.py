@@ -121,7 +121,7 @@ class Mechanism(Distribution):
                 "scaling its log density would pretend to less noise than there is."
             )
         query = as_query(query)
-        expected = cls._release_shape(query)
+        expected = cls._release_shape(query, **kwargs)
         if observed is not None:
             observed = check_observed(observed, expected)
             if not rvs_in_graph([query]):
@@ -137,8 +137,11 @@ class Mechanism(Distribution):
         return super().__new__(cls, name, query, *args, observed=observed, dims=dims, **kwargs)
 
     @classmethod
-    def _release_shape(cls, query: TensorVariable) -> tuple[int | None, ...]:
-        """Return the static shape of a release of `query`, None where a length is not known."""
+    def _release_shape(cls, query: TensorVariable, **settings: Any) -> tuple[int | None, ...]:
+        """Return the static shape of a release of `query`, None where a length is not known.
+
+        `settings` are the other keyword arguments of the declaration, not checked yet.
+        """
         return query.type.shape
 
     @classmethod
@@ -172,6 +175,9 @@ class Mechanism(Distribution):
         params: list[TensorVariable],
         guarantee: PrivacyGuarantee | None,
         *,
+        op_class: type | None = None,
+        props: Mapping[str, Any] = MappingProxyType({}),
+        expected: tuple[int | None, ...] | None = None,
         records: Any = None,
         shape: Any = None,
         size: Any = None,
@@ -179,12 +185,16 @@ class Mechanism(Distribution):
         return_next_rng: bool = False,
         **kwargs: Any,
     ) -> TensorVariable | tuple[TensorVariable, TensorVariable]:
-        """Build the random variable; its shape is that of the query."""
+        """Build the random variable.
+
+        `op_class` is the operation where it is not that of the class, `props` its static settings,
+        and `expected` the shape of the release where it is not that of the query.
+        """
         if kwargs:
             raise TypeError(
                 f"{cls.__name__} got an unexpected keyword argument {', '.join(repr(k) for k in kwargs)}."
             )
-        expected = cls._release_shape(prepared.query)
+        expected = cls._release_shape(prepared.query) if expected is None else expected
         if shape is not None and size is not None:
             raise ValueError("Give shape or size, not both; a mechanism needs neither.")
         given = convert_shape(shape) if size is None else convert_size(size)
@@ -194,7 +204,9 @@ class Mechanism(Distribution):
             check_static_shape(
                 "shape" if size is None else "size", tuple(length_of(n) for n in given), expected
             )
-        op = type(cls.rv_op)(guarantee=guarantee, bounds=prepared.bounds, records=names_of_records(records))
+        op = (op_class or type(cls.rv_op))(
+            guarantee=guarantee, bounds=prepared.bounds, records=names_of_records(records), **props
+        )
         next_rng, rv = op(
             prepared.query,
             *params,
