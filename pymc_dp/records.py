@@ -150,6 +150,12 @@ def query_of(rv: Variable) -> TensorVariable:
     return rv.owner.op.dist_params(rv.owner)[0]
 
 
+def is_elementwise(rv: Variable) -> bool:
+    """Whether a release has one density per entry, each of one entry of the query."""
+    assert rv.owner is not None
+    return rv.owner.op.ndim_supp == 0 and not any(rv.owner.op.ndims_params)
+
+
 def parameters_of(rv: Variable) -> list[Variable]:
     """Return the distribution parameters of a random variable."""
     assert rv.owner is not None

@@ -23,7 +23,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.native import CONDITIONAL, COORDINATES, NOISE, QUADRATIC, RECORDS, NativeFunction
 from pymc_dp.lowering.polynomial import degree, without_products
-from pymc_dp.records import Release, parameters_of
+from pymc_dp.records import Release, is_elementwise, parameters_of
 from pymc_dp.rowlocal import columns_of, leaves_of
 from pymc_dp.step_methods.noise import NoiseForm, NoNoiseForm, noise_form
 from pymc_dp.step_methods.program import (
@@ -246,7 +246,7 @@ class Conditionals:
     def _separable(self) -> list[Release]:
         """Central releases whose statistics are the first columns of the contributions."""
         central = self.program.of_kind("central", "function")
-        simple = [r.kind == "central" and r.rv.owner.op.ndim_supp == 0 for r in central]  # type: ignore[union-attr]
+        simple = [r.kind == "central" and is_elementwise(r.rv) for r in central]
         return central if all(simple) else []
 
     def _central_logp(self, reading: Reading) -> TensorVariable:

@@ -18,6 +18,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
+from pymc_dp.records import is_elementwise
 from pymc_dp.rowlocal import columns_of, with_known_shapes
 from pymc_dp.step_methods.program import RecordProgram, substitute
 
@@ -39,7 +40,7 @@ class FusedSweep:
     """
 
     def __init__(self, program: RecordProgram):
-        vector = any(r.rv.owner.op.ndim_supp for r in program.of_kind("central"))  # type: ignore[union-attr]
+        vector = any(not is_elementwise(r.rv) for r in program.of_kind("central"))
         if vector or program.of_kind("function", "general") or program.block.analysis.placements:
             raise NotScalar("a query that is no sum over records, or a partly observed covariate")
         self.program = program

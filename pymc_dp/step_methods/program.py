@@ -37,7 +37,7 @@ from pymc_dp.lowering.native import (
     jit_function,
 )
 from pymc_dp.lowering.polynomial import without_products
-from pymc_dp.records import RecordBlock, Release, parameters_of
+from pymc_dp.records import RecordBlock, Release, is_elementwise, parameters_of
 from pymc_dp.rowlocal import with_known_shapes
 from pymc_dp.step_methods.layout import DataLayout, ParameterLayout, RecordLayout
 
@@ -158,8 +158,7 @@ class RecordProgram:
 
     def _all_rows(self, release: Release) -> list[TensorVariable]:
         analysis = self.block.analysis
-        op = release.rv.owner.op  # type: ignore[union-attr]
-        if release.kind == "central" and op.ndim_supp == 0:
+        if release.kind == "central" and is_elementwise(release.rv):
             return [self.rows_of(release)]
         return [analysis.sums[s].reshape((self.n, -1)) for s in analysis.sums_in(release.query)]
 
@@ -250,8 +249,7 @@ class RecordProgram:
         start = 0
         width = max([len(parameters_of(r.rv)) - 1 for r in self.of_kind("central", "function")] + [1])
         for k, release in enumerate(self.of_kind("central", "function")):
-            op = release.rv.owner.op  # type: ignore[union-attr]
-            if release.kind == "function" or op.ndim_supp > 0:
+            if release.kind == "function" or not is_elementwise(release.rv):
                 size, function = self._function_of_sums(release)
                 functions[f"logp{k}"], key = function.dispatcher, function.cache_key
                 keys.append(key)
