@@ -6,6 +6,7 @@ from pymc.step_methods import STEP_METHODS
 
 from pymc_dp.mechanisms import GaussianMechanism, LaplaceMechanism, guarantee
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.release import Release
 from pymc_dp.records import clamp, record_sum
 from pymc_dp.stats.acceptance import acceptance_report
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
@@ -24,6 +25,7 @@ __all__ = [
     "LaplaceMechanism",
     "PrivacyGuarantee",
     "RecordImputation",
+    "Release",
     "acceptance_report",
     "clamp",
     "guarantee",
