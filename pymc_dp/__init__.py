@@ -4,7 +4,18 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pymc.step_methods import STEP_METHODS
 
-from pymc_dp.mechanisms import GaussianMechanism, LaplaceMechanism, guarantee
+from pymc_dp.mechanisms import (
+    BinomialMechanism,
+    DiscreteGaussianMechanism,
+    DiscreteLaplaceMechanism,
+    ExponentialMechanism,
+    GaussianMechanism,
+    KNormGradient,
+    LaplaceMechanism,
+    RandomizedResponse,
+    UnaryEncoding,
+    guarantee,
+)
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 from pymc_dp.records import clamp, record_sum
@@ -20,12 +31,19 @@ except PackageNotFoundError:  # running from a source tree that is not installed
 
 __all__ = [
     "AncillaryUpdate",
+    "BinomialMechanism",
     "ConjugateUpdate",
+    "DiscreteGaussianMechanism",
+    "DiscreteLaplaceMechanism",
+    "ExponentialMechanism",
     "GaussianMechanism",
+    "KNormGradient",
     "LaplaceMechanism",
     "PrivacyGuarantee",
+    "RandomizedResponse",
     "RecordImputation",
     "Release",
+    "UnaryEncoding",
     "acceptance_report",
     "clamp",
     "guarantee",

@@ -140,8 +140,9 @@ class RecordBlock:
 
 
 def is_release(rv: Variable) -> bool:
-    """Whether a variable is the output of a privacy mechanism."""
-    return rv.owner is not None and hasattr(rv.owner.op, "guarantee")
+    """Whether a variable is the output of a privacy mechanism that has records behind it."""
+    op = getattr(rv.owner, "op", None)
+    return hasattr(op, "guarantee") and getattr(op, "of_records", True)
 
 
 def query_of(rv: Variable) -> TensorVariable:

@@ -1,8 +1,28 @@
 """Privacy mechanisms as PyMC distributions, one file per family."""
 
 from pymc_dp.mechanisms.base import Mechanism, MechanismOp
+from pymc_dp.mechanisms.binomial import BinomialMechanism
 from pymc_dp.mechanisms.cost import guarantee
+from pymc_dp.mechanisms.discrete_gaussian import DiscreteGaussianMechanism
+from pymc_dp.mechanisms.discrete_laplace import DiscreteLaplaceMechanism
+from pymc_dp.mechanisms.exponential import ExponentialMechanism
 from pymc_dp.mechanisms.gaussian import GaussianMechanism
+from pymc_dp.mechanisms.knorm_gradient import KNormGradient
 from pymc_dp.mechanisms.laplace import LaplaceMechanism
+from pymc_dp.mechanisms.randomized_response import RandomizedResponse
+from pymc_dp.mechanisms.unary_encoding import UnaryEncoding
 
-__all__ = ["GaussianMechanism", "LaplaceMechanism", "Mechanism", "MechanismOp", "guarantee"]
+__all__ = [
+    "BinomialMechanism",
+    "DiscreteGaussianMechanism",
+    "DiscreteLaplaceMechanism",
+    "ExponentialMechanism",
+    "GaussianMechanism",
+    "KNormGradient",
+    "LaplaceMechanism",
+    "Mechanism",
+    "MechanismOp",
+    "RandomizedResponse",
+    "UnaryEncoding",
+    "guarantee",
+]

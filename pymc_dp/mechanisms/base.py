@@ -68,12 +68,16 @@ class MechanismOp:
         Ascending edges, one more than there are cells, where the law of a row's release depends on
         the (clamped) record only through the cell that it falls in. The last cell is closed at the
         top; values beyond the edges count in the first and the last cell.
+    of_records : bool
+        Whether the query depends on records that are variables of a model; False where they are
+        integrated out and the query is a parameter.
     conditional_draws : mapping
         From the operation class of a record's prior to the random variable operation that draws
         the record given its own release, where that law is closed.
     """
 
     additive_noise: ClassVar[bool] = False
+    of_records: ClassVar[bool] = True
     cells: tuple[float, ...] | None = None
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType({})
     guarantee: PrivacyGuarantee | None
