@@ -9,8 +9,11 @@ from pymc_dp.mechanisms.exponential import ExponentialMechanism
 from pymc_dp.mechanisms.gaussian import GaussianMechanism
 from pymc_dp.mechanisms.knorm_gradient import KNormGradient
 from pymc_dp.mechanisms.laplace import LaplaceMechanism
+from pymc_dp.mechanisms.perturbed_histogram import PerturbedHistogram
 from pymc_dp.mechanisms.randomized_response import RandomizedResponse
+from pymc_dp.mechanisms.smoothed_histogram import SmoothedHistogramSample
 from pymc_dp.mechanisms.unary_encoding import UnaryEncoding
+from pymc_dp.mechanisms.wavelet import WaveletMechanism
 
 __all__ = [
     "BinomialMechanism",
@@ -22,7 +25,10 @@ __all__ = [
     "LaplaceMechanism",
     "Mechanism",
     "MechanismOp",
+    "PerturbedHistogram",
     "RandomizedResponse",
+    "SmoothedHistogramSample",
     "UnaryEncoding",
+    "WaveletMechanism",
     "guarantee",
 ]

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import clamp_query
@@ -98,10 +100,14 @@ def number_of_rows(query: TensorVariable) -> int:
     return int(query.shape[0].eval()) if n is None else n
 
 
-def cell_of(y: TensorVariable, lo: float, hi: float, n_cells: int) -> TensorVariable:
-    """Return the number of the equal cell that a value is in; the last one is closed at `hi`."""
-    scaled = (y - lo) * (n_cells / (hi - lo))
-    return pt.cast(pt.clip(pt.floor(scaled), 0, n_cells - 1), "int64")
+def cell_of(y: TensorVariable, edges: tuple[float, ...]) -> TensorVariable:
+    """Return the number of the cell that each value is in; the last one is closed at the top.
+
+    Found by comparing with the edges, here as everywhere: computing it from the width may put a
+    value at an edge (a rounded or discrete record) into the neighbouring cell.
+    """
+    inner = pt.constant(np.asarray(edges[1:-1], dtype=pytensor.config.floatX))
+    return pt.cast(pt.searchsorted(inner, y, side="right"), "int64")
 
 
 def one_hot(y: TensorVariable, edges: tuple[float, ...]) -> TensorVariable:
@@ -115,3 +121,18 @@ def one_hot(y: TensorVariable, edges: tuple[float, ...]) -> TensorVariable:
     upper = pt.constant(np.concatenate([inner, [np.inf]])[None, :])
     column = y[:, None]
     return pt.cast(pt.ge(column, lower) & pt.lt(column, upper), pytensor.config.floatX)
+
+
+def known_values(observed: Any) -> np.ndarray | None:
+    """Return an observed release as numbers, None where it holds none (yet)."""
+    if isinstance(observed, SharedVariable):
+        observed = observed.get_value(borrow=True)
+    elif isinstance(observed, Constant):
+        observed = observed.data
+    if isinstance(observed, Variable) or np.ma.isMaskedArray(observed):
+        return None
+    try:
+        values = np.asarray(observed)
+    except ValueError:
+        return None
+    return values if values.dtype.kind in "iuf" else None

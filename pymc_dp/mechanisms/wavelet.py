@@ -126,10 +126,7 @@ class WaveletMechanismRV(MechanismOp, RandomVariable):
 
     def coefficients(self, y: Any) -> np.ndarray:
         """Return the exact Haar coefficients of some values, one row each."""
-        lo, hi = self._interval
-        n_cells = self.n_coefficients + 1
-        scaled = np.floor((np.asarray(y, dtype=float) - lo) * (n_cells / (hi - lo)))
-        cell = np.clip(scaled, 0, n_cells - 1).astype(np.int64)
+        cell = np.searchsorted(np.asarray(self.cells[1:-1]), np.asarray(y, dtype=float), side="right")
         rows = np.zeros((*cell.shape, self.n_coefficients))
         for j in range(self.level + 1):
             half = cell >> (self.level - j)
@@ -146,14 +143,13 @@ class WaveletMechanismRV(MechanismOp, RandomVariable):
 
 
 def _native_draw(op: WaveletMechanismRV) -> Any:
-    return _compiled_draw(op.level, *op._interval)
+    return _compiled_draw(op.level, op.cells)
 
 
 @lru_cache(maxsize=16)
-def _compiled_draw(level: int, lo: float, hi: float) -> Any:
+def _compiled_draw(level: int, edges: tuple[float, ...]) -> Any:
     n_coefficients = 2 ** (level + 1) - 1
-    n_cells = n_coefficients + 1
-    factor = n_cells / (hi - lo)
+    inner = np.asarray(edges[1:-1])
     heights = np.array([2 ** (j / 2) for j in range(level + 1)])
 
     @numba.njit
@@ -162,7 +158,7 @@ def _compiled_draw(level: int, lo: float, hi: float) -> Any:
             out = np.empty(n_coefficients)
         for k in range(n_coefficients):
             out[k] = rng.laplace(0.0, scale)
-        cell = int(min(max(math.floor((y - lo) * factor), 0.0), n_cells - 1.0))
+        cell = np.searchsorted(inner, y, side="right")
         for j in range(level + 1):
             half = cell >> (level - j)
             out[2**j - 1 + (half >> 1)] += heights[j] * (1 - 2 * (half & 1))
@@ -299,6 +295,10 @@ class WaveletMechanism(Mechanism, Continuous):
     def _release_shape(cls, query: TensorVariable, level: Any = None, **settings: Any) -> tuple:
         return (*query.type.shape, 2 ** (cls._level(level) + 1) - 1)
 
+    @classmethod
+    def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:
+        return {"scale": params[0].item(), "level": op.level, "bounds": op.bounds}
+
     def support_point(rv: Any, size: Any, query: Any, scale: Any) -> TensorVariable:
         """Return no coefficient at all, between those of all values."""
         return pt.zeros_like(rv) if rv_size_is_none(size) else pt.zeros(rv.shape)
@@ -316,7 +316,7 @@ def _wavelet_logprob(
     (value,) = values
     batch = value.ndim - 1
     query, scale = (pt.shape_padleft(v, batch - v.ndim) if v.ndim < batch else v for v in (query, scale))
-    cell = cell_of(query, *op._interval, op.n_coefficients + 1)[..., None]
+    cell = cell_of(query, op.cells)[..., None]
     shifts = np.arange(op.level, -1, -1)
     half = cell // 2**shifts  # which half of its wavelet's interval, at each resolution
     entry = 2 ** np.arange(op.level + 1) - 1 + half // 2
