@@ -10,6 +10,7 @@ from pymc_dp.mechanisms.gaussian import GaussianMechanism
 from pymc_dp.mechanisms.knorm_gradient import KNormGradient
 from pymc_dp.mechanisms.laplace import LaplaceMechanism
 from pymc_dp.mechanisms.perturbed_histogram import PerturbedHistogram
+from pymc_dp.mechanisms.projection import ProjectionMechanism
 from pymc_dp.mechanisms.randomized_response import RandomizedResponse
 from pymc_dp.mechanisms.smoothed_histogram import SmoothedHistogramSample
 from pymc_dp.mechanisms.unary_encoding import UnaryEncoding
@@ -26,6 +27,7 @@ __all__ = [
     "Mechanism",
     "MechanismOp",
     "PerturbedHistogram",
+    "ProjectionMechanism",
     "RandomizedResponse",
     "SmoothedHistogramSample",
     "UnaryEncoding",
