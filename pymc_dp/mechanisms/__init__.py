@@ -9,6 +9,7 @@ from pymc_dp.mechanisms.exponential import ExponentialMechanism
 from pymc_dp.mechanisms.gaussian import GaussianMechanism
 from pymc_dp.mechanisms.knorm_gradient import KNormGradient
 from pymc_dp.mechanisms.laplace import LaplaceMechanism
+from pymc_dp.mechanisms.objective_perturbation import ObjectivePerturbation
 from pymc_dp.mechanisms.perturbed_histogram import PerturbedHistogram
 from pymc_dp.mechanisms.projection import ProjectionMechanism
 from pymc_dp.mechanisms.randomized_response import RandomizedResponse
@@ -26,6 +27,7 @@ __all__ = [
     "LaplaceMechanism",
     "Mechanism",
     "MechanismOp",
+    "ObjectivePerturbation",
     "PerturbedHistogram",
     "ProjectionMechanism",
     "RandomizedResponse",
