@@ -281,8 +281,7 @@ class Conditionals:
             if factor not in self.variables:
                 total = total + pt.sum(substitute([factor], reading)[0])
                 continue
-            law = lift(factor, reading)
-            total = total + pt.sum(pm.logp(law, reading[factor]))
+            total = total + pt.sum(self.program.density(factor, reading))
             total = total + self._jacobian(factor, reading)
             if given_noise and factor in self.noncentred:
                 total = total + self._noise_jacobian(factor, reading)

@@ -121,9 +121,18 @@ class FusedSweep:
             for column in columns_of(program.rows_of(release), int(np.prod(program.shape_of(release))))
         ]
 
+    def _release_graphs(self) -> list[TensorVariable]:
+        program = self.program
+        return [
+            pm.logp(r.rv, program.state[r.rv])
+            if r.rv not in program.tables
+            else program.tables[r.rv].density(r.query)
+            for r in program.of_kind("local")
+        ]
+
     def _weight_graphs(self) -> list[TensorVariable]:
         program, analysis = self.program, self.program.block.analysis
-        graphs = [pm.logp(r.rv, program.state[r.rv]) for r in program.of_kind("local")]
+        graphs = self._release_graphs()
         if any(
             analysis.role(r.query).rows is not None or analysis.role(r.query).axis
             for r in program.of_kind("local")
@@ -164,22 +173,7 @@ class FusedSweep:
         propose, key_propose, why_propose = jit_scalar([self._rng, *inputs], as_float[1])
         if why_current or why_propose:
             raise NotScalar(why_current or why_propose)
-        self.n_constants, self.n_columns = len(rows.constants), len(rows.columns)
-        constants = [
-            pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.constants), program.state)
-        ]
-        covariates = [
-            pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.columns), program.state)
-        ]
-        self.hoist: NativeFunction = program.native(
-            "hoist",
-            [],
-            [
-                pt.stack(constants) if constants else pt.constant(np.zeros(0)),
-                pt.stack(covariates) if covariates else pt.constant(np.zeros((0, program.n))),
-            ],
-            HOIST,
-        )
+        self._compile_hoist()
         loops, functions, keys = program.change_parts
         source = _source(
             len(state),
@@ -195,6 +189,26 @@ class FusedSweep:
             {**functions, "current": current, "propose": propose},
             ROWS,
             [*keys, key_current, key_propose, _VERSION],
+        )
+
+    def _compile_hoist(self) -> None:
+        """Compile what the sweep takes from outside of the records, once all entries are known."""
+        program, rows = self.program, self._state
+        self.n_constants, self.n_columns = len(rows.constants), len(rows.columns)
+        constants = [
+            pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.constants), program.state)
+        ]
+        covariates = [
+            pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.columns), program.state)
+        ]
+        self.hoist: NativeFunction = program.native(
+            "hoist",
+            [],
+            [
+                pt.stack(constants) if constants else pt.constant(np.zeros(0)),
+                pt.stack(covariates) if covariates else pt.constant(np.zeros((0, program.n))),
+            ],
+            HOIST,
         )
 
 

@@ -1,6 +1,6 @@
 """Between a PyMC point (named arrays) and the flat arrays that native functions take."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -139,6 +139,8 @@ class DataLayout:
         self._slices: list[slice] = []
         self._overrides: dict[int, np.ndarray] = {}
         self.size = 0
+        # what has to be computed from the data before they are read (tables of densities)
+        self.before_gathering: list[Callable[[], None]] = []
 
     def graph(self, source: Variable) -> TensorVariable:
         """Return a constant or shared variable as a function of the data vector."""
@@ -164,6 +166,10 @@ class DataLayout:
         }
         return clone_replace(list(graphs), found, rebuild_strict=False) if found else list(graphs)
 
+    def holds(self, source: Variable) -> bool:
+        """Whether a source is part of the vector."""
+        return any(known is source for known in self._sources)
+
     def override(self, source: Variable, value: Any) -> None:
         """Use another value of the same shape for one source, without compiling anything again."""
         (index,) = [i for i, s in enumerate(self._sources) if s is source]
@@ -174,6 +180,8 @@ class DataLayout:
 
     def gather(self) -> np.ndarray:
         """Return the current values of all sources, one after the other."""
+        for compute in self.before_gathering:
+            compute()
         out = np.empty(self.size)
         for i, (source, where) in enumerate(zip(self._sources, self._slices, strict=True)):
             out[where] = np.ravel(self._overrides.get(i, _value_of(source)))

@@ -18,31 +18,24 @@ from weakref import WeakValueDictionary
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.discrete import DiscreteUniformRV
 from pymc.model.core import Model
 from pytensor.graph.replace import vectorize_graph
-from pytensor.tensor.random.basic import (
-    BernoulliRV,
-    BinomialRV,
-    CategoricalRV,
-)
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.lowering.errors import LoweringError
 from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, draw
 from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.records import RecordBlock, Release, parameters_of
+from pymc_dp.records import RecordBlock, Release
+from pymc_dp.step_methods.cells import clamped_record, finite_support
 from pymc_dp.step_methods.fused import FusedSweep
 from pymc_dp.step_methods.program import Reading, RecordProgram, lift, with_query
+from pymc_dp.step_methods.tabled import CellSweep, TabledSweep
 
 _log = logging.getLogger("pymc.dp")
 
 # Largest budget of one record, in nats, at which it is only proposed from the model: every proposal is then
 # accepted with probability 1/20 at the least, and mostly far more.
 MAX_INDEPENDENCE_EPSILON = 3.0
-
-# Largest support that is enumerated to draw a record from its full conditional.
-MAX_SUPPORT = 64
 
 
 @dataclass
@@ -76,7 +69,8 @@ class Move:
 def independence_move(program: RecordProgram) -> Move:
     """Propose from the model: fused where the rows are scalar code, vectorised otherwise."""
     try:
-        return Move("independence", program, fused=FusedSweep(program))
+        sweep = TabledSweep(program) if program.tables else FusedSweep(program)
+        return Move("independence", program, fused=sweep)
     except (NotScalar, LoweringError) as reason:
         _log.debug("vectorised sweep of %s: %s", program.names, reason)
         return Move("independence", program, program.propose, program.contribute)
@@ -115,7 +109,12 @@ def moves_for(program: RecordProgram, proposals: str) -> list[Move]:
     """
     if proposals == "independence" or (proposals == "auto" and _accepts_enough(program)):
         return [independence_move(program)]
-    informed = _finite_support(program) or _closed_conditional(program) or _reversed_channel(program)
+    informed = (
+        _finite_support(program)
+        or _closed_conditional(program)
+        or _cells(program)
+        or _reversed_channel(program)
+    )
     if informed is None:
         if proposals == "informed":
             raise ValueError(
@@ -168,6 +167,22 @@ def _clamp_ends(query: TensorVariable, record: TensorVariable) -> tuple[Any, Any
         return None
     lo, hi = node.inputs[1:]
     return (lo, hi) if isinstance(lo, TensorConstant | TensorVariable) else None
+
+
+def _cells(program: RecordProgram) -> Move | None:
+    """Propose a cell by its likelihood and a value anywhere in it, where the release is about cells."""
+    block = program.block
+    if len(block.records) != 1 or block.analysis.placements or block.records[0].ndim != 1:
+        return None
+    (record,) = block.records
+    for table in program.tables.values():
+        found = clamped_record(table.release.query, block.records)
+        if table.with_slots and found is not None and record.dtype.startswith("float"):
+            try:
+                return Move("cells", program, fused=CellSweep(program, table))
+            except (NotScalar, LoweringError) as reason:
+                _log.debug("no proposals by cells for %s: %s", program.names, reason)
+    return None
 
 
 def _compile(program: RecordProgram, name: str, candidates: TensorVariable, weight: Any, exact: bool) -> Move:
@@ -255,25 +270,6 @@ def _closed_conditional(program: RecordProgram) -> Move | None:
     return _compile(program, "closed conditional", candidates, weight, exact=True)
 
 
-def _support(program: RecordProgram, record: TensorVariable) -> np.ndarray | None:
-    """Return the constant finite support of a record, if it is known and small."""
-    op = record.owner.op
-    params = parameters_of(record)
-    if isinstance(op, BernoulliRV):
-        return np.arange(2)
-    if isinstance(op, CategoricalRV):
-        size = params[0].type.shape[-1]
-        return np.arange(size) if size is not None and size <= MAX_SUPPORT else None
-    if isinstance(op, BinomialRV | DiscreteUniformRV):
-        try:
-            ends = [np.unique(p.eval()) for p in params[: 1 if isinstance(op, BinomialRV) else 2]]
-        except Exception:  # the support depends on another variable
-            return None
-        low, high = (0, ends[0].max()) if isinstance(op, BinomialRV) else (ends[0].min(), ends[1].max())
-        return np.arange(low, high + 1) if high - low < MAX_SUPPORT else None
-    return None
-
-
 def _finite_support(program: RecordProgram) -> Move | None:
     """Draw a record with finite support from its full conditional under all local terms."""
     block = program.block
@@ -282,7 +278,7 @@ def _finite_support(program: RecordProgram) -> Move | None:
     if not program.of_kind("local") and not block.terms and not block.potentials:
         return None  # nothing to be informed by: the prior is the conditional
     (record,) = block.records
-    support = _support(program, record)
+    support = finite_support(record)
     if support is None:
         return None
     at = pt.vector("at", dtype=record.dtype, shape=record.type.shape)

@@ -39,6 +39,7 @@ from pymc_dp.lowering.native import (
 from pymc_dp.lowering.polynomial import without_products
 from pymc_dp.records import RecordBlock, Release, is_elementwise, parameters_of
 from pymc_dp.rowlocal import with_known_shapes
+from pymc_dp.step_methods.cells import ChannelTable, find_tables
 from pymc_dp.step_methods.layout import DataLayout, ParameterLayout, RecordLayout
 
 Reading = dict[Variable, TensorVariable]
@@ -82,6 +83,10 @@ class RecordProgram:
         self.records = RecordLayout(model, block.records, block.n, block.analysis.placements, point)
         self.data = DataLayout()
         self.model = model
+        self.tables: dict[Variable, ChannelTable] = {}
+        self._all_tables: list[ChannelTable] = []
+        for table in find_tables(model, block).values():
+            self.add_table(table, stands_for_density=True)
         self.moves: dict[str, list[Any]] = {}  # ways of proposing these records, filled by moves.lowered
         # static shapes spare the compiled functions their shape checks
         self.theta = pt.vector("theta", dtype="float64", shape=(self.parameters.size,))
@@ -96,7 +101,7 @@ class RecordProgram:
         for rv in self.model.basic_RVs:
             if rv in self.model.observed_RVs:
                 value = self.model.rvs_to_values[rv]
-                if isinstance(value, Constant | SharedVariable):
+                if isinstance(value, Constant | SharedVariable) and rv not in self.tables:
                     reading[rv] = self.data.graph(value)
                 else:
                     reading[rv] = value
@@ -167,7 +172,7 @@ class RecordProgram:
         rows = []
         for release in self.of_kind("local"):
             role = self.block.analysis.role(release.query)
-            logp = pm.logp(lift(release.rv, reading), reading[release.rv])
+            logp = self.density(release.rv, reading)
             rows.append(_per_record(logp, role.axis or 0, role.rows, self.n))
         for term in self.block.terms:
             rows.append(_per_record(pm.logp(lift(term, reading), reading[term]), 0, None, self.n))
@@ -185,6 +190,13 @@ class RecordProgram:
             rows.append(substitute([graph], reading)[0])
         return sum(rows[1:], start=rows[0]) if rows else pt.zeros(self.n)
 
+    def density(self, rv: Variable, reading: Reading) -> TensorVariable:
+        """Log density of a variable under a reading, looked up where there is a table of it."""
+        table = self.tables.get(rv)
+        if table is None:
+            return pm.logp(lift(rv, reading), reading[rv])
+        return table.density(substitute([table.release.query], reading)[0])
+
     def release_logp(self, reading: Reading, kinds: Sequence[str]) -> TensorVariable:
         """Sum of the log densities of the releases of some kinds."""
         return sum(
@@ -195,8 +207,21 @@ class RecordProgram:
     def set_release(self, values: dict[str, Any]) -> None:
         """Use other values for releases of this block; names of other releases are passed over."""
         for release in self.block.releases:
-            if release.name in values:
-                self.data.override(self.model.rvs_to_values[release.rv], values[release.name])
+            if release.name not in values:
+                continue
+            source, value = self.model.rvs_to_values[release.rv], values[release.name]
+            for table in self._all_tables:
+                if table.release.rv is release.rv:
+                    table.override(value)
+            if release.rv not in self.tables or self.data.holds(source):
+                self.data.override(source, value)
+
+    def add_table(self, table: ChannelTable, stands_for_density: bool = False) -> None:
+        """Keep a table of a release up to date with the data, from now on."""
+        if stands_for_density:
+            self.tables[table.release.rv] = table
+        self._all_tables.append(table)
+        self.data.before_gathering.append(table.refresh)
 
     # -- compilation ------------------------------------------------------------------------------
 
