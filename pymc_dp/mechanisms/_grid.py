@@ -160,11 +160,11 @@ def _sum_in_granules(query: TensorVariable, granule: float) -> tuple[np.ndarray,
         per_record = math.prod(rows.shape[a] for a in axes if a)
         return np.asarray(count.sum(axis=axes)), max(per_record, 1)
     if isinstance(node.op, MakeVector):
-        parts = [_sum_in_granules(v, granule) for v in node.inputs]
-        if any(part is None for part in parts):
+        parts = [part for v in node.inputs if (part := _sum_in_granules(v, granule)) is not None]
+        if len(parts) < len(node.inputs):
             return None
-        counts = np.array([part[0].item() for part in parts], dtype=object)  # type: ignore[index]
-        return counts, max(part[1] for part in parts)  # type: ignore[index]
+        together: np.ndarray = np.array([count.item() for count, _ in parts], dtype=object)
+        return together, max(slack for _, slack in parts)
     if not isinstance(node.op, Elemwise):
         return None
     if isinstance(node.op.scalar_op, Cast) and np.dtype(query.dtype).kind == "f":

@@ -56,7 +56,7 @@ class ComposedGuarantee(PrivacyGuarantee):
     parts: tuple[tuple[str, PrivacyGuarantee], ...] = ()
     disjoint: bool = False
 
-    def to_approximate(self, delta: float) -> PrivacyGuarantee:
+    def to_approximate(self, delta: float) -> ComposedGuarantee:
         """Return the smallest epsilon that the parts are known to promise together at `delta`.
 
         Parameters
@@ -86,7 +86,7 @@ class ComposedGuarantee(PrivacyGuarantee):
             )
         return replace(self, epsilon=epsilon, delta=delta)
 
-    def to_zcdp(self) -> PrivacyGuarantee:
+    def to_zcdp(self) -> ComposedGuarantee:
         """Return the same promise with ``rho`` filled in from the parts.
 
         Returns
@@ -100,7 +100,7 @@ class ComposedGuarantee(PrivacyGuarantee):
         """
         if self.rho is not None:
             return self
-        each = [part.to_zcdp().rho for _, part in self.parts]
+        each = [_rho(part.to_zcdp()) for _, part in self.parts]
         return replace(self, rho=max(each) if self.disjoint else sum(each))
 
     def __str__(self) -> str:
@@ -240,7 +240,7 @@ def _total(
     if any(p.rho is not None for p in parts) and _have_rho(parts):
         rho = add([_rho(p) for p in parts])
     if all(p.mu is not None for p in parts):
-        mu = math.sqrt(add([p.mu**2 for p in parts]))  # type: ignore[operator]
+        mu = math.sqrt(add([p.mu**2 for p in parts if p.mu is not None]))
     if own >= 1:
         own, epsilon = 0.0, math.inf
     elif own == 0 and not all(p.is_pure for p in parts):
@@ -292,7 +292,7 @@ def _worst_case_epsilon(parts: list[PrivacyGuarantee], delta: float) -> float:
     delta = -math.expm1(math.log1p(-delta) - failing)
     if delta <= 0:
         return math.inf
-    mu = math.sqrt(sum(p.mu**2 for p in gaussian))  # type: ignore[operator]
+    mu = math.sqrt(math.fsum(p.mu**2 for p in gaussian if p.mu is not None))
     loss, chance = _losses([p.epsilon for p in others])
 
     def excess(epsilon: float) -> float:
