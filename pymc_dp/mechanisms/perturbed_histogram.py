@@ -276,10 +276,19 @@ class PerturbedHistogram(Mechanism):
     ) -> tuple[int | None, ...]:
         return (len(cls._edges(n_bins, edges, bounds)) - 1,)
 
+    @staticmethod
+    def _kind_of(op: Any) -> tuple[str, _Noise]:
+        return next((name, kind) for name, kind in _NOISES.items() if isinstance(op, kind.op_class))
+
+    @classmethod
+    def _draw_release(cls, op: Any, query: TensorVariable, params: list[np.ndarray]) -> Any:
+        """Draw as the mechanism of that noise does: counts are one more query to it."""
+        return cls._kind_of(op)[1].mechanism._draw_release(op, query, params)
+
     @classmethod
     def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:
         (level,) = params
-        name, kind = next((n, k) for n, k in _NOISES.items() if isinstance(op, k.op_class))
+        name, kind = cls._kind_of(op)
         lo, hi, n_bins = op.edges[0], op.edges[-1], len(op.edges) - 1
         even = op.edges == equal_edges(lo, hi, n_bins)
         return {

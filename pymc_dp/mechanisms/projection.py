@@ -198,6 +198,12 @@ class ProjectionMechanism(Mechanism):
         return (cls._terms(n_terms),)
 
     @classmethod
+    def _draw_release(cls, op: Any, query: TensorVariable, params: list[np.ndarray]) -> Any:
+        """Draw as the mechanism of that noise does: means are one more query to it."""
+        mechanism = GaussianMechanism if isinstance(op, ProjectionGaussianRV) else LaplaceMechanism
+        return mechanism._draw_release(op, query, params)
+
+    @classmethod
     def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:
         (level,) = params
         return {

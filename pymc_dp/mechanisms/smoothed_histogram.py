@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
@@ -29,6 +30,7 @@ from pymc_dp.mechanisms._bins import (
 from pymc_dp.mechanisms._checks import as_query, length_of
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery, exactly_one
 from pymc_dp.privacy._checks import positive, probability
+from pymc_dp.privacy.exact_noise import bernoulli, uniform_below, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 
@@ -155,14 +157,33 @@ class SmoothedHistogramSampleRV(MechanismOp, RandomVariable):
         p = (1 - smoothing[..., None]) * counts / n_records[..., None] + smoothing[..., None] / self.n_bins
         p = np.broadcast_to(p, (*batch, self.n_bins))
         out = np.empty((*batch, self.n_released))
-        edges = np.asarray(self.cells)
         for index in np.ndindex(*batch):
             ends = np.cumsum(p[index])
             # a mixture's weights add to one up to rounding only
             bins = np.searchsorted(ends[:-1], rng.random(self.n_released) * ends[-1], side="right")
-            places = edges[bins] + np.diff(edges)[bins] * rng.random(self.n_released)
-            out[index] = np.minimum(places, np.nextafter(edges[bins + 1], edges[0]))
+            out[index] = self._places(bins, rng)
         return out
+
+    def secure_draw(
+        self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
+    ) -> np.ndarray:
+        """Return values for publication: which bin each is in is drawn in integer arithmetic."""
+        smoothing, n_records = params
+        words, k = words_from(generator), self.n_released
+        level = Fraction(smoothing.item())
+        smooth = bernoulli(np.full(k, level.numerator, dtype=object), level.denominator, words)
+        bins = np.empty(k, dtype=np.int64)
+        bins[smooth] = uniform_below(self.n_bins, int(smooth.sum()), words)
+        record = uniform_below(int(n_records.item()), int(k - smooth.sum()), words).astype(np.int64)
+        bins[~smooth] = np.searchsorted(np.cumsum(query), record, side="right")
+        return self._places(bins, generator)
+
+    def _places(self, bins: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """Return uniform values in some bins."""
+        edges = np.asarray(self.cells)
+        places = edges[bins] + np.diff(edges)[bins] * rng.random(len(bins))
+        # rounding must not carry one into the next bin
+        return np.minimum(places, np.nextafter(edges[bins + 1], edges[0]))
 
 
 def _native_draw(op: SmoothedHistogramSampleRV) -> Any:
@@ -182,7 +203,6 @@ def _compiled_draw(n_released: int, cells: tuple[float, ...]) -> Any:
         for i in range(n_released):
             b = min(np.searchsorted(ends, rng.random() * ends[-1], side="right"), n_bins - 1)
             place = edges[b] + (edges[b + 1] - edges[b]) * rng.random()
-            # rounding must not carry it into the next bin
             out[i] = min(place, np.nextafter(edges[b + 1], edges[b]))
         return out
 

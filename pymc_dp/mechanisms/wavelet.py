@@ -19,6 +19,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms._bins import cell_of, clamped_rows, equal_edges, interval, whole_number
 from pymc_dp.mechanisms._checks import as_query
+from pymc_dp.mechanisms._grid import draw_on_grid
+from pymc_dp.mechanisms._releases import evaluate
 from pymc_dp.mechanisms.base import (
     MECHANISM_PROPS,
     Mechanism,
@@ -29,6 +31,7 @@ from pymc_dp.mechanisms.base import (
 )
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.bounds import hashable_bounds
+from pymc_dp.privacy.exact_noise import discrete_laplace
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
 MAX_LEVEL = 16
@@ -185,7 +188,8 @@ class WaveletMechanism(Mechanism, Continuous):
     wavelet is the same for all records: releasing it would cost nothing and tell nothing, so it is
     not part of the release. Coefficient (j, k) is entry :math:`2^j - 1 + k` of a row.
 
-    Exactly one of `epsilon` and `scale` gives the noise level.
+    Exactly one of `epsilon` and `scale` gives the noise level. :meth:`release` draws on a grid far
+    finer than the noise, in integer arithmetic, as :class:`LaplaceMechanism` does.
 
     Parameters
     ----------
@@ -294,6 +298,16 @@ class WaveletMechanism(Mechanism, Continuous):
     @classmethod
     def _release_shape(cls, query: TensorVariable, level: Any = None, **settings: Any) -> tuple:
         return (*query.type.shape, 2 ** (cls._level(level) + 1) - 1)
+
+    @classmethod
+    def _draw_release(cls, op: Any, query: TensorVariable, params: list[np.ndarray]) -> Any:
+        """Draw whole multiples of a granule, in integer arithmetic."""
+        known = evaluate(query)
+        rows = op.coefficients(np.atleast_1d(known))
+        value, *others = draw_on_grid(
+            op, pt.constant(rows), params[0], discrete_laplace, op.guarantee.epsilon, 1
+        )
+        return value.reshape(*known.shape, op.n_coefficients), *others
 
     @classmethod
     def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:
