@@ -55,7 +55,7 @@ def projection_sensitivity(basis: str, n_terms: int, n_records: int, order: int)
 
     :math:`\sup_{u, u'} \|\phi(u) - \phi(u')\| / n`. Exact for the cosines, for the Haar wavelets and,
     in the L2 norm, for the trigonometric functions (where a maximum has to be searched for, it is
-    rounded up by less than a millionth); a bound from above, larger than the supremum by less than
+    rounded up by less than one part in 10^9); a bound from above, larger than the supremum by less than
     one part in 500 for up to 64 terms, for the latter in the L1 norm.
 
     Parameters
