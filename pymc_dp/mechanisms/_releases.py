@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import warnings
 from typing import Any
 
@@ -10,9 +11,13 @@ import numpy as np
 import pytensor
 from pymc.pytensorf import rvs_in_graph
 from pytensor.compile.mode import Mode
-from pytensor.tensor.variable import TensorVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor import as_tensor_variable
+from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 
 # Compilers keep what they compiled on disk, and constants can be part of it: confidential numbers
@@ -38,7 +43,11 @@ _BUDGET = ("epsilon", "delta", "rho")
 def evaluate(variable: TensorVariable) -> np.ndarray:
     """Return the value of a graph without random variables, computed by NumPy alone."""
     fn = pytensor.function([], variable, mode=_NO_COMPILER, on_unused_input="ignore")
-    return np.asarray(fn())
+    try:
+        return np.asarray(fn())
+    except Exception as error:  # PyTensor's own messages show the numbers that it computed with
+        kind = type(error).__name__
+    raise ValueError(f"query could not be computed from the data ({kind}): try it on invented data first.")
 
 
 def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
@@ -47,6 +56,33 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
     for key in _NEVER:
         if key in noise:
             raise TypeError(f"{name}.release takes no {key}=: {_NEVER[key]}.")
+    refusal: Exception | None = None
+    try:
+        op, value, known, guarantee, published = _draw(mechanism, query, noise)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        refusal = kind(_without_data(str(error), query, noise))
+    if refusal is not None:
+        # Not where it was caught: what it was raised from, or during, would be shown with it, and
+        # libraries put the numbers that they stumbled over into their messages.
+        raise refusal
+    if guarantee is None:
+        warnings.warn(
+            f"The guarantee of this release by {name} is not known: its noise level was given without "
+            "sensitivity= or bounds=.",
+            stacklevel=3,
+        )
+    parameters = mechanism._declaration(op, known) | published
+    if noise.get("sensitivity") is not None:
+        parameters.setdefault("sensitivity", float(noise["sensitivity"]))
+    return Release(value, name, parameters, guarantee)
+
+
+def _draw(
+    mechanism: Any, query: Any, noise: dict[str, Any]
+) -> tuple[Any, np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
+    """Return the operation, and what ``Mechanism._draw_release`` returned."""
+    name = mechanism.__name__
     with pytensor.config.change_flags(mode=_NO_COMPILER):
         rv = mechanism.dist(query, **noise)
         op = rv.owner.op
@@ -63,17 +99,39 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
                 "Clean the confidential values first."
             )
         known = [evaluate(p) for p in params]
-        value, known, guarantee, published = mechanism._draw_release(op, clamped, known)
-    if guarantee is None:
-        warnings.warn(
-            f"The guarantee of this release by {name} is not known: its noise level was given without "
-            "sensitivity= or bounds=.",
-            stacklevel=3,
-        )
-    parameters = mechanism._declaration(op, known) | published
-    if noise.get("sensitivity") is not None:
-        parameters.setdefault("sensitivity", float(noise["sensitivity"]))
-    return Release(value, name, parameters, guarantee)
+        drawn = mechanism._draw_release(op, clamped, known)
+    return op, *drawn
+
+
+def _without_data(message: str, query: Any, noise: dict[str, Any]) -> str:
+    """Return an error message without the confidential numbers in it.
+
+    Whole numbers stay: they are lengths, categories or positions.
+    """
+    values = [np.asarray(v.data).ravel() for v in _constants(query)]
+    known = {f"{v:g}" for n in noise.values() for v in _floats(n)}
+    for number in set(re.findall(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", message)):
+        if number in known or float(number).is_integer():
+            continue
+        if any(np.isclose(v, float(number), rtol=1e-5, atol=0).any() for v in values):
+            message = message.replace(number, "(a confidential number)")
+    return message
+
+
+def _constants(query: Any) -> list[Any]:
+    if not isinstance(query, Variable):
+        try:
+            query = as_tensor_variable(query)
+        except (TypeError, ValueError, NotImplementedError):
+            return []
+    return [v for v in graph_inputs([query]) if isinstance(v, TensorConstant) and v.data.dtype.kind in "biuf"]
+
+
+def _floats(value: Any) -> list[float]:
+    try:
+        return np.ravel(np.asarray(value, dtype=float)).tolist()
+    except (TypeError, ValueError):
+        return []
 
 
 def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict[str, Any]:
