@@ -37,11 +37,14 @@ def whole_number(name: str, value: Any, least: int, most: int, what: str) -> int
     return int(value)
 
 
-def equal_edges(lo: float, hi: float, n_bins: int) -> tuple[float, ...]:
-    """Return the edges of bins of equal width, `lo` and `hi` themselves included."""
+def equal_edges(lo: float, hi: float, n_bins: int, name: str = "n_bins") -> tuple[float, ...]:
+    """Return the edges of bins of equal width, `lo` and `hi` themselves included.
+
+    `name` is the argument that sets their number.
+    """
     inner = lo + (hi - lo) * (np.arange(1, n_bins) / n_bins)
     edges = (lo, *inner.tolist(), hi)
-    _check_distinct(edges, "n_bins")
+    _check_distinct(edges, name)
     return edges
 
 

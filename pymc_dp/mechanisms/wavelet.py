@@ -118,7 +118,7 @@ class WaveletMechanismRV(MechanismOp, RandomVariable):
     @property
     def cells(self) -> tuple[float, ...]:  # type: ignore[override]
         """Edges of the dyadic cells, on each of which the coefficients are constant."""
-        return equal_edges(*self._interval, self.n_coefficients + 1)
+        return equal_edges(*self._interval, self.n_coefficients + 1, "level")
 
     @property
     def _interval(self) -> tuple[float, float]:
@@ -265,6 +265,7 @@ class WaveletMechanism(Mechanism, Continuous):
                 f"calibration must be one of {', '.join(map(repr, _CALIBRATIONS))}, got {calibration!r}."
             )
         lo, hi = interval(bounds)
+        equal_edges(lo, hi, 2 ** (level + 1), "level")
         query = as_query(query)
         if query.ndim == 0:  # one number, whatever it is computed from
             clamped: TensorVariable = pt.clip(query, lo, hi)
