@@ -22,11 +22,12 @@ from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.tensor.elemwise import Elemwise
 
 # Part of the keys of the disk cache: change it when a function below changes.
-VERSION = "pymc_dp-tables-2 "
+VERSION = "pymc_dp-tables-3 "
 
-# Header: number of cells, address of the log densities, 1 if they are float64 (else float32), address of
-# the slots, bytes per slot, lowest edge, cells per unit, then the edges.
-N_CELLS, LOG_ADDRESS, IS_WIDE, SLOT_ADDRESS, SLOT_BYTES, LOWEST, PER_UNIT, EDGES = range(8)
+# Header: numbers of cells and of rows, address of the log densities, 1 if they are float64 (else float32),
+# address of their exponentials, address of the slots, bytes per slot, lowest edge, cells per unit, the edges.
+N_CELLS, N_ROWS, LOG_ADDRESS, IS_WIDE, EXP_ADDRESS = range(5)
+SLOT_ADDRESS, SLOT_BYTES, LOWEST, PER_UNIT, EDGES = range(5, 10)
 # Slots per row: the proposal's probabilities are multiples of 1/64, and a row of slots is a cache line.
 N_SLOTS = 64
 # Share of draws from any cell alike, so that a record in a cell without a slot is not stuck there.
@@ -97,6 +98,68 @@ def fetch(header, row, cell):  # type: ignore[no-untyped-def]
     at = row * int(_load_float64(header, N_CELLS)) + cell
     size = 8 if _load_float64(header, IS_WIDE) != 0.0 else 4
     _prefetch(int(_load_float64(header, LOG_ADDRESS)) + size * at)
+
+
+@numba.njit
+def n_rows(header):  # type: ignore[no-untyped-def]
+    """Return the number of rows of a table."""
+    return int(_load_float64(header, N_ROWS))
+
+
+@numba.njit
+def likelihoods(header, row, prior, weights):  # type: ignore[no-untyped-def]
+    """Multiply probabilities by a row of densities; return the sum, 0 where nothing is possible.
+
+    Densities are relative to the largest of their row. Where all products underflow, logarithms decide.
+    """
+    n_cells = weights.size
+    address, start, total = int(_load_float64(header, EXP_ADDRESS)), row * n_cells, 0.0
+    for k in range(n_cells):
+        weights[k] = prior[k] * _load_float64(address, start + k)
+        total += weights[k]
+    if total > 1e-250:
+        return total
+    top = -np.inf
+    for k in range(n_cells):
+        weights[k] = np.log(prior[k]) + log_density(header, row, k)
+        top = max(top, weights[k])
+    if not top > -np.inf:
+        return 0.0
+    total = 0.0
+    for k in range(n_cells):
+        weights[k] = np.exp(weights[k] - top)
+        total += weights[k]
+    return total
+
+
+@numba.njit(cache=True)
+def fill_alias(weights, total, keep, other):  # type: ignore[no-untyped-def]
+    """Fill one row of an alias table (Vose 1991): draw k uniformly, keep it or take the other."""
+    n = weights.size
+    small, large = np.empty(n, np.int64), np.empty(n, np.int64)
+    n_small, n_large = 0, 0
+    for k in range(n):
+        keep[k], other[k] = weights[k] * (n / total), k
+        if keep[k] < 1.0:
+            small[n_small] = k
+            n_small += 1
+        else:
+            large[n_large] = k
+            n_large += 1
+    while n_small > 0 and n_large > 0:
+        n_small -= 1
+        a, b = small[n_small], large[n_large - 1]
+        other[a] = b
+        keep[b] -= 1.0 - keep[a]
+        if keep[b] < 1.0:
+            n_large -= 1
+            small[n_small] = b
+            n_small += 1
+    # what is left is 1 up to rounding
+    for k in range(n_small):
+        keep[small[k]] = 1.0
+    for k in range(n_large):
+        keep[large[k]] = 1.0
 
 
 @numba.njit
@@ -230,7 +293,9 @@ class Table:
     edges : (n_cells + 1,) array
     log_densities : (n_rows, n_cells) array of float32 or float64
     with_slots : bool
-        Whether cells are to be drawn from the rows.
+        Whether cells are to be proposed from the rows.
+    with_densities : bool
+        Whether cells are to be drawn exactly, for which the densities themselves are kept too.
 
     Attributes
     ----------
@@ -238,7 +303,7 @@ class Table:
         Of the header; good as long as this object lives, in this process.
     """
 
-    def __init__(self, edges: np.ndarray, log_densities: np.ndarray, with_slots: bool):
+    def __init__(self, edges: np.ndarray, log_densities: np.ndarray, with_slots: bool, with_densities: bool):
         edges = np.asarray(edges, dtype=float)
         self.n_cells = len(edges) - 1
         self.log_densities = np.ascontiguousarray(log_densities)
@@ -248,11 +313,14 @@ class Table:
             kind = np.uint8 if self.n_cells + 2 <= 256 else np.uint16
             self.slots = np.empty((len(log_densities), N_SLOTS), dtype=kind)
             fill_slots(self.log_densities, np.array([*widths, widths[0], widths[-1]]), self.slots)
+        self.densities = np.exp(self.log_densities.astype(float)) if with_densities else None
         self.header = np.array(
             [
                 self.n_cells,
+                len(self.log_densities),
                 self.log_densities.ctypes.data,
                 self.log_densities.dtype == np.float64,
+                0 if self.densities is None else self.densities.ctypes.data,
                 0 if self.slots is None else self.slots.ctypes.data,
                 0 if self.slots is None else self.slots.itemsize,
                 edges[0],

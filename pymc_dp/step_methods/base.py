@@ -14,7 +14,6 @@ from pytensor.graph.basic import Variable
 from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods import kernels
 from pymc_dp.step_methods.discovery import dispersed_start
-from pymc_dp.step_methods.fused import FusedSweep
 from pymc_dp.step_methods.moves import lowered
 
 # Local records from which a sweep is worth several threads, and the parts it is then split into.
@@ -71,7 +70,7 @@ class RecordChain:
         return tally
 
     def _sweep_in_parts(
-        self, rng: Any, fused: FusedSweep, theta: np.ndarray, x: np.ndarray, n_sweeps: int, prior_only: bool
+        self, rng: Any, fused: Any, theta: np.ndarray, x: np.ndarray, n_sweeps: int, prior_only: bool
     ) -> np.ndarray:
         """Sweep over local records on several cores.
 

@@ -116,6 +116,8 @@ class ChannelTable:
         Ascending edges of cells.
     with_slots : bool
         Whether cells are to be proposed from the rows.
+    with_densities : bool
+        Whether cells are to be drawn exactly.
     points : (B,) array, optional
         Query at which the density of each cell is evaluated; the middle of the cell if left out.
 
@@ -131,13 +133,14 @@ class ChannelTable:
         release: Release,
         n: int,
         edges: np.ndarray,
-        with_slots: bool,
+        with_slots: bool = False,
+        with_densities: bool = False,
         points: np.ndarray | None = None,
     ):
         self.release, self.n = release, n
         self.edges = np.asarray(edges, dtype=float)
         self.points = 0.5 * (self.edges[1:] + self.edges[:-1]) if points is None else points
-        self.with_slots = with_slots
+        self.with_slots, self.with_densities = with_slots, with_densities
         self._value = model.rvs_to_values[release.rv]
         self._override: np.ndarray | None = None
         self._seen: tuple[Any, ...] = ()
@@ -162,7 +165,8 @@ class ChannelTable:
             return
         self._seen = (value, *params)
         rows, index, params = self._distinct(value, params)
-        self.table = Table(self.edges, self._evaluate(rows, params), self.with_slots)
+        densities = self._evaluate(rows, params)
+        self.table = Table(self.edges, densities, self.with_slots, self.with_densities)
         self.address.set_value(np.array([self.table.address]))
         self.index.set_value(index.astype(float))
 
@@ -276,7 +280,7 @@ def find_tables(model: Model, block: RecordBlock) -> dict[Variable, ChannelTable
         else:
             found = clamped_record(release.query, block.records)
             support = None if found is None else finite_support(found.record)
-            if support is None or is_elementwise(release.rv) and op.ndim_supp == 0:
+            if support is None or (is_elementwise(release.rv) and op.ndim_supp == 0):
                 continue  # the density is one scalar expression, and cheaper than a look-up
             ends = np.clip(support[[0, -1]], found.lo, found.hi)  # type: ignore[union-attr]
             edges, slots = np.arange(ends[0], ends[1] + 2) - 0.5, False

@@ -22,10 +22,11 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering import tables
 from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import ROWS, SourceFunction
-from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
+from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
+from pymc_dp.records import Release
 from pymc_dp.step_methods.cells import ChannelTable
 from pymc_dp.step_methods.fused import FusedSweep
-from pymc_dp.step_methods.program import RecordProgram
+from pymc_dp.step_methods.program import RecordProgram, with_query
 
 # Records of a group.
 GROUP = 16
@@ -108,7 +109,8 @@ class TabledSweep(FusedSweep):
             "def rows_sweep(rng, theta, data, c, cov, value, params, offset, x, totals, tally, n_sweeps, "
             "prior_only):",
             "    n = x.shape[0]",
-            f"    old, new, kept = np.zeros({max(d, 1)}), np.zeros({max(d, 1)}), np.empty(({GROUP}, {len(kept)}))",
+            f"    old, new = np.zeros({max(d, 1)}), np.zeros({max(d, 1)})",
+            f"    kept = np.empty(({GROUP}, {len(kept)}))",
             f"    where = np.empty(({GROUP}, {max(4 * n_tables, 1)}), np.int64)",
             f"    for j in range({d}):",
             "        old[j] = offset[j]",
@@ -216,6 +218,29 @@ class CellSweep(TabledSweep):
         ]
         self._extra = f"log_weight(at, row, s[{start + 2}], drawn)"
         return super()._source(d, p, loops)
+
+
+class ReversedSweep(FusedSweep):
+    """Candidates y = z - noise for the one record variable, z its own release with additive noise."""
+
+    def __init__(self, program: RecordProgram, release: Release):
+        (record,) = program.block.records
+        value = program.state[release.rv]
+        self._law = with_query(release, {}, value)
+        # what the noise alone says of the record, which is the density of the proposal
+        self._noise = pm.logp(with_query(release, {}, record), value)
+        super().__init__(program)
+
+    def _weight_graphs(self) -> list[TensorVariable]:
+        (record,) = self.program.block.records
+        return [*super()._weight_graphs(), pm.logp(record, record), -self._noise]
+
+    def _draw_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
+        key = (rv, index)
+        if key not in self._drawn:
+            drawn = draw_entry(self._draws, self._law, index, self._rng, 1)
+            self._drawn[key] = pt.cast(drawn, rv.dtype)  # type: ignore[attr-defined]
+        return self._drawn[key]
 
 
 def _scalar_function(inputs: list[Variable], outputs: list[TensorVariable]) -> tuple[Any, str | None]:
