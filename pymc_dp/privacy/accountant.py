@@ -20,6 +20,7 @@ import numpy as np
 from scipy.special import expit
 from scipy.stats import binom
 
+from pymc_dp.privacy._checks import probability
 from pymc_dp.privacy._gaussian_curve import deltas
 from pymc_dp.privacy.calibration import gaussian_epsilon
 from pymc_dp.privacy.guarantee import PrivacyGuarantee, in_words, zcdp_epsilon
@@ -73,18 +74,7 @@ class ComposedGuarantee(PrivacyGuarantee):
         ValueError
             ``delta`` is not in (0, 1), or the parts do not promise that delta.
         """
-        if not 0 < delta < 1:
-            raise ValueError(f"delta must be in (0, 1), got {delta}.")
-        if self.disjoint:
-            epsilon = max(part.to_approximate(delta).epsilon for _, part in self.parts)
-        else:
-            epsilon = _epsilon([part for _, part in self.parts], delta)
-        if math.isinf(epsilon):
-            raise ValueError(
-                f"delta = {delta:g} is too small for what the releases promise: ask for a delta above "
-                "the sum of theirs."
-            )
-        return replace(self, epsilon=epsilon, delta=delta)
+        return _together(self.parts, delta, self.disjoint)
 
     def to_zcdp(self) -> ComposedGuarantee:
         """Return the same promise with ``rho`` filled in from the parts.
@@ -159,11 +149,7 @@ def compose(parts: Any, *, delta: float | None = None) -> ComposedGuarantee:
     >>> round(compose(many).epsilon, 6), round(compose(many, delta=1e-3).epsilon, 2)
     (3.0, 1.48)
     """
-    named = _named(parts)
-    total = _total(named, own=sum(p.delta for _, p in named), epsilon=math.fsum(p.epsilon for _, p in named))
-    if total.delta > 0:
-        total = replace(total, epsilon=_epsilon([p for _, p in named], total.delta))
-    return total if delta is None else total.to_approximate(delta)
+    return _together(_named(parts), delta, disjoint=False)
 
 
 def compose_disjoint(parts: Any, *, delta: float | None = None) -> ComposedGuarantee:
@@ -200,17 +186,7 @@ def compose_disjoint(parts: Any, *, delta: float | None = None) -> ComposedGuara
     >>> compose_disjoint({"north": PrivacyGuarantee(1.0), "south": PrivacyGuarantee(0.5)}).epsilon
     1.0
     """
-    named = _named(parts)
-    total = _total(
-        named,
-        own=max(p.delta for _, p in named),
-        epsilon=max(p.epsilon for _, p in named),
-        disjoint=True,
-    )
-    if total.delta > 0:
-        at = total.delta
-        total = replace(total, epsilon=max(p.to_approximate(at).epsilon for _, p in named))
-    return total if delta is None else total.to_approximate(delta)
+    return _together(_named(parts), delta, disjoint=True)
 
 
 def _named(parts: Any) -> tuple[tuple[str, PrivacyGuarantee], ...]:
@@ -230,10 +206,10 @@ def _named(parts: Any) -> tuple[tuple[str, PrivacyGuarantee], ...]:
     return tuple((str(name), part) for name, part in items)
 
 
-def _total(
-    named: tuple[tuple[str, PrivacyGuarantee], ...], *, own: float, epsilon: float, disjoint: bool = False
+def _together(
+    named: tuple[tuple[str, PrivacyGuarantee], ...], delta: float | None, disjoint: bool
 ) -> ComposedGuarantee:
-    """Put the statements together that hold without a choice of delta."""
+    """Put together what holds without a choice of delta, and the epsilon at the one chosen."""
     parts = [part for _, part in named]
     add: Callable[[Iterable[float]], float] = max if disjoint else math.fsum
     rho = mu = None
@@ -241,18 +217,35 @@ def _total(
         rho = add([_rho(p) for p in parts])
     if all(p.mu is not None for p in parts):
         mu = math.sqrt(add([p.mu**2 for p in parts if p.mu is not None]))
-    if own >= 1:
-        own, epsilon = 0.0, math.inf
-    elif own == 0 and not all(p.is_pure for p in parts):
+    if delta is None:
+        delta = add([p.delta for p in parts])
         epsilon = math.inf
-    elif own > 0 and math.isinf(epsilon):
-        epsilon = 0.0  # not known before delta is looked at
-    if math.isinf(epsilon) and rho is None:
-        raise ValueError(
-            "The releases promise nothing together: their deltas add up to 1 or more, or one of them "
-            "states rho only and another does not. State every release by rho, or by a smaller delta."
-        )
-    return ComposedGuarantee(epsilon, own, rho, parts[0].neighbours, mu, named, disjoint)
+        if delta == 0 and all(p.is_pure for p in parts):
+            epsilon = add([p.epsilon for p in parts])
+        elif 0 < delta < 1:
+            epsilon = _epsilon_at(parts, delta, disjoint)
+        if math.isinf(epsilon):
+            delta = 0.0
+        if math.isinf(epsilon) and rho is None:
+            raise ValueError(
+                "The releases promise nothing together at the sum of their deltas: ask for a larger "
+                "delta, or state every release by rho or by a smaller delta of its own."
+            )
+    else:
+        delta = probability("delta", delta)
+        epsilon = _epsilon_at(parts, delta, disjoint)
+        if math.isinf(epsilon):
+            raise ValueError(
+                f"delta = {delta:g} is too small for what the releases promise: ask for a delta above "
+                "the sum of theirs."
+            )
+    return ComposedGuarantee(epsilon, delta, rho, parts[0].neighbours, mu, named, disjoint)
+
+
+def _epsilon_at(parts: list[PrivacyGuarantee], delta: float, disjoint: bool) -> float:
+    if not disjoint:
+        return _epsilon(parts, delta)
+    return max(p.to_approximate(delta).epsilon for p in parts)
 
 
 def _have_rho(parts: list[PrivacyGuarantee]) -> bool:
