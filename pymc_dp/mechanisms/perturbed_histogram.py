@@ -17,8 +17,10 @@ from pymc_dp.mechanisms.discrete_laplace import DiscreteLaplaceMechanism, Discre
 from pymc_dp.mechanisms.gaussian import GaussianMechanism, GaussianMechanismRV
 from pymc_dp.mechanisms.laplace import LaplaceMechanism, LaplaceMechanismRV
 from pymc_dp.privacy.guarantee import NEIGHBOURS
+from pymc_dp.privacy.release import Release
 
 MAX_BINS = 100_000
+_WHOLE = {"discrete_laplace": DiscreteLaplaceMechanism, "discrete_gaussian": DiscreteGaussianMechanism}
 _BINS = "bins of equal width"
 
 
@@ -202,6 +204,14 @@ class PerturbedHistogram(Mechanism):
     """
 
     rv_op = HistogramLaplaceRV()
+
+    def __new__(  # type: ignore[misc]  # PyMC's distributions construct tensors
+        cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any
+    ) -> TensorVariable:
+        """Check that what was observed under discrete noise are whole numbers, then declare the release."""
+        if kwargs.get("noise") in _WHOLE and observed is not None and not isinstance(observed, Release):
+            observed = _WHOLE[kwargs["noise"]]._whole_observed(observed)
+        return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
 
     @classmethod
     def dist(
