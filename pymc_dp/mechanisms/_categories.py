@@ -91,7 +91,8 @@ def _check_whole(name: str, values: Any, lowest: float, highest: float, what: st
     known = known_values(values)
     if known is None:
         return
-    wrong = ~((known == np.floor(known)) & (known >= lowest) & (known <= highest))
+    whole = (known == np.floor(known)) & (known >= lowest) & (known <= highest)
+    wrong = np.isfinite(known) & ~whole  # missing values have their own message
     if wrong.any():
         first = np.argwhere(wrong)[0]
         where = f" at index {tuple(int(i) for i in first)}" if known.ndim else ""

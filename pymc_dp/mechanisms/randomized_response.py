@@ -20,6 +20,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.samplers import register_draw, register_draw_of
 from pymc_dp.mechanisms import _categories, _response_draws
+from pymc_dp.mechanisms._checks import as_query
 from pymc_dp.mechanisms.base import (
     MECHANISM_PROPS,
     Mechanism,
@@ -161,7 +162,7 @@ class RandomizedResponse(Mechanism, Discrete):
     ) -> None:
         values = getattr(observed, "value", observed)  # of a release
         if n is None:
-            k = _categories.number_of_categories(pt.as_tensor_variable(query), n_categories)
+            k = _categories.number_of_categories(as_query(query), n_categories)
             _categories.check_categories("observed", values, k)
         else:
             _categories.check_table("observed", values, n)

@@ -27,6 +27,7 @@ from pymc_dp.records import RecordBlock, Release, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.conditionals import Conditionals
 from pymc_dp.step_methods.discovery import ancestors_of_records
+from pymc_dp.step_methods.noise import NoiseForm
 from pymc_dp.step_methods.program import RecordProgram, substitute, with_query
 
 # A random walk mixes in about as many updates as it has dimensions: beyond this, other steps keep the
@@ -143,6 +144,9 @@ class CollapsedConditionals(Conditionals):
         self.case = case
         self.channel = pt.matrix("channel", dtype="float64")
         self.counts = pt.vector("counts", dtype="float64")
+
+    def _forms(self) -> dict[Variable, NoiseForm]:
+        return {}  # the records are not moved along
 
     def columns(self) -> NativeFunction:
         """Compile what tells records apart, one row per record."""
