@@ -141,13 +141,14 @@ class Plan:
             parameters.add_row(
                 escape(p.name), f"{p.prior_width:.3g}", f"{p.posterior_width:.3g}", f"{p.ratio:.2f}"
             )
-        cost = "Its cost is not known." if self.guarantee is None else str(self.guarantee)
+        cost = "not known." if self.guarantee is None else str(self.guarantee)
         lines = [f"Cost: {cost}"]
         if not math.isnan(self.acceptance):
             bound = "" if math.isnan(self.acceptance_bound) else f", at least {self.acceptance_bound:.3g}"
             lines.append(f"Acceptance of the records while sampling: {self.acceptance:.3f}{bound}.")
         lines += [f"Warning: {w}" for w in self.warnings]
-        return Group(releases, parameters, *(Text(line) for line in lines))
+        tables = (releases, parameters) if self.parameters else (releases,)
+        return Group(*tables, *(Text(line) for line in lines))
 
     def __str__(self) -> str:
         console = Console(file=StringIO(), width=_WIDTH, color_system=None)
@@ -177,7 +178,8 @@ def plan(
     model : pymc.Model
         Parameters, records, and releases without ``observed=``.
     n_simulations : int, default 4
-        How many simulated publications are analysed; each takes a short chain of some seconds.
+        How many simulated publications are analysed; each takes a short chain of some seconds. With
+        0, noise and statistics are compared only.
     n_prior : int, default 500
         How many simulations from the prior.
     draws, tune : int, default 500
@@ -247,6 +249,7 @@ def plan(
     table = tuple(
         PlannedParameter(label, before, after, after / before if before > 0 else math.nan)
         for name, found in widths.items()
+        if found
         for label, before, after in _entries(name, _width(prior[name]), np.mean(found, axis=0))
     )
     try:
@@ -270,7 +273,7 @@ def _check(model: Any, **counts: Any) -> list[TensorVariable]:
     for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int | np.integer):
             raise TypeError(f"{name} must be an integer, got {type(count).__name__}.")
-        least = 20 if name == "n_prior" else 0 if name == "tune" else 10 if name == "draws" else 1
+        least = {"n_prior": 20, "draws": 10}.get(name, 0)
         if count < least:
             raise ValueError(f"{name} must be at least {least}, got {count}.")
     observed = [str(rv.name) for rv in model.observed_RVs]
