@@ -22,7 +22,7 @@ from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.tensor.elemwise import Elemwise
 
 # Part of the keys of the disk cache: change it when a function below changes.
-VERSION = "pymc_dp-tables-3 "
+VERSION = "pymc_dp-tables-6 "
 
 # Header: numbers of cells and of rows, address of the log densities, 1 if they are float64 (else float32),
 # address of their exponentials, address of the slots, bytes per slot, lowest edge, cells per unit, the edges.
@@ -33,7 +33,7 @@ N_SLOTS = 64
 # Share of draws from any cell alike, so that a record in a cell without a slot is not stuck there.
 _ANYWHERE = 1 / 16
 # Spread of draws beyond the edges, as a part of the distance between them.
-_TAIL = 0.125
+TAIL = 0.125
 
 
 def _loader(llvm_type: Any, numba_type: Any) -> Any:
@@ -73,6 +73,8 @@ def _prefetch(typingctx: Any, address: Any) -> Any:
 def cell_of(header, q):  # type: ignore[no-untyped-def]
     """Return the cell of a number; the outer cells take what is beyond the edges."""
     last = int(_load_float64(header, N_CELLS)) - 1
+    if not q > _load_float64(header, LOWEST):  # or no number
+        return 0
     guess = (q - _load_float64(header, LOWEST)) * _load_float64(header, PER_UNIT)
     cell = int(min(max(guess, 0.0), float(last)))
     while cell > 0 and q < _load_float64(header, EDGES + cell):
@@ -178,7 +180,7 @@ def draw_value(rng, header, row):  # type: ignore[no-untyped-def]
     if cell < n_cells:
         lo = _load_float64(header, EDGES + cell)
         return lo + (_load_float64(header, EDGES + cell + 1) - lo) * u
-    distance = _TAIL * (hi - lo) * u / (1.0 - u)
+    distance = TAIL * (hi - lo) * u / (1.0 - u)
     return lo - distance if cell == n_cells else hi + distance
 
 
@@ -190,7 +192,7 @@ def _piece(header, y):  # type: ignore[no-untyped-def]
     if lo <= y <= hi:
         cell = cell_of(header, y)
         return cell, 1.0 / (_load_float64(header, EDGES + cell + 1) - _load_float64(header, EDGES + cell))
-    spread = _TAIL * (hi - lo)
+    spread = TAIL * (hi - lo)
     below = y < lo
     far = spread + (lo - y if below else y - hi)
     return (n_cells if below else n_cells + 1), spread / (far * far)

@@ -19,6 +19,7 @@ from pymc.distributions.discrete import DiscreteUniformRV
 from pymc.model.core import Model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import clone_replace
 from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, CategoricalRV
@@ -289,3 +290,64 @@ def find_tables(model: Model, block: RecordBlock) -> dict[Variable, ChannelTable
             continue
         tables[release.rv] = ChannelTable(model, release, block.n, edges, slots)
     return tables
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A central release of the counts of a number of each record in some bins."""
+
+    release: Release
+    edges: np.ndarray
+    number: TensorVariable  # (n,): what is counted
+
+    @property
+    def n_bins(self) -> int:
+        """Number of bins, and of statistics."""
+        return len(self.edges) - 1
+
+
+def find_histograms(block: RecordBlock) -> dict[Variable, Histogram]:
+    """Return the histograms among a block's releases."""
+    found = {}
+    for release in block.releases:
+        cells = getattr(release.rv.owner.op, "cells", None)  # type: ignore[union-attr]
+        if release.kind != "central" or cells is None:
+            continue
+        edges = np.asarray(cells, dtype=float)
+        rows = block.analysis.rows_of(release.query)
+        number = _counted(rows, block)
+        if number is not None and _counts_bins(rows, number, edges, block.n):
+            found[release.rv] = Histogram(release, edges, number)
+    return found
+
+
+def _counted(rows: Variable, block: RecordBlock) -> TensorVariable | None:
+    """Return the one number per record (n,) that contributions (n, bins) are computed from."""
+    found, stack = set(), [rows]
+    while stack:
+        node = stack.pop().owner
+        if node is None or block.analysis.role(node.outputs[0]).kind == "free":
+            continue
+        if isinstance(node.op, DimShuffle) and tuple(node.op.new_order) == (0, "x"):
+            found.add(node.inputs[0])
+        elif isinstance(node.op, Elemwise):
+            stack += node.inputs
+        else:
+            return None
+    return found.pop() if len(found) == 1 else None  # type: ignore[return-value]
+
+
+def _counts_bins(rows: Variable, number: Variable, edges: np.ndarray, n: int) -> bool:
+    """Whether contributions are indicators of the bins: tried in each of them, and beyond the ends."""
+    widths = np.diff(edges)
+    points = np.array([edges[0] - widths[0], *(edges[:-1] + 0.5 * widths), edges[-1] + widths[-1]])
+    bins = np.clip(np.arange(-1, len(widths) + 1), 0, len(widths) - 1)
+    value = pt.vector("number", dtype=number.type.dtype, shape=number.type.shape)  # type: ignore[attr-defined]
+    (graph,) = clone_replace([rows], {number: value}, rebuild_strict=False)
+    try:
+        function = pytensor.function([value], graph, mode="FAST_COMPILE")
+        given = np.resize(points, n * -(-len(points) // n)).astype(value.dtype)
+        found = np.concatenate([function(part) for part in given.reshape(-1, n)])[: len(points)]
+    except Exception:  # other variables in the rows
+        return False
+    return found.shape == (len(points), len(widths)) and np.array_equal(found, np.eye(len(widths))[bins])

@@ -6,6 +6,7 @@ same Markov kernel. Models whose rows have no scalar form (table look-ups, multi
 observed covariates) keep the vectorised sweep.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
-from pymc_dp.records import is_elementwise
 from pymc_dp.rowlocal import columns_of, with_known_shapes
 from pymc_dp.step_methods.program import RecordProgram, substitute
 
@@ -40,7 +40,7 @@ class FusedSweep:
     """
 
     def __init__(self, program: RecordProgram):
-        vector = any(not is_elementwise(r.rv) for r in program.of_kind("central"))
+        vector = any(not program.is_separable(r) for r in program.of_kind("central"))
         if vector or program.of_kind("function", "general") or program.block.analysis.placements:
             raise NotScalar("a query that is no sum over records, or a partly observed covariate")
         self.program = program
@@ -118,7 +118,7 @@ class FusedSweep:
         return [
             column
             for release in program.of_kind("central")
-            for column in columns_of(program.rows_of(release), int(np.prod(program.shape_of(release))))
+            for column in columns_of(program.rows_of(release), int(np.prod(program.shape_of_terms(release))))
         ]
 
     def _release_graphs(self) -> list[TensorVariable]:
@@ -166,13 +166,9 @@ class FusedSweep:
     def _compile(self, state: list, candidates: list, state_weight: Any, weight: Any, columns: list) -> None:
         program, rows = self.program, self._state
         inputs = [*rows.constant_inputs, *rows.column_inputs]
-        as_float = [[pt.cast(o, "float64") for o in outs]
-                    for outs in ([*state, state_weight], [*columns, *candidates, weight])]  # fmt: skip
-        current, key_current, why_current = jit_scalar([*inputs, *self._x], as_float[0])
+        current, key_current = scalar_function([*inputs, *self._x], [*state, state_weight])
         # a candidate may reuse entries of parameters only, never of the current record
-        propose, key_propose, why_propose = jit_scalar([self._rng, *inputs], as_float[1])
-        if why_current or why_propose:
-            raise NotScalar(why_current or why_propose)
+        propose, key_propose = scalar_function([self._rng, *inputs], [*columns, *candidates, weight])
         self._compile_hoist()
         loops, functions, keys = program.change_parts
         source = _source(
@@ -210,6 +206,14 @@ class FusedSweep:
             ],
             HOIST,
         )
+
+
+def scalar_function(inputs: Sequence[Variable], outputs: Sequence[TensorVariable]) -> tuple[Any, str | None]:
+    """Compile graphs of numbers to a function of numbers; return it with its cache key."""
+    function, key, why = jit_scalar(inputs, [pt.cast(o, "float64") for o in outputs])
+    if why:
+        raise NotScalar(why)
+    return function, key
 
 
 def _source(d: int, p: int, n_constants: int, n_columns: int, loops: str, weighted: bool) -> str:

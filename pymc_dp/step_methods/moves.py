@@ -29,6 +29,7 @@ from pymc_dp.records import RecordBlock, Release
 from pymc_dp.step_methods.cells import MAX_ENTRIES, ChannelTable, clamped_record, finite_support, tabled
 from pymc_dp.step_methods.finite import FiniteSweep
 from pymc_dp.step_methods.fused import FusedSweep
+from pymc_dp.step_methods.histogram import BinSweep, HistogramSweep
 from pymc_dp.step_methods.program import Reading, RecordProgram, lift, with_query
 from pymc_dp.step_methods.tabled import CellSweep, ReversedSweep, TabledSweep
 
@@ -73,8 +74,8 @@ class Move:
 def independence_move(program: RecordProgram) -> Move:
     """Propose from the model: fused where the rows are scalar code, vectorised otherwise."""
     try:
-        sweep = TabledSweep(program) if program.tables else FusedSweep(program)
-        return Move("independence", program, fused=sweep)
+        form = HistogramSweep if program.histograms else TabledSweep if program.tables else FusedSweep
+        return Move("independence", program, fused=form(program))
     except (NotScalar, LoweringError) as reason:
         _log.debug("vectorised sweep of %s: %s", program.names, reason)
         return Move("independence", program, program.propose, program.contribute)
@@ -121,6 +122,7 @@ def moves_for(program: RecordProgram, proposals: str) -> list[Move]:
     informed = (
         _finite_support(program)
         or _closed_conditional(program)
+        or _bins(program)
         or _cells(program)
         or _reversed_channel(program)
         or _grid(program)
@@ -188,6 +190,17 @@ def _enumerated(program: RecordProgram) -> Move | None:
         return Move("finite support", program, fused=FiniteSweep(program), exact=True)
     except (NotScalar, LoweringError) as reason:
         _log.debug("no enumeration of %s: %s", program.names, reason)
+        return None
+
+
+def _bins(program: RecordProgram) -> Move | None:
+    """Propose a record's own bin, one beside it or any, where the release is a histogram of the records."""
+    if not program.histograms:
+        return None
+    try:
+        return Move("bins", program, fused=BinSweep(program))
+    except (NotScalar, LoweringError) as reason:
+        _log.debug("no proposals by bins for %s: %s", program.names, reason)
         return None
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.model.core import Model
@@ -34,12 +33,12 @@ from pymc_dp.lowering.native import (
     WHOLE,
     NativeFunction,
     SourceFunction,
-    jit_function,
 )
 from pymc_dp.lowering.polynomial import without_products
 from pymc_dp.records import RecordBlock, Release, is_elementwise, parameters_of
 from pymc_dp.rowlocal import with_known_shapes
-from pymc_dp.step_methods.cells import ChannelTable, find_tables
+from pymc_dp.step_methods.cells import ChannelTable, find_histograms, find_tables
+from pymc_dp.step_methods.changes import scalar_change, term_change
 from pymc_dp.step_methods.layout import DataLayout, ParameterLayout, RecordLayout
 
 Reading = dict[Variable, TensorVariable]
@@ -85,6 +84,7 @@ class RecordProgram:
         self.model = model
         self.tables: dict[Variable, ChannelTable] = {}
         self._all_tables: list[ChannelTable] = []
+        self.histograms = find_histograms(block)
         for table in find_tables(model, block).values():
             self.add_table(table, stands_for_density=True)
         self.moves: dict[str, list[Any]] = {}  # ways of proposing these records, filled by moves.lowered
@@ -161,9 +161,25 @@ class RecordProgram:
         """Return the shape of a release."""
         return np.shape(_static_value(self.model.rvs_to_values[release.rv]))
 
+    @staticmethod
+    def is_separable(release: Release) -> bool:
+        """Whether the density is a sum of terms, one for each of the sums over records behind the query.
+
+        True of releases with one density per entry, and of those whose operation gives the terms.
+        """
+        op = release.rv.owner.op  # type: ignore[union-attr]
+        return release.kind == "central" and (is_elementwise(release.rv) or hasattr(op, "term"))
+
+    def shape_of_terms(self, release: Release) -> tuple[int, ...]:
+        """Return the shape of the terms of a separable release, and of the sums behind its query."""
+        if is_elementwise(release.rv):
+            return self.shape_of(release)
+        (sums,) = self.block.analysis.sums_in(release.query)
+        return tuple(int(k) for k in (sums.shape.eval() if None in sums.type.shape else sums.type.shape))
+
     def _all_rows(self, release: Release) -> list[TensorVariable]:
         analysis = self.block.analysis
-        if release.kind == "central" and is_elementwise(release.rv):
+        if self.is_separable(release):
             return [self.rows_of(release)]
         return [analysis.sums[s].reshape((self.n, -1)) for s in analysis.sums_in(release.query)]
 
@@ -274,7 +290,7 @@ class RecordProgram:
         start = 0
         width = max([len(parameters_of(r.rv)) - 1 for r in self.of_kind("central", "function")] + [1])
         for k, release in enumerate(self.of_kind("central", "function")):
-            if release.kind == "function" or not is_elementwise(release.rv):
+            if not self.is_separable(release):
                 size, function = self._function_of_sums(release)
                 functions[f"logp{k}"], key = function.dispatcher, function.cache_key
                 keys.append(key)
@@ -289,15 +305,20 @@ class RecordProgram:
                 continue
             others = substitute(parameters_of(release.rv)[1:], self.state)
             offset = substitute([self.block.analysis.offset_of(release.query)], self.state)[0]
-            shape = self.shape_of(release)
-            values.append(pt.cast(self.state[release.rv], "float64").ravel())
+            value, op = self.state[release.rv], release.rv.owner.op  # type: ignore[union-attr]
+            elementwise = is_elementwise(release.rv)
+            shape = self.shape_of_terms(release)
+            values.append(pt.cast(value if elementwise else op.summary(value), "float64").ravel())
             offsets.append(pt.broadcast_to(pt.cast(offset, "float64"), shape).ravel())
             columns = [pt.broadcast_to(pt.cast(p, "float64"), shape).ravel() for p in others]
             columns += [pt.zeros_like(offsets[-1])] * (width - len(columns))
             params.append(pt.stack(columns, axis=1))
             size = int(np.prod(shape))
             name = f"change{k}"
-            functions[name], key = scalar_change(release.rv, value_dtype=release.rv.dtype)
+            if elementwise:
+                functions[name], key = scalar_change(release.rv, value_dtype=release.rv.dtype)
+            else:
+                functions[name], key = term_change(op, len(others))
             keys.append(key)
             args = "".join(f", params[j, {i}]" for i in range(len(others)))
             loops.append(
@@ -307,6 +328,7 @@ class RecordProgram:
             )
             start += size
         self.n_statistics, self.n_parameters = start, width
+        self.change_loops = loops
         self.change_parts = ("".join(loops), functions, keys)
         self.releases: NativeFunction | None = None
         self.change: SourceFunction | None = None
@@ -320,27 +342,6 @@ class RecordProgram:
             + "    return total\n"
         )
         self.change = SourceFunction("change", source, functions, CHANGE, keys)
-
-
-def scalar_change(rv: Variable, value_dtype: str) -> tuple[Any, str | None]:
-    """Lower the change of an elementwise log density when its query changes.
-
-    The difference is taken in the graph, so that normalising constants cancel before anything is compiled.
-    """
-    node = rv.owner
-    assert node is not None
-    value, old, new = (ps.float64(name) for name in ("value", "old", "new"))
-    others = [ps.float64(f"p{i}") for i in range(len(parameters_of(rv)) - 1)]
-    tensors = [pt.tensor_from_scalar(p) for p in others]
-    v = pt.cast(pt.tensor_from_scalar(value), value_dtype)
-
-    def logp(query: Variable) -> TensorVariable:
-        moved = node.op.make_node(node.inputs[0], NoneConst, pt.tensor_from_scalar(query), *tensors)
-        return pm.logp(moved.default_output(), v)
-
-    return jit_function(
-        [value, old, new, *others], [pt.scalar_from_tensor(pt.cast(logp(new) - logp(old), "float64"))]
-    )
 
 
 def substitute(graphs: Sequence[Any], reading: Reading) -> list[Any]:

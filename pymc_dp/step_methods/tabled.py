@@ -20,12 +20,11 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering import tables
-from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import ROWS, SourceFunction
-from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
+from pymc_dp.lowering.rows import ROW, RowGraph, draw_entry
 from pymc_dp.records import Release
 from pymc_dp.step_methods.cells import ChannelTable
-from pymc_dp.step_methods.fused import FusedSweep
+from pymc_dp.step_methods.fused import FusedSweep, scalar_function
 from pymc_dp.step_methods.program import RecordProgram, with_query
 
 # Records of a group.
@@ -76,8 +75,8 @@ class TabledSweep(FusedSweep):
         now = [*state, state_weight, *self._queries(rows), *positions, *self._more()]
         new = [*columns, *candidates, weight, *self._queries(self._draws)]
         inputs = [*rows.constant_inputs, *rows.column_inputs]
-        current, key_current = _scalar_function([*inputs, *self._x], now)
-        propose, key_propose = _scalar_function([self._given(), *inputs], new)
+        current, key_current = scalar_function([*inputs, *self._x], now)
+        propose, key_propose = scalar_function([self._given(), *inputs], new)
         self._compile_hoist()
         loops, functions, keys = self.program.change_parts
         source = self._source(len(state), len(columns), loops)
@@ -241,10 +240,3 @@ class ReversedSweep(FusedSweep):
             drawn = draw_entry(self._draws, self._law, index, self._rng, 1)
             self._drawn[key] = pt.cast(drawn, rv.dtype)  # type: ignore[attr-defined]
         return self._drawn[key]
-
-
-def _scalar_function(inputs: list[Variable], outputs: list[TensorVariable]) -> tuple[Any, str | None]:
-    function, key, why = jit_scalar(inputs, [pt.cast(o, "float64") for o in outputs])
-    if why:
-        raise NotScalar(why)
-    return function, key
