@@ -152,15 +152,23 @@ class Choice(Mechanism, Discrete):
         return replace(prepared, sensitivity=sensitivity)
 
     @classmethod
+    def _budget(cls, epsilon: Any) -> float:
+        exactly_one(cls.__name__, {"epsilon=": epsilon is not None}, "epsilon= with sensitivity= or bounds=")
+        return positive("epsilon", epsilon)
+
+    @classmethod
+    def _no_sensitivity(cls, of_what: str) -> str:
+        return (
+            f"epsilon needs the sensitivity of {of_what}: give sensitivity=, or bounds= to clamp each "
+            "record's contribution."
+        )
+
+    @classmethod
     def _choice(cls, prepared: PreparedQuery, epsilon: Any, of_what: str, **kwargs: Any) -> Any:
         """Build the release of a choice; `of_what` names what `sensitivity` is the change of."""
-        exactly_one(cls.__name__, {"epsilon=": epsilon is not None}, "epsilon= with sensitivity= or bounds=")
-        epsilon = positive("epsilon", epsilon)
+        epsilon = cls._budget(epsilon)
         if prepared.sensitivity is None:
-            raise ValueError(
-                f"epsilon needs the sensitivity of {of_what}: give sensitivity=, or bounds= to clamp "
-                "each record's contribution."
-            )
+            raise ValueError(cls._no_sensitivity(of_what))
         # Changing one record moves all log weights by at most epsilon/2 either way, so that log ratios
         # of probabilities lie in an interval of length epsilon ("bounded range").
         promise = PrivacyGuarantee(epsilon, rho=epsilon**2 / 8)

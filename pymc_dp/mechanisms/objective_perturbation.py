@@ -11,7 +11,6 @@ sums over records: the query of a published release is evaluated at its own valu
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numba
@@ -27,113 +26,22 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms._checks import check_observed
 from pymc_dp.mechanisms._logistic import (
-    CURVATURE,
     log_noise,
     minimise,
     noise_behind,
+    noise_scale,
     perturb,
     rows_of,
     statistics_at,
 )
 from pymc_dp.mechanisms._releases import declared_by
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery, exactly_one
-from pymc_dp.privacy._checks import positive, probability
-from pymc_dp.privacy.calibration import gaussian_sigma_analytic
+from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 from pymc_dp.records import record_sum
 
-CALIBRATIONS = ("tight", "chaudhuri")
 _JOINED = object()  # in the place of y: the first argument holds features and labels, checked
-
-
-def noise_scale(
-    epsilon: float,
-    *,
-    delta: float | None = None,
-    regularization: float,
-    x_bound: float = 1.0,
-    calibration: str = "tight",
-) -> float:
-    r"""Return the scale of the noise that a budget needs.
-
-    Parameters
-    ----------
-    epsilon : float
-        Budget in nats.
-    delta : float, optional
-        Slack; without it the noise has density proportional to exp(-||b|| / scale), with it the noise
-        is Gaussian with standard deviation `scale`.
-    regularization : float
-        Coefficient of ||theta||^2 / 2 beside the *sum* of the losses.
-    x_bound : float, default 1
-        Largest norm of a row of features.
-    calibration : {"tight", "chaudhuri"}, default "tight"
-        How much of epsilon pays for the Jacobian.
-
-    Returns
-    -------
-    float
-
-    Raises
-    ------
-    ValueError
-        The regularization is too small for the budget, or a number is out of its range.
-
-    Notes
-    -----
-    Let R be `x_bound` and c = R^2 / 4 the largest eigenvalue of one record's Hessian, of rank one. Between
-    neighbours the determinants have the ratio (1 + a x'A x) / (1 + a' x''A x'), A being the inverse of
-    what the other records and the regularization contribute: at most J = 1 + c / regularization. The
-    published proof allows J^2. The gradients differ by at most 2 R, so that without delta
-
-    .. math:: \epsilon = 2 R / \text{scale} + \log J
-        \quad\text{or}\quad 2 R / \text{scale} + 2 \log J \text{ ("chaudhuri")}.
-
-    With delta, each gradient is a multiple of its record's features, so the log ratio of the noise's
-    densities is at most (R W + 2 R^2) / scale^2, with W = |b'u| + |b'v| for two fixed vectors u and v
-    of norm 1 or less. P(W > t) is at most 2 P(|N(0, 1)| > t / (2 scale)), and half of that from
-    t = 2 sqrt(3) scale on, where the worst case is u = v. Hence delta is at most twice that of the
-    Gaussian mechanism of sensitivity 2 R at epsilon - log J (four times, where that begins below).
-
-    References
-    ----------
-    Chaudhuri, Monteleoni and Sarwate (2011), *Differentially Private Empirical Risk Minimization*,
-    algorithm 2.
-
-    Examples
-    --------
-    >>> from pymc_dp.mechanisms.objective_perturbation import noise_scale
-    >>> round(noise_scale(1.0, regularization=10), 4)
-    2.0506
-    """
-    epsilon = positive("epsilon", epsilon)
-    regularization = positive("regularization", regularization)
-    x_bound = positive("x_bound", x_bound)
-    if calibration not in CALIBRATIONS:
-        raise ValueError(
-            f"calibration must be one of {', '.join(map(repr, CALIBRATIONS))}, got {calibration!r}."
-        )
-    if delta is not None and calibration == "chaudhuri":
-        raise ValueError("calibration='chaudhuri' is for pure privacy: leave delta out, or calibration.")
-    power = 2 if calibration == "chaudhuri" else 1
-    curvature = CURVATURE * x_bound**2
-    left = epsilon - power * math.log1p(curvature / regularization)
-    if not left > 0:
-        least = curvature / math.expm1(epsilon / power)
-        raise ValueError(
-            f"regularization = {regularization:g} is too small for epsilon = {epsilon:g}: the change of "
-            f"the Hessian alone would cost {epsilon - left:g}. Give more than {least:g}."
-        )
-    if delta is None:
-        return 2 * x_bound / left
-    delta = probability("delta", delta)
-    for share in (delta / 2, delta / 4):
-        sigma = gaussian_sigma_analytic(left, share, 2 * x_bound)
-        mu = 2 * x_bound / sigma
-        if left / mu - mu / 2 >= math.sqrt(3):
-            break
-    return sigma
 
 
 class ObjectivePerturbationRV(MechanismOp, RandomVariable):

@@ -166,7 +166,7 @@ def test_records_follow_their_posterior(query, kind):
     combinations, exact = enumerated(model, "z", range(3), np.log(p))
     seen, lowest = visited(model, np.arange(3), 10_000)
     assert worst_deviation(seen, combinations, exact) < 5
-    assert lowest >= math.exp(-arguments["epsilon"])
+    assert lowest >= math.exp(-arguments["epsilon"]) * (1 - 1e-9)
     # power: the prior alone would be told apart
     prior = np.array([np.prod(p[list(c)]) for c in combinations])
     assert worst_deviation(seen, combinations, prior) > 8
