@@ -69,7 +69,7 @@ def not_whole(query: Variable) -> str | None:
             if isinstance(v, SharedVariable):
                 data = v.get_value(borrow=True)
             if data is not None and not (np.floor(data) == data).all():
-                return f"it uses {v.name or 'numbers'} with the value {_first_broken(data):g}"
+                return f"{v.name or 'an array'} holds fractions"  # which may be confidential
             continue
         op = getattr(node.op, "core_op", node.op)
         inner = op.scalar_op if isinstance(op, Elemwise) else None
@@ -152,14 +152,19 @@ def whole_values(observed: Any) -> np.ndarray | None:
 
 def add_noise(query: Any, level: Any, draw: Any, words: Words) -> np.ndarray:
     """Return whole numbers `query` plus exact noise of the given level, one or one per entry."""
-    query, level = np.broadcast_arrays(query, level)
-    if (np.floor(query) != query).any():
-        raise ValueError(f"query must be whole numbers, got {_first_broken(query):g}: round it before.")
+    query, level = np.broadcast_arrays(as_whole(query), level)
     noise = np.empty(query.shape, dtype=np.int64)
     for value in np.unique(level):
         at = level == value
         noise[at] = draw(float(value), int(at.sum()), words)
-    return query.astype(np.int64) + noise
+    return query + noise
+
+
+def as_whole(query: Any) -> np.ndarray:
+    """Return a query's value as integers; fractions are refused."""
+    if (np.floor(query) != query).any():
+        raise ValueError("query must be whole numbers: round it before.")
+    return np.asarray(query).astype(np.int64)
 
 
 def _first_broken(numbers: Any) -> float:

@@ -44,6 +44,8 @@ def _noise(rng, sigma):
 
 @numba.njit(cache=True)
 def _draw(rng, query, sigma):
+    if query != math.floor(query):
+        raise ValueError("query must be whole numbers: round it before.")
     return np.int64(query) + np.int64(_noise(rng, sigma))
 
 

@@ -14,7 +14,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.samplers import register_draw
-from pymc_dp.mechanisms._integers import WholeRelease, add_noise, whole_query
+from pymc_dp.mechanisms._integers import WholeRelease, add_noise, as_whole, whole_query
 from pymc_dp.mechanisms.base import (
     MECHANISM_PROPS,
     MechanismOp,
@@ -31,6 +31,8 @@ from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
 @numba.njit(cache=True)
 def _draw(rng, query, scale):
+    if query != math.floor(query):
+        raise ValueError("query must be whole numbers: round it before.")
     # the whole part of an exponential number is geometric
     up = math.floor(scale * rng.standard_exponential())
     down = math.floor(scale * rng.standard_exponential())
@@ -52,7 +54,7 @@ class DiscreteLaplaceMechanismRV(MechanismOp, RandomVariable):
         """Draw with floating-point arithmetic, for simulation."""
         shape = np.broadcast_shapes(np.shape(query), np.shape(scale)) if size is None else tuple(size)
         up, down = (np.floor(scale * rng.standard_exponential(shape)) for _ in range(2))
-        return np.asarray(query + up - down).astype(np.int64)
+        return as_whole(query) + (up - down).astype(np.int64)
 
     def secure_draw(
         self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray

@@ -52,7 +52,7 @@ def bad_discrete(level, budget):
 
 
 BAD_QUERIES = {
-    "fractions": (np.array([1.0, 0.5]), E, "query must be whole numbers .* the value 0.5"),
+    "fractions": (np.array([1.0, 0.5]), E, "query must be whole numbers .*, but an array holds fractions"),
     "a mean": (pm.Poisson.dist(3, shape=4).mean(), E, "query must be whole numbers .* true_div"),
     "continuous records": (pm.Normal.dist(shape=4).sum(), E, "query must be whole numbers .* is continuous"),
 }
