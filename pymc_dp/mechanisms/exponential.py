@@ -43,21 +43,37 @@ def choose(rng, utility, epsilon, sensitivity):  # type: ignore[no-untyped-def]
 
 
 def choose_exactly(
-    generator: np.random.Generator, utility: np.ndarray, epsilon: float, sensitivity: float
-) -> int:
-    """Draw the index of a candidate without rounding the probabilities.
+    generator: np.random.Generator, utility: np.ndarray, epsilon: Any, sensitivity: Any
+) -> np.ndarray:
+    """Draw indices of candidates without rounding the probabilities.
 
     A candidate is proposed uniformly and kept with probability
     exp(-epsilon (max utility - utility_c) / (2 sensitivity)), decided in integer arithmetic.
+
+    Parameters
+    ----------
+    generator : numpy.random.Generator
+    utility : ndarray, shape (m, k)
+        One row per choice.
+    epsilon, sensitivity : array_like, shape (m,) or ()
+
+    Returns
+    -------
+    ndarray of int64, shape (m,)
     """
-    words = words_from(generator)
-    per_nat = Fraction(epsilon) / (2 * Fraction(sensitivity))
-    exact = [Fraction(float(u)) for u in utility]
-    gaps = [per_nat * (max(exact) - u) for u in exact]
-    while True:
-        c = int(uniform_below(len(gaps), 1, words)[0])
-        if bernoulli_exp(gaps[c].numerator, gaps[c].denominator, words).item():
-            return c
+    words, k = words_from(generator), utility.shape[1]
+    epsilon, sensitivity = (np.broadcast_to(p, len(utility)) for p in (epsilon, sensitivity))
+    per_nat = [Fraction(float(e)) / (2 * Fraction(float(s))) for e, s in zip(epsilon, sensitivity)]
+    best = [Fraction(float(u)) for u in utility.max(axis=1)]
+    chosen = np.full(len(utility), -1)
+    while (left := np.flatnonzero(chosen < 0)).size:
+        proposed = uniform_below(k, left.size, words)
+        gaps = [per_nat[i] * (best[i] - Fraction(float(utility[i, c]))) for i, c in zip(left, proposed)]
+        top, bottom = (np.array([getattr(g, part) for g in gaps], dtype=object)
+                       for part in ("numerator", "denominator"))  # fmt: skip
+        kept = bernoulli_exp(top, bottom, words)
+        chosen[left[kept]] = proposed[kept]
+    return chosen
 
 
 class ChoiceRV(MechanismOp, RandomVariable):
@@ -72,26 +88,29 @@ class ChoiceRV(MechanismOp, RandomVariable):
 
     def rng_fn(self, rng, query, epsilon, sensitivity, size):  # type: ignore[no-untyped-def, override]
         """Draw by inversion, for simulations."""
-        return self._each(query, epsilon, sensitivity, size, lambda *args: choose(rng, *args))
+
+        def draw(*rows: np.ndarray) -> np.ndarray:
+            return np.array([choose(rng, *row) for row in zip(*rows, strict=True)], dtype=np.int64)
+
+        return self._each(draw, query, epsilon, sensitivity, size)
 
     def secure_draw(
         self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
     ) -> np.ndarray:
         """Draw without rounding of probabilities."""
-        draw: Callable[..., int] = lambda *args: choose_exactly(generator, *args)  # noqa: E731
         epsilon, sensitivity = params
-        return self._each(query, epsilon, sensitivity, None, draw)
+        return self._each(lambda *rows: choose_exactly(generator, *rows), query, epsilon, sensitivity, None)
 
-    def _each(self, query: Any, epsilon: Any, sensitivity: Any, size: Any, draw: Callable[..., int]) -> Any:
-        utility = np.asarray(self.utilities(np.asarray(query, dtype=float)))
+    def _each(
+        self, draw: Callable[..., np.ndarray], query: Any, epsilon: Any, sensitivity: Any, size: Any
+    ) -> np.ndarray:
+        """Draw from every row of utilities."""
+        utility = self.utilities(np.asarray(query, dtype=float))
         batch = np.broadcast_shapes(utility.shape[:-1], np.shape(epsilon), np.shape(sensitivity))
         batch = batch if size is None else tuple(size)
-        utility = np.broadcast_to(utility, (*batch, utility.shape[-1]))
-        epsilon, sensitivity = (np.broadcast_to(np.asarray(p, float), batch) for p in (epsilon, sensitivity))
-        out = np.empty(batch, dtype=np.int64)
-        for at in np.ndindex(*batch):
-            out[at] = draw(np.ascontiguousarray(utility[at]), float(epsilon[at]), float(sensitivity[at]))
-        return out
+        rows = np.broadcast_to(utility, (*batch, utility.shape[-1])).reshape(-1, utility.shape[-1])
+        levels = (np.broadcast_to(np.asarray(p, float), batch).ravel() for p in (epsilon, sensitivity))
+        return draw(np.ascontiguousarray(rows), *levels).reshape(batch)
 
 
 class ExponentialMechanismRV(ChoiceRV):
@@ -302,6 +321,7 @@ def _check_choice(observed: Any, candidates: int | None) -> None:
     if array.dtype.kind not in "iuf":
         return
     top = math.inf if candidates is None else candidates - 1
+    array = array[np.isfinite(array)]  # missing values are refused with those of other mechanisms
     bad = array[~((array >= 0) & (array <= top) & (array == np.floor(array)))]
     if bad.size:
         raise ValueError(
