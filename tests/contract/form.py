@@ -45,10 +45,11 @@ class Imputation:
     honest: bool = True
     noise: dict[str, Any] = field(default_factory=dict)
 
-    def prior(self, **kwargs: Any) -> Any:
+    def prior(self, p: Any = 0.4) -> Any:
+        """Declare the records in the model of the context."""
         if self.top is None:
             return pm.Normal("x", 0.4, 0.5, shape=self.n)
-        return pm.Binomial("x", self.top, kwargs.get("p", 0.4), shape=self.n)
+        return pm.Binomial("x", self.top, p, shape=self.n)
 
     def data(self) -> np.ndarray:
         """Records to release."""
@@ -103,6 +104,8 @@ class Row:
         Relative error of sums over the rule.
     imputations
         Models whose posterior is enumerated; also used for releasing and declaring again.
+    arguments
+        From a query to the mechanism's positional arguments, where they are several.
     bad, bad_observed, bad_query
         Bad input by name: (keyword arguments | observed | query), error, message. The keyword
         arguments replace `noise`; `observed` stands in the first imputation.
@@ -123,6 +126,7 @@ class Row:
     extremes: Sequence[dict[str, Any]] = ()
     slack: float = 1e-6
     imputations: Sequence[Imputation] = ()
+    arguments: Callable[[Any], tuple] = lambda query: (query,)
     bad: dict[str, tuple[dict[str, Any], type[Exception], str]] = field(default_factory=dict)
     bad_observed: dict[str, tuple[Any, type[Exception], str]] = field(default_factory=dict)
     bad_query: dict[str, tuple[Any, type[Exception], str]] = field(default_factory=dict)
@@ -145,7 +149,21 @@ class Row:
         return np.broadcast_to(query, (n, *query.shape)).copy() if self.batch else query
 
     def declare(self, query: Any, **noise: Any) -> Any:
-        return self.mechanism.dist(query, **(noise or self.noise))
+        return self.declare_with(query, noise or self.noise)
+
+    def declare_with(self, query: Any, noise: dict[str, Any]) -> Any:
+        return self.mechanism.dist(*self.arguments(query), **noise)
+
+    def release(self, query: Any, **noise: Any) -> Any:
+        return self.mechanism.release(*self.arguments(query), **(noise or self.noise))
+
+    def model(self, imputation: Imputation, observed: Any, *, p: Any = 0.4, **noise: Any) -> pm.Model:
+        """The imputation's model, its release z declared with these arguments."""
+        with pm.Model() as model:
+            p = p() if callable(p) else p
+            query = imputation.query(imputation.prior(p))
+            self.mechanism("z", *self.arguments(query), observed=observed, **noise)
+        return model
 
     def log_density(self, values: Any, query: Any, **noise: Any) -> np.ndarray:
         """Log density of many releases (N, *shape) of one query."""
@@ -168,9 +186,8 @@ class Row:
     def published(self, query: Any, n: int) -> np.ndarray:
         """Releases (n, *shape) as a custodian draws them."""
         if self.batch:
-            return self.mechanism.release(self.rows_of(query, n), **self.noise).value
-        query = np.asarray(query)
-        return np.stack([self.mechanism.release(query, **self.noise).value for _ in range(n)])
+            return self.release(self.rows_of(query, n)).value
+        return np.stack([self.release(np.asarray(query)).value for _ in range(n)])
 
 
 def line(lo: float, hi: float, n: int = 100_001, shape: tuple[int, ...] = ()) -> Rule:

@@ -16,12 +16,7 @@ PARAMETER = (2.0, 3.0)
 
 
 def model_of(row, imputation, **kwargs):
-    with pm.Model() as model:
-        noise = row.noise | imputation.noise
-        row.mechanism(
-            "z", imputation.query(imputation.prior(**kwargs)), observed=imputation.observed, **noise
-        )
-    return model
+    return row.model(imputation, imputation.observed, **(row.noise | imputation.noise), **kwargs)
 
 
 def release_logp(model):
@@ -110,10 +105,7 @@ def test_parameter_follows_its_posterior(row, imputation):
     """All that pm.sample does by itself, beside the exact mixture of Beta laws."""
     if imputation.top is None:
         pytest.skip("the parameter is that of counted records")
-    with pm.Model():
-        p = pm.Beta("p", *PARAMETER)
-        query, noise = imputation.query(imputation.prior(p=p)), row.noise | imputation.noise
-        row.mechanism("z", query, observed=imputation.observed, **noise)
+    with model_of(row, imputation, p=lambda: pm.Beta("p", *PARAMETER)):
         idata = pm.sample(4000, tune=1000, chains=2, cores=1, random_seed=4, progressbar=False)
     a, b = PARAMETER
     logp, n, top = release_logp(model_of(row, imputation)), imputation.n, imputation.top
