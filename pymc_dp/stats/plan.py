@@ -46,6 +46,8 @@ class PlannedRelease:
         How many numbers are released.
     local : bool
         Whether it keeps the record axis: noise on every record.
+    additive : bool
+        Whether it is its query plus noise; otherwise it is a choice, a sample, or noisy in another way.
     noise_sd : float
         Standard deviation of the release for fixed records, root mean square over its entries.
     statistic_sd : float
@@ -56,6 +58,7 @@ class PlannedRelease:
     mechanism: str
     entries: int
     local: bool
+    additive: bool
     noise_sd: float
     statistic_sd: float
 
@@ -231,7 +234,12 @@ def plan(
     simulated, prior, moments = simulate(releases, parameters, n_prior, n_simulations, int(seeds[0]))
     planned = tuple(
         PlannedRelease(
-            name, _mechanism(rv), math.prod(shapes[name]), name in local, *deviations(moments[name])
+            name,
+            rv.owner.op._print_name[0],
+            math.prod(shapes[name]),
+            name in local,
+            rv.owner.op.additive_noise,
+            *deviations(moments[name]),
         )
         for name, rv in zip(names, releases, strict=True)
     )
@@ -292,10 +300,6 @@ def _check(model: Any, **counts: Any) -> list[TensorVariable]:
     return releases
 
 
-def _mechanism(rv: TensorVariable) -> str:
-    return type(rv.owner.op).__name__.removesuffix("RV")
-
-
 def _width(values: np.ndarray) -> np.ndarray:
     tail = (1 - _INTERVAL) / 2
     lower, upper = np.quantile(values.astype(float), [tail, 1 - tail], axis=0)
@@ -314,7 +318,7 @@ def _warnings(
     cost: PrivacyGuarantee | None,
 ) -> Iterator[str]:
     for r in releases:
-        if not r.local and r.noise_sd > r.statistic_sd:
+        if r.additive and not r.local and r.noise_sd > r.statistic_sd:
             yield (
                 f"the noise of {r.name} drowns what it hides: its standard deviation is {r.noise_sd:.3g}, "
                 f"that of the statistic over the prior {r.statistic_sd:.3g}. Narrower bounds, fewer "

@@ -97,6 +97,17 @@ def test_categories_are_taken_as_indicators():
     assert release.statistic_sd == pytest.approx(math.sqrt(2) / 3, rel=0.05)
 
 
+def test_a_choice_is_not_called_noise():
+    with pm.Model() as model:
+        y = pm.Normal("y", shape=30)
+        dp.PerturbedHistogram("h", y, n_bins=4, epsilon=1.0, bounds=(-2, 2))
+        dp.SmoothedHistogramSample("s", y, n_bins=4, smoothing=0.3, n_released=5, bounds=(-2, 2))
+    h, s = dp.plan(model, n_simulations=0, n_prior=100, random_seed=2).releases
+    assert (h.mechanism, s.mechanism) == ("PerturbedHistogram", "SmoothedHistogramSample")
+    assert h.additive and not s.additive
+    assert h.noise_sd == pytest.approx(math.sqrt(2) * 2, rel=0.3)  # scale 2 / epsilon
+
+
 def test_seed_fixes_it():
     settings = {"n_simulations": 1, "n_prior": 50, "draws": 50, "tune": 50}
     one, same, other = (dp.plan(normal_sum(), random_seed=s, **settings) for s in (3, 3, 4))
