@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 from pytensor.scalar.basic import Cast, Mul, TrueDiv
-from pytensor.tensor.basic import MakeVector
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.basic import Join, MakeVector
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.variable import TensorVariable
 
@@ -159,12 +159,18 @@ def _sum_in_granules(query: TensorVariable, granule: float) -> tuple[np.ndarray,
             count = count.astype(object)
         per_record = math.prod(rows.shape[a] for a in axes if a)
         return np.asarray(count.sum(axis=axes)), max(per_record, 1)
-    if isinstance(node.op, MakeVector):
+    if isinstance(node.op, MakeVector) or (isinstance(node.op, Join) and query.ndim == 1):
         parts = [part for v in node.inputs if (part := _sum_in_granules(v, granule)) is not None]
         if len(parts) < len(node.inputs):
             return None
-        together: np.ndarray = np.array([count.item() for count, _ in parts], dtype=object)
-        return together, max(slack for _, slack in parts)
+        together = [int(k) for count, _ in parts for k in count.ravel()]
+        return np.array(together, dtype=object), max(slack for _, slack in parts)
+    if isinstance(node.op, DimShuffle):
+        inner = _sum_in_granules(node.inputs[0], granule)
+        kept = [axis for axis in node.op.new_order if axis != "x"]
+        if inner is None or kept != sorted(kept):
+            return None
+        return inner[0].reshape(evaluate(query).shape), inner[1]
     if not isinstance(node.op, Elemwise):
         return None
     if isinstance(node.op.scalar_op, Cast) and np.dtype(query.dtype).kind == "f":

@@ -51,6 +51,9 @@ QUERIES = {
     "sum": dp.record_sum(ROWS),
     "mean": pt.as_tensor(ROWS).mean(),
     "sums": pt.stack([pt.as_tensor(ROWS).sum(), pt.as_tensor(ROWS**2).sum()]),
+    "sums, joined": pt.concatenate(
+        [pt.as_tensor(ROWS).sum(keepdims=True), dp.record_sum(ROWS[:, None] ** 2)]
+    ),
     "sum of rows": dp.record_sum(np.stack([ROWS, ROWS], 1)),
     "local": ROWS,
     "local rows": np.stack([ROWS, ROWS], 1),
@@ -69,7 +72,9 @@ def test_grid_costs_nothing(name, how):
     k = np.asarray(release.value) / float(granule)
     assert (k == np.rint(k)).all()
     n = 5 if how == "mean" else 1
-    entries = np.shape(release.value)[-1] if how in {"sums", "sum of rows", "local rows"} else 1
+    entries = (
+        np.shape(release.value)[-1] if how in {"sums", "sums, joined", "sum of rows", "local rows"} else 1
+    )
     change = Fraction(10, n) + (2 if n > 1 else 1) * granule  # per entry, in the worst case
     if name == "LaplaceMechanism":
         assert entries * change / level <= Fraction(release.guarantee.epsilon)
@@ -88,6 +93,18 @@ def test_sums_are_exact_whatever_the_order(rng):
     exact = sum(round(Fraction(float(x)) / Fraction(granule)) for x in rows)
     assert found == {exact}
     assert len({float(np.add.reduce(rows[o])) for o in orders}) > 1  # what is avoided
+
+
+def test_sums_are_recognised_in_every_form():
+    """Otherwise they would be added up in floating point, which no other test would notice."""
+    for how, query in QUERIES.items():
+        graph = pt.as_tensor(query)
+        recognised = _grid._sum_in_granules(graph, 2.0**-30)
+        assert (recognised is None) == how.startswith("local"), how
+        if recognised is not None:
+            found = np.asarray(recognised[0]).astype(float) * 2.0**-30
+            np.testing.assert_allclose(found, graph.eval(), atol=2.0**-26)
+            assert found.shape == graph.eval().shape
 
 
 def test_one_record_moves_a_sum_by_at_most_its_width_and_a_granule(rng):
