@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -76,10 +78,10 @@ def test_draws_have_the_density_that_is_claimed(row, many):
         return np.array([-tables.log_weight(address, row, reference, u) for u in v])
 
     mass = np.zeros(len(cut) - 1)
-    for k, (lo, hi) in enumerate(zip(cut[:-1], cut[1:], strict=True)):
+    for k, (lo, hi) in enumerate(pairwise(cut)):
         if np.isfinite([lo, hi]).all():
             parts = np.concatenate([[lo], edges[(edges > lo) & (edges < hi)], [hi]])
-            for a, b in zip(parts[:-1], parts[1:], strict=True):
+            for a, b in pairwise(parts):
                 v = np.linspace(a, b, 2001)[:-1] + 0.5 * (b - a) / 2000
                 mass[k] += np.exp(log_density(v)).mean() * (b - a)
         else:
@@ -108,7 +110,9 @@ def test_bin_draws_are_symmetric_up_to_the_preference():
     z = (counts - counts.T) / np.sqrt(counts + counts.T)
     assert np.abs(z).max() < 4.5
     for a, b in ((1, 4), (0, 2), (5, 3)):  # uniform in a piece, or as draws beyond the edges fall
-        there, back = (bins.log_preference(UNEVEN, *pair) for pair in ((middle[a], middle[b]), (middle[b], middle[a])))
+        there, back = (
+            bins.log_preference(UNEVEN, *pair) for pair in ((middle[a], middle[b]), (middle[b], middle[a]))
+        )
         np.testing.assert_allclose(there, -back)
     widths = np.diff(UNEVEN)
     np.testing.assert_allclose(
@@ -251,17 +255,20 @@ CHOICES = {
     "wavelet, weak privacy": (lambda: dp.WaveletMechanism(
         "z", beta(), epsilon=HIGH, level=2, observed=np.zeros((5, 7))), ["independence", "cells"]),
     "binomial, weak privacy": (lambda: dp.BinomialMechanism(
-        "z", beta(), epsilon=HIGH, n_trials=9, bounds=(0, 1), observed=[0, 9, 3, 4, 4]), ["independence", "grid"]),
+        "z", beta(), epsilon=HIGH, n_trials=9, bounds=(0, 1), observed=[0, 9, 3, 4, 4]),
+        ["independence", "grid"]),
     "counts with whole noise": (lambda: dp.DiscreteLaplaceMechanism(
         "z", pm.Poisson("y", 3.0, shape=5), epsilon=HIGH, bounds=(0, 10), observed=[1, 2, 3, 0, -1]),
         ["independence", "reversed channel"]),
     "counts with real noise": (lambda: dp.LaplaceMechanism(
-        "z", pm.Poisson("y", 3.0, shape=5), epsilon=HIGH, bounds=(0, 10), observed=np.ones(5)), ["independence"]),
+        "z", pm.Poisson("y", 3.0, shape=5), epsilon=HIGH, bounds=(0, 10), observed=np.ones(5)),
+        ["independence"]),
     "response": (lambda: dp.RandomizedResponse(
         "z", pm.Categorical("c", np.ones(4) / 4, shape=5), epsilon=HIGH, observed=[0, 1, 2, 3, 3]),
         ["finite support"]),
     "unary": (lambda: dp.UnaryEncoding(
-        "z", pm.Categorical("c", np.ones(3) / 3, shape=5), epsilon=LOW, observed=np.eye(3, dtype=int)[[0, 1, 2, 0, 1]]),
+        "z", pm.Categorical("c", np.ones(3) / 3, shape=5), epsilon=LOW,
+        observed=np.eye(3, dtype=int)[[0, 1, 2, 0, 1]]),
         ["finite support"]),
     "histogram, strong privacy": (lambda: dp.PerturbedHistogram(
         "z", beta(), n_bins=3, epsilon=LOW, observed=[1.0, 2.0, 2.0]), ["independence"]),
