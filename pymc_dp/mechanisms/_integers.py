@@ -164,6 +164,8 @@ def as_whole(query: Any) -> np.ndarray:
     """Return a query's value as integers; fractions are refused."""
     if (np.floor(query) != query).any():
         raise ValueError("query must be whole numbers: round it before.")
+    if (np.abs(query) >= 2**53).any():  # floats have gaps there, over which one record is not exact
+        raise ValueError("query must be below 2^53 in size: release it in larger units.")
     return np.asarray(query).astype(np.int64)
 
 

@@ -190,6 +190,12 @@ class BinomialMechanism(WholeRelease):
         No noise level or two, a number out of its range, a query that does not have one number per
         record, `observed` of another shape than the query or not counts from 0 to m.
 
+    Notes
+    -----
+    :meth:`release` tosses the coins one by one in integer arithmetic, at about 1 microsecond each: every
+    count has the probability that the law says, at a bias that is rounded to 53 binary digits. That
+    changes epsilon in its sixteenth digit.
+
     References
     ----------
     Chen et al. (2022), in the form that Beraha, Favaro and Rao, *MCMC for Bayesian nonparametric

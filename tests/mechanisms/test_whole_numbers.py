@@ -223,6 +223,12 @@ def test_binomial_on_beta_records():
 
 
 @both
+def test_queries_too_large_for_exact_sums(kind):
+    with pytest.raises(ValueError, match=r"query must be below 2\^53 in size"):
+        kind.release(np.array([2.0**60]), **{level_of(kind): 2.0}, sensitivity=1)
+
+
+@both
 def test_confidential_values_are_in_no_message(kind):
     for query in (np.array([3, 71.25]), dp.record_sum(np.array([3, 71.25]))):
         with pytest.raises(ValueError, match="whole numbers") as caught:
