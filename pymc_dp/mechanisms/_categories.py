@@ -81,16 +81,21 @@ def check_bits(name: str, values: Any) -> None:
     _check_whole(name, values, 0, 1, "a bit, 0 or 1")
 
 
-def check_counts(name: str, values: Any, at_most: float = np.inf) -> None:
+def check_counts(name: str, values: Any, at_most: Any = np.inf) -> None:
     """Refuse known values that are no counts."""
-    upper = "" if np.isinf(at_most) else f" and at most {at_most:g}"
+    upper = "" if np.isinf(at_most).all() else f" and at most n = {np.max(at_most):g}"
     _check_whole(name, values, 0, at_most, f"a count: a whole number >= 0{upper}")
 
 
-def _check_whole(name: str, values: Any, lowest: float, highest: float, what: str) -> None:
+def _check_whole(name: str, values: Any, lowest: float, highest: Any, what: str) -> None:
     known = known_values(values)
     if known is None:
         return
+    if np.ndim(highest):
+        try:
+            highest = np.broadcast_to(highest, known.shape)
+        except ValueError:  # of another shape, which has its own message
+            return
     whole = (known == np.floor(known)) & (known >= lowest) & (known <= highest)
     wrong = np.isfinite(known) & ~whole  # missing values have their own message
     if wrong.any():
@@ -175,6 +180,12 @@ def check_table(name: str, values: Any, n: Any) -> None:
             f"{name} adds up to {np.ravel(totals)[0]:g}, but n = {np.ravel(people)[0]:g}: every one of the n "
             "people reports one category, so the counts have to add up to n."
         )
+
+
+def check_totals(name: str, values: Any, n: Any) -> None:
+    """Refuse totals of bits that are no counts of at most n people."""
+    people = known_values(n)
+    check_counts(name, values, np.inf if people is None else people[..., None])
 
 
 def rounded_table(probs: TensorVariable, n: TensorVariable) -> TensorVariable:

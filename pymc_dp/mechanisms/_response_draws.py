@@ -64,3 +64,28 @@ def bits_of(op: Any) -> Any:
 
     draw.handles_out = True
     return draw
+
+
+@numba.njit
+def bit_totals(rng, probs, n, own, other, out=None):
+    """Draw how many of n people set each bit."""
+    k = probs.shape[0]
+    if out is None:
+        out = np.empty(k, dtype=np.int64)
+    p, q = 1.0 / (1.0 + math.exp(-own)), 1.0 / (1.0 + math.exp(-other))
+    people, rest = n, 1.0
+    for j in range(k):
+        own_people = people
+        if j < k - 1:
+            own_people = rng.binomial(people, min(max(probs[j] / rest, 0.0), 1.0)) if people > 0 else 0
+        people -= own_people
+        rest = max(rest - probs[j], 1e-300)
+        out[j] = 0
+        if own_people > 0:
+            out[j] += rng.binomial(own_people, p)
+        if n > own_people:
+            out[j] += rng.binomial(n - own_people, q)
+    return out
+
+
+bit_totals.handles_out = True

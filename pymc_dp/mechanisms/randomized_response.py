@@ -31,6 +31,7 @@ from pymc_dp.mechanisms.base import (
 )
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.release import Release
 
 
 class RandomizedResponseRV(MechanismOp, RandomVariable):
@@ -160,12 +161,14 @@ class RandomizedResponse(Mechanism, Discrete):
     def _check_values(
         cls, query: Any, observed: Any, *, n: Any = None, n_categories: Any = None, **kwargs: Any
     ) -> None:
-        values = getattr(observed, "value", observed)  # of a release
+        if isinstance(observed, Release):
+            n_categories = observed.parameters.get("n_categories", n_categories)
+            observed = observed.value
         if n is None:
             k = _categories.number_of_categories(as_query(query), n_categories)
-            _categories.check_categories("observed", values, k)
+            _categories.check_categories("observed", observed, k)
         else:
-            _categories.check_table("observed", values, n)
+            _categories.check_table("observed", observed, n)
 
     @classmethod
     def dist(

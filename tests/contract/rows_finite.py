@@ -106,7 +106,7 @@ ROWS = [
         },
     ),
     response({"p_truth": math.exp(3) / (math.exp(3) + 3)}, 3.0),
-    response({"epsilon": 10.0}, 10.0),
+    response({"epsilon": 5.0}, 5.0),
     encoding(
         0.8,
         "symmetric",

@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 import pymc as pm
+import pytensor
+import pytensor.tensor as pt
 import pytest
 import scipy.stats as st
 
@@ -136,3 +138,146 @@ def test_release_and_back():
         assert dp.guarantee(z).epsilon == 3 and z.owner.op.variant == "optimized"
         with pytest.raises(ValueError, match="contradicts the release"):
             dp.UnaryEncoding("w", c, variant="symmetric", observed=release)
+
+
+# --- counts --------------------------------------------------------------------------------------
+
+
+def exact_totals(probs, n, z, p, q):
+    """Log probability of totals, and expected table, by a sum over all confidential tables.
+
+    The table is a vector of independent Poisson numbers given that they add up to n.
+    """
+    c = np.arange(n + 1)
+
+    def of_category(j):
+        noisy = [
+            np.convolve(st.binom.pmf(c[: m + 1], m, p), st.binom.pmf(c[: n - m + 1], n - m, q)) for m in c
+        ]
+        return st.poisson.pmf(c, n * probs[j]) * np.array([law[z[j]] for law in noisy])
+
+    def adding_up(sequences):
+        out = np.ones(1)
+        for s in sequences:
+            out = np.convolve(out, s)[: n + 1]
+        return out[n]
+
+    terms = [of_category(j) for j in range(len(probs))]
+    total = adding_up(terms)
+    weighted = [adding_up([t * c if i == j else t for i, t in enumerate(terms)]) for j in range(len(probs))]
+    return math.log(total) - st.poisson.logpmf(n, n), np.array(weighted) / total
+
+
+@both_variants
+@pytest.mark.parametrize(("k", "n"), [(2, 1), (3, 3), (3, 11), (4, 60), (3, 250)])
+def test_law_of_totals_is_the_sum_over_confidential_tables(k, n, variant):
+    rng = np.random.default_rng(k * n)
+    cases = []
+    for epsilon in (0.1, 1.0, 4.0, 12.0):
+        p, q = bit_probabilities(epsilon, variant)
+        for concentration in (1.0, 0.3, 0.05):
+            probs = np.maximum(rng.dirichlet(np.full(k, concentration)), 1e-9)
+            probs /= probs.sum()
+            for at in (probs, np.full(k, 1 / k)):  # totals as expected, and far from that
+                c = rng.multinomial(n, at)
+                cases.append((epsilon, probs, rng.binomial(c, p) + rng.binomial(n - c, q)))
+        if n < 20:  # beyond, the sum underflows
+            cases.append((epsilon, np.full(k, 1 / k), np.full(k, n)))
+            cases.append((epsilon, np.full(k, 1 / k), np.r_[n, np.zeros(k - 1, dtype=int)]))
+    for epsilon in (0.1, 1.0, 4.0, 12.0):
+        mine = [(probs, z) for e, probs, z in cases if e == epsilon]
+        probs = pt.as_tensor(np.array([m[0] for m in mine]))
+        logp = pm.logp(
+            dp.UnaryEncoding.dist(probs, n=n, epsilon=epsilon, variant=variant),
+            np.array([m[1] for m in mine]),
+        )
+        value, gradient = pytensor.function([], [logp, pt.grad(logp.sum(), probs)])()
+        for i, (pi, z) in enumerate(mine):
+            exact, table = exact_totals(pi, n, z, *bit_probabilities(epsilon, variant))
+            assert value[i] == pytest.approx(exact, rel=1e-9, abs=1e-9)
+            np.testing.assert_allclose(gradient[i] * pi, table, rtol=1e-6, atol=1e-6)
+
+
+@both_variants
+def test_totals_of_two_people_by_enumeration(variant):
+    probs, k, n = np.array([0.2, 0.5, 0.3]), 3, 2
+    patterns, q = channel(k, 0.9, variant)
+    exact = {}
+    for c in itertools.product(range(k), repeat=n):
+        for a in itertools.product(range(len(patterns)), repeat=n):
+            totals = tuple(patterns[list(a)].sum(0))
+            exact[totals] = exact.get(totals, 0) + probs[list(c)].prod() * q[list(c), list(a)].prod()
+    tables = np.array(list(exact))
+    z = dp.UnaryEncoding.dist(np.tile(probs, (len(tables), 1)), n=n, epsilon=0.9, variant=variant)
+    np.testing.assert_allclose(np.exp(pm.logp(z, tables).eval()), list(exact.values()), rtol=1e-10)
+    outside = pm.logp(dp.UnaryEncoding.dist(probs, n=n, epsilon=0.9), [[3, 0, 0], [0, -1, 0]])
+    np.testing.assert_array_equal(outside.eval(), -np.inf)
+    assert dp.guarantee(z).epsilon == 0.9
+
+
+@both_variants
+@pytest.mark.parametrize("n", [10**4, 10**6, 10**9])
+def test_totals_of_many_people(n, variant):
+    """Close to the normal law that the totals tend to, and much closer the more people there are."""
+    rng = np.random.default_rng(n)
+    probs = rng.dirichlet(np.ones(8))
+    p, q = bit_probabilities(1.0, variant)
+    z = dp.UnaryEncoding.dist(probs, n=n, epsilon=1.0, variant=variant)
+    totals = pm.draw(z, random_seed=1)
+    mean = n * (q + (p - q) * probs)
+    cov = (p - q) ** 2 * (np.diag(probs) - np.outer(probs, probs))
+    cov = n * (cov + np.diag(probs * p * (1 - p) + (1 - probs) * q * (1 - q)))
+    assert pm.logp(z, totals).eval() == pytest.approx(
+        st.multivariate_normal.logpdf(totals, mean, cov), abs=30 / math.sqrt(n) + 2e-4
+    )
+
+
+@pytest.mark.filterwarnings("error")
+@both_variants
+def test_totals_are_drawn_from_their_law(variant):
+    probs = np.array([0.7, 0.2, 0.1])
+    z = dp.UnaryEncoding.dist(np.tile(probs, (6000, 1)), n=3, epsilon=1.5, variant=variant)
+    draws = pm.draw(z, random_seed=4)
+    tables = np.array(list(itertools.product(range(4), repeat=3)))
+    law = dp.UnaryEncoding.dist(np.tile(probs, (64, 1)), n=3, epsilon=1.5, variant=variant)
+    mass = np.exp(pm.logp(law, tables).eval())
+    assert mass.sum() == pytest.approx(1)
+    counts = np.bincount(draws @ [16, 4, 1], minlength=64)
+    rare = 6000 * mass < 5
+    seen, meant = np.append(counts[~rare], counts[rare].sum()), np.append(mass[~rare], mass[rare].sum())
+    assert st.chisquare(seen, 6000 * meant).pvalue > 1e-4
+
+
+def test_posterior_from_totals():
+    """NUTS on totals of many people finds their proportions; messages of what cannot be."""
+    truth = np.array([0.5, 0.3, 0.2])
+    totals = pm.draw(dp.UnaryEncoding.dist(truth, n=10**6, epsilon=2), random_seed=2)
+    with pm.Model():
+        p = pm.Dirichlet("p", np.ones(3))
+        dp.UnaryEncoding("z", p, n=10**6, epsilon=2, observed=totals)
+        idata = pm.sample(300, tune=500, chains=2, cores=1, random_seed=1, progressbar=False)
+    draws = idata.posterior["p"].values.reshape(-1, 3)
+    assert (abs(draws.mean(0) - truth) < 4 * draws.std(0)).all()
+    # each total says as much as a binomial count with this slope, or a little more
+    a, b = bit_probabilities(2, "symmetric")
+    rate = a * truth + b * (1 - truth)
+    alone = np.sqrt(rate * (1 - rate) / 1e6) / (a - b)
+    assert (draws.std(0) < 1.1 * alone).all() and (draws.std(0) > 0.6 * alone).all()
+
+
+@pytest.mark.parametrize(
+    ("observed", "message"),
+    [
+        ([3, 4, 11], r"observed has the value 11 at index \(2,\), which is not a count: .* at most n = 10"),
+        ([3, -4, 1], "observed has the value -4"),
+        ([3, 4.5, 1], "observed has the value 4.5"),
+        ([3, 4], "observed means a release of shape"),
+    ],
+)
+def test_bad_totals(observed, message):
+    with pm.Model():
+        p = pm.Dirichlet("p", np.ones(3))
+        with pytest.raises(ValueError, match=message):
+            dp.UnaryEncoding("z", p, n=10, epsilon=1, observed=observed)
+    with pytest.raises(ValueError, match="without n="):
+        dp.UnaryEncoding.release(np.ones(3) / 3, n=10, epsilon=1)
