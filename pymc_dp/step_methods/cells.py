@@ -155,21 +155,23 @@ class ChannelTable:
 
     def override(self, value: Any) -> None:
         """Use another value of the release."""
-        self._override = np.asarray(value)
+        self._override = np.array(value)
 
-    def refresh(self) -> None:
+    def refresh(self) -> Table:
         """Compute the table again if the release or a parameter of the mechanism is another one."""
         value = self._current()
         params = [p if isinstance(p, np.ndarray) else p() for p in self._params]
-        same = len(self._seen) == 1 + len(params) and self._seen[0] is value
+        same = self.table is not None and self._seen[0] is value
         if same and all(np.array_equal(a, b) for a, b in zip(self._seen[1:], params, strict=True)):
-            return
+            assert self.table is not None
+            return self.table
         self._seen = (value, *params)
         rows, index, params = self._distinct(value, params)
         densities = self._evaluate(rows, params)
         self.table = Table(self.edges, densities, self.with_slots, self.with_densities)
         self.address.set_value(np.array([self.table.address]))
         self.index.set_value(index.astype(float))
+        return self.table
 
     def _current(self) -> np.ndarray:
         if self._override is not None:

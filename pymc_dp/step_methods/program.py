@@ -229,8 +229,7 @@ class RecordProgram:
             for table in self._all_tables:
                 if table.release.rv is release.rv:
                     table.override(value)
-            if release.rv not in self.tables or self.data.holds(source):
-                self.data.override(source, value)
+            self.data.override(source, value)
 
     def add_table(self, table: ChannelTable, stands_for_density: bool = False) -> None:
         """Keep a table of a release up to date with the data, from now on."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from itertools import pairwise
 
 import numpy as np
@@ -217,6 +219,30 @@ def test_table_follows_the_release(rng):
         pm.set_data({"data": second})
     for chain in (chains[0], chains[2]):
         np.testing.assert_allclose(weights(chain, theta, x), expected)
+
+
+def test_a_table_lives_as_long_as_data_that_point_to_it(rng):
+    """Data gathered before a release was replaced still read the table of that time."""
+    z = released(wavelet)
+    with pm.Model() as model:
+        wavelet(z)
+    chain = chain_of(model)
+    assert chain.program.contribute
+    chain.refresh_data()
+    theta = chain.program.parameters.flatten(model.initial_point())
+    x, t = chain.draw(rng, theta).copy(), np.empty((6, 0))
+    before, after = np.empty(6), np.empty(6)
+    chain.program.contribute.dispatcher(theta, chain.data, x, t, before)
+    table = weakref.ref(next(iter(chain.program.tables.values())).table)
+    for seed in (8, 9, 10):
+        chain.program.set_release({"z": released(wavelet, seed)})
+        chain.program.data.gather()
+    assert table() is not None
+    chain.program.contribute.dispatcher(theta, chain.data, x, t, after)
+    np.testing.assert_array_equal(before, after)
+    chain.refresh_data()
+    gc.collect()
+    assert table() is None
 
 
 def test_moving_noise_level_has_no_table():
