@@ -38,11 +38,22 @@ def cases(field):
     )
 
 
-each_imputation = pytest.mark.parametrize(
-    ("row", "imputation"),
-    [
-        pytest.param(row, imputation, id=f"{row}-{k}")
-        for row in ROWS
-        for k, imputation in enumerate(row.imputations)
-    ],
-)
+def over_imputations(quick):
+    """Parametrise a test over the rows' models; all but the `quick` ones of a first row run in full only."""
+    return pytest.mark.parametrize(
+        ("row", "imputation"),
+        [
+            pytest.param(
+                row,
+                imputation,
+                id=f"{row}-{k}",
+                marks=() if _first[row.mechanism] is row and k < quick else pytest.mark.statistical,
+            )
+            for row in ROWS
+            for k, imputation in enumerate(row.imputations)
+        ],
+    )
+
+
+each_imputation = over_imputations(quick=4)
+first_imputation = over_imputations(quick=1)

@@ -9,14 +9,14 @@ from pymc.model.fgraph import clone_model
 
 import pymc_dp as dp
 from pymc_dp.mechanisms import Mechanism, MechanismOp, guarantee
-from tests.contract.table import ROWS, cases, each_imputation, each_mechanism
+from tests.contract.table import ROWS, cases, each_mechanism, first_imputation
 
 
 def declared(row, imputation, observed, **kwargs):
     return row.model(imputation, observed, **(row.noise | imputation.noise | kwargs))
 
 
-@each_imputation
+@first_imputation
 @pytest.mark.filterwarnings("error:.*object mode")
 def test_survives_what_pymc_does_to_models(row, imputation):
     model = declared(row, imputation, imputation.observed)
@@ -41,7 +41,7 @@ def test_survives_what_pymc_does_to_models(row, imputation):
     assert observed.initial_point().keys() == {"x"}
 
 
-@each_imputation
+@first_imputation
 @pytest.mark.filterwarnings("error:.*object mode")
 def test_predictive_draws(row, imputation):
     model = declared(row, imputation, imputation.observed)
