@@ -291,6 +291,7 @@ class Mechanism(Distribution):
         rng: Any = None,
         return_next_rng: bool = False,
         promised: PrivacyGuarantee | None = None,
+        granularity: Any = None,
         **kwargs: Any,
     ) -> TensorVariable | tuple[TensorVariable, TensorVariable]:
         """Build the random variable.
@@ -298,6 +299,7 @@ class Mechanism(Distribution):
         `promised` is the guarantee that a published release states, in place of the one that follows
         from the noise level; `op_class` is the operation where it is not that of the class, `props`
         its static settings, and `expected` the shape of the release where it is not that of the query.
+        `granularity` is what a published release says of its grid; the density is the same without.
         """
         if kwargs:
             raise TypeError(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -41,6 +41,11 @@ class Release:
     guarantee : PrivacyGuarantee or None
         What the release promises each person; None when it is not known.
 
+    Attributes
+    ----------
+    version : int
+        Version of the published format.
+
     Raises
     ------
     TypeError
@@ -58,6 +63,7 @@ class Release:
     True
     """
 
+    version: ClassVar[int] = VERSION
     value: np.ndarray
     mechanism: str
     parameters: Mapping[str, Any]

@@ -302,6 +302,15 @@ def test_a_release_declares_its_mechanism(name):
     assert found == pytest.approx(by_hand.logpdf(release.value).sum(), rel=1e-10)
 
 
+@each
+def test_parameters_are_keyword_arguments(name):
+    release = draw(name, dp.record_sum(ROWS))
+    again = getattr(dp, name).dist(pt.as_tensor(ROWS).sum(), **release.parameters)
+    assert again.owner.op.bounds == (-5.0, 5.0)
+    stated = release.parameters.get("scale", release.parameters.get("sigma"))
+    assert again.owner.op.dist_params(again.owner)[1].eval().item() == stated
+
+
 def test_pairs_of_bounds_come_back():
     """Two pairs could be read in two ways; a release is never misread."""
     release = dp.LaplaceMechanism.release(

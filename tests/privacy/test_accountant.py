@@ -133,6 +133,13 @@ def test_rho_without_a_worst_case():
     # beside something that states no rho, the delta has to be shared
     mixed = compose([*discrete, PrivacyGuarantee(0.4, 1e-7)], delta=1e-6)
     assert zcdp_epsilon(0.3, 1e-6) + 0.3 < mixed.epsilon < zcdp_epsilon(0.3, 4e-7) + 0.4 + 1e-9
+    for rest in (PrivacyGuarantee(0.4, 1e-7), PrivacyGuarantee(INF, mu=1.5)):
+        found = compose([discrete[0], rest], delta=1e-6).epsilon
+        shares = np.linspace(0.005, 0.85, 200)
+        split = [zcdp_epsilon(0.1, s * 1e-6) + compose([rest], delta=(1 - s) * 1e-6).epsilon for s in shares]
+        as_rho = zcdp_epsilon(0.1 + rest.rho, 1e-6) if rest.rho else INF
+        # the best split of delta, or nearly so, and never better than that
+        assert 1 - 1e-6 <= found / min(*split, as_rho) <= 1.02
     # and a large pure release is worse as rho than as what it is
     large = compose([*discrete, PrivacyGuarantee(9.0)], delta=1e-6).epsilon
     assert large < zcdp_epsilon(0.3 + 40.5, 1e-6)
