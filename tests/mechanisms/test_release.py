@@ -142,7 +142,7 @@ def test_large_and_small_noise():
     huge = dp.GaussianMechanism.release(np.zeros(2000), sigma=1e200, sensitivity=1)
     assert st.kstest(huge.value / 1e200, st.norm.cdf).pvalue > 1e-6
     with pytest.raises(ValueError, match="query is too large for the noise level"):
-        dp.LaplaceMechanism.release(1e308, scale=1e-5, sensitivity=1)
+        dp.LaplaceMechanism.release(np.array(1e308), scale=1e-5, sensitivity=1)
 
 
 def test_one_scale_for_each_entry():
