@@ -84,7 +84,7 @@ def _number(v: Variable) -> float | None:
     return None
 
 
-def finite_support(record: TensorVariable) -> np.ndarray | None:
+def finite_support(record: TensorVariable, largest: int = MAX_SUPPORT) -> np.ndarray | None:
     """Return the constant finite support of a record, if it is known and small."""
     op = record.owner.op
     params = parameters_of(record)
@@ -92,14 +92,14 @@ def finite_support(record: TensorVariable) -> np.ndarray | None:
         return np.arange(2)
     if isinstance(op, CategoricalRV):
         size = params[0].type.shape[-1]  # type: ignore[attr-defined]
-        return np.arange(size) if size is not None and size <= MAX_SUPPORT else None
+        return np.arange(size) if size is not None and size <= largest else None
     if isinstance(op, BinomialRV | DiscreteUniformRV):
         try:
             ends = [np.unique(p.eval()) for p in params[: 1 if isinstance(op, BinomialRV) else 2]]
         except Exception:  # the support depends on another variable
             return None
         low, high = (0, ends[0].max()) if isinstance(op, BinomialRV) else (ends[0].min(), ends[1].max())
-        return np.arange(low, high + 1) if high - low < MAX_SUPPORT else None
+        return np.arange(low, high + 1) if high - low < largest else None
     return None
 
 
@@ -172,6 +172,11 @@ class ChannelTable:
         self.address.set_value(np.array([self.table.address]))
         self.index.set_value(index.astype(float))
         return self.table
+
+    def n_rows(self) -> int:
+        """Return the number of distinct releases."""
+        params = [p if isinstance(p, np.ndarray) else p() for p in self._params]
+        return len(self._distinct(self._current(), params)[0])
 
     def _current(self) -> np.ndarray:
         if self._override is not None:

@@ -18,9 +18,11 @@ from pymc_dp.lowering import tables
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.rowlocal import with_known_shapes
-from pymc_dp.step_methods.cells import ChannelTable, clamped_record, finite_support, tabled
+from pymc_dp.step_methods.cells import MAX_SUPPORT, ChannelTable, clamped_record, finite_support, tabled
 from pymc_dp.step_methods.program import RecordProgram, lift
 
+# Largest support; beyond MAX_SUPPORT values, which is meant for few distinct releases, entries of the tables.
+_LARGEST, _FEW = 2048, 2**22
 # Part of the disk cache's key: change it with the source below.
 _VERSION = f"finite-1 {tables.VERSION}"
 
@@ -44,12 +46,14 @@ class FiniteSweep:
         (record, *others) = block.records
         if others or record.ndim != 1 or block.terms or block.potentials or block.analysis.placements:
             raise NotScalar("more than local releases of one variable")
-        support = finite_support(record)
+        support = finite_support(record, _LARGEST)
         if support is None:
             raise NotScalar(f"{record.name} has no small support")
         self.program = program
         self._support = support
         self._tables = [self._table(release) for release in block.releases]
+        if len(support) > MAX_SUPPORT and max(t.n_rows() for t in self._tables) * len(support) > _FEW:
+            raise NotScalar(f"{record.name} has a large support, and its releases many values")
         self._shared = self._law()
         for table in self._tables:
             program.add_table(table)
