@@ -141,14 +141,21 @@ class RecordBlock:
 
 
 def is_release(rv: Variable) -> bool:
-    """Whether a variable is the output of a privacy mechanism."""
-    return rv.owner is not None and hasattr(rv.owner.op, "guarantee")
+    """Whether a variable is the output of a privacy mechanism that has records behind it."""
+    op = getattr(rv.owner, "op", None)
+    return hasattr(op, "guarantee") and getattr(op, "of_records", True)
 
 
 def query_of(rv: Variable) -> TensorVariable:
     """Return the query behind a release."""
     assert rv.owner is not None
     return rv.owner.op.dist_params(rv.owner)[0]
+
+
+def is_elementwise(rv: Variable) -> bool:
+    """Whether a release has one density per entry, each of one entry of the query."""
+    assert rv.owner is not None
+    return rv.owner.op.ndim_supp == 0 and not any(rv.owner.op.ndims_params)
 
 
 def parameters_of(rv: Variable) -> list[Variable]:
@@ -338,7 +345,7 @@ def _block(model: Model, records: set[Variable], n: int, releases: list[Variable
     ordered = [rv for rv in model.free_RVs if rv in records]
     for rv in ordered:
         _check_independent(model, rv, analysis, n)
-    found = [Release(rv, query_of(rv), _KINDS[analysis.role(query_of(rv)).kind]) for rv in releases]
+    found = [Release(rv, query_of(rv), _kind(rv, analysis)) for rv in releases]
     terms = [
         rv
         for rv in model.basic_RVs
@@ -357,6 +364,15 @@ def _block(model: Model, records: set[Variable], n: int, releases: list[Variable
                 "of them as a release."
             )
     return RecordBlock(ordered, n, analysis, found, terms, potentials)
+
+
+def _kind(release: Variable, analysis: RowAnalysis) -> QueryKind:
+    """How a release uses the records, given how its query does."""
+    query, op = query_of(release), release.owner.op  # type: ignore[union-attr]
+    role = analysis.role(query)
+    if role.kind == "row" and role.axis is not None and role.axis >= query.type.ndim - op.ndims_params[0]:
+        return "general"  # one release of a whole array of records, not one of each row
+    return _KINDS[role.kind]
 
 
 def _check_independent(model: Model, rv: Variable, analysis: RowAnalysis, n: int) -> None:

@@ -17,7 +17,7 @@ from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import graph_inputs
-from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Prod, Sum
@@ -111,6 +111,8 @@ class RowGraph:
             return self.entry(inputs[0], _undo_dimshuffle(op, inputs[0].type.ndim, index))
         if isinstance(op, Subtensor):
             return self.entry(inputs[0], _undo_subtensor(node, index))
+        if isinstance(op, Alloc):  # broadcasts its first input
+            return self.entry(inputs[0], index[len(index) - inputs[0].type.ndim :])
         if isinstance(op, Join):
             return self._join(node, index)
         if isinstance(op, MakeVector):

@@ -196,7 +196,24 @@ def register_draw(kind: type[RandomVariable], function: Callable[..., Any], vers
     version : int
         Part of the disk cache's key, which does not see the source: raise it when the function changes.
     """
-    numba_core_rv_funcify.register(kind)(lambda op, node: (function, version))
+    register_draw_of(kind, lambda op: function, version)
+
+
+def register_draw_of(
+    kind: type[RandomVariable], factory: Callable[[Any], Callable[..., Any]], version: int
+) -> None:
+    """Tell how an operation with static settings is drawn, which its properties have to name.
+
+    Parameters
+    ----------
+    kind : type
+        The operation's class.
+    factory : callable
+        From an operation to the njit function ``(rng, *parameters) -> draw`` of one entry.
+    version : int
+        As for :func:`register_draw`.
+    """
+    numba_core_rv_funcify.register(kind)(lambda op, node: (factory(op), version))
 
 
 def core_sampler(

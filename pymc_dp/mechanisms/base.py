@@ -7,6 +7,7 @@ mix-in :class:`MechanismOp`) draws a release and carries the guarantee; the *dis
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -35,9 +36,12 @@ from pymc_dp.mechanisms._checks import (
     length_of,
     names_of_records,
 )
+from pymc_dp.mechanisms._releases import declared_by, draw_release, evaluate
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.noise import draw_securely
+from pymc_dp.privacy.release import Release
 
 MECHANISM_PROPS = ("guarantee", "bounds", "records")
 
@@ -60,12 +64,21 @@ class MechanismOp:
         Names of the confidential variables behind the query, where the user gave them.
     additive_noise : bool
         Whether the release is the query plus symmetric noise that does not depend on it.
+    cells : tuple of float or None
+        Ascending edges, one more than there are cells, where the law of a row's release depends on
+        the (clamped) record only through the cell that it falls in. The last cell is closed at the
+        top; values beyond the edges count in the first and the last cell.
+    of_records : bool
+        Whether the query depends on records that are variables of a model; False where they are
+        integrated out and the query is a parameter.
     conditional_draws : mapping
         From the operation class of a record's prior to the random variable operation that draws
         the record given its own release, where that law is closed.
     """
 
     additive_noise: ClassVar[bool] = False
+    of_records: ClassVar[bool] = True
+    cells: tuple[float, ...] | None = None
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType({})
     guarantee: PrivacyGuarantee | None
     bounds: tuple | None
@@ -84,6 +97,26 @@ class MechanismOp:
         self.bounds = bounds
         self.records = records
         super().__init__(name, **kwargs)  # type: ignore[call-arg]
+
+    def secure_draw(
+        self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
+    ) -> np.ndarray:
+        """Draw one release of confidential data; mechanisms with an exact sampler override it.
+
+        Parameters
+        ----------
+        generator : numpy.random.Generator
+            Over the operating system's entropy; the only source of randomness.
+        query : ndarray
+            The clamped query.
+        *params : ndarray
+            The operation's other parameters.
+
+        Returns
+        -------
+        ndarray
+        """
+        return np.asarray(self.rng_fn(generator, query, *params, size=None))  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -121,7 +154,9 @@ class Mechanism(Distribution):
                 "scaling its log density would pretend to less noise than there is."
             )
         query = as_query(query)
-        expected = cls._release_shape(query)
+        if isinstance(observed, Release):
+            kwargs, observed = declared_by(cls, observed, kwargs), observed.value
+        expected = cls._release_shape(query, **kwargs)
         if observed is not None:
             observed = check_observed(observed, expected)
             if not rvs_in_graph([query]):
@@ -137,8 +172,83 @@ class Mechanism(Distribution):
         return super().__new__(cls, name, query, *args, observed=observed, dims=dims, **kwargs)
 
     @classmethod
-    def _release_shape(cls, query: TensorVariable) -> tuple[int | None, ...]:
-        """Return the static shape of a release of `query`, None where a length is not known."""
+    def release(cls, query: Any, **noise: Any) -> Release:
+        """Draw one release from confidential data, with noise that nobody can predict.
+
+        The random bits are the operating system's; no seed has any influence on them. Every call
+        draws anew and spends the budget anew.
+
+        Parameters
+        ----------
+        query : array_like
+            The same as for the distribution, computed from data: an array, or an expression of one
+            such as ``dp.record_sum(array)``.
+        **noise
+            The noise level and settings, as for the distribution.
+
+        Returns
+        -------
+        Release
+            The noisy value, the parameters that an analyst needs, and the guarantee. To be
+            published; nothing else of the data is in it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for the distribution; or `query` depends on random variables or is not finite.
+
+        Warns
+        -----
+        UserWarning
+            The guarantee is not known, because the sensitivity of the query is not.
+        """
+        return draw_release(cls, query, noise)
+
+    @classmethod
+    def _draw_release(
+        cls, op: MechanismOp, query: TensorVariable, params: list[np.ndarray]
+    ) -> tuple[np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
+        """Draw a release from a query of data; return also what it was drawn with.
+
+        Returns the value, the parameters and the guarantee that hold for it, and what else
+        is to be published about the draw.
+        """
+        known = evaluate(query)
+        value = draw_securely(lambda generator: op.secure_draw(generator, known, *params))
+        return value, params, op.guarantee, {}
+
+    @classmethod
+    def _declaration(cls, op: MechanismOp, params: list[np.ndarray]) -> dict[str, Any]:
+        """Return the keyword arguments that declare an operation again.
+
+        Parameters
+        ----------
+        op : MechanismOp
+        params : list of ndarray
+            The operation's parameters after the query.
+
+        Returns
+        -------
+        dict
+            The parameters by the names that the log density gives them, and those properties of the
+            operation, such as its bounds, that ``dist`` has an argument for.
+        """
+        names = list(inspect.signature(cls.logp).parameters)[2:]  # type: ignore[attr-defined]
+        # broadcasting to the query has given a single number axes of length 1
+        levels: dict[str, Any] = {
+            name: param.item() if param.size == 1 else param
+            for name, param in zip(names, params, strict=True)
+        }
+        known_to_dist = inspect.signature(cls.dist).parameters
+        props = {k: getattr(op, k) for k in op.__props__ if k in known_to_dist}  # type: ignore[attr-defined]
+        return levels | {k: v for k, v in props.items() if v is not None}
+
+    @classmethod
+    def _release_shape(cls, query: TensorVariable, **settings: Any) -> tuple[int | None, ...]:
+        """Return the static shape of a release of `query`, None where a length is not known.
+
+        `settings` are the other keyword arguments of the declaration, not checked yet.
+        """
         return query.type.shape
 
     @classmethod
@@ -172,19 +282,30 @@ class Mechanism(Distribution):
         params: list[TensorVariable],
         guarantee: PrivacyGuarantee | None,
         *,
+        op_class: type | None = None,
+        props: Mapping[str, Any] = MappingProxyType({}),
+        expected: tuple[int | None, ...] | None = None,
         records: Any = None,
         shape: Any = None,
         size: Any = None,
         rng: Any = None,
         return_next_rng: bool = False,
+        promised: PrivacyGuarantee | None = None,
+        granularity: Any = None,
         **kwargs: Any,
     ) -> TensorVariable | tuple[TensorVariable, TensorVariable]:
-        """Build the random variable; its shape is that of the query."""
+        """Build the random variable.
+
+        `promised` is the guarantee that a published release states, in place of the one that follows
+        from the noise level; `op_class` is the operation where it is not that of the class, `props`
+        its static settings, and `expected` the shape of the release where it is not that of the query.
+        `granularity` is what a published release says of its grid; the density is the same without.
+        """
         if kwargs:
             raise TypeError(
                 f"{cls.__name__} got an unexpected keyword argument {', '.join(repr(k) for k in kwargs)}."
             )
-        expected = cls._release_shape(prepared.query)
+        expected = cls._release_shape(prepared.query) if expected is None else expected
         if shape is not None and size is not None:
             raise ValueError("Give shape or size, not both; a mechanism needs neither.")
         given = convert_shape(shape) if size is None else convert_size(size)
@@ -194,7 +315,12 @@ class Mechanism(Distribution):
             check_static_shape(
                 "shape" if size is None else "size", tuple(length_of(n) for n in given), expected
             )
-        op = type(cls.rv_op)(guarantee=guarantee, bounds=prepared.bounds, records=names_of_records(records))
+        op = (op_class or type(cls.rv_op))(
+            guarantee=guarantee if promised is None else promised,
+            bounds=prepared.bounds,
+            records=names_of_records(records),
+            **props,
+        )
         next_rng, rv = op(
             prepared.query,
             *params,
@@ -251,39 +377,3 @@ def query_as_support_point(size: Any, query: TensorVariable, noise: TensorVariab
     """Return the query in the release's shape: the support point under additive noise."""
     point, _ = pt.broadcast_arrays(query, noise)
     return point if rv_size_is_none(size) else pt.full(size, point)
-
-
-def guarantee(rv: TensorVariable) -> PrivacyGuarantee:
-    """Return what a release promises each person.
-
-    Parameters
-    ----------
-    rv : TensorVariable
-        A mechanism's variable, from a model or from ``.dist``.
-
-    Returns
-    -------
-    PrivacyGuarantee
-
-    Raises
-    ------
-    TypeError
-        `rv` is not a release.
-    ValueError
-        The guarantee is not known.
-
-    Examples
-    --------
-    >>> from pymc_dp.mechanisms import LaplaceMechanism, guarantee
-    >>> print(guarantee(LaplaceMechanism.dist(0.0, epsilon=0.5, sensitivity=2)))
-    Pure differential privacy with epsilon = 0.5, for replace-one neighbours.
-    """
-    op = rv.owner.op if isinstance(rv, TensorVariable) and rv.owner is not None else None
-    if not isinstance(op, MechanismOp):
-        raise TypeError(f"{rv} is not a release: pass the variable that a mechanism returned.")
-    if op.guarantee is None:
-        raise ValueError(
-            f"The guarantee of {rv} is not known: its noise level was given without sensitivity= "
-            "or bounds=, or is itself random."
-        )
-    return op.guarantee

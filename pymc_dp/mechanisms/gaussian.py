@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous
 from pymc.distributions.dist_math import check_parameters
@@ -14,6 +15,7 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.mechanisms._grid import draw_on_grid
 from pymc_dp.mechanisms.base import (
     MECHANISM_PROPS,
     Mechanism,
@@ -31,6 +33,7 @@ from pymc_dp.privacy.calibration import (
     gaussian_sigma_classic,
     gaussian_sigma_zcdp,
 )
+from pymc_dp.privacy.exact_noise import discrete_gaussian
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
 _CALIBRATIONS = {"analytic": gaussian_sigma_analytic, "classic": gaussian_sigma_classic}
@@ -161,7 +164,7 @@ class GaussianMechanism(Mechanism, Continuous):
                 spent = spent_over(prepared.width, known, 2) / 2
             else:
                 spent = gaussian_rho(float(known.min()), prepared.sensitivity)
-            promise = PrivacyGuarantee(promised_epsilon, promised_delta, spent)
+            promise = PrivacyGuarantee(promised_epsilon, promised_delta, spent, mu=math.sqrt(2 * spent))
         return cls._release(prepared, [noise], promise, **kwargs)
 
     @staticmethod
@@ -185,6 +188,12 @@ class GaussianMechanism(Mechanism, Continuous):
         if rho is not None:
             return gaussian_sigma_zcdp(rho, sensitivity)
         return _CALIBRATIONS[calibration](epsilon, delta, sensitivity)
+
+    @classmethod
+    def _draw_release(cls, op: MechanismOp, query: TensorVariable, params: list[np.ndarray]) -> Any:
+        """Draw whole multiples of a granule, in integer arithmetic."""
+        stated = None if op.guarantee is None else op.guarantee.mu
+        return draw_on_grid(op, query, params[0], discrete_gaussian, stated, 2)
 
     def support_point(rv: Any, size: Any, query: Any, sigma: Any) -> TensorVariable:
         """Return the query itself."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous
 from pymc.distributions.dist_math import check_parameters
@@ -13,6 +14,7 @@ from pytensor.tensor.random.basic import LaplaceRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.mechanisms._grid import draw_on_grid
 from pymc_dp.mechanisms.base import (
     MECHANISM_PROPS,
     Mechanism,
@@ -25,6 +27,7 @@ from pymc_dp.mechanisms.base import (
 from pymc_dp.mechanisms.conditionals import NormalGivenLaplace
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.calibration import laplace_scale
+from pymc_dp.privacy.exact_noise import discrete_laplace
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
 
@@ -132,6 +135,12 @@ class LaplaceMechanism(Mechanism, Continuous):
             elif prepared.sensitivity is not None:
                 promise = PrivacyGuarantee(prepared.sensitivity / float(known.min()))
         return cls._release(prepared, [noise], promise, **kwargs)
+
+    @classmethod
+    def _draw_release(cls, op: MechanismOp, query: TensorVariable, params: list[np.ndarray]) -> Any:
+        """Draw whole multiples of a granule, in integer arithmetic."""
+        stated = None if op.guarantee is None else op.guarantee.epsilon
+        return draw_on_grid(op, query, params[0], discrete_laplace, stated, 1)
 
     def support_point(rv: Any, size: Any, query: Any, scale: Any) -> TensorVariable:
         """Return the query itself."""

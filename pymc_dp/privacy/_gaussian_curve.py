@@ -37,6 +37,21 @@ def log_one_minus_delta(epsilon: float, mu: float) -> float:
     return float(np.logaddexp(log_ndtr(near), epsilon + log_ndtr(-near - mu)))
 
 
+def deltas(epsilon: np.ndarray, mu: float) -> np.ndarray:
+    """Return delta at every epsilon of an array, negative ones included."""
+    a = np.abs(epsilon)
+    near = (2 * a - mu * mu) / (2 * mu)
+    if mu < 1:
+        with np.errstate(under="ignore"):
+            density = np.exp(-0.5 * near * near) / math.sqrt(2 * math.pi)
+            x = near[..., None] + 0.5 * mu * (1 + _NODES)
+            above = density * 0.5 * mu * (_minus_mills_slope(x) @ _WEIGHTS)
+    else:
+        above = ndtr(-near) - np.exp(a + log_ndtr(-near - mu))
+    # Exchanging the two laws turns the curve at -epsilon into the one at epsilon.
+    return np.where(epsilon >= 0, above, 1 - np.exp(-a) * (1 - above))
+
+
 def _mills(x: float) -> float:
     """Mills' ratio."""
     return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))

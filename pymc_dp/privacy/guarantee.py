@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from scipy.optimize import minimize_scalar
+
+from pymc_dp.privacy.calibration import gaussian_epsilon
+
 NEIGHBOURS = ("replace-one", "add-remove")
 
 
@@ -19,7 +23,7 @@ class PrivacyGuarantee:
     ----------
     epsilon : float
         Largest log ratio of the release's densities on neighbouring data, in nats; ``inf`` when
-        only zero-concentrated privacy (``rho``) is promised.
+        only zero-concentrated privacy (``rho``, ``mu``) is promised.
     delta : float, default 0
         Slack of approximate differential privacy, in [0, 1); 0 means pure.
     rho : float, optional
@@ -27,6 +31,11 @@ class PrivacyGuarantee:
     neighbours : {"replace-one", "add-remove"}, default "replace-one"
         Which data sets count as neighbouring: one record exchanged for any other (number of
         records public), or one record added or removed.
+    mu : float, optional
+        Parameter of Gaussian differential privacy: telling neighbouring data apart from the release
+        is no easier than telling N(0, 1) from N(mu, 1). Of a Gaussian release it is the sensitivity
+        over sigma, and it fixes the exact curve of all its (epsilon, delta). Implies rho = mu^2 / 2,
+        which is filled in.
 
     Raises
     ------
@@ -36,7 +45,8 @@ class PrivacyGuarantee:
     References
     ----------
     Dwork and Roth (2014), *The Algorithmic Foundations of Differential Privacy*, definition 2.4;
-    Bun and Steinke (2016), *Concentrated Differential Privacy*, definition 1.1.
+    Bun and Steinke (2016), *Concentrated Differential Privacy*, definition 1.1; Dong, Roth and Su
+    (2022), *Gaussian Differential Privacy*, definition 4.
 
     Examples
     --------
@@ -51,6 +61,7 @@ class PrivacyGuarantee:
     delta: float = 0.0
     rho: float | None = None
     neighbours: str = "replace-one"
+    mu: float | None = None
 
     def __post_init__(self) -> None:
         # Plain floats: numpy scalars print differently, and equal guarantees must hash alike.
@@ -60,12 +71,18 @@ class PrivacyGuarantee:
             raise ValueError(f"epsilon must be a number >= 0, got {self.epsilon}.")
         if not 0 <= self.delta < 1:
             raise ValueError(f"delta must be in [0, 1), got {self.delta}.")
+        if self.mu is not None:
+            object.__setattr__(self, "mu", float(self.mu))
+            if not 0 <= self.mu < math.inf:
+                raise ValueError(f"mu must be a finite number >= 0, got {self.mu}.")
+            if self.rho is None:
+                object.__setattr__(self, "rho", self.mu**2 / 2)
         if self.rho is not None:
             object.__setattr__(self, "rho", float(self.rho))
             if not 0 <= self.rho < math.inf:
                 raise ValueError(f"rho must be a finite number >= 0, got {self.rho}.")
         if math.isinf(self.epsilon) and self.rho is None:
-            raise ValueError("epsilon = inf without rho promises nothing: give a finite epsilon, or rho.")
+            raise ValueError("epsilon = inf without rho promises nothing: give a finite epsilon, rho, or mu.")
         if self.neighbours not in NEIGHBOURS:
             raise ValueError(f"neighbours must be one of {', '.join(NEIGHBOURS)}, got {self.neighbours!r}.")
 
@@ -107,10 +124,9 @@ class PrivacyGuarantee:
     def to_approximate(self, delta: float) -> PrivacyGuarantee:
         """Return an (epsilon, delta) statement that this guarantee implies.
 
-        The smallest epsilon among the one already promised (when its own delta is no larger) and
-        rho + 2 sqrt(rho log(1/delta)) (Bun and Steinke 2016, proposition 1.3). For a Gaussian
-        release the exact value, which is smaller, is
-        :func:`pymc_dp.privacy.calibration.gaussian_epsilon`.
+        The smallest epsilon among the one already promised (when its own delta is no larger), the
+        exact one of Gaussian noise when ``mu`` is known, and the one that ``rho`` implies, which for
+        pure privacy is epsilon^2 / 2.
 
         Parameters
         ----------
@@ -126,28 +142,80 @@ class PrivacyGuarantee:
         ValueError
             ``delta`` is not in (0, 1), or nothing known implies that delta.
 
+        References
+        ----------
+        Balle and Wang (2018), theorem 8, for ``mu``; Canonne, Kamath and Steinke (2020), *The
+        Discrete Gaussian for Differential Privacy*, proposition 12, for ``rho``.
+
         Examples
         --------
         >>> from pymc_dp.privacy.guarantee import PrivacyGuarantee
+        >>> round(PrivacyGuarantee(float("inf"), mu=1.0).to_approximate(1e-5).epsilon, 4)
+        4.3772
         >>> round(PrivacyGuarantee(float("inf"), rho=0.5).to_approximate(1e-5).epsilon, 4)
-        5.2985
+        4.7284
         """
         if not 0 < delta < 1:
             raise ValueError(f"delta must be in (0, 1), got {delta}.")
         candidates = []
         if self.delta <= delta and math.isfinite(self.epsilon):
             candidates.append(self.epsilon)
+        if self.mu is not None:
+            candidates.append(gaussian_epsilon(delta, 1.0, self.mu) if self.mu > 0 else 0.0)
         rho = self.epsilon**2 / 2 if self.rho is None and self.is_pure else self.rho
         if rho is not None:
-            candidates.append(rho + 2 * math.sqrt(rho * -math.log(delta)))
+            candidates.append(zcdp_epsilon(rho, delta))
         if not candidates:
             raise ValueError(
-                f"delta = {delta:g} is below the {self.delta:g} of this guarantee and rho is not "
-                "known: ask for a delta at least as large."
+                f"delta = {delta:g} is below the {self.delta:g} of this guarantee and neither rho nor "
+                "mu is known: ask for a delta at least as large."
             )
         return replace(self, epsilon=min(candidates), delta=delta)
 
-    def __str__(self) -> str:
+    def to_replace_one(self) -> PrivacyGuarantee:
+        """Return what this guarantee promises when one record is exchanged for another.
+
+        To exchange a record is to remove one and to add one: epsilon and mu count twice, rho four
+        times, and delta (1 + exp(epsilon)) times. The other way there is no conversion: under
+        replace-one the number of records is public.
+
+        Returns
+        -------
+        PrivacyGuarantee
+            For replace-one neighbours; unchanged when it already is.
+
+        Raises
+        ------
+        ValueError
+            delta would be 1 or more, and neither rho nor mu is known.
+
+        References
+        ----------
+        Dwork and Roth (2014), theorem 2.2, and Bun and Steinke (2016), proposition 1.9, on groups.
+
+        Examples
+        --------
+        >>> from pymc_dp.privacy.guarantee import PrivacyGuarantee
+        >>> print(PrivacyGuarantee(0.5, neighbours="add-remove").to_replace_one())
+        Pure differential privacy with epsilon = 1, for replace-one neighbours.
+        """
+        if self.neighbours == "replace-one":
+            return self
+        rho = None if self.rho is None else 4 * self.rho
+        mu = None if self.mu is None else 2 * self.mu
+        epsilon, delta = 2 * self.epsilon, 0.0
+        if self.delta > 0:
+            delta = self.delta * (1 + math.exp(min(self.epsilon, 700.0)))
+            if delta >= 1:
+                if rho is None:
+                    raise ValueError(
+                        f"delta = {self.delta:g} at epsilon = {self.epsilon:g} under add-remove promises "
+                        "nothing under replace-one: state the release by rho or mu."
+                    )
+                epsilon, delta = math.inf, 0.0
+        return PrivacyGuarantee(epsilon, delta, rho, "replace-one", mu)
+
+    def _statements(self) -> list[str]:
         parts = []
         if self.is_pure:
             parts.append(f"pure differential privacy with epsilon = {self.epsilon:g}")
@@ -157,5 +225,55 @@ class PrivacyGuarantee:
             )
         if self.rho is not None:
             parts.append(f"zero-concentrated differential privacy with rho = {self.rho:g}")
-        sentence = " and ".join(parts)
+        if self.mu is not None:
+            parts.append(f"Gaussian differential privacy with mu = {self.mu:g}")
+        return parts
+
+    def __str__(self) -> str:
+        sentence = in_words(self._statements())
         return f"{sentence[0].upper()}{sentence[1:]}, for {self.neighbours} neighbours."
+
+
+def in_words(items: list[str]) -> str:
+    """Join as in a sentence: "a", "a and b", "a, b and c"."""
+    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]]))
+
+
+def zcdp_epsilon(rho: float, delta: float) -> float:
+    """Return an epsilon that rho-zCDP implies at `delta`.
+
+    Parameters
+    ----------
+    rho : float
+        >= 0.
+    delta : float
+        In (0, 1).
+
+    Returns
+    -------
+    float
+
+    References
+    ----------
+    Canonne, Kamath and Steinke (2020), proposition 12: every order alpha > 1 gives a bound, and the
+    best is taken. It is below the rho + 2 sqrt(rho log(1/delta)) of Bun and Steinke (2016).
+
+    Examples
+    --------
+    >>> from pymc_dp.privacy.guarantee import zcdp_epsilon
+    >>> round(zcdp_epsilon(0.5, 1e-6), 3)
+    5.222
+    """
+    if rho == 0:
+        return 0.0
+
+    def bound(log_excess: float) -> float:
+        excess = math.exp(log_excess)
+        alpha = 1 + excess
+        return rho * alpha + math.log(excess / alpha) - (math.log(delta) + math.log(alpha)) / excess
+
+    # the order that minimises the simpler bound of Bun and Steinke is near the best one
+    centre = 0.5 * math.log(-math.log(delta) / rho)
+    best = minimize_scalar(bound, bounds=(centre - 8, centre + 8), method="bounded", options={"xatol": 1e-9})
+    simple = rho + 2 * math.sqrt(rho * -math.log(delta))
+    return max(0.0, min(float(best.fun), simple))

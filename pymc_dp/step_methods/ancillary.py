@@ -30,6 +30,9 @@ MAX_DIMENSION = 40
 # Updates given the noise in a cycle: one costs 2 ns per record for location-scale families, against 60 for
 # the sweep, and up to 300 where quantile functions are computed.
 _CHEAP, _DEAR = 16, 6
+# Fewest of them, and how much more than the share of the posterior's variance that they reach is done: from a
+# quarter of the variance on, all.
+_FEW, _FULL_FROM = 4, 4.0
 # Work that one draw is worth, in records swept. PyMC's own loop costs tens of microseconds a draw and 90 ns
 # per record to store it, so a draw is worth several cycles. Counted, not timed: draws are reproducible.
 _WORK = 6000
@@ -44,6 +47,8 @@ class AncillaryUpdateState(RecordStepState):
     restarts: list
     centred_factors: list
     ancillary_factors: list
+    spreads: list
+    n_updates: list
 
 
 class AncillaryUpdate(RecordStep):
@@ -76,7 +81,8 @@ class AncillaryUpdate(RecordStep):
         as there are parameters, and at least 4.
     n_ancillary : int, optional
         Updates given the noise in a cycle; by default twice as many as there are parameters and at least
-        16, fewer where that takes quantile functions.
+        16, fewer where that takes quantile functions, and as few as 4 once tuning has shown that they reach
+        little of the posterior's variance.
     n_cycles : int, optional
         Cycles per draw; by default more of them for fewer records.
     proposals : {"auto", "independence", "informed"}
@@ -149,7 +155,7 @@ class AncillaryUpdate(RecordStep):
         self.update, self.proposals = update, proposals
         self.n_centred, self.n_ancillary = n_centred, 0 if update == "off" else n_ancillary
         self.n_cycles, self.n_adapted = n_cycles, 0
-        self.restarts: list[int] = []
+        self.restarts: list[int] = [-1]
         self._prepare(vars, model, rng, initial_point)
         self._reset_factors()
 
@@ -165,25 +171,30 @@ class AncillaryUpdate(RecordStep):
     def _reset_factors(self) -> None:
         self.centred_factors = [np.eye(len(p.moving)) * 0.1 for p in self._parts]
         self.ancillary_factors = [np.eye(len(p.moving)) * 0.1 for p in self._parts]
+        # count, means and sums of squares of the parameters since the last restart of the adaptation
+        self.spreads = [np.zeros((3, len(p.moving))) for p in self._parts]
+        self.n_updates = [int(p.counts[2]) for p in self._parts]
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for a new chain: forget what the last one learnt, read the data again."""
         super().setup_chain(rng, tune, draws)
-        self.n_adapted, self.restarts = 0, [tune // 10, tune // 3]
+        self.n_adapted, self.restarts = 0, [tune // 10, tune // 3, tune]
         self._reset_factors()
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Run the cycles of one draw; the records of the returned point have moved too."""
         point = self._started(point)
         tallies = np.zeros((2, 2))
-        for part, centred, ancillary in zip(
-            self._parts, self.centred_factors, self.ancillary_factors, strict=True
-        ):
-            point.update(part.run(self, point, centred, ancillary, tallies))
+        for k, part in enumerate(self._parts):
+            point.update(part.run(self, point, k, tallies))
         self.n_steps += 1
         if self.tune:
             # start afresh twice: what was learnt on the way to the posterior is no guide to its shape
             self.n_adapted = 0 if self.n_steps in self.restarts else self.n_adapted + 1
+            if self.n_steps == self.restarts[-1]:
+                self.n_updates = [part.worthwhile(self, k) for k, part in enumerate(self._parts)]
+            elif self.n_adapted == 0:
+                self.spreads = [np.zeros_like(spread) for spread in self.spreads]
         rates = tallies[:, 0] / np.maximum(tallies[:, 1], 1)
         return point, [{"centred_acceptance": rates[0], "ancillary_acceptance": rates[1]}]
 
@@ -249,8 +260,7 @@ class _Part:
         self,
         step: AncillaryUpdate,
         point: dict[str, np.ndarray],
-        centred_factor: np.ndarray,
-        ancillary_factor: np.ndarray,
+        which: int,
         tallies: np.ndarray,
     ) -> dict[str, np.ndarray]:
         chain, program = self.chain, self.chain.program
@@ -258,16 +268,39 @@ class _Part:
             chain.refresh_data()
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=chain.x)
+        self.counts[2] = step.n_updates[which]
         interweave(
             chain.handle(step.rng), self.counts, self.addresses,
             *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * self.n_cycles, int(step.tune),
             theta, chain.data, self.moving, self.gaussian,
-            chain.x, chain.totals, centred_factor, ancillary_factor, np.array([0.0, 1.0, 0.0]), tallies,
+            chain.x, chain.totals, step.centred_factors[which], step.ancillary_factors[which],
+            np.array([0.0, 1.0, 0.0]), tallies,
         )  # fmt: skip
+        if step.tune:
+            spread, values = step.spreads[which], theta[self.moving]
+            spread[0] += 1
+            change = values - spread[1]
+            spread[1] += change / spread[0]
+            spread[2] += change * (values - spread[1])
         return {
             **program.parameters.unflatten(theta, self.names),
             **program.records.unpack(chain.x),
         }
+
+    def worthwhile(self, step: AncillaryUpdate, which: int) -> int:
+        """Updates given the noise that a cycle is worth, by what was learnt while tuning.
+
+        They can only move the parameters as far as the noise and the releases allow. Where that is little of
+        the posterior's spread (weak privacy), a few updates do all that they can; else the default number.
+        """
+        n_default, factor, spread = int(self.counts[2]), step.ancillary_factors[which], step.spreads[which]
+        chosen = step.n_ancillary is not None or self.coordinates[0] is not None
+        if chosen or n_default <= _FEW or step.update == "slice" or spread[0, 0] < 50:
+            return n_default
+        # a random walk of the acceptance aimed at has 2.38^2 / dimension times the covariance of its target
+        reach = np.sum(factor**2, axis=1) * len(self.moving) / 2.38**2
+        share = np.max(reach / np.maximum(spread[2] / spread[0], 1e-300))
+        return int(np.clip(np.ceil(_FULL_FROM * share * n_default), _FEW, n_default))
 
 
 def default_parameters(model: Model) -> list[Variable]:

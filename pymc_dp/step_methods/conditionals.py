@@ -21,6 +21,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.bins import CountBins
 from pymc_dp.lowering.native import CONDITIONAL, COORDINATES, NOISE, QUADRATIC, RECORDS, NativeFunction
 from pymc_dp.lowering.polynomial import degree, without_products
 from pymc_dp.records import Release, parameters_of
@@ -246,27 +247,37 @@ class Conditionals:
     def _separable(self) -> list[Release]:
         """Central releases whose statistics are the first columns of the contributions."""
         central = self.program.of_kind("central", "function")
-        simple = [r.kind == "central" and r.rv.owner.op.ndim_supp == 0 for r in central]  # type: ignore[union-attr]
-        return central if all(simple) else []
+        return central if all(map(self.program.is_separable, central)) else []
 
     def _central_logp(self, reading: Reading) -> TensorVariable:
         """Log density of the central releases; statistics that do not move are taken from the totals."""
         total, start = pt.constant(0.0), 0
         moving = self.moving | set(self.forms)
         for release in self._separable():
-            shape = self.program.shape_of(release)
-            columns = columns_of(self.program.rows_of(release), int(np.prod(shape)))
-            sums = []
-            for j, column in enumerate(columns):
-                if self._depends([column], moving):
-                    sums.append(pt.sum(substitute([column], reading)[0]))
-                else:
-                    sums.append(self.totals[start + j])
-            start += len(columns)
+            size = int(np.prod(self.program.shape_of_terms(release)))
+            sums = self._sums(release, self.totals[start : start + size], reading, moving)
+            start += size
             offset = substitute([self.program.block.analysis.offset_of(release.query)], reading)[0]
-            query = pt.stack(sums).reshape(shape) + offset
+            query = sums.reshape(self.program.shape_of_terms(release)) + offset
             total = total + pt.sum(pm.logp(with_query(release, reading, query), reading[release.rv]))
         return total
+
+    def _sums(
+        self, release: Release, totals: TensorVariable, reading: Reading, moving: Collection[Variable]
+    ) -> TensorVariable:
+        """Sums over the records behind a separable release, computed where they move with the parameters."""
+        histogram = self.program.histograms.get(release.rv)
+        if histogram is not None:
+            if not self._depends([histogram.number], moving):
+                return totals
+            return CountBins(tuple(histogram.edges))(substitute([histogram.number], reading)[0])
+        size = int(np.prod(self.program.shape_of_terms(release)))
+        columns = columns_of(self.program.rows_of(release), size)
+        sums = [
+            pt.sum(substitute([column], reading)[0]) if self._depends([column], moving) else totals[j]
+            for j, column in enumerate(columns)
+        ]
+        return pt.stack(sums)
 
     def _factors(self, on: Collection[Variable]) -> list[Variable]:
         """Variables and potentials of the model whose density involves some variables."""
@@ -281,8 +292,7 @@ class Conditionals:
             if factor not in self.variables:
                 total = total + pt.sum(substitute([factor], reading)[0])
                 continue
-            law = lift(factor, reading)
-            total = total + pt.sum(pm.logp(law, reading[factor]))
+            total = total + pt.sum(self.program.density(factor, reading))
             total = total + self._jacobian(factor, reading)
             if given_noise and factor in self.noncentred:
                 total = total + self._noise_jacobian(factor, reading)

@@ -31,7 +31,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.records import parameters_of
+from pymc_dp.records import is_elementwise, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.program import Reading, RecordProgram, substitute
 from pymc_dp.step_methods.supports import finite_support
@@ -60,9 +60,9 @@ class DiscreteSweep:
 
     def __init__(self, program: RecordProgram):
         block = program.block
-        vector = any(r.rv.owner.op.ndim_supp for r in program.of_kind("central"))  # type: ignore[union-attr]
+        whole = not all(is_elementwise(r.rv) for r in program.of_kind("central"))
         others = program.of_kind("local", "function", "general") or block.terms or block.potentials
-        if vector or others or block.analysis.placements or not program.of_kind("central"):
+        if whole or others or block.analysis.placements or not program.of_kind("central"):
             raise NotScalar("terms beside central releases")
         self.program = program
         self.sizes = [self._size(rv) for rv in block.records]

@@ -6,6 +6,7 @@ same Markov kernel. Models whose rows have no scalar form (table look-ups, multi
 observed covariates) keep the vectorised sweep.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class FusedSweep:
     """
 
     def __init__(self, program: RecordProgram):
-        vector = any(r.rv.owner.op.ndim_supp for r in program.of_kind("central"))  # type: ignore[union-attr]
+        vector = any(not program.is_separable(r) for r in program.of_kind("central"))
         if vector or program.of_kind("function", "general") or program.block.analysis.placements:
             raise NotScalar("a query that is no sum over records, or a partly observed covariate")
         self.program = program
@@ -119,12 +120,21 @@ class FusedSweep:
         return [
             column
             for release in program.of_kind("central")
-            for column in columns_of(program.rows_of(release), int(np.prod(program.shape_of(release))))
+            for column in columns_of(program.rows_of(release), int(np.prod(program.shape_of_terms(release))))
+        ]
+
+    def _release_graphs(self) -> list[TensorVariable]:
+        program = self.program
+        return [
+            pm.logp(r.rv, program.state[r.rv])
+            if r.rv not in program.tables
+            else program.tables[r.rv].density(r.query)
+            for r in program.of_kind("local")
         ]
 
     def _weight_graphs(self) -> list[TensorVariable]:
         program, analysis = self.program, self.program.block.analysis
-        graphs = [pm.logp(r.rv, program.state[r.rv]) for r in program.of_kind("local")]
+        graphs = self._release_graphs()
         if any(
             analysis.role(r.query).rows is not None or analysis.role(r.query).axis
             for r in program.of_kind("local")
@@ -158,29 +168,10 @@ class FusedSweep:
     def _compile(self, state: list, candidates: list, state_weight: Any, weight: Any, columns: list) -> None:
         program, rows = self.program, self._state
         inputs = [*rows.constant_inputs, *rows.column_inputs]
-        as_float = [[pt.cast(o, "float64") for o in outs]
-                    for outs in ([*state, state_weight], [*columns, *candidates, weight])]  # fmt: skip
-        current, key_current, why_current = jit_scalar([*inputs, *self._x], as_float[0])
+        current, key_current = scalar_function([*inputs, *self._x], [*state, state_weight])
         # a candidate may reuse entries of parameters only, never of the current record
-        propose, key_propose, why_propose = jit_scalar([self._rng, *inputs], as_float[1])
-        if why_current or why_propose:
-            raise NotScalar(why_current or why_propose)
-        self.n_constants, self.n_columns = len(rows.constants), len(rows.columns)
-        constants = [
-            pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.constants), program.state)
-        ]
-        covariates = [
-            pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.columns), program.state)
-        ]
-        self.hoist: NativeFunction = program.native(
-            "hoist",
-            [],
-            [
-                pt.stack(constants) if constants else pt.constant(np.zeros(0)),
-                pt.stack(covariates) if covariates else pt.constant(np.zeros((0, program.n))),
-            ],
-            HOIST,
-        )
+        propose, key_propose = scalar_function([self._rng, *inputs], [*columns, *candidates, weight])
+        self._compile_hoist()
         loops, functions, keys = program.change_parts
         source = _source(
             len(state),
@@ -198,6 +189,34 @@ class FusedSweep:
             ROWS,
             [*keys, key_current, key_propose, _VERSION],
         )
+
+    def _compile_hoist(self) -> None:
+        """Compile what the sweep takes from outside of the records, once all entries are known."""
+        program, rows = self.program, self._state
+        self.n_constants, self.n_columns = len(rows.constants), len(rows.columns)
+        constants = [
+            pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.constants), program.state)
+        ]
+        covariates = [
+            pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.columns), program.state)
+        ]
+        self.hoist: NativeFunction = program.native(
+            "hoist",
+            [],
+            [
+                pt.stack(constants) if constants else pt.constant(np.zeros(0)),
+                pt.stack(covariates) if covariates else pt.constant(np.zeros((0, program.n))),
+            ],
+            HOIST,
+        )
+
+
+def scalar_function(inputs: Sequence[Variable], outputs: Sequence[TensorVariable]) -> tuple[Any, str | None]:
+    """Compile graphs of numbers to a function of numbers; return it with its cache key."""
+    function, key, why = jit_scalar(inputs, [pt.cast(o, "float64") for o in outputs])
+    if why:
+        raise NotScalar(why)
+    return function, key
 
 
 def _source(d: int, p: int, n_constants: int, n_columns: int, loops: str, temper: int, weighted: bool) -> str:

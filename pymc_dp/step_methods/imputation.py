@@ -30,9 +30,11 @@ class RecordImputation(RecordStep):
               \cdot\frac{\text{other terms at } x_i^*}{\text{other terms at } x_i}\right\}.
 
     Under pure differential privacy, when nothing else in the model depends on the record, that is at least
-    :math:`e^{-\epsilon}`. Records that are released themselves (local privacy) with a budget above 3 nats
-    are drawn from their full conditional where it is closed, and otherwise proposed from the reversed
-    channel in turn.
+    :math:`e^{-\epsilon}`. Records with few possible values that are released themselves (local privacy) are
+    drawn from their full conditional. With a budget above 3 nats, other records are drawn from it where it is
+    closed, and otherwise proposed by turns from the model and from what the release says: the reversed
+    channel under additive noise, the cells or bins that a wavelet or a histogram tells apart, a grid under
+    other channels of a clamped record.
 
     ``pm.sample`` chooses this step by itself for the records behind observed mechanisms.
 

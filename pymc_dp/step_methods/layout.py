@@ -1,6 +1,7 @@
 """Between a PyMC point (named arrays) and the flat arrays that native functions take."""
 
-from collections.abc import Sequence
+import weakref
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -139,6 +140,10 @@ class DataLayout:
         self._slices: list[slice] = []
         self._overrides: dict[int, np.ndarray] = {}
         self.size = 0
+        self._pending: list[tuple[Variable, np.ndarray]] = []  # other values of sources not held yet
+        # what has to be computed from the data before they are read (tables of densities, whose addresses
+        # are data): functions that return what must live as long as the vector
+        self.before_gathering: list[Callable[[], Any]] = []
 
     def graph(self, source: Variable) -> TensorVariable:
         """Return a constant or shared variable as a function of the data vector."""
@@ -152,6 +157,9 @@ class DataLayout:
         self._graphs.append(graph)
         self._slices.append(where)
         self.size = where.stop
+        for known, other in self._pending:
+            if known is source:
+                self.override(source, other)
         return graph
 
     def lift(self, graphs: Sequence[TensorVariable]) -> list[TensorVariable]:
@@ -166,15 +174,21 @@ class DataLayout:
 
     def override(self, source: Variable, value: Any) -> None:
         """Use another value of the same shape for one source, without compiling anything again."""
-        (index,) = [i for i, s in enumerate(self._sources) if s is source]
         value = np.asarray(value, dtype=float)
         if value.shape != _value_of(source).shape:
             raise ValueError(f"the new value has shape {value.shape}, not {_value_of(source).shape}")
-        self._overrides[index] = value
+        found = [i for i, s in enumerate(self._sources) if s is source]
+        if found:
+            self._overrides[found[0]] = value
+        else:
+            self._pending = [(s, v) for s, v in self._pending if s is not source] + [(source, value)]
 
     def gather(self) -> np.ndarray:
         """Return the current values of all sources, one after the other."""
+        used = [compute() for compute in self.before_gathering]
         out = np.empty(self.size)
+        if used:
+            weakref.finalize(out, len, used).atexit = False  # keeps them until the vector goes
         for i, (source, where) in enumerate(zip(self._sources, self._slices, strict=True)):
             out[where] = np.ravel(self._overrides.get(i, _value_of(source)))
         return out

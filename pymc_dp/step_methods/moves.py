@@ -26,16 +26,23 @@ from pymc_dp.lowering.errors import LoweringError
 from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, draw
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import RecordBlock, Release
+from pymc_dp.step_methods.cells import MAX_ENTRIES, ChannelTable, clamped_record, tabled
 from pymc_dp.step_methods.discrete import DiscreteSweep
+from pymc_dp.step_methods.finite import FiniteSweep
 from pymc_dp.step_methods.fused import FusedSweep
+from pymc_dp.step_methods.histogram import BinSweep, HistogramSweep
 from pymc_dp.step_methods.program import Reading, RecordProgram, lift, with_query
 from pymc_dp.step_methods.supports import finite_support, has_density
+from pymc_dp.step_methods.tabled import CellSweep, ReversedSweep, TabledSweep
 
 _log = logging.getLogger("pymc.dp")
 
 # Largest budget of one record, in nats, at which it is only proposed from the model: every proposal is then
 # accepted with probability 1/20 at the least, and mostly far more.
 MAX_INDEPENDENCE_EPSILON = 3.0
+
+# Cells of a grid that proposals are made from where nothing better is known.
+N_GRID = 128
 
 
 @dataclass
@@ -46,7 +53,7 @@ class Move:
     program: RecordProgram
     propose: NativeFunction | None = None
     contribute: NativeFunction | None = None
-    fused: FusedSweep | DiscreteSweep | None = None
+    fused: FusedSweep | FiniteSweep | DiscreteSweep | None = None
     exact: bool = False
 
     @property
@@ -68,7 +75,8 @@ class Move:
 
 def independence_move(program: RecordProgram) -> Move:
     """Propose from the model: by tables for small supports, fused for scalar rows, else vectorised."""
-    for form in (DiscreteSweep, FusedSweep):
+    fused = HistogramSweep if program.histograms else TabledSweep if program.tables else FusedSweep
+    for form in (DiscreteSweep, fused):
         try:
             return Move("independence", program, fused=form(program))
         except (NotScalar, LoweringError) as reason:
@@ -107,9 +115,21 @@ def moves_for(program: RecordProgram, proposals: str) -> list[Move]:
     ValueError
         If "informed" is asked for and no informed move is known for these records.
     """
-    if proposals == "independence" or (proposals == "auto" and _accepts_enough(program)):
+    if proposals == "independence":
         return [independence_move(program)]
-    informed = _finite_support(program) or _closed_conditional(program) or _reversed_channel(program)
+    exact = _enumerated(program)
+    if exact is not None:
+        return [exact]
+    if proposals == "auto" and _accepts_enough(program):
+        return [independence_move(program)]
+    informed = (
+        _finite_support(program)
+        or _closed_conditional(program)
+        or _bins(program)
+        or _cells(program)
+        or _reversed_channel(program)
+        or _grid(program)
+    )
     if informed is None:
         if proposals == "informed":
             raise ValueError(
@@ -151,8 +171,9 @@ def _single(program: RecordProgram) -> tuple[TensorVariable, Release] | None:
 
 
 def _is_clamp_of(query: TensorVariable, record: TensorVariable) -> bool:
-    """Whether a query is the record itself, or the record clamped to constants."""
-    return query is record or _clamp_ends(query, record) is not None
+    """Whether a query is the record itself, or the record clamped."""
+    seen = clamped_record(query, [record])
+    return seen is not None or _clamp_ends(query, record) is not None
 
 
 def _clamp_ends(query: TensorVariable, record: TensorVariable) -> tuple[Any, Any] | None:
@@ -162,6 +183,69 @@ def _clamp_ends(query: TensorVariable, record: TensorVariable) -> tuple[Any, Any
         return None
     lo, hi = node.inputs[1:]
     return (lo, hi) if isinstance(lo, TensorConstant | TensorVariable) else None
+
+
+def _enumerated(program: RecordProgram) -> Move | None:
+    """Draw a record with finite support from its full conditional given local releases: table look-ups."""
+    if not program.of_kind("local"):
+        return None  # nothing to be informed by: the prior is the conditional
+    try:
+        return Move("finite support", program, fused=FiniteSweep(program), exact=True)
+    except (NotScalar, LoweringError) as reason:
+        _log.debug("no enumeration of %s: %s", program.names, reason)
+        return None
+
+
+def _bins(program: RecordProgram) -> Move | None:
+    """Propose a record's own bin, one beside it or any, where the release is a histogram of the records."""
+    atoms = any(rv.dtype.startswith("float") and not has_density(rv) for rv in program.block.records)
+    if not program.histograms or atoms:
+        return None
+    try:
+        return Move("bins", program, fused=BinSweep(program))
+    except (NotScalar, LoweringError) as reason:
+        _log.debug("no proposals by bins for %s: %s", program.names, reason)
+        return None
+
+
+def _cells(program: RecordProgram) -> Move | None:
+    """Propose a cell by its likelihood and a value anywhere in it, where the release is about cells."""
+    for table in program.tables.values():
+        if table.with_slots:
+            return _by_cells(program, "cells", table)
+    return None
+
+
+def _grid(program: RecordProgram) -> Move | None:
+    """Propose from a grid over a clamped record, by the likelihood at the middle of each cell.
+
+    The grid shapes the proposal only: candidates are decided by the release's own density.
+    """
+    for release in program.of_kind("local"):
+        found = clamped_record(release.query, program.block.records)
+        if found is None or not found.hi - found.lo < np.inf:
+            continue
+        if tabled(program.model, program.block, release) and program.n * N_GRID <= MAX_ENTRIES:
+            edges = np.linspace(found.lo, found.hi, N_GRID + 1)
+            table = ChannelTable(program.model, release, program.n, edges, with_slots=True)
+            move = _by_cells(program, "grid", table)
+            if move is not None:
+                program.add_table(table)
+            return move
+    return None
+
+
+def _by_cells(program: RecordProgram, name: str, table: ChannelTable) -> Move | None:
+    block = program.block
+    (record, *others) = block.records
+    seen = clamped_record(table.release.query, block.records) is not None
+    if others or block.analysis.placements or record.ndim != 1 or not seen or not has_density(record):
+        return None
+    try:
+        return Move(name, program, fused=CellSweep(program, table))
+    except (NotScalar, LoweringError) as reason:
+        _log.debug("no proposals by cells for %s: %s", program.names, reason)
+        return None
 
 
 def _compile(program: RecordProgram, name: str, candidates: TensorVariable, weight: Any, exact: bool) -> Move:
@@ -207,9 +291,17 @@ def _reversed_channel(program: RecordProgram) -> Move | None:
     the proposal.
     """
     found = _single(program)
-    if found is None or not has_density(found[0]):
+    if found is None:
         return None
     record, release = found
+    whole = [v.dtype.startswith(("int", "uint", "bool")) for v in (record, release.rv)]
+    # the record less real noise is no whole number; and a value with an atom's probability has no density
+    if not has_density(record) and not all(whole):
+        return None
+    try:
+        return Move("reversed channel", program, fused=ReversedSweep(program, release))
+    except (NotScalar, LoweringError) as reason:
+        _log.debug("vectorised reversed channel of %s: %s", program.names, reason)
     candidates = with_query(release, program.state, program.state[release.rv])
 
     def weight(reading: Reading) -> TensorVariable:
@@ -226,7 +318,9 @@ def _closed_conditional(program: RecordProgram) -> Move | None:
         return None
     record, release = found
     law = release.rv.owner.op.conditional_draws.get(type(record.owner.op))
-    if law is None or program.model.rvs_to_transforms.get(record) is not None:
+    if law is None or (release.query is not record and _clamp_ends(release.query, record) is None):
+        return None
+    if program.model.rvs_to_transforms.get(record) is not None:
         return None
     ends = _clamp_ends(release.query, record)
     lo, hi = (-np.inf, np.inf) if ends is None else ends

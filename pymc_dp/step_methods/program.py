@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
-import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.model.core import Model
@@ -35,11 +34,12 @@ from pymc_dp.lowering.native import (
     WHOLE,
     NativeFunction,
     SourceFunction,
-    jit_function,
 )
 from pymc_dp.lowering.polynomial import without_products
-from pymc_dp.records import RecordBlock, Release, parameters_of
+from pymc_dp.records import RecordBlock, Release, is_elementwise, parameters_of
 from pymc_dp.rowlocal import with_known_shapes
+from pymc_dp.step_methods.cells import ChannelTable, find_histograms, find_tables
+from pymc_dp.step_methods.changes import scalar_change, term_change
 from pymc_dp.step_methods.layout import DataLayout, ParameterLayout, RecordLayout
 
 Reading = dict[Variable, TensorVariable]
@@ -86,6 +86,11 @@ class RecordProgram:
         self.temper = self.data.graph(pytensor.shared(np.array(1.0)))
         self.temper_at = 0
         self.model = model
+        self.tables: dict[Variable, ChannelTable] = {}
+        self._all_tables: list[ChannelTable] = []
+        self.histograms = find_histograms(block)
+        for table in find_tables(model, block).values():
+            self.add_table(table, stands_for_density=True)
         self.moves: dict[str, list[Any]] = {}  # ways of proposing these records, filled by moves.lowered
         # static shapes spare the compiled functions their shape checks
         self.theta = pt.vector("theta", dtype="float64", shape=(self.parameters.size,))
@@ -100,7 +105,7 @@ class RecordProgram:
         for rv in self.model.basic_RVs:
             if rv in self.model.observed_RVs:
                 value = self.model.rvs_to_values[rv]
-                if isinstance(value, Constant | SharedVariable):
+                if isinstance(value, Constant | SharedVariable) and rv not in self.tables:
                     reading[rv] = self.data.graph(value)
                 else:
                     reading[rv] = value
@@ -160,10 +165,25 @@ class RecordProgram:
         """Return the shape of a release."""
         return np.shape(_static_value(self.model.rvs_to_values[release.rv]))
 
+    @staticmethod
+    def is_separable(release: Release) -> bool:
+        """Whether the density is a sum of terms, one for each of the sums over records behind the query.
+
+        True of releases with one density per entry, and of those whose operation gives the terms.
+        """
+        op = release.rv.owner.op  # type: ignore[union-attr]
+        return release.kind == "central" and (is_elementwise(release.rv) or hasattr(op, "term"))
+
+    def shape_of_terms(self, release: Release) -> tuple[int, ...]:
+        """Return the shape of the terms of a separable release, and of the sums behind its query."""
+        if is_elementwise(release.rv):
+            return self.shape_of(release)
+        (sums,) = self.block.analysis.sums_in(release.query)
+        return tuple(int(k) for k in (sums.shape.eval() if None in sums.type.shape else sums.type.shape))
+
     def _all_rows(self, release: Release) -> list[TensorVariable]:
         analysis = self.block.analysis
-        op = release.rv.owner.op  # type: ignore[union-attr]
-        if release.kind == "central" and op.ndim_supp == 0:
+        if self.is_separable(release):
             return [self.rows_of(release)]
         return [analysis.sums[s].reshape((self.n, -1)) for s in analysis.sums_in(release.query)]
 
@@ -172,7 +192,7 @@ class RecordProgram:
         rows = []
         for release in self.of_kind("local"):
             role = self.block.analysis.role(release.query)
-            logp = pm.logp(lift(release.rv, reading), reading[release.rv])
+            logp = self.density(release.rv, reading)
             rows.append(_per_record(logp, role.axis or 0, role.rows, self.n))
         for term in self.block.terms:
             rows.append(_per_record(pm.logp(lift(term, reading), reading[term]), 0, None, self.n))
@@ -190,12 +210,37 @@ class RecordProgram:
             rows.append(substitute([graph], reading)[0])
         return sum(rows[1:], start=rows[0]) if rows else pt.zeros(self.n)
 
+    def density(self, rv: Variable, reading: Reading) -> TensorVariable:
+        """Log density of a variable under a reading, looked up where there is a table of it."""
+        table = self.tables.get(rv)
+        if table is None:
+            return pm.logp(lift(rv, reading), reading[rv])
+        return table.density(substitute([table.release.query], reading)[0])
+
     def release_logp(self, reading: Reading, kinds: Sequence[str]) -> TensorVariable:
         """Sum of the log densities of the releases of some kinds."""
         return sum(
             (pt.sum(pm.logp(lift(r.rv, reading), reading[r.rv])) for r in self.of_kind(*kinds)),
             start=pt.constant(0.0),
         )
+
+    def set_release(self, values: dict[str, Any]) -> None:
+        """Use other values for releases of this block; names of other releases are passed over."""
+        for release in self.block.releases:
+            if release.name not in values:
+                continue
+            source, value = self.model.rvs_to_values[release.rv], values[release.name]
+            for table in self._all_tables:
+                if table.release.rv is release.rv:
+                    table.override(value)
+            self.data.override(source, value)
+
+    def add_table(self, table: ChannelTable, stands_for_density: bool = False) -> None:
+        """Keep a table of a release up to date with the data, from now on."""
+        if stands_for_density:
+            self.tables[table.release.rv] = table
+        self._all_tables.append(table)
+        self.data.before_gathering.append(table.refresh)
 
     # -- compilation ------------------------------------------------------------------------------
 
@@ -248,8 +293,7 @@ class RecordProgram:
         start = 0
         width = max([len(parameters_of(r.rv)) - 1 for r in self.of_kind("central", "function")] + [1])
         for k, release in enumerate(self.of_kind("central", "function")):
-            op = release.rv.owner.op  # type: ignore[union-attr]
-            if release.kind == "function" or op.ndim_supp > 0:
+            if not self.is_separable(release):
                 size, function = self._function_of_sums(release)
                 functions[f"logp{k}"], key = function.dispatcher, function.cache_key
                 keys.append(key)
@@ -264,15 +308,20 @@ class RecordProgram:
                 continue
             others = substitute(parameters_of(release.rv)[1:], self.state)
             offset = substitute([self.block.analysis.offset_of(release.query)], self.state)[0]
-            shape = self.shape_of(release)
-            values.append(pt.cast(self.state[release.rv], "float64").ravel())
+            value, op = self.state[release.rv], release.rv.owner.op  # type: ignore[union-attr]
+            elementwise = is_elementwise(release.rv)
+            shape = self.shape_of_terms(release)
+            values.append(pt.cast(value if elementwise else op.summary(value), "float64").ravel())
             offsets.append(pt.broadcast_to(pt.cast(offset, "float64"), shape).ravel())
             columns = [pt.broadcast_to(pt.cast(p, "float64"), shape).ravel() for p in others]
             columns += [pt.zeros_like(offsets[-1])] * (width - len(columns))
             params.append(pt.stack(columns, axis=1))
             size = int(np.prod(shape))
             name = f"change{k}"
-            functions[name], key = scalar_change(release.rv, value_dtype=release.rv.dtype)
+            if elementwise:
+                functions[name], key = scalar_change(release.rv, value_dtype=release.rv.dtype)
+            else:
+                functions[name], key = term_change(op, len(others))
             keys.append(key)
             args = "".join(f", params[j, {i}]" for i in range(len(others)))
             loops.append(
@@ -282,6 +331,7 @@ class RecordProgram:
             )
             start += size
         self.n_statistics, self.n_parameters = start, width
+        self.change_loops = loops
         self.change_parts = ("".join(loops), functions, keys)
         self.releases: NativeFunction | None = None
         self.change: SourceFunction | None = None
@@ -295,27 +345,6 @@ class RecordProgram:
             + f"    return total * data[{self.temper_at}]\n"
         )
         self.change = SourceFunction("change", source, functions, CHANGE, keys)
-
-
-def scalar_change(rv: Variable, value_dtype: str) -> tuple[Any, str | None]:
-    """Lower the change of an elementwise log density when its query changes.
-
-    The difference is taken in the graph, so that normalising constants cancel before anything is compiled.
-    """
-    node = rv.owner
-    assert node is not None
-    value, old, new = (ps.float64(name) for name in ("value", "old", "new"))
-    others = [ps.float64(f"p{i}") for i in range(len(parameters_of(rv)) - 1)]
-    tensors = [pt.tensor_from_scalar(p) for p in others]
-    v = pt.cast(pt.tensor_from_scalar(value), value_dtype)
-
-    def logp(query: Variable) -> TensorVariable:
-        moved = node.op.make_node(node.inputs[0], NoneConst, pt.tensor_from_scalar(query), *tensors)
-        return pm.logp(moved.default_output(), v)
-
-    return jit_function(
-        [value, old, new, *others], [pt.scalar_from_tensor(pt.cast(logp(new) - logp(old), "float64"))]
-    )
 
 
 def substitute(graphs: Sequence[Any], reading: Reading) -> list[Any]:

@@ -19,7 +19,7 @@ MAX_SUPPORT = 64
 _CONTINUOUS = ("pymc.distributions.continuous", "pytensor.tensor.random.basic")
 
 
-def finite_support(record: TensorVariable) -> np.ndarray | None:
+def finite_support(record: TensorVariable, largest: int = MAX_SUPPORT) -> np.ndarray | None:
     """Return the constant finite support of a record, if it is known and small."""
     op = record.owner.op
     params = parameters_of(record)
@@ -27,7 +27,7 @@ def finite_support(record: TensorVariable) -> np.ndarray | None:
         return np.arange(2)
     if isinstance(op, CategoricalRV):
         size = params[0].type.shape[-1]  # type: ignore[attr-defined]
-        return np.arange(size) if size is not None and size <= MAX_SUPPORT else None
+        return np.arange(size) if size is not None and size <= largest else None
     if isinstance(op, BinomialRV | DiscreteUniformRV):
         # constants only: a random number of trials would be drawn here, not known
         folded = constant_fold(params[: 1 if isinstance(op, BinomialRV) else 2], raise_not_constant=False)
@@ -35,7 +35,7 @@ def finite_support(record: TensorVariable) -> np.ndarray | None:
             return None
         ends = [np.unique(end) for end in folded]
         low, high = (0, ends[0].max()) if isinstance(op, BinomialRV) else (ends[0].min(), ends[1].max())
-        return np.arange(low, high + 1) if high - low < MAX_SUPPORT else None
+        return np.arange(low, high + 1) if high - low < largest else None
     return None
 
 

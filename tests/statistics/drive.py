@@ -108,11 +108,11 @@ class StepKernel:
 
     def _observe(self, step: Any, observed: State) -> None:
         """Put releases and public outcomes into the step's data vector: nothing is compiled again."""
+        releases = {rv.name for rv in self.pymc.observed_RVs if is_release(rv)}
         for chain in step.chains:
-            block = {rv.name for rv in chain.program.block.releases}
-            for name, value in observed.items():
-                if name in block or not is_release(self.pymc[name]):
-                    chain.program.data.override(self.pymc.rvs_to_values[self.pymc[name]], value)
+            chain.program.set_release(observed)
+            for name in set(observed) - releases:
+                chain.program.data.override(self.pymc.rvs_to_values[self.pymc[name]], observed[name])
             chain.refresh_data()
 
     def sample(self, state: State, draws: int, thin: int, rng: np.random.Generator) -> np.ndarray:

@@ -1,0 +1,141 @@
+"""Cells of an interval: what the mechanisms that look only at a record's bin have in common."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.clamping import clamp_query
+from pymc_dp.privacy.bounds import parse_bounds
+
+
+def interval(bounds: Any) -> tuple[float, float]:
+    """Return the ends of one interval, which all records share."""
+    lo, hi = parse_bounds(bounds)
+    if lo.ndim:
+        raise ValueError(
+            f"bounds must be one interval (lo, hi) for a single number per record, got {lo.size} pairs."
+        )
+    return float(lo), float(hi)
+
+
+def whole_number(name: str, value: Any, least: int, most: int, what: str) -> int:
+    """Return a static count as an int within its range; `what` says what it counts."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer, float, np.floating)):
+        raise TypeError(f"{name} must be a whole number ({what}), got {type(value).__name__}.")
+    if not (math.isfinite(value) and value == int(value) and least <= value <= most):
+        raise ValueError(f"{name} must be a whole number from {least} to {most} ({what}), got {value:g}.")
+    return int(value)
+
+
+def equal_edges(lo: float, hi: float, n_bins: int, name: str = "n_bins") -> tuple[float, ...]:
+    """Return the edges of bins of equal width, `lo` and `hi` themselves included.
+
+    `name` is the argument that sets their number.
+    """
+    inner = lo + (hi - lo) * (np.arange(1, n_bins) / n_bins)
+    edges = (lo, *inner.tolist(), hi)
+    _check_distinct(edges, name)
+    return edges
+
+
+def parse_edges(edges: Any) -> tuple[float, ...]:
+    """Return given edges of bins as a tuple of floats."""
+    try:
+        array = np.asarray(edges)
+    except ValueError:
+        array = np.empty(0, dtype=object)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(
+            f"edges must be known numbers, got {type(edges).__name__}: they are fixed, without looking "
+            "at the data, when the release is declared."
+        )
+    if array.ndim != 1 or array.size < 3:
+        raise ValueError(
+            f"edges must be a vector of at least 3 numbers (2 bins), got shape {array.shape}: the "
+            "count of a single bin is the number of records, which is public."
+        )
+    if not np.isfinite(array).all():
+        raise ValueError("edges must be finite: values beyond the ends are counted in the end bins.")
+    result = tuple(array.astype(float).tolist())
+    _check_distinct(result, "edges")
+    return result
+
+
+def _check_distinct(edges: tuple[float, ...], name: str) -> None:
+    steps = np.diff(edges)
+    if not (steps > 0).all():
+        where = int(np.flatnonzero(~(steps > 0))[0])
+        raise ValueError(
+            f"{name} must give ascending edges, got {edges[where]:g} followed by {edges[where + 1]:g}."
+        )
+
+
+def clamped_rows(mechanism: str, query: TensorVariable, lo: float, hi: float) -> TensorVariable:
+    """Clamp a query of one number per record, and refuse any other query."""
+    reason = f"got shape {tuple('?' if k is None else k for k in query.type.shape)}"
+    if query.ndim == 1:
+        reason = "and its rows mix several records or are sums over them"
+        try:
+            clamped, width = clamp_query(query, (lo, hi))
+        except ValueError:
+            width = None
+        if width is not None and width.ndim == 0:
+            return clamped
+    raise ValueError(
+        f"{mechanism} needs a query of one number per record, shape (n,), {reason}: pass the records "
+        "themselves (row i computed from record i only)."
+    )
+
+
+def number_of_rows(query: TensorVariable) -> int:
+    """Return how many records a query has now; data of changeable size count as they are."""
+    (n,) = query.type.shape
+    return int(query.shape[0].eval()) if n is None else n
+
+
+def cell_of(y: TensorVariable, edges: tuple[float, ...]) -> TensorVariable:
+    """Return the number of the cell that each value is in; the last one is closed at the top.
+
+    Found by comparing with the edges, here as everywhere: computing it from the width may put a
+    value at an edge (a rounded or discrete record) into the neighbouring cell.
+    """
+    inner = pt.constant(np.asarray(edges[1:-1], dtype=pytensor.config.floatX))
+    return pt.cast(pt.searchsorted(inner, y, side="right"), "int64")
+
+
+def one_hot(y: TensorVariable, edges: tuple[float, ...]) -> TensorVariable:
+    """Return the indicator (n, n_bins) of each row's bin.
+
+    Values beyond the ends belong to the end bins, which is what clamping them would do. Two
+    comparisons per entry keep the rows additive contributions that scalar code can hold.
+    """
+    inner = np.asarray(edges[1:-1], dtype=pytensor.config.floatX)
+    lower = pt.constant(np.concatenate([[-np.inf], inner])[None, :])
+    upper = pt.constant(np.concatenate([inner, [np.inf]])[None, :])
+    column = y[:, None]
+    return pt.cast(pt.ge(column, lower) & pt.lt(column, upper), pytensor.config.floatX)
+
+
+def known_values(observed: Any) -> np.ndarray | None:
+    """Return an observed release as numbers, None where it holds none (yet)."""
+    if isinstance(observed, SharedVariable):
+        observed = observed.get_value(borrow=True)
+    elif isinstance(observed, Constant):
+        observed = observed.data
+    if isinstance(observed, Variable) or np.ma.isMaskedArray(observed):
+        return None
+    try:
+        values = np.asarray(observed)
+    except ValueError:
+        return None
+    return values if values.dtype.kind in "iuf" else None

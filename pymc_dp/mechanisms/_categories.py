@@ -1,0 +1,195 @@
+"""Categories, bits and counts as arguments: how many there are, and which values can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.scalar.basic import Cast
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.mechanisms._checks import fits
+
+
+def number_of_categories(query: TensorVariable, given: Any = None) -> int:
+    """Return the number of categories: as given, or that of the categorical variable behind a query."""
+    known = _categories_of(query)
+    if given is None:
+        if known is None:
+            raise ValueError(
+                "n_categories cannot be told from the query: it is known for a Categorical variable whose "
+                "probabilities have a length known in advance, and for a Bernoulli variable. Give "
+                "n_categories=."
+            )
+        return known
+    if isinstance(given, bool | np.bool_) or not isinstance(given, int | np.integer):
+        raise TypeError(f"n_categories must be a whole number, got {given!r}.")
+    if given < 2:
+        raise ValueError(f"n_categories must be at least 2, got {given}: one category needs no privacy.")
+    if known is not None and known > given:
+        raise ValueError(
+            f"n_categories = {given} contradicts the query, which has {known} categories: give at least "
+            "that many, or leave n_categories out."
+        )
+    return int(given)
+
+
+def _categories_of(query: Variable) -> int | None:
+    while query.owner is not None:
+        op = query.owner.op
+        if isinstance(op, BernoulliRV):
+            return 2
+        if isinstance(op, CategoricalRV):
+            return op.dist_params(query.owner)[0].type.shape[-1]
+        if not _is_cast(op) and not isinstance(op, Subtensor | AdvancedSubtensor):
+            return None
+        query = query.owner.inputs[0]
+    return None
+
+
+def _is_cast(op: Any) -> bool:
+    return isinstance(op, Elemwise) and isinstance(op.scalar_op, Cast)
+
+
+def check_query(query: TensorVariable, n_categories: int) -> None:
+    """Refuse a query that is no vector of categories, one per person."""
+    if query.ndim > 1:
+        raise ValueError(
+            f"query has {query.ndim} axes, but each person has one category: give one category, or one per "
+            "person, and release several questions one by one (each spends its own budget)."
+        )
+    source: Variable = query
+    while source.owner is not None and _is_cast(source.owner.op):
+        source = source.owner.inputs[0]
+    if isinstance(source, Constant):
+        check_categories("query", source.data, n_categories)
+
+
+def check_categories(name: str, values: Any, n_categories: int) -> None:
+    """Refuse known values that are not whole numbers 0, ..., n_categories - 1."""
+    _check_whole(name, values, 0, n_categories - 1, f"a category 0, ..., {n_categories - 1}")
+
+
+def check_bits(name: str, values: Any) -> None:
+    """Refuse known values other than 0 and 1."""
+    _check_whole(name, values, 0, 1, "a bit, 0 or 1")
+
+
+def check_counts(name: str, values: Any, at_most: Any = np.inf) -> None:
+    """Refuse known values that are no counts."""
+    upper = "" if np.isinf(at_most).all() else f" and at most n = {np.max(at_most):g}"
+    _check_whole(name, values, 0, at_most, f"a count: a whole number >= 0{upper}")
+
+
+def _check_whole(name: str, values: Any, lowest: float, highest: Any, what: str) -> None:
+    known = known_values(values)
+    if known is None:
+        return
+    if np.ndim(highest):
+        try:
+            highest = np.broadcast_to(highest, known.shape)
+        except ValueError:  # of another shape, which has its own message
+            return
+    whole = (known == np.floor(known)) & (known >= lowest) & (known <= highest)
+    wrong = np.isfinite(known) & ~whole  # missing values have their own message
+    if wrong.any():
+        first = np.argwhere(wrong)[0]
+        where = f" at index {tuple(int(i) for i in first)}" if known.ndim else ""
+        raise ValueError(f"{name} has the value {known[tuple(first)]:g}{where}, which is not {what}.")
+
+
+def known_values(values: Any) -> np.ndarray | None:
+    """Return numbers known now as an array of floats; None for a graph, or for what is no numbers."""
+    if isinstance(values, SharedVariable):
+        values = values.get_value(borrow=True)
+    elif isinstance(values, Constant):
+        values = values.data
+    elif isinstance(values, Variable):
+        return None
+    array = np.asarray(values)
+    return array.astype(float) if array.dtype.kind in "iufb" else None
+
+
+def whole_within(value: TensorVariable, highest: Any) -> TensorVariable:
+    """Whether values are whole numbers 0, ..., highest."""
+    within = pt.ge(value, 0) & pt.le(value, highest)
+    return (
+        within
+        if value.type.dtype.startswith(("int", "uint", "bool"))
+        else within & pt.eq(value, pt.floor(value))
+    )
+
+
+def check_probabilities(probs: TensorVariable, n_categories: Any = None) -> int:
+    """Return the number of categories of the probabilities behind a table of counts."""
+    if probs.ndim == 0 or probs.type.shape[-1] is None:
+        raise ValueError(
+            "probs must have the categories as last axis, shape (..., K) with K known in advance, got "
+            f"shape {probs.type.shape}: with n= the query holds the probabilities of the categories."
+        )
+    k = int(probs.type.shape[-1])
+    if k < 2:
+        raise ValueError(f"probs has {k} category: at least 2 are needed.")
+    if n_categories is not None and n_categories != k:
+        raise ValueError(
+            f"n_categories = {n_categories} contradicts probs, whose last axis has length {k}: leave "
+            "n_categories out."
+        )
+    if isinstance(probs, Constant):
+        known = np.asarray(probs.data)
+        if (known < 0).any() or (abs(known.sum(-1) - 1) > 1e-6).any():
+            raise ValueError("probs must be >= 0 and sum to 1 over the last axis.")
+    return k
+
+
+def number_of_people(n: Any, probs: TensorVariable) -> TensorVariable:
+    """Return n as an integer tensor; it has to be known, and of the tables' batch shape."""
+    known = known_values(n)
+    if known is None or isinstance(n, bool | np.bool_):
+        raise TypeError(
+            f"n must be a known whole number, or one per table, got {type(n).__name__}: the number of "
+            "people is public."
+        )
+    wrong = ~((known == np.floor(known)) & (known >= 1) & (known < 2**53))
+    if wrong.any():
+        raise ValueError(f"n must be a whole number >= 1, got {known[wrong][0]:g}.")
+    batch = probs.type.shape[:-1]
+    if known.ndim and not fits(known.shape, batch):
+        raise ValueError(
+            f"n has shape {known.shape}, but there are tables of shape {batch}: give one number, or one "
+            "per table."
+        )
+    return pt.constant(known.astype(np.int64))
+
+
+def check_table(name: str, values: Any, n: Any) -> None:
+    """Refuse counts that are no counts, or do not add up to the number of people."""
+    known, people = known_values(values), known_values(n)
+    check_counts(name, values)
+    if known is None or people is None or known.ndim == 0:
+        return
+    totals = known.sum(-1)
+    if (totals != people).any():
+        raise ValueError(
+            f"{name} adds up to {np.ravel(totals)[0]:g}, but n = {np.ravel(people)[0]:g}: every one of the n "
+            "people reports one category, so the counts have to add up to n."
+        )
+
+
+def check_totals(name: str, values: Any, n: Any) -> None:
+    """Refuse totals of bits that are no counts of at most n people."""
+    people = known_values(n)
+    check_counts(name, values, np.inf if people is None else people[..., None])
+
+
+def rounded_table(probs: TensorVariable, n: TensorVariable) -> TensorVariable:
+    """Return whole numbers near n probs that add up to n."""
+    ends = pt.floor(pt.cumsum(probs[..., :-1], axis=-1) * n[..., None])
+    zero, full = pt.zeros_like(ends[..., :1]), pt.broadcast_to(n[..., None], ends[..., :1].shape)
+    return pt.cast(pt.diff(pt.concatenate([zero, ends, full], axis=-1), axis=-1), "int64")

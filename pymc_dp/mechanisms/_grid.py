@@ -1,0 +1,199 @@
+"""Releases of real numbers on a grid of whole granules, drawn in integer arithmetic.
+
+Noise in floating point reaches only some numbers, and which ones depends on what it was added to
+(Mironov 2012). Here the query is rounded to whole multiples of a granule, a power of two far below
+the noise, and the noise is a whole number of granules from an exact sampler.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from pytensor.scalar.basic import Cast, Mul, TrueDiv
+from pytensor.tensor.basic import Join, MakeVector
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Sum
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.mechanisms._releases import evaluate
+from pymc_dp.mechanisms.base import MechanismOp
+from pymc_dp.privacy.exact_noise import as_fraction
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
+
+# The granule is between 2^-41 and 2^-40 noise levels: draws of noise fit 64 bits, and rounding costs
+# less than any epsilon is stated to.
+_FINENESS = 40
+_SAFE = 2**61
+
+
+@dataclass(frozen=True)
+class Granules:
+    """A query in whole granules.
+
+    Attributes
+    ----------
+    count : ndarray of int64 or object (Python integers)
+        The query over the granule, rounded.
+    slack : int
+        By how many granules rounding can raise what one record changes in one entry.
+    entries : int
+        Number of entries that one record can change.
+    """
+
+    count: np.ndarray
+    slack: int
+    entries: int
+
+
+def granularity(noise: np.ndarray) -> float:
+    """Return the granule of a release with these noise levels, a power of two."""
+    return math.ldexp(1.0, max(math.floor(math.log2(float(np.min(noise)))) - _FINENESS, -1000))
+
+
+def in_granules(query: TensorVariable, granule: float, local: bool) -> Granules:
+    """Return a query of data in whole granules; `local` says whether other than sums are local.
+
+    A sum over records is taken of rounded contributions, in integers: a sum in floating point would
+    depend on the order of the records, and one record could change it by more than its own share.
+    """
+    exact = _sum_in_granules(query, granule)
+    if exact is None:
+        values = evaluate(query)
+        entries = values.size // max(len(values), 1) if local and values.ndim else values.size
+        return Granules(_rounded(values, granule), 1, max(entries, 1))
+    count, slack = exact
+    return Granules(count, slack, max(count.size, 1))
+
+
+def inflation(stated: float, rounded: Granules, granule: float, noise: np.ndarray, order: int) -> float:
+    """Return by which factor the noise has to grow so that rounding costs nothing.
+
+    Parameters
+    ----------
+    stated : float
+        Norm of (change / noise) that the guarantee allows: epsilon (order 1) or mu (order 2).
+    rounded : Granules
+    granule : float
+    noise : ndarray
+    order : {1, 2}
+
+    Returns
+    -------
+    float
+        At least 1.
+    """
+    if stated == 0:
+        return 1.0
+    extra = rounded.slack * granule / float(np.min(noise)) * rounded.entries ** (1 / order)
+    return 1 + extra / stated + 4 * float(np.finfo(float).eps)  # nor may calibration round downwards
+
+
+def draw_on_grid(
+    op: MechanismOp,
+    query: TensorVariable,
+    noise: np.ndarray,
+    draw: Callable[[Fraction, int], np.ndarray],
+    stated: float | None,
+    order: int,
+) -> tuple[np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
+    """Draw a release of data with additive noise; the outcome of ``Mechanism._draw_release``.
+
+    Parameters
+    ----------
+    op : MechanismOp
+    query : TensorVariable
+        The clamped query.
+    noise : ndarray
+        Noise levels; they grow by the little that keeps the guarantee in spite of rounding.
+    draw : callable
+        ``draw(level, count)``: exact noise of a level in granules.
+    stated : float or None
+        What the guarantee says of the change over the noise; None when it is not known.
+    order : {1, 2}
+        In which norm.
+    """
+    granule = granularity(noise)
+    rounded = in_granules(query, granule, local=op.bounds is not None)
+    if stated is not None:
+        noise = noise * inflation(stated, rounded, granule, noise, order)
+    level = np.broadcast_to(noise, rounded.count.shape)
+    drawn = np.zeros(rounded.count.shape, dtype=object)
+    for value in np.unique(level):
+        at = level == value
+        drawn[at] = draw(as_fraction("noise", float(value)) / Fraction(granule), int(at.sum()))
+    # A result of more digits than a float has is rounded here: a function of what was released.
+    value = np.asarray(rounded.count + drawn, dtype=object).astype(float) * granule
+    return value, [noise], op.guarantee, {"granularity": granule}
+
+
+def _rounded(values: np.ndarray, granule: float) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        scaled = np.rint(np.asarray(values, dtype=float) / granule)  # exact division by a power of two
+    if not np.isfinite(scaled).all():
+        raise ValueError("query is too large for the noise level: check the units of both.")
+    if scaled.size and np.abs(scaled).max() < _SAFE:
+        return scaled.astype(np.int64)
+    whole = np.empty(scaled.shape, dtype=object)
+    whole.ravel()[:] = [int(v) for v in scaled.ravel()]
+    return whole
+
+
+def _sum_in_granules(query: TensorVariable, granule: float) -> tuple[np.ndarray, int] | None:
+    """Return an exact sum over the leading axis in granules, and the slack; None for other queries."""
+    node = query.owner
+    if node is None:
+        return None
+    if isinstance(node.op, Sum):
+        (t,) = node.inputs
+        axes = tuple(range(t.ndim)) if node.op.axis is None else tuple(node.op.axis)
+        if 0 not in axes:
+            return None
+        rows = evaluate(t)
+        count = _rounded(rows, granule)
+        if count.size and int(np.abs(count).max()) * rows.size >= _SAFE:
+            count = count.astype(object)
+        per_record = math.prod(rows.shape[a] for a in axes if a)
+        return np.asarray(count.sum(axis=axes)), max(per_record, 1)
+    if isinstance(node.op, MakeVector) or (isinstance(node.op, Join) and query.ndim == 1):
+        parts = [part for v in node.inputs if (part := _sum_in_granules(v, granule)) is not None]
+        if len(parts) < len(node.inputs):
+            return None
+        together = [int(k) for count, _ in parts for k in count.ravel()]
+        return np.array(together, dtype=object), max(slack for _, slack in parts)
+    if isinstance(node.op, DimShuffle):
+        inner = _sum_in_granules(node.inputs[0], granule)
+        kept = [axis for axis in node.op.new_order if axis != "x"]
+        if inner is None or kept != sorted(kept):
+            return None
+        return inner[0].reshape(evaluate(query).shape), inner[1]
+    if not isinstance(node.op, Elemwise):
+        return None
+    if isinstance(node.op.scalar_op, Cast) and np.dtype(query.dtype).kind == "f":
+        return _sum_in_granules(node.inputs[0], granule)
+    if isinstance(node.op.scalar_op, TrueDiv | Mul) and len(node.inputs) == 2:
+        return _scaled(node, granule)
+    return None
+
+
+def _scaled(node: Any, granule: float) -> tuple[np.ndarray, int] | None:
+    """A sum times or over one number, such as a mean over the records."""
+    divided = isinstance(node.op.scalar_op, TrueDiv)
+    for position, part in enumerate(node.inputs[:1] if divided else node.inputs):
+        inner = _sum_in_granules(part, granule)
+        other = evaluate(node.inputs[1 - position])
+        if inner is None or other.size != 1 or not np.isfinite(other).all() or other == 0:
+            continue
+        factor = abs(Fraction(other.item()))
+        sign = 1 if other.item() > 0 else -1
+        factor = 1 / factor if divided else factor
+        count, slack = inner
+        scaled = np.empty(count.shape, dtype=object)
+        for at, value in np.ndenumerate(count):
+            scaled[at] = sign * math.floor(int(value) * factor + Fraction(1, 2))
+        return scaled, math.ceil(slack * factor) + 1
+    return None

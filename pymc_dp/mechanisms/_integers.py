@@ -1,0 +1,174 @@
+"""Whole numbers: which queries are known to be such, and releases that are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pymc.distributions.distribution import Discrete
+from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.basic import (
+    Alloc,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    Split,
+    TensorFromScalar,
+)
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Dot
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.mechanisms._checks import as_query
+from pymc_dp.mechanisms.base import Mechanism
+from pymc_dp.privacy.bounds import parse_bounds
+from pymc_dp.privacy.exact_noise import Words
+from pymc_dp.privacy.release import Release
+
+# whole numbers from any numbers, and from whole numbers only
+_ROUNDING = (ps.RoundHalfToEven, ps.RoundHalfAwayFromZero, ps.Floor, ps.Ceil, ps.Trunc, ps.IntDiv, ps.Sign)
+_KEEPING = (
+    ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Abs, ps.Sqr, ps.Clip, ps.Maximum, ps.Minimum, ps.Mod, ps.Cast,
+    ps.Identity, ps.Second,
+)  # fmt: skip
+# operations whose inputs, but for indices and shapes, are the numbers that come out
+_ARRANGING = (
+    Join, MakeVector, CAReduce, CumOp, Dot, IncSubtensor, AdvancedIncSubtensor,
+)  # fmt: skip
+_FIRST_INPUT = (
+    Alloc, CheckAndRaise, DeepCopyOp, DimShuffle, Reshape, ScalarFromTensor, SpecifyShape, Split,
+    Subtensor, AdvancedSubtensor, TensorFromScalar, ViewOp,
+)  # fmt: skip
+
+
+def not_whole(query: Variable) -> str | None:
+    """Say what makes a query other than whole numbers; None where nothing does.
+
+    Inputs of the graph that hold floats are taken at their word: their values are checked when the
+    density is evaluated.
+    """
+    seen: set[Variable] = set()
+    queue = [query]
+    while queue:
+        v = queue.pop()
+        if v in seen or np.dtype(getattr(v.type, "dtype", "int64")).kind in "biu":
+            continue
+        seen.add(v)
+        node = v.owner
+        if node is None:
+            data = v.data if isinstance(v, Constant) else None
+            if isinstance(v, SharedVariable):
+                data = v.get_value(borrow=True)
+            if data is not None and not (np.floor(data) == data).all():
+                return f"{v.name or 'an array'} holds fractions"  # which may be confidential
+            continue
+        op = getattr(node.op, "core_op", node.op)
+        inner = op.scalar_op if isinstance(op, Elemwise) else None
+        if isinstance(inner, _ROUNDING):
+            continue
+        if isinstance(inner, ps.Switch):
+            queue += node.inputs[1:]
+        elif isinstance(inner, _KEEPING) or isinstance(op, _ARRANGING):
+            queue += node.inputs
+        elif isinstance(op, _FIRST_INPUT):
+            queue.append(node.inputs[0])
+        elif isinstance(op, RandomVariable):
+            return f"it uses {v.name or op}, which is continuous"
+        else:
+            return f"it uses the result of {inner or op}"
+    return None
+
+
+def whole_query(mechanism: str, query: Any, bounds: Any = None) -> TensorVariable:
+    """Return the query as a tensor, after checking that it and its bounds are whole numbers."""
+    checked = as_query(query)  # says what is no query at all
+    reason = not_whole(pt.as_tensor_variable(query))
+    if reason is not None:
+        raise ValueError(
+            f"query must be whole numbers for {mechanism}, but {reason}: release counts, or sums of "
+            "integer records, or round it before (pt.round(...), with the sensitivity of what is "
+            "rounded)."
+        )
+    if bounds is not None:
+        ends = np.array(parse_bounds(bounds))
+        if (np.floor(ends) != ends).any():
+            raise ValueError(
+                f"bounds must be whole numbers for {mechanism}, got {_first_broken(ends):g}: values "
+                "clamped to them would be fractions."
+            )
+    return checked
+
+
+class WholeRelease(Mechanism, Discrete):
+    """Base of the mechanisms whose releases are whole numbers."""
+
+    def __new__(  # type: ignore[misc]  # PyMC's distributions construct tensors
+        cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any
+    ) -> TensorVariable:
+        """Check that what was observed are whole numbers, then declare the release."""
+        if observed is not None and not isinstance(observed, Release):
+            observed = cls._whole_observed(observed)
+        return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
+
+    @classmethod
+    def _whole_observed(cls, observed: Any) -> Any:
+        array = whole_values(observed)
+        if array is None:
+            return observed
+        if (np.floor(array) != array).any():
+            raise ValueError(
+                f"observed must be whole numbers, got {_first_broken(array):g}: {cls.__name__} "
+                "releases nothing else. Pass the release as it was published."
+            )
+        return observed if isinstance(observed, Variable) else array.astype(np.int64)
+
+
+def whole_values(observed: Any) -> np.ndarray | None:
+    """Return the numbers of an observed release, whole or not.
+
+    None where they are not known yet, or where something else is wrong with them that every
+    mechanism checks for.
+    """
+    if isinstance(observed, Release):
+        observed = observed.value
+    elif isinstance(observed, SharedVariable):
+        observed = observed.get_value(borrow=True)
+    elif isinstance(observed, Constant):
+        observed = observed.data
+    if observed is None or isinstance(observed, Variable) or np.ma.isMaskedArray(observed):
+        return None
+    array = np.asarray(observed)
+    return array if array.dtype.kind in "iuf" and np.isfinite(array).all() else None
+
+
+def add_noise(query: Any, level: Any, draw: Any, words: Words) -> np.ndarray:
+    """Return whole numbers `query` plus exact noise of the given level, one or one per entry."""
+    query, level = np.broadcast_arrays(as_whole(query), level)
+    noise = np.empty(query.shape, dtype=np.int64)
+    for value in np.unique(level):
+        at = level == value
+        noise[at] = draw(float(value), int(at.sum()), words)
+    return query + noise
+
+
+def as_whole(query: Any) -> np.ndarray:
+    """Return a query's value as integers; fractions are refused."""
+    if (np.floor(query) != query).any():
+        raise ValueError("query must be whole numbers: round it before.")
+    if (np.abs(query) >= 2**53).any():  # floats have gaps there, over which one record is not exact
+        raise ValueError("query must be below 2^53 in size: release it in larger units.")
+    return np.asarray(query).astype(np.int64)
+
+
+def _first_broken(numbers: Any) -> float:
+    flat = np.ravel(numbers)
+    return float(flat[np.floor(flat) != flat][0])

@@ -1,0 +1,203 @@
+"""From confidential data to a release, and from a release to a declaration."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from typing import Any
+
+import numpy as np
+import pytensor
+from pymc.pytensorf import rvs_in_graph
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor import as_tensor_variable
+from pytensor.tensor.variable import TensorConstant, TensorVariable
+
+from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.release import Release
+
+# Compilers keep what they compiled on disk, and constants can be part of it: confidential numbers
+# are computed with by plain NumPy only.
+_NO_COMPILER = Mode(linker="py", optimizer=None)
+_NEVER = {
+    "rng": "the noise of a release comes from the operating system's entropy, so that nobody can repeat it",
+    "random_seed": "the noise of a release comes from the operating system's entropy, so that nobody "
+    "can repeat it",
+    "observed": "release() draws the value; declare a published one with the mechanism itself",
+    "dims": "a release has the shape of its query",
+    "shape": "a release has the shape of its query",
+    "size": "a release has the shape of its query",
+    "initval": "a release has no starting point",
+    "records": "the query is made of data, not of a model's variables",
+    "return_next_rng": "the noise of a release comes from the operating system's entropy",
+    "promised": "the guarantee follows from the noise",
+}
+# What a release's guarantee states, so that it can be compared with what is asked for.
+_BUDGET = ("epsilon", "delta", "rho")
+
+
+def evaluate(variable: TensorVariable) -> np.ndarray:
+    """Return the value of a graph without random variables, computed by NumPy alone."""
+    fn = pytensor.function([], variable, mode=_NO_COMPILER, on_unused_input="ignore")
+    try:
+        return np.asarray(fn())
+    except Exception as error:  # PyTensor's own messages show the numbers that it computed with
+        kind = type(error).__name__
+    raise ValueError(f"query could not be computed from the data ({kind}): try it on invented data first.")
+
+
+def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
+    """Draw a release of confidential data by a mechanism; see ``Mechanism.release``."""
+    name = mechanism.__name__
+    for key in _NEVER:
+        if key in noise:
+            raise TypeError(f"{name}.release takes no {key}=: {_NEVER[key]}.")
+    refusal: Exception | None = None
+    try:
+        op, value, known, guarantee, published = _draw(mechanism, query, noise)
+    except (TypeError, ValueError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        refusal = kind(_without_data(str(error), query, noise))
+    if refusal is not None:
+        # Not where it was caught: what it was raised from, or during, would be shown with it, and
+        # libraries put the numbers that they stumbled over into their messages.
+        raise refusal
+    if guarantee is None:
+        warnings.warn(
+            f"The guarantee of this release by {name} is not known: its noise level was given without "
+            "sensitivity= or bounds=.",
+            stacklevel=3,
+        )
+    parameters = mechanism._declaration(op, known) | published
+    if noise.get("sensitivity") is not None:
+        parameters.setdefault("sensitivity", float(noise["sensitivity"]))
+    return Release(value, name, parameters, guarantee)
+
+
+def _draw(
+    mechanism: Any, query: Any, noise: dict[str, Any]
+) -> tuple[Any, np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
+    """Return the operation, and what ``Mechanism._draw_release`` returned."""
+    name = mechanism.__name__
+    with pytensor.config.change_flags(mode=_NO_COMPILER):
+        rv = mechanism.dist(query, **noise)
+        op = rv.owner.op
+        clamped, *params = op.dist_params(rv.owner)
+        if rvs_in_graph([clamped, *params]):
+            raise ValueError(
+                f"{name}.release works on data, but its arguments depend on random variables: pass "
+                "the confidential values, such as dp.record_sum(array), and known noise levels. In a "
+                f"model, declare dp.{name}(...) instead."
+            )
+        if not np.isfinite(evaluate(clamped)).all():
+            raise ValueError(
+                "query has NaN or infinite entries: the release would show them, whatever the noise. "
+                "Clean the confidential values first."
+            )
+        known = [evaluate(p) for p in params]
+        drawn = mechanism._draw_release(op, clamped, known)
+    return op, *drawn
+
+
+def _without_data(message: str, query: Any, noise: dict[str, Any]) -> str:
+    """Return an error message without the confidential numbers in it.
+
+    Whole numbers stay: they are lengths, categories or positions.
+    """
+    values = [np.asarray(v.data).ravel() for v in _constants(query)]
+    known = {f"{v:g}" for n in noise.values() for v in _floats(n)}
+    for number in set(re.findall(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", message)):
+        if number in known or float(number).is_integer():
+            continue
+        if any(np.isclose(v, float(number), rtol=1e-5, atol=0).any() for v in values):
+            message = message.replace(number, "(a confidential number)")
+    return message
+
+
+def _constants(query: Any) -> list[Any]:
+    if not isinstance(query, Variable):
+        try:
+            query = as_tensor_variable(query)
+        except (TypeError, ValueError, NotImplementedError):
+            return []
+    return [v for v in graph_inputs([query]) if isinstance(v, TensorConstant) and v.data.dtype.kind in "biuf"]
+
+
+def _floats(value: Any) -> list[float]:
+    try:
+        return np.ravel(np.asarray(value, dtype=float)).tolist()
+    except (TypeError, ValueError):
+        return []
+
+
+def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict[str, Any]:
+    """Return the keyword arguments of a declaration whose observed value is a release.
+
+    Parameters
+    ----------
+    mechanism : type
+        The mechanism that is declared.
+    release : Release
+    given : dict
+        What the declaration says beside it: it may repeat what the release says.
+
+    Returns
+    -------
+    dict
+
+    Raises
+    ------
+    ValueError
+        The release is of another mechanism, or `given` contradicts it.
+    """
+    name = mechanism.__name__
+    if release.mechanism != name:
+        raise ValueError(
+            f"observed is a release of {release.mechanism}, not of {name}: declare it with "
+            f"dp.{release.mechanism}."
+        )
+    declares = set(inspect.signature(mechanism.dist).parameters) - {"query", "kwargs"}
+    arguments = {k: _argument(k, v) for k, v in release.parameters.items() if k in declares}
+    for key, value in given.items():
+        if key not in declares or value is None:
+            continue
+        if key in release.parameters:
+            stated = release.parameters[key]
+        elif key in _BUDGET and release.guarantee is not None:
+            stated = getattr(release.guarantee, key)
+        else:
+            raise ValueError(
+                f"{key}= was given beside a release, which does not state it: leave {key} out, the "
+                "release holds all that is needed."
+            )
+        if not _agree(key, value, stated):
+            raise ValueError(
+                f"{key} = {value!r} contradicts the release, which states {key} = {stated!r}: leave "
+                f"{key} out, or pass the release that it belongs to."
+            )
+    others = {k: v for k, v in given.items() if k not in declares}
+    return others | arguments | {"promised": release.guarantee}
+
+
+def _argument(key: str, value: Any) -> Any:
+    if key == "bounds" and value is not None:
+        return tuple(np.asarray(end, dtype=float) for end in value)  # the form that is never ambiguous
+    return np.asarray(value) if isinstance(value, tuple) else value
+
+
+def _agree(key: str, given: Any, stated: Any) -> bool:
+    if key == "bounds":
+        try:
+            return hashable_bounds(*parse_bounds(given)) == stated
+        except (TypeError, ValueError):
+            return False
+    if isinstance(given, str) or isinstance(stated, str) or stated is None:
+        return given == stated
+    try:
+        return bool(np.allclose(np.asarray(given, dtype=float), np.asarray(stated, dtype=float), 1e-9, 0))
+    except (TypeError, ValueError):
+        return False

@@ -1,0 +1,146 @@
+"""What releases cost the people behind them: one release, or everything that a model publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.model.core import Model
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.mechanisms.base import MechanismOp
+from pymc_dp.privacy.accountant import compose, compose_disjoint
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.release import Release
+from pymc_dp.records import find_record_blocks
+
+
+def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = False) -> PrivacyGuarantee:
+    """Return what a release, or several together, promise each person.
+
+    Parameters
+    ----------
+    released : TensorVariable, Release, pymc.Model, or a list or tuple of the first two
+        A mechanism's variable, from a model or from ``.dist``; a published release; or a model, for
+        everything that it publishes. One that is listed twice is counted once.
+    delta : float, optional
+        In (0, 1): state the smallest epsilon that is known to hold at this delta. Without it, the
+        guarantee is the declared one, and of several releases their epsilons add up at the sum of
+        their deltas, or to less where a tighter accounting is known.
+    disjoint : bool, default False
+        Of several releases: whether no person is behind two of them. In a model, releases that share
+        a record variable are never taken as disjoint. It holds only where everybody knows who is
+        behind which release, for instance two hospitals that publish one release each; not for men
+        and women of one table whose sex is confidential too.
+
+    Returns
+    -------
+    PrivacyGuarantee
+        Of several releases a :class:`~pymc_dp.privacy.accountant.ComposedGuarantee`, which lists them
+        and converts to other deltas by the tightest accounting that is known.
+
+    Raises
+    ------
+    TypeError
+        `released` is not a release.
+    ValueError
+        The guarantee of a release is not known, which is named; or the releases do not promise that
+        `delta`; or there are none.
+
+    Notes
+    -----
+    Record variables of a model are attributes of people, and two record variables may well be
+    attributes of the same people: unless `disjoint` says otherwise all releases of a model are taken
+    to be about the same people, and their costs add up. A release that keeps the record axis (local
+    noise) makes its promise to each row: one row is one person.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> print(dp.guarantee(dp.LaplaceMechanism.dist(0.0, epsilon=0.5, sensitivity=2)))
+    Pure differential privacy with epsilon = 0.5, for replace-one neighbours.
+    >>> with pm.Model() as model:
+    ...     p = pm.Beta("p", 1, 1)
+    ...     y = pm.Bernoulli("y", p, shape=50)
+    ...     count = dp.LaplaceMechanism("count", y.sum(), epsilon=1, sensitivity=1)
+    ...     rows = dp.LaplaceMechanism("rows", y, epsilon=2, sensitivity=1)
+    >>> print(dp.guarantee(model))
+    The releases count and rows together: pure differential privacy with epsilon = 3, for replace-one
+    neighbours, the same people being behind all of them.
+    """
+    if isinstance(released, Model):
+        return _of_model(released, delta, disjoint)
+    if isinstance(released, list | tuple):
+        parts: dict[str, PrivacyGuarantee] = {}
+        for item in {id(item): item for item in released}.values():
+            name = str(getattr(item, "name", None) or getattr(item, "mechanism", None) or "release")
+            label = name
+            while label in parts:
+                label = f"{name} ({sum(k.split(' (')[0] == name for k in parts) + 1})"
+            parts[label] = _of_one(item)
+        if not parts:
+            raise ValueError("No release is listed: give at least one.")
+        return (compose_disjoint if disjoint else compose)(parts, delta=delta)
+    if disjoint:
+        raise ValueError("disjoint=True is about several releases: pass a model, or a list of releases.")
+    stated = _of_one(released)
+    return stated if delta is None else stated.to_approximate(delta)
+
+
+def _of_one(released: Any) -> PrivacyGuarantee:
+    if isinstance(released, PrivacyGuarantee):
+        return released
+    if isinstance(released, Release):
+        known = released.guarantee
+    else:
+        variable = isinstance(released, TensorVariable) and released.owner is not None
+        op = released.owner.op if variable else None
+        if not isinstance(op, MechanismOp):
+            raise TypeError(
+                f"{released} is not a release: pass the variable that a mechanism returned, a Release, a "
+                "list of these, or a model."
+            )
+        known = op.guarantee
+    if known is None:
+        what = released.mechanism if isinstance(released, Release) else released
+        raise ValueError(
+            f"The guarantee of {what} is not known: its noise level was given without sensitivity= "
+            "or bounds=, or is itself random."
+        )
+    return known
+
+
+def _of_model(model: Model, delta: float | None, disjoint: bool) -> PrivacyGuarantee:
+    releases = {
+        rv.name: rv for rv in model.basic_RVs if rv.owner is not None and isinstance(rv.owner.op, MechanismOp)
+    }
+    if not releases:
+        raise ValueError(
+            "model publishes nothing: none of its variables is a release. Declare what is released with "
+            "a mechanism, for example dp.LaplaceMechanism('z', query, ...)."
+        )
+    costs: Mapping[str, PrivacyGuarantee] = {name: _of_one(rv) for name, rv in releases.items()}
+    if not disjoint:
+        return compose(costs, delta=delta)
+    groups = {}
+    for names in _groups(model, releases):
+        groups[" with ".join(names)] = (
+            costs[names[0]] if len(names) == 1 else compose({name: costs[name] for name in names})
+        )
+    return compose_disjoint(groups, delta=delta)
+
+
+def _groups(model: Model, releases: Mapping[str, TensorVariable]) -> list[list[str]]:
+    """Return the names of the releases, those together that share record variables."""
+    free = [rv for rv in releases.values() if rv in model.free_RVs]
+    if free:  # record variables are looked for behind observed releases
+        shapes = model.eval_rv_shapes()
+        model = pm.observe(model, {rv.name: np.zeros(shapes[rv.name], dtype=rv.dtype) for rv in free})
+    order = list(releases)
+    groups = [
+        sorted((r.name for r in block.releases), key=order.index) for block in find_record_blocks(model)
+    ]
+    return sorted(groups, key=lambda names: order.index(names[0]))

@@ -1,0 +1,333 @@
+"""The exponential mechanism: a private choice among finitely many candidates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numba
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.distribution import Discrete
+from pymc.distributions.shape_utils import rv_size_is_none
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.samplers import register_draw
+from pymc_dp.mechanisms._checks import as_query
+from pymc_dp.mechanisms.base import (
+    MECHANISM_PROPS,
+    Mechanism,
+    MechanismOp,
+    PreparedQuery,
+    exactly_one,
+)
+from pymc_dp.privacy._checks import positive
+from pymc_dp.privacy.exact_noise import bernoulli_exp, uniform_below, words_from
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
+
+
+@numba.njit(cache=True)
+def choose(rng, utility, epsilon, sensitivity):  # type: ignore[no-untyped-def]
+    """Draw the index of a candidate, P(c) prop. exp(epsilon utility_c / (2 sensitivity))."""
+    weights = np.exp(0.5 * epsilon / sensitivity * (utility - utility.max()))
+    u = rng.random() * weights.sum()
+    for c in range(weights.size - 1):
+        u -= weights[c]
+        if u < 0.0:
+            return c
+    return weights.size - 1
+
+
+def choose_exactly(
+    generator: np.random.Generator, utility: np.ndarray, epsilon: Any, sensitivity: Any
+) -> np.ndarray:
+    """Draw indices of candidates without rounding the probabilities.
+
+    A candidate is proposed uniformly and kept with probability
+    exp(-epsilon (max utility - utility_c) / (2 sensitivity)), decided in integer arithmetic.
+
+    Parameters
+    ----------
+    generator : numpy.random.Generator
+    utility : ndarray, shape (m, k)
+        One row per choice.
+    epsilon, sensitivity : array_like, shape (m,) or ()
+
+    Returns
+    -------
+    ndarray of int64, shape (m,)
+    """
+    words, k = words_from(generator), utility.shape[1]
+    epsilon, sensitivity = (np.broadcast_to(p, len(utility)) for p in (epsilon, sensitivity))
+    per_nat = [Fraction(float(e)) / (2 * Fraction(float(s))) for e, s in zip(epsilon, sensitivity)]
+    best = [Fraction(float(u)) for u in utility.max(axis=1)]
+    chosen = np.full(len(utility), -1)
+    while (left := np.flatnonzero(chosen < 0)).size:
+        proposed = uniform_below(k, left.size, words)
+        gaps = [per_nat[i] * (best[i] - Fraction(float(utility[i, c]))) for i, c in zip(left, proposed)]
+        top, bottom = (np.array([getattr(g, part) for g in gaps], dtype=object)
+                       for part in ("numerator", "denominator"))  # fmt: skip
+        kept = bernoulli_exp(top, bottom, words)
+        chosen[left[kept]] = proposed[kept]
+    return chosen
+
+
+class ChoiceRV(MechanismOp, RandomVariable):
+    """Base of the operations that draw the index of a candidate."""
+
+    dtype = "int64"
+    __props__ = (*RandomVariable.__props__, *MECHANISM_PROPS)  # type: ignore[assignment]
+
+    def utilities(self, query: np.ndarray) -> np.ndarray:
+        """Return the utility of each candidate, on the last axis."""
+        return query
+
+    def rng_fn(self, rng, query, epsilon, sensitivity, size):  # type: ignore[no-untyped-def, override]
+        """Draw by inversion, for simulations."""
+
+        def draw(*rows: np.ndarray) -> np.ndarray:
+            return np.array([choose(rng, *row) for row in zip(*rows, strict=True)], dtype=np.int64)
+
+        return self._each(draw, query, epsilon, sensitivity, size)
+
+    def secure_draw(
+        self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
+    ) -> np.ndarray:
+        """Draw without rounding of probabilities."""
+        epsilon, sensitivity = params
+        return self._each(lambda *rows: choose_exactly(generator, *rows), query, epsilon, sensitivity, None)
+
+    def _each(
+        self, draw: Callable[..., np.ndarray], query: Any, epsilon: Any, sensitivity: Any, size: Any
+    ) -> np.ndarray:
+        """Draw from every row of utilities."""
+        utility = self.utilities(np.asarray(query, dtype=float))
+        batch = np.broadcast_shapes(utility.shape[:-1], np.shape(epsilon), np.shape(sensitivity))
+        batch = batch if size is None else tuple(size)
+        rows = np.broadcast_to(utility, (*batch, utility.shape[-1])).reshape(-1, utility.shape[-1])
+        levels = (np.broadcast_to(np.asarray(p, float), batch).ravel() for p in (epsilon, sensitivity))
+        return draw(np.ascontiguousarray(rows), *levels).reshape(batch)
+
+
+class ExponentialMechanismRV(ChoiceRV):
+    """Draws the index of a candidate given the candidates' utilities."""
+
+    name = "exponential_mechanism"
+    signature = "(k),(),()->()"
+    _print_name = ("ExponentialMechanism", "\\operatorname{ExponentialMechanism}")
+
+
+class Choice(Mechanism, Discrete):
+    """Base of the mechanisms that release the index of one of finitely many candidates.
+
+    Attributes
+    ----------
+    candidate_axes : int
+        How many trailing axes of the query belong to one release; the first of them runs over the
+        candidates.
+    """
+
+    candidate_axes: ClassVar[int] = 1
+
+    def __new__(cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any) -> Any:
+        """Refuse an observed value that names no candidate, then register the release."""
+        if observed is not None:
+            query = cls._as_candidates(query)
+            _check_choice(observed, query.type.shape[query.type.ndim - cls.candidate_axes])
+        return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
+
+    @classmethod
+    def _as_candidates(cls, query: Any) -> TensorVariable:
+        """Return the query with the axes of the candidates last."""
+        return as_query(query)
+
+    @classmethod
+    def _release_shape(cls, query: TensorVariable, **settings: Any) -> tuple[int | None, ...]:
+        query = cls._as_candidates(query)
+        return query.type.shape[: query.type.ndim - cls.candidate_axes]
+
+    @classmethod
+    def _prepare_choice(
+        cls, query: Any, sensitivity: Any, bounds: Any, change: Callable[[np.ndarray], float]
+    ) -> PreparedQuery:
+        """Clamp the query; `change` turns the statistics' widths into the change of a utility."""
+        if sensitivity is not None:
+            sensitivity = positive("sensitivity", sensitivity)
+        prepared = cls._prepare(query, sensitivity=None, bounds=bounds, order=1)
+        if prepared.width is not None:
+            implied = change(prepared.width)
+            if sensitivity is None:
+                sensitivity = implied
+            elif sensitivity < implied * (1 - 1e-12):
+                raise ValueError(
+                    f"sensitivity = {sensitivity:g} contradicts bounds, under which one record can "
+                    f"change a candidate's utility by {implied:g}: leave sensitivity out, or give at "
+                    "least that value."
+                )
+        return replace(prepared, sensitivity=sensitivity)
+
+    @classmethod
+    def _budget(cls, epsilon: Any) -> float:
+        exactly_one(cls.__name__, {"epsilon=": epsilon is not None}, "epsilon= with sensitivity= or bounds=")
+        return positive("epsilon", epsilon)
+
+    @classmethod
+    def _no_sensitivity(cls, of_what: str) -> str:
+        return (
+            f"epsilon needs the sensitivity of {of_what}: give sensitivity=, or bounds= to clamp each "
+            "record's contribution."
+        )
+
+    @classmethod
+    def _choice(cls, prepared: PreparedQuery, epsilon: Any, of_what: str, **kwargs: Any) -> Any:
+        """Build the release of a choice; `of_what` names what `sensitivity` is the change of."""
+        epsilon = cls._budget(epsilon)
+        if prepared.sensitivity is None:
+            raise ValueError(cls._no_sensitivity(of_what))
+        # Changing one record moves all log weights by at most epsilon/2 either way, so that log ratios
+        # of probabilities lie in an interval of length epsilon ("bounded range").
+        promise = PrivacyGuarantee(epsilon, rho=epsilon**2 / 8)
+        params = [pt.constant(p, dtype=prepared.query.dtype) for p in (epsilon, prepared.sensitivity)]
+        expected = cls._release_shape(prepared.query)
+        return cls._release(prepared, params, promise, expected=expected, **kwargs)
+
+
+def log_probability(value: Any, utility: Any, epsilon: Any, sensitivity: Any) -> TensorVariable:
+    """Log probability of the candidate numbered `value`; -inf if there is none of that number."""
+    weights = (
+        0.5 * epsilon[..., None] / sensitivity[..., None] * (utility - pt.max(utility, -1, keepdims=True))
+    )
+    chosen = pt.eq(pt.arange(utility.shape[-1]), value[..., None])
+    # a sum over candidates rather than an index: a value that names none must not wrap around
+    at = pt.sum(pt.switch(chosen, weights, 0.0), axis=-1)
+    return pt.switch(pt.any(chosen, axis=-1), at - pt.log(pt.sum(pt.exp(weights), axis=-1)), -np.inf)
+
+
+class ExponentialMechanism(Choice):
+    r"""Release of one of finitely many candidates, the better ones with higher probability.
+
+    .. math:: P(c \mid u) = \frac{\exp\left(\epsilon u_c / (2 \Delta)\right)}
+              {\sum_k \exp\left(\epsilon u_k / (2 \Delta)\right)}
+
+    The normaliser depends on the records, through the utilities of *all* candidates: those are the
+    statistics that the imputation of records keeps up to date.
+
+    Parameters
+    ----------
+    utility : tensor_like, shape (k,) or (..., k)
+        Utility of each of k candidates, an expression of the records; usually ``dp.record_sum`` of
+        the records' own utilities, shape (n, k). With leading axes, each is a choice of its own, and
+        a leading record axis makes it a local release, one choice per record.
+    epsilon : float
+        Budget in nats of one choice.
+    sensitivity : float, optional
+        Largest change of any candidate's utility when one record is exchanged for another. (The
+        guarantee needs no more than half the largest difference between two candidates' changes.)
+    bounds : tuple or list, optional
+        Clamps each record's utility of each candidate: ``(lo, hi)``, or one pair per candidate. Gives
+        the sensitivity, and enters the likelihood. See :func:`pymc_dp.privacy.bounds.parse_bounds`.
+    **kwargs
+        ``observed`` (the index of the candidate that was released, counted from 0), ``dims`` and so
+        on, as for any PyMC distribution; and ``records``, a list of the variables (or names) that
+        hold the confidential records, where they cannot be told from the query.
+
+    Raises
+    ------
+    TypeError
+        An argument is not of the right kind: a utility that is not real, a random `epsilon`.
+    ValueError
+        No `epsilon`, or no sensitivity to go with it; a number out of its range; `sensitivity` below
+        what `bounds` imply; an observed value that is not the index of a candidate.
+
+    Notes
+    -----
+    The guarantee is pure differential privacy for replace-one neighbours. As the log ratios of one
+    pair of neighbours lie in an interval of length epsilon, it is also zero-concentrated with
+    rho = epsilon^2 / 8, a quarter of what pure privacy alone implies.
+
+    ``release`` proposes candidates uniformly and accepts them by comparisons of integers, so that its
+    probabilities have no rounding error, given the utilities as they were summed up. How long it takes
+    depends on the utilities: do not let others time it.
+
+    References
+    ----------
+    McSherry and Talwar (2007), *Mechanism Design via Differential Privacy*, definition 2 and theorem 6;
+    Cesar and Rogers (2021), *Bounding, Concentrating, and Truncating: Unifying Privacy Loss Composition
+    for Data Analytics*, for the concentrated guarantee.
+
+    Examples
+    --------
+    Which of three answers did most of 50 people give?
+
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> with pm.Model() as model:
+    ...     p = pm.Dirichlet("p", [1, 1, 1])
+    ...     answer = pm.Categorical("answer", p, shape=50)
+    ...     votes = dp.record_sum(pm.math.stack([pm.math.eq(answer, c) for c in range(3)], axis=1))
+    ...     top = dp.ExponentialMechanism("top", votes, epsilon=1, sensitivity=1, observed=2)
+    >>> print(dp.guarantee(top).epsilon)
+    1.0
+    """
+
+    rv_op = ExponentialMechanismRV()
+
+    def __new__(cls, name: str, utility: Any, **kwargs: Any) -> Any:
+        """Check the declaration against the model, then register it as PyMC does."""
+        return super().__new__(cls, name, utility, **kwargs)
+
+    @classmethod
+    def dist(  # type: ignore[override]
+        cls, utility: Any, *, epsilon: Any = None, sensitivity: Any = None, bounds: Any = None, **kwargs: Any
+    ) -> Any:
+        """Return an unregistered release; parameters as for the class."""
+        utility = cls._as_candidates(utility)
+        prepared = cls._prepare_choice(utility, sensitivity, bounds, lambda width: float(np.max(width)))
+        return cls._choice(prepared, epsilon, "a candidate's utility", **kwargs)
+
+    @classmethod
+    def _as_candidates(cls, query: Any) -> TensorVariable:
+        query = as_query(query)
+        if query.type.ndim == 0 or query.type.shape[-1] == 0:
+            raise ValueError(
+                f"utility must have the candidates on its last axis, got shape {query.type.shape}: give "
+                "one utility per candidate, such as dp.record_sum of an array of shape (n, k)."
+            )
+        return query
+
+    def support_point(rv: Any, size: Any, utility: Any, epsilon: Any, sensitivity: Any) -> TensorVariable:
+        """Return the best candidate."""
+        best = pt.argmax(utility, axis=-1)
+        return best if rv_size_is_none(size) else pt.full(size, best)
+
+    def logp(value: Any, utility: Any, epsilon: Any, sensitivity: Any) -> TensorVariable:
+        """Return the log probability of the released candidate."""
+        return log_probability(value, utility, epsilon, sensitivity)
+
+
+def _check_choice(observed: Any, candidates: int | None) -> None:
+    """Refuse values that are not whole numbers from 0 to the number of candidates less one."""
+    values = getattr(observed, "value", observed)  # that of a Release
+    if hasattr(values, "get_value"):
+        values = values.get_value(borrow=True)
+    try:
+        array = np.asarray(values)
+    except (TypeError, ValueError):
+        return  # refused with the other observed values that are no numbers
+    if array.dtype.kind not in "iuf":
+        return
+    top = math.inf if candidates is None else candidates - 1
+    array = array[np.isfinite(array)]  # missing values are refused with those of other mechanisms
+    bad = array[~((array >= 0) & (array <= top) & (array == np.floor(array)))]
+    if bad.size:
+        raise ValueError(
+            f"observed must hold the indices of candidates, whole numbers from 0 to {top}, got "
+            f"{bad.ravel()[0]:g}: the release is the position of a candidate in the query's last axis."
+        )
+
+
+register_draw(ExponentialMechanismRV, choose, version=1)

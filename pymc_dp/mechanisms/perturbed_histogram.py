@@ -1,0 +1,309 @@
+"""A histogram of the records with noise on its counts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.mechanisms._bins import clamped_rows, equal_edges, interval, one_hot, parse_edges, whole_number
+from pymc_dp.mechanisms._checks import as_query
+from pymc_dp.mechanisms.base import Mechanism, MechanismOp, exactly_one
+from pymc_dp.mechanisms.discrete_gaussian import DiscreteGaussianMechanism, DiscreteGaussianMechanismRV
+from pymc_dp.mechanisms.discrete_laplace import DiscreteLaplaceMechanism, DiscreteLaplaceMechanismRV
+from pymc_dp.mechanisms.gaussian import GaussianMechanism, GaussianMechanismRV
+from pymc_dp.mechanisms.laplace import LaplaceMechanism, LaplaceMechanismRV
+from pymc_dp.privacy.guarantee import NEIGHBOURS
+from pymc_dp.privacy.release import Release
+
+MAX_BINS = 100_000
+_WHOLE = {"discrete_laplace": DiscreteLaplaceMechanism, "discrete_gaussian": DiscreteGaussianMechanism}
+_BINS = "bins of equal width"
+
+
+class HistogramOp:
+    """What the operations of noisy histograms share: the edges of their bins.
+
+    A record counts in the bin that it falls in, so its cells are the bins.
+    """
+
+    def __init__(self, *args: Any, edges: tuple[float, ...] = (0.0, 0.5, 1.0), **kwargs: Any) -> None:
+        self.edges = edges
+        super().__init__(*args, **kwargs)
+
+    @property
+    def cells(self) -> tuple[float, ...]:
+        """Edges of the bins."""
+        return self.edges
+
+
+class HistogramLaplaceRV(HistogramOp, LaplaceMechanismRV):  # type: ignore[misc]
+    """Draws counts with Laplace noise."""
+
+    __props__ = ("edges", *LaplaceMechanismRV.__props__)  # type: ignore[assignment]
+    _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
+
+
+class HistogramGaussianRV(HistogramOp, GaussianMechanismRV):  # type: ignore[misc]
+    """Draws counts with Gaussian noise."""
+
+    __props__ = ("edges", *GaussianMechanismRV.__props__)  # type: ignore[assignment]
+    _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
+
+
+class HistogramDiscreteLaplaceRV(HistogramOp, DiscreteLaplaceMechanismRV):  # type: ignore[misc]
+    """Draws counts with discrete Laplace noise."""
+
+    __props__ = ("edges", *DiscreteLaplaceMechanismRV.__props__)  # type: ignore[assignment]
+    _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
+
+
+class HistogramDiscreteGaussianRV(HistogramOp, DiscreteGaussianMechanismRV):  # type: ignore[misc]
+    """Draws counts with discrete Gaussian noise."""
+
+    __props__ = ("edges", *DiscreteGaussianMechanismRV.__props__)  # type: ignore[assignment]
+    _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
+
+
+@dataclass(frozen=True)
+class _Noise:
+    """One kind of noise: whose it is, its operation on counts, and what gives its level."""
+
+    mechanism: type[Mechanism]
+    op_class: type[MechanismOp]
+    order: int  # of the norm of its sensitivity
+    native: str
+    levels: dict[str, str]  # each level that it takes, and how to say so
+
+
+_NOISES = {
+    "laplace": _Noise(
+        LaplaceMechanism, HistogramLaplaceRV, 1, "scale", {"epsilon": "epsilon=", "scale": "scale="}
+    ),
+    "gaussian": _Noise(
+        GaussianMechanism,
+        HistogramGaussianRV,
+        2,
+        "sigma",
+        {"epsilon": "epsilon= with delta=", "delta": "", "rho": "rho=", "sigma": "sigma="},
+    ),
+    "discrete_laplace": _Noise(
+        DiscreteLaplaceMechanism,
+        HistogramDiscreteLaplaceRV,
+        1,
+        "scale",
+        {"epsilon": "epsilon=", "scale": "scale="},
+    ),
+    "discrete_gaussian": _Noise(
+        DiscreteGaussianMechanism,
+        HistogramDiscreteGaussianRV,
+        2,
+        "sigma",
+        {"rho": "rho=", "sigma": "sigma="},
+    ),
+}
+
+
+def histogram_sensitivity(order: int, neighbours: str = "replace-one") -> float:
+    """Return by how much one record can change the counts of a histogram.
+
+    A record exchanged for another leaves one bin and enters another; one that is added or removed
+    changes one count only.
+
+    Parameters
+    ----------
+    order : {1, 2}
+        Order of the norm: 1 for Laplace noise, 2 for Gaussian noise.
+    neighbours : {"replace-one", "add-remove"}
+        Which data sets count as neighbouring.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from pymc_dp.mechanisms.perturbed_histogram import histogram_sensitivity
+    >>> histogram_sensitivity(1), round(histogram_sensitivity(2), 4), histogram_sensitivity(1, "add-remove")
+    (2.0, 1.4142, 1.0)
+    """
+    if neighbours == "add-remove":
+        return 1.0
+    return 2.0 if order == 1 else math.sqrt(2)
+
+
+class PerturbedHistogram(Mechanism):
+    r"""Global release of a histogram with independent noise on every count.
+
+    .. math:: z_b = \sum_{i=1}^n 1\{y_i \in B_b\} + \text{noise}_b
+
+    The last bin is closed at the top; values beyond the ends count in the end bins. Exchanging one
+    record changes two counts by one: the sensitivity is 2 in the L1 norm and the root of 2 in the
+    L2 norm.
+
+    Exactly one of `epsilon` (with `delta` for Gaussian noise), `rho`, `scale` and `sigma` gives the
+    noise level, and exactly one of `n_bins` and `edges` the bins.
+
+    Parameters
+    ----------
+    query : tensor_like, shape (n,)
+        One number per record. The release has shape (n_bins,).
+    n_bins : int, optional
+        Number of bins of equal width on `bounds`.
+    edges : array_like, optional
+        Ascending edges of the bins, one more than there are bins.
+    bounds : tuple, optional
+        Interval (lo, hi) of the bins of equal width, (0, 1) where it is left out.
+    noise : {"laplace", "gaussian", "discrete_laplace", "discrete_gaussian"}, optional
+        Left out, it is "gaussian" where `delta`, `rho` or `sigma` is given, and "laplace" otherwise.
+        Discrete noise releases whole numbers.
+    epsilon, delta, rho, scale, sigma : optional
+        Noise level, as for the mechanism of that noise: :class:`LaplaceMechanism`,
+        :class:`GaussianMechanism`, :class:`DiscreteLaplaceMechanism`,
+        :class:`DiscreteGaussianMechanism`.
+    calibration : str, optional
+        As for that mechanism.
+    neighbours : {"replace-one", "add-remove"}, default "replace-one"
+        What the guarantee compares. Under add-remove one record changes one count, so that the same
+        epsilon needs half the Laplace noise; but then the number of records is confidential too,
+        while a model of n records takes n as known.
+    **kwargs
+        ``observed``, ``dims``, ``initval`` and so on, as for any PyMC distribution; and
+        ``records``, a list of the variables (or names) that hold the confidential records, where
+        they cannot be told from the query.
+
+    Raises
+    ------
+    TypeError
+        An argument is not of the right kind.
+    ValueError
+        No noise level or two, bins given twice or not at all, a number out of its range, a query
+        that does not have one number per record, `observed` of another shape than the histogram.
+
+    References
+    ----------
+    Dwork, McSherry, Nissim and Smith (2006), *Calibrating Noise to Sensitivity in Private Data
+    Analysis*, section 3.2, under add-remove neighbours; Beraha, Favaro and Rao, *MCMC for Bayesian
+    nonparametric mixture modeling under differential privacy*, section 5.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 0, 1)
+    ...     y = pm.Normal("y", mu, 1, shape=50)
+    ...     z = dp.PerturbedHistogram(
+    ...         "z", y, n_bins=4, bounds=(-2, 2), epsilon=1, observed=[3.1, 20.4, 15.9, 9.2]
+    ...     )
+    >>> print(dp.guarantee(z))
+    Pure differential privacy with epsilon = 1, for replace-one neighbours.
+    """
+
+    rv_op = HistogramLaplaceRV()
+
+    def __new__(  # type: ignore[misc]  # PyMC's distributions construct tensors
+        cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any
+    ) -> TensorVariable:
+        """Check that what was observed under discrete noise are whole numbers, then declare the release."""
+        if kwargs.get("noise") in _WHOLE and observed is not None and not isinstance(observed, Release):
+            observed = _WHOLE[kwargs["noise"]]._whole_observed(observed)
+        return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
+
+    @classmethod
+    def dist(
+        cls,
+        query: Any,
+        *,
+        n_bins: Any = None,
+        edges: Any = None,
+        bounds: Any = None,
+        noise: str | None = None,
+        epsilon: Any = None,
+        delta: Any = None,
+        rho: Any = None,
+        scale: Any = None,
+        sigma: Any = None,
+        calibration: str | None = None,
+        neighbours: str = "replace-one",
+        **kwargs: Any,
+    ) -> Any:
+        """Return an unregistered release; parameters as for the class."""
+        cut = cls._edges(n_bins, edges, bounds)
+        levels = {"scale": scale, "sigma": sigma, "epsilon": epsilon, "delta": delta, "rho": rho}
+        given = {k: v for k, v in levels.items() if v is not None}
+        kind = cls._noise(noise, given)
+        if neighbours not in NEIGHBOURS:
+            raise ValueError(f"neighbours must be one of {', '.join(NEIGHBOURS)}, got {neighbours!r}.")
+        given["sensitivity"] = histogram_sensitivity(kind.order, neighbours)
+        if calibration is not None:
+            given["calibration"] = calibration
+        rows = clamped_rows(cls.__name__, as_query(query), cut[0], cut[-1])
+        counts = one_hot(rows, cut).sum(axis=0)
+        special = {"op_class": kind.op_class, "props": {"edges": cut}}
+        if neighbours != "replace-one" and kwargs.get("promised") is None:
+            known = kind.mechanism.dist(counts, **given).owner.op.guarantee
+            kwargs["promised"] = known and replace(known, neighbours=neighbours)
+        return kind.mechanism.dist(counts, **given, **special, **kwargs)
+
+    @classmethod
+    def _noise(cls, noise: str | None, given: dict[str, Any]) -> _Noise:
+        """Return the kind of noise, after checking that its level was given once."""
+        ways = {f"{k}=": k in given for k in ("scale", "sigma", "epsilon", "rho")}
+        ways["delta="] = "delta" in given and "epsilon" not in given
+        exactly_one(cls.__name__, ways, "epsilon= (with delta= for Gaussian noise), rho=, scale= or sigma=")
+        if noise is None:
+            noise = "gaussian" if {"sigma", "rho", "delta"} & given.keys() else "laplace"
+        if noise not in _NOISES:
+            raise ValueError(f"noise must be one of {', '.join(map(repr, _NOISES))}, got {noise!r}.")
+        kind = _NOISES[noise]
+        wrong = given.keys() - kind.levels.keys()
+        if wrong:
+            choices = ", ".join(filter(None, kind.levels.values()))
+            raise ValueError(
+                f"noise = {noise!r} takes no {min(wrong)}=: choose {choices}, or another kind of noise."
+            )
+        return kind
+
+    @classmethod
+    def _edges(cls, n_bins: Any, edges: Any, bounds: Any) -> tuple[float, ...]:
+        if (n_bins is None) == (edges is None):
+            problem = "got both" if edges is not None else "got none"
+            raise ValueError(f"{cls.__name__} needs exactly one of n_bins= and edges=, {problem}.")
+        if edges is None:
+            lo, hi = interval((0, 1) if bounds is None else bounds)
+            return equal_edges(lo, hi, whole_number("n_bins", n_bins, 2, MAX_BINS, _BINS))
+        if bounds is not None:
+            raise ValueError("bounds was given beside edges, whose ends they are: leave bounds out.")
+        return parse_edges(edges)
+
+    @classmethod
+    def _release_shape(
+        cls, query: TensorVariable, n_bins: Any = None, edges: Any = None, bounds: Any = None, **settings: Any
+    ) -> tuple[int | None, ...]:
+        return (len(cls._edges(n_bins, edges, bounds)) - 1,)
+
+    @staticmethod
+    def _kind_of(op: Any) -> tuple[str, _Noise]:
+        return next((name, kind) for name, kind in _NOISES.items() if isinstance(op, kind.op_class))
+
+    @classmethod
+    def _draw_release(cls, op: Any, query: TensorVariable, params: list[np.ndarray]) -> Any:
+        """Draw as the mechanism of that noise does: counts are one more query to it."""
+        return cls._kind_of(op)[1].mechanism._draw_release(op, query, params)
+
+    @classmethod
+    def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:
+        (level,) = params
+        name, kind = cls._kind_of(op)
+        lo, hi, n_bins = op.edges[0], op.edges[-1], len(op.edges) - 1
+        even = op.edges == equal_edges(lo, hi, n_bins)
+        return {
+            **({"n_bins": n_bins, "bounds": (lo, hi)} if even else {"edges": op.edges}),
+            "noise": name,
+            kind.native: level.item() if level.size == 1 else level,
+            "neighbours": "replace-one" if op.guarantee is None else op.guarantee.neighbours,
+        }

@@ -1,0 +1,88 @@
+"""Simulated publications: draws from the prior, and the posteriors that an analyst would find."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.tensor.variable import TensorVariable
+
+
+def _again(rv: TensorVariable) -> TensorVariable:
+    """A second release of the same query."""
+    node = rv.owner
+    return node.op.make_node(pt.random.shared_rng(seed=None), *node.inputs[1:]).outputs[1]
+
+
+def simulate(
+    releases: list[TensorVariable],
+    parameters: list[TensorVariable],
+    n_prior: int,
+    n_kept: int,
+    seed: int,
+) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Draw from the prior; keep the parameters, the first releases, and the releases' moments."""
+    outputs = [*releases, *(_again(rv) for rv in releases), *parameters]
+    draw = pm.compile([], outputs, random_seed=seed)
+    kept: list[dict[str, np.ndarray]] = []
+    prior: dict[str, list[np.ndarray]] = {str(rv.name): [] for rv in parameters}
+    moments: dict[str, np.ndarray] = {}
+    for step in range(max(n_prior, n_kept)):
+        values = [np.asarray(v) for v in draw()]
+        if step < n_kept:
+            kept.append({str(rv.name): v for rv, v in zip(releases, values, strict=False)})
+        for rv, v in zip(parameters, values[2 * len(releases) :], strict=True):
+            prior[str(rv.name)].append(v)
+        for rv, first, second in zip(releases, values, values[len(releases) :], strict=False):
+            one, two = (_numbers(rv, v) for v in (first, second))
+            terms = np.array([one, one * one, (one - two) ** 2 / 2, np.ones_like(one)])
+            moments[str(rv.name)] = moments.get(str(rv.name), 0) + terms
+    return kept, {name: np.array(v) for name, v in prior.items()}, moments
+
+
+def _numbers(rv: TensorVariable, value: np.ndarray) -> np.ndarray:
+    """A release as numbers whose spread has a meaning: categories as indicators."""
+    k = getattr(rv.owner.op, "n_categories", None)
+    if k is not None and rv.owner.op.ndim_supp == 0:
+        return (value[..., None] == np.arange(k)).astype(float)
+    return value.astype(float)
+
+
+def deviations(moments: np.ndarray) -> tuple[float, float]:
+    """Standard deviations of the noise, and of the statistic without it."""
+    total, squares, noise, count = moments
+    variance = (squares / count - (total / count) ** 2) * count / (count - 1)
+    noise_variance = float(np.mean(noise / count))
+    return math.sqrt(noise_variance), math.sqrt(max(float(np.mean(variance)) - noise_variance, 0.0))
+
+
+def posterior(model: pm.Model, draws: int, tune: int, seed: int) -> Any:
+    with _quiet():
+        return pm.sample(
+            draws=draws,
+            tune=tune,
+            chains=1,
+            cores=1,
+            model=model,
+            random_seed=seed,
+            progressbar=False,
+            compute_convergence_checks=False,
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what PyMC logs of every short chain to itself."""
+    logger = logging.getLogger("pymc")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,216 @@
+r"""Categorical records that only their releases tell apart, integrated out by counting.
+
+Records :math:`c_i` that are categorical with common probabilities, released one by one through a finite
+channel, say something about the probabilities only through the table that counts equal releases:
+
+.. math:: p(\theta \mid z) \propto p(\theta) \prod_g \Big(\sum_k \pi_k(\theta) Q(g \mid k)\Big)^{n_g}
+
+over the groups g of equal releases (and equal row of the table of probabilities).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.model.core import Model
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.scalar.basic import Cast
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+from pytensor.tensor.subtensor import AdvancedSubtensor
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.native import CONDITIONAL, RECORDS, NativeFunction
+from pymc_dp.records import RecordBlock, Release, parameters_of
+from pymc_dp.rowlocal import leaves_of
+from pymc_dp.step_methods.conditionals import Conditionals
+from pymc_dp.step_methods.discovery import ancestors_of_records
+from pymc_dp.step_methods.noise import NoiseForm
+from pymc_dp.step_methods.program import RecordProgram, substitute, with_query
+
+# A random walk mixes in about as many updates as it has dimensions: beyond this, other steps keep the
+# parameters.
+MAX_DIMENSION = 40
+# Largest number of categories that is summed over.
+MAX_CATEGORIES = 256
+
+
+@dataclass(frozen=True)
+class Exchangeable:
+    """Categorical records that only their releases tell apart.
+
+    Attributes
+    ----------
+    record : TensorVariable
+    n_categories : int
+    probabilities : TensorVariable
+        Over the model's variables; the categories (for Bernoulli records: nothing) are the last axis.
+    rows : Variable or None
+        Row of the probabilities for each record, where they are a table; data.
+    parameters : list of TensorVariable
+        Continuous parameters in the law of the records.
+    """
+
+    record: TensorVariable
+    n_categories: int
+    probabilities: TensorVariable
+    rows: Variable | None
+    parameters: list[TensorVariable]
+
+
+def exchangeable(model: Model, block: RecordBlock) -> Exchangeable | None:
+    """Return how the records of a block can be integrated out by counting; None if they cannot."""
+    if "collapsed" not in block.decisions:
+        block.decisions["collapsed"] = _exchangeable(model, block)
+    return block.decisions["collapsed"]
+
+
+def _exchangeable(model: Model, block: RecordBlock) -> Exchangeable | None:
+    if len(block.records) != 1 or block.terms or block.potentials or block.analysis.placements:
+        return None
+    (record,) = block.records
+    if record.ndim != 1 or model.rvs_to_transforms.get(record) is not None:
+        return None
+    op = record.owner.op
+    if not isinstance(op, CategoricalRV | BernoulliRV):
+        return None
+    (p,) = parameters_of(record)
+    core = int(isinstance(op, CategoricalRV))
+    k = p.type.shape[-1] if core else 2  # type: ignore[attr-defined]
+    parameters = ancestors_of_records(model, block)
+    shapes = model.eval_rv_shapes()
+    size = sum(int(np.prod(shapes[rv.name])) for rv in parameters)
+    if k is None or k > MAX_CATEGORIES or not 0 < size <= MAX_DIMENSION:
+        return None
+    if not all(_is_finite_channel(model, release, record, parameters) for release in block.releases):
+        return None
+    picked = _picked_rows(p, core)
+    if picked is not None:
+        return Exchangeable(record, k, *picked, parameters)
+    if p.ndim == core or (p.ndim == core + 1 and p.type.broadcastable[0]):  # type: ignore[attr-defined]
+        return Exchangeable(record, k, p, None, parameters)  # type: ignore[arg-type]
+    return None
+
+
+def _is_finite_channel(
+    model: Model, release: Release, record: TensorVariable, parameters: Sequence[Variable]
+) -> bool:
+    """Whether a release is of the record itself, discrete, and alike for all records."""
+    node = release.rv.owner
+    assert node is not None
+    op, others = node.op, parameters_of(release.rv)[1:]
+    if release.kind != "local" or _source(release.query) is not record or op.ndims_params[0] > 0:
+        return False
+    if np.dtype(release.rv.dtype).kind not in "iub":
+        return False
+    alike = all(
+        all(p.type.broadcastable[: p.type.ndim - core])  # type: ignore[attr-defined]
+        for p, core in zip(others, op.ndims_params[1:], strict=True)
+    )
+    return alike and not set(leaves_of(others, set(model.basic_RVs))) & set(parameters)
+
+
+def _source(graph: Variable) -> Variable:
+    """Look through changes of dtype."""
+    while graph.owner is not None and isinstance(getattr(graph.owner.op, "scalar_op", None), Cast):
+        graph = graph.owner.inputs[0]
+    return graph
+
+
+def _picked_rows(p: Variable, core: int) -> tuple[TensorVariable, Variable] | None:
+    """Return the table and the index of probabilities that are rows of a table, picked by data."""
+    node = p.owner
+    if node is None or not isinstance(node.op, AdvancedSubtensor) or len(node.inputs) != 2:
+        return None
+    table, rows = node.inputs
+    known = isinstance(_source(rows), Constant | SharedVariable)
+    first = table.type.ndim == core + 1 and rows.type.ndim == 1 and len(node.op.idx_list) == 1
+    whole = rows.type.dtype.startswith(("int", "uint"))  # a mask picks other rows
+    return (table, rows) if known and first and whole else None
+
+
+class CollapsedConditionals(Conditionals):
+    """Log density of parameters with the records integrated out, and the law of the records given them.
+
+    Inputs of the functions: ``columns`` (groups, m), what tells the groups apart; ``channel``
+    (groups, K [+ 1]), relative probabilities of the releases given the category, and the row of the table
+    of probabilities if there is one; ``counts`` (groups,).
+    """
+
+    def __init__(self, program: RecordProgram, case: Exchangeable):
+        super().__init__(program, case.parameters)
+        self.case = case
+        self.channel = pt.matrix("channel", dtype="float64")
+        self.counts = pt.vector("counts", dtype="float64")
+
+    def _forms(self) -> dict[Variable, NoiseForm]:
+        return {}  # the records are not moved along
+
+    def columns(self) -> NativeFunction:
+        """Compile what tells records apart, one row per record."""
+        releases = [self.program.state[r.rv] for r in self.program.block.releases]
+        columns = [pt.cast(z, "float64").reshape((self.program.n, -1)) for z in releases]
+        self.widths = [int(np.prod(self.program.shape_of(r)[1:])) for r in self.program.block.releases]
+        if self.case.rows is not None:
+            (rows,) = substitute([self.case.rows], self.program.state)
+            # a negative index counts from the end
+            rows = pt.switch(rows < 0, rows + self._table().shape[0], rows)
+            columns.append(pt.cast(rows, "float64")[:, None])
+        return self.program.native("groups", [self.program.x], [pt.concatenate(columns, axis=1)], RECORDS)
+
+    def channels(self) -> NativeFunction:
+        """Compile the relative probabilities of each group's releases given the category."""
+        columns = pt.matrix("columns", dtype="float64")
+        category = pt.arange(self.case.n_categories)[None, :]
+        total, start = pt.zeros((1, self.case.n_categories)), 0
+        for release, width in zip(self.program.block.releases, self.widths, strict=True):
+            law = with_query(release, self.program.state, category)
+            # shape (groups, 1, ...), against categories along the second axis
+            value = columns[:, None, start : start + width]
+            value = value if release.rv.owner.op.ndim_supp else value[:, :, 0]  # type: ignore[union-attr]
+            value = pt.cast(value, release.rv.dtype)
+            total, start = total + pm.logp(law, value), start + width
+        relative = pt.exp(total - pt.max(total, axis=1, keepdims=True))
+        return self.program.native(
+            "channel", [columns], [pt.concatenate([relative, columns[:, start:]], axis=1)], RECORDS
+        )
+
+    def _table(self) -> TensorVariable:
+        (p,) = substitute([self.case.probabilities], self.program.state)
+        if isinstance(self.case.record.owner.op, BernoulliRV):
+            p = pt.stack([1 - p, p], axis=-1)
+        return p if p.ndim == 2 else p[None, :]
+
+    def _shares(self) -> TensorVariable:
+        """Joint probabilities (groups, K) of category and releases, up to a factor for each group."""
+        p = self._table()
+        if self.case.rows is not None:
+            p = p[pt.cast(self.channel[:, -1], "int64")]
+        return p * self.channel[:, : self.case.n_categories]
+
+    def shares(self) -> NativeFunction:
+        """Compile the law of the records given parameters and releases, one row per group."""
+        return self.program.native("law of records", [self.channel], [self._shares()], RECORDS)
+
+    def collapsed(self) -> NativeFunction:
+        """Compile the log density of the parameters given the releases."""
+        factors = [f for f in self._factors(self.moving) if f is not self.case.record]
+        graph = self._sum(factors, self.program.state)
+        graph = graph + pt.sum(self.counts * pt.log(pt.sum(self._shares(), axis=1)))
+        return self.program.native("collapsed", [self.channel, self.counts], [graph], CONDITIONAL)
+
+
+def distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the distinct rows of whole numbers, and which of them each row is."""
+    code, span = np.zeros(len(rows), dtype=np.int64), 1
+    for column in rows.T:
+        lowest = int(column.min())
+        width = int(column.max()) - lowest + 1
+        if span * width >= 2**62:
+            code = np.unique(code, return_inverse=True)[1]
+            span = int(code.max()) + 1
+        code, span = code * width + (column.astype(np.int64) - lowest), span * width
+    _, first, group = np.unique(code, return_index=True, return_inverse=True)
+    return np.ascontiguousarray(rows[first]), group

@@ -1,0 +1,204 @@
+"""Exact draws of records with few possible values, each given its own releases.
+
+The conditional probability of value k is its probability in the model times the density of the release at k,
+which is a row of a table. Where the law of the records is the same for all of them, records with equal
+releases have equal conditionals: an alias table for each distinct release, made once per sweep, then draws a
+record in O(1) however many values there are. Otherwise a draw passes over the values once.
+"""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.tensor.type_other import NoneConst
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering import tables
+from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
+from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.rowlocal import with_known_shapes
+from pymc_dp.step_methods.cells import ChannelTable, clamped_record, tabled
+from pymc_dp.step_methods.program import RecordProgram, lift
+from pymc_dp.step_methods.supports import MAX_SUPPORT, finite_support
+
+# Largest support; beyond MAX_SUPPORT values, which is meant for few distinct releases, entries of the tables.
+_LARGEST, _FEW = 2048, 2**22
+# Part of the disk cache's key: change it with the source below.
+_VERSION = f"finite-1 {tables.VERSION}"
+
+
+class FiniteSweep:
+    """Native functions of a sweep that draws every record from its full conditional.
+
+    Parameters
+    ----------
+    program : RecordProgram
+
+    Raises
+    ------
+    NotScalar
+        If the records are not of one variable with a small constant support, or anything but local releases
+        through fixed channels tells about them.
+    """
+
+    def __init__(self, program: RecordProgram):
+        block = program.block
+        (record, *others) = block.records
+        if others or record.ndim != 1 or block.terms or block.potentials or block.analysis.placements:
+            raise NotScalar("more than local releases of one variable")
+        support = finite_support(record, _LARGEST)
+        if support is None:
+            raise NotScalar(f"{record.name} has no small support")
+        self.program = program
+        self._support = support
+        self._tables = [self._table(release) for release in block.releases]
+        if len(support) > MAX_SUPPORT and max(t.n_rows() for t in self._tables) * len(support) > _FEW:
+            raise NotScalar(f"{record.name} has a large support, and its releases many values")
+        self._shared = self._law()
+        for table in self._tables:
+            program.add_table(table)
+        self._compile()
+
+    def _table(self, release: Any) -> ChannelTable:
+        """Return the table of a release by the record's own value, before any clamp."""
+        program, support = self.program, self._support
+        found = clamped_record(release.query, program.block.records)
+        if found is None or not tabled(program.model, program.block, release):
+            raise NotScalar(f"{release.name} is no fixed channel of the records themselves")
+        edges = np.arange(support[0], support[-1] + 2) - 0.5
+        points = np.clip(support, found.lo, found.hi)
+        return ChannelTable(program.model, release, program.n, edges, with_densities=True, points=points)
+
+    def _law(self) -> bool:
+        """Find the probabilities of the values: whether they are the same for all records."""
+        (record,) = self.program.block.records
+        node = lift(record, self.program.state).owner
+        params = node.op.dist_params(node)
+        batches = [p.type.ndim - k for p, k in zip(params, node.op.ndims_params, strict=True)]
+        single = [b == 0 or p.type.shape[0] == 1 for p, b in zip(params, batches, strict=True)]
+        values = pt.constant(self._support.astype(record.dtype))
+        if all(single):
+            params = [p[0] if b else p for p, b in zip(params, batches, strict=True)]
+            law = node.op.make_node(node.inputs[0], NoneConst, *params).default_output()
+            self._probabilities = pt.exp(pm.logp(law, values))
+            return True
+        rows = []
+        for value in self._support:
+            at = pt.full((self.program.n,), np.asarray(value, dtype=record.dtype))
+            rows.append(pt.exp(pm.logp(node.default_output(), at)))
+        self._probabilities = pt.stack(rows)
+        return False
+
+    def _compile(self) -> None:
+        n_values, n_tables = len(self._support), len(self._tables)
+        numbers: list[TensorVariable] = [table.address for table in self._tables]
+        columns: list[TensorVariable] = [table.index[None, :] for table in self._tables]
+        (numbers if self._shared else columns).append(self._probabilities)
+        self.n_constants = n_tables + n_values * self._shared
+        self.n_columns = n_tables + n_values * (not self._shared)
+        outputs = [pt.concatenate(numbers), pt.concatenate(columns, axis=0)]
+        self.hoist: NativeFunction = self.program.native("hoist", [], with_known_shapes(outputs), HOIST)
+        source = _SHARED if self._shared and n_tables == 1 else _source(n_tables, self._shared)
+        source = source.format(n_values=n_values, first=int(self._support[0]), n_tables=n_tables)
+        functions = {name: getattr(tables, name) for name in ("n_rows", "likelihoods", "fill_alias")}
+        self.rows = SourceFunction("rows_sweep", source, functions, ROWS, [_VERSION])
+
+
+_START = """
+def rows_sweep(rng, theta, data, c, cov, value, params, offset, x, totals, tally, n_sweeps, prior_only):
+    n = x.shape[0]
+    prior, weights = np.empty({n_values}), np.empty({n_values})
+"""
+
+_END = """
+    if prior_only == 0:
+        tally[0] += n * n_sweeps
+        tally[2] += n * n_sweeps
+"""
+
+# One law for all records and one release of each: alias tables of distinct releases, if there are few.
+_SHARED = (
+    _START
+    + """
+    for k in range({n_values}):
+        prior[k] = c[1 + k]
+    header = int(c[0])
+    n_groups = 1 if prior_only == 1 else n_rows(header)
+    by_groups = 4 * n_groups <= n
+    if by_groups:
+        keep, other = np.empty((n_groups, {n_values})), np.empty((n_groups, {n_values}), np.int64)
+        for g in range(n_groups):
+            if prior_only == 1:
+                total = 0.0
+                for k in range({n_values}):
+                    weights[k] = prior[k]
+                    total += prior[k]
+            else:
+                total = likelihoods(header, g, prior, weights)
+            if total > 0.0:
+                fill_alias(weights, total, keep[g], other[g])
+            else:
+                other[g, 0] = -1
+    for _ in range(n_sweeps):
+        for i in range(n):
+            if by_groups:
+                g = 0 if prior_only == 1 else int(cov[0, i])
+                u = {n_values} * rng.random()
+                k = int(u)
+                if other[g, 0] >= 0:
+                    if u - k >= keep[g, k]:
+                        k = other[g, k]
+                    x[i, 0] = {first} + k
+                continue
+            if prior_only == 1:
+                total = 0.0
+                for k in range({n_values}):
+                    weights[k] = prior[k]
+                    total += prior[k]
+            else:
+                total = likelihoods(header, int(cov[0, i]), prior, weights)
+            if total > 0.0:
+                u = total * rng.random()
+                k = 0
+                while k < {n_values} - 1 and u >= weights[k]:
+                    u -= weights[k]
+                    k += 1
+                if weights[k] > 0.0:
+                    x[i, 0] = {first} + k
+"""
+    + _END
+)
+
+
+def _source(n_tables: int, shared: bool) -> str:
+    """Source where the conditional is another one for every record."""
+    law = "c[{n_tables} + k]" if shared else "cov[{n_tables} + k, i]"
+    lines = [
+        "    for _ in range(n_sweeps):",
+        "        for i in range(n):",
+        "            total = 0.0",
+        "            for k in range({n_values}):",
+        f"                prior[k] = {law}",
+        "                weights[k] = prior[k]",
+        "                total += prior[k]",
+        "            if prior_only == 0:",
+    ]
+    for t in range(n_tables):
+        lines += [f"                total = likelihoods(int(c[{t}]), int(cov[{t}, i]), prior, weights)"]
+        if t < n_tables - 1:
+            lines += [
+                "                for k in range({n_values}):",
+                "                    prior[k] = weights[k]",
+            ]
+    lines += [
+        "            if total > 0.0:",
+        "                u = total * rng.random()",
+        "                k = 0",
+        "                while k < {n_values} - 1 and u >= weights[k]:",
+        "                    u -= weights[k]",
+        "                    k += 1",
+        "                if weights[k] > 0.0:",
+        "                    x[i, 0] = {first} + k",
+    ]
+    return _START + "\n".join(lines) + "\n" + _END

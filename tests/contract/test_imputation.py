@@ -1,0 +1,124 @@
+"""Confidential records imputed under every mechanism, beside enumeration."""
+
+import itertools
+import math
+
+import numpy as np
+import pymc as pm
+import pytest
+import scipy.stats as st
+from scipy.special import betaln, logsumexp
+
+import pymc_dp as dp
+from tests.contract.table import each_imputation
+
+PARAMETER = (2.0, 3.0)
+
+
+def model_of(row, imputation, **kwargs):
+    return row.model(imputation, imputation.observed, **(row.noise | imputation.noise), **kwargs)
+
+
+def release_logp(model):
+    """Log density of the release at records x."""
+    fn = model.compile_fn(model.logp(vars=[model["z"]]), inputs=[model.rvs_to_values[model["x"]]])
+    dtype = model["x"].dtype
+    return lambda x: float(fn({"x": np.asarray(x, dtype=dtype)}))
+
+
+def posterior_table(model, imputation):
+    """Exact probabilities of the records' cells: (n, cells), or over all combinations."""
+    x, prior, cell = imputation.points()
+    logp, n, size = release_logp(model), imputation.n, cell.max() + 1
+    if imputation.rows_apart:
+        out = np.zeros((n, size))
+        for i in range(n):
+            at = np.repeat(x[:1], n)
+            weights = []
+            for value in x:
+                at[i] = value
+                weights.append(logp(at))
+            weights = np.log(prior) + np.array(weights)
+            np.add.at(out[i], cell, np.exp(weights - logsumexp(weights)))
+        return out
+    out = np.zeros((size,) * n)
+    combinations = list(itertools.product(range(len(x)), repeat=n))
+    weights = np.array([logp(x[list(c)]) + np.log(prior[list(c)]).sum() for c in combinations])
+    at = np.array([cell[list(c)] for c in combinations])
+    np.add.at(out, tuple(at.T), np.exp(weights - logsumexp(weights)))
+    return out
+
+
+def visited(step, model, imputation, draws, seed=3):
+    """Cells of the records along a chain of record sweeps (draws, n), and the lowest acceptance."""
+    step.setup_chain(np.random.default_rng(seed), 0, draws)
+    point, seen, lowest = model.initial_point(), [], 1.0
+    for _ in range(draws):
+        point, (stats,) = step.step(point)
+        seen.append(point["x"])
+        lowest = min(lowest, stats["record_acceptance_min"])
+    x = np.array(seen)
+    if imputation.top is None:
+        x = np.floor(8 * st.norm.cdf(x, 0.4, 0.5))
+    return x.astype(int), lowest
+
+
+def worst_deviation(indicator, exact, batches=40):
+    """Largest deviation of a mean from its exact value, in standard errors by batch means."""
+    means = indicator.reshape(batches, -1, indicator.shape[-1]).mean(axis=1)
+    # a rarely visited cell has no batch variance to speak of: at least that of independent draws
+    error = np.maximum(
+        means.std(axis=0, ddof=1) / math.sqrt(batches),
+        np.sqrt(np.maximum(exact * (1 - exact), 1e-9) / len(indicator)),
+    )
+    return np.max(np.abs(means.mean(axis=0) - exact) / error)
+
+
+@each_imputation
+@pytest.mark.filterwarnings("ignore:The query of z is no sum over records")
+def test_records_follow_their_posterior(row, imputation):
+    model = model_of(row, imputation)
+    exact = posterior_table(model, imputation)
+    promise = model["z"].owner.op.guarantee
+    tried = []
+    for proposals in ("auto", "independence"):
+        with model:
+            step = dp.RecordImputation(proposals=proposals)
+        moves = [move.name for chain in step.chains for move in chain.moves]
+        if moves in tried:
+            continue
+        tried.append(moves)
+        x, lowest = visited(step, model, imputation, 20_000)
+        if imputation.rows_apart:
+            cells = np.hstack([x[:, [i]] == np.arange(exact.shape[1]) for i in range(imputation.n)])
+        else:
+            cells = np.ravel_multi_index(x.T, exact.shape)[:, None] == np.arange(exact.size)
+        assert worst_deviation(cells.astype(float), exact.ravel()) < 5.0, moves
+        if moves == ["independence"] and imputation.honest and promise is not None and promise.is_pure:
+            assert lowest >= math.exp(-promise.epsilon) * (1 - 1e-9)
+
+
+@each_imputation
+@pytest.mark.statistical
+@pytest.mark.filterwarnings("ignore:The query of z is no sum over records")
+def test_parameter_follows_its_posterior(row, imputation):
+    """All that pm.sample does by itself, beside the exact mixture of Beta laws."""
+    if imputation.top is None:
+        pytest.skip("the parameter is that of counted records")
+    with model_of(row, imputation, p=lambda: pm.Beta("p", *PARAMETER)):
+        idata = pm.sample(4000, tune=1000, chains=2, cores=1, random_seed=4, progressbar=False)
+    a, b = PARAMETER
+    logp, n, top = release_logp(model_of(row, imputation)), imputation.n, imputation.top
+    weights, laws = [], []
+    for x in itertools.product(range(top + 1), repeat=n):
+        k = sum(x)
+        ways = sum(math.log(math.comb(top, v)) for v in x)
+        weights.append(logp(x) + ways + betaln(a + k, b + n * top - k))
+        laws.append((a + k, b + n * top - k))
+    w = np.exp(np.array(weights) - logsumexp(weights))
+    draws = idata.posterior["p"].values
+    for power in (1, 2):
+        exact = sum(v * st.beta.moment(power, *law) for v, law in zip(w, laws, strict=True))
+        x = draws**power
+        error = x.std() / math.sqrt(float(pm.stats.ess(x)))
+        assert abs(x.mean() - exact) < 5 * error

@@ -1,0 +1,386 @@
+"""Releases of confidential data: exact on their grid, unpredictable, and showing nothing else."""
+
+import math
+import os
+import pickle
+import struct
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+import scipy.stats as st
+
+import pymc_dp as dp
+from pymc_dp.mechanisms import _grid
+from pymc_dp.privacy.exact_noise import discrete_laplace
+
+ROWS = np.array([0.12345678901234, -3.456789012345, 2.7182818284590, 4.8765432123, -0.7071067811865])
+NOISE = {
+    "LaplaceMechanism": {"epsilon": 1.0},
+    "GaussianMechanism": {"epsilon": 1.0, "delta": 1e-6},
+}
+each = pytest.mark.parametrize("name", NOISE)
+
+
+def draw(name, query, **kwargs):
+    return getattr(dp, name).release(query, **(kwargs or NOISE[name] | {"bounds": (-5, 5)}))
+
+
+# ---- the law --------------------------------------------------------------------------------
+
+
+@each
+def test_follows_the_declared_density(name):
+    n = 20_000
+    rows = np.linspace(-6, 6, n)
+    release = draw(name, rows)
+    noise = release.value - np.clip(rows, -5, 5)
+    scale = release.parameters.get("scale", release.parameters.get("sigma"))
+    law = {"LaplaceMechanism": st.laplace, "GaussianMechanism": st.norm}[name](0, scale)
+    assert st.kstest(noise, law.cdf).pvalue > 1e-6
+    assert st.kstest(1.15 * noise, law.cdf).pvalue < 1e-6  # power
+    assert abs(st.spearmanr(noise, rows).statistic) < 5 / math.sqrt(n)
+
+
+QUERIES = {
+    "sum": dp.record_sum(ROWS),
+    "mean": pt.as_tensor(ROWS).mean(),
+    "sums": pt.stack([pt.as_tensor(ROWS).sum(), pt.as_tensor(ROWS**2).sum()]),
+    "sums, joined": pt.concatenate(
+        [pt.as_tensor(ROWS).sum(keepdims=True), dp.record_sum(ROWS[:, None] ** 2)]
+    ),
+    "sum of rows": dp.record_sum(np.stack([ROWS, ROWS], 1)),
+    "local": ROWS,
+    "local rows": np.stack([ROWS, ROWS], 1),
+}
+
+
+@each
+@pytest.mark.parametrize("how", QUERIES)
+def test_grid_costs_nothing(name, how):
+    """What one record changes, with rounding, over the noise: exactly at most what is promised."""
+    release = draw(name, QUERIES[how])
+    granule = Fraction(release.parameters["granularity"])
+    level = Fraction(release.parameters.get("scale", release.parameters.get("sigma")))
+    assert granule.numerator == 1 and granule.denominator & (granule.denominator - 1) == 0
+    assert Fraction(1, 2**42) < granule / level < Fraction(1, 2**39)
+    k = np.asarray(release.value) / float(granule)
+    assert (k == np.rint(k)).all()
+    n = 5 if how == "mean" else 1
+    entries = (
+        np.shape(release.value)[-1] if how in {"sums", "sums, joined", "sum of rows", "local rows"} else 1
+    )
+    change = Fraction(10, n) + (2 if n > 1 else 1) * granule  # per entry, in the worst case
+    if name == "LaplaceMechanism":
+        assert entries * change / level <= Fraction(release.guarantee.epsilon)
+        assert entries * change / level >= Fraction(release.guarantee.epsilon) * (1 - Fraction(1, 10**9))
+    else:
+        assert entries * (change / level) ** 2 <= Fraction(release.guarantee.mu) ** 2
+        assert release.guarantee.mu == pytest.approx(0.23670438, rel=1e-7)
+
+
+def test_sums_are_exact_whatever_the_order(rng):
+    """A floating-point sum depends on the order of the records; the released one does not."""
+    rows = rng.normal(size=2_000) * 10.0 ** rng.integers(-8, 9, size=2_000)
+    orders = [rng.permutation(2_000) for _ in range(20)]
+    granule = 2.0**-60
+    found = {int(_grid.in_granules(dp.record_sum(rows[o]), granule, False).count) for o in orders}
+    exact = sum(round(Fraction(float(x)) / Fraction(granule)) for x in rows)
+    assert found == {exact}
+    assert len({float(np.add.reduce(rows[o])) for o in orders}) > 1  # what is avoided
+
+
+def test_sums_are_recognised_in_every_form():
+    """Otherwise they would be added up in floating point, which no other test would notice."""
+    for how, query in QUERIES.items():
+        graph = pt.as_tensor(query)
+        recognised = _grid._sum_in_granules(graph, 2.0**-30)
+        assert (recognised is None) == how.startswith("local"), how
+        if recognised is not None:
+            found = np.asarray(recognised[0]).astype(float) * 2.0**-30
+            np.testing.assert_allclose(found, graph.eval(), atol=2.0**-26)
+            assert found.shape == graph.eval().shape
+
+
+def test_one_record_moves_a_sum_by_at_most_its_width_and_a_granule(rng):
+    granule = 2.0**-10
+    rows = rng.uniform(-5, 5, size=(200, 2))
+    base = _grid.in_granules(dp.record_sum(np.clip(rows, -5, 5)), granule, False)
+    for _ in range(200):
+        other = rows.copy()
+        other[rng.integers(200)] = rng.choice([-5.0, 5.0, 0.0004], size=2)
+        moved = _grid.in_granules(dp.record_sum(other), granule, False).count - base.count
+        assert np.abs(moved).max() <= 10 / granule + base.slack
+    mean = _grid.in_granules(pt.as_tensor(rows).mean(axis=0), granule, False)
+    np.testing.assert_allclose(mean.count.astype(float) * granule, rows.mean(0), atol=1.5 * granule)
+    assert mean.slack == 2
+
+
+def test_low_bits_do_not_tell_the_query_apart():
+    """Mironov's attack: floating-point noise on 0 reaches numbers that noise on 1 never does."""
+    n = 20_000
+    reached = {}
+    for query in (0.0, 1.0):
+        naive = query + np.random.default_rng(1).laplace(size=n) * 1e-3
+        reached[query] = np.mean(naive * 2**53 == np.rint(naive * 2**53))
+    assert reached[1.0] == 1 and reached[0.0] < 0.1  # one release tells 0 from 1 with certainty
+    for query in (0.0, 1.0):
+        release = dp.LaplaceMechanism.release(np.full(n, query), scale=1e-3, sensitivity=1)
+        k = (release.value - query) / release.parameters["granularity"]
+        assert (k == np.rint(k)).all()
+        assert st.chisquare(np.bincount(np.mod(k, 64).astype(int), minlength=64)).pvalue > 1e-6
+
+
+def test_large_and_small_noise():
+    tiny = dp.LaplaceMechanism.release(1e15 / 3, scale=1e-4, sensitivity=1)
+    assert tiny.value == pytest.approx(1e15 / 3, abs=0.2)  # as near as floats come
+    huge = dp.GaussianMechanism.release(np.zeros(2000), sigma=1e200, sensitivity=1)
+    assert st.kstest(huge.value / 1e200, st.norm.cdf).pvalue > 1e-6
+    with pytest.raises(ValueError, match="query is too large for the noise level"):
+        dp.LaplaceMechanism.release(np.array(1e308), scale=1e-5, sensitivity=1)
+
+
+def test_one_scale_for_each_entry():
+    release = dp.LaplaceMechanism.release(np.zeros((4000, 2)), scale=np.array([1.0, 100.0]), bounds=(-1, 1))
+    assert np.shape(release.parameters["scale"]) in {(2,), (1, 2)}
+    assert np.abs(release.value).mean(0) == pytest.approx([1, 100], rel=0.1)
+    assert release.guarantee.epsilon == pytest.approx(2.02)
+
+
+# ---- nobody can predict it --------------------------------------------------------------------
+
+
+@each
+def test_seeds_have_no_influence(name, monkeypatch):
+    fixed = np.random.default_rng(3)
+    monkeypatch.setattr(np.random, "default_rng", lambda *_: fixed)
+    monkeypatch.setattr(np.random, "laplace", lambda *_, **__: 0.0)
+    seen = set()
+    for _ in range(4):
+        np.random.seed(1)  # noqa: NPY002
+        seen.add(float(draw(name, dp.record_sum(ROWS)).value))
+    assert len(seen) == 4
+    for key in ("random_seed", "rng"):
+        with pytest.raises(TypeError, match=f"takes no {key}=: the noise of a release comes from the"):
+            draw(name, dp.record_sum(ROWS), **NOISE[name], bounds=(-5, 5), **{key: 1})
+
+
+def test_a_generator_that_fails_releases_nothing(monkeypatch):
+    import pymc_dp.privacy.exact_noise as exact
+
+    def broken(count):
+        raise OSError("no entropy")
+
+    monkeypatch.setattr(exact.secrets, "token_bytes", broken)
+    with pytest.raises(OSError, match="no entropy"):
+        draw("LaplaceMechanism", dp.record_sum(ROWS))
+
+
+# ---- nothing else is in it --------------------------------------------------------------------
+
+
+def forms_of(number):
+    """Ways in which a confidential number could be found in text or bytes."""
+    text = f"{number!r}".split("(")[-1].rstrip(")")
+    return [text.lstrip("-")[:9].encode(), struct.pack("<d", number), struct.pack(">d", number)]
+
+
+@each
+@pytest.mark.parametrize("query", [dp.record_sum(ROWS), ROWS], ids=["sum", "local"])
+def test_holds_nothing_confidential(name, query):
+    release = draw(name, query)
+    confidential = [*ROWS, float(np.clip(ROWS, -5, 5).sum()), float(ROWS.mean())]
+    published = [
+        release.to_json().encode(),
+        repr(release).encode(),
+        str(release).encode(),
+        *(pickle.dumps(release, protocol=p) for p in range(2, 6)),
+    ]
+    for number in confidential:
+        for form in forms_of(number):
+            assert not any(form in text for text in published)
+    assert any(forms_of(float(np.ravel(release.value)[0]))[1] in text for text in published)  # power
+
+
+BAD_DATA = {
+    "not whole": lambda: dp.DiscreteLaplaceMechanism.release(ROWS, epsilon=1, sensitivity=1),
+    "not whole, a sum": lambda: dp.DiscreteGaussianMechanism.release(
+        dp.record_sum(ROWS), rho=1, sensitivity=1
+    ),
+    "a hole": lambda: dp.LaplaceMechanism.release([*ROWS, None], epsilon=1, bounds=(0, 1)),
+    "words": lambda: dp.LaplaceMechanism.release([*ROWS, "x"], epsilon=1, bounds=(0, 1)),
+    "nan": lambda: dp.LaplaceMechanism.release([*ROWS, np.nan], epsilon=1, bounds=(0, 1)),
+    "ragged": lambda: dp.LaplaceMechanism.release([ROWS.tolist(), [1.0]], epsilon=1, bounds=(0, 1)),
+    "too many bounds": lambda: dp.LaplaceMechanism.release(
+        dp.record_sum(ROWS), epsilon=1, bounds=[(0, 1), (0, 1)]
+    ),
+    "too large": lambda: dp.LaplaceMechanism.release(ROWS * 1e305, scale=1e-9, sensitivity=1),
+    "shapes that do not fit": lambda: dp.LaplaceMechanism.release(
+        pt.as_tensor(ROWS).reshape((2, 3)), epsilon=1, bounds=(0, 1)
+    ),
+    "an index out of range": lambda: dp.LaplaceMechanism.release(
+        pt.as_tensor(ROWS)[pt.as_tensor([9])], epsilon=1, sensitivity=1
+    ),
+}
+
+
+@pytest.mark.parametrize("act", BAD_DATA.values(), ids=BAD_DATA)
+def test_errors_show_nothing_confidential(act):
+    with pytest.raises((TypeError, ValueError)) as caught:
+        act()
+    error, texts = caught.value, []
+    while error is not None:
+        texts.append(str(error))
+        error = error.__cause__ or error.__context__
+    for row in ROWS:
+        assert not any(f"{abs(row):.9f}"[:6] in text for text in texts), texts
+
+
+def test_messages_of_any_mechanism_are_cleaned(monkeypatch):
+    """A mechanism, or a library below it, that is not careful."""
+
+    def careless(query, epsilon):
+        try:
+            raise KeyError(f"{ROWS[2]!r}")
+        except KeyError as error:
+            raise ValueError(f"value {ROWS[0]:g} of row 3 at epsilon {epsilon:g}, -3.45679") from error
+
+    monkeypatch.setattr(dp.LaplaceMechanism, "dist", careless)
+    with pytest.raises(ValueError, match="row 3") as caught:
+        dp.LaplaceMechanism.release(ROWS, epsilon=0.5)
+    hidden = "(a confidential number)"
+    assert str(caught.value) == f"value {hidden} of row 3 at epsilon 0.5, {hidden}"
+    assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+def test_compilers_keep_nothing(tmp_path):
+    """PyTensor keeps compiled code on disk, where constants of a graph could be."""
+    code = (
+        "import numpy as np, pymc_dp as dp\n"
+        f"rows = np.array({ROWS.tolist()})\n"
+        "dp.LaplaceMechanism.release(dp.record_sum(rows), epsilon=1, bounds=(-5, 5))\n"
+        "dp.GaussianMechanism.release(rows, rho=1, bounds=(-5, 5))\n"
+    )
+    environment = os.environ | {
+        "PYTENSOR_FLAGS": f"base_compiledir={tmp_path / 'pytensor'}",
+        "TMPDIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+    }
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=300)
+    kept = [path.read_bytes() for path in Path(tmp_path).rglob("*") if path.is_file()]
+    for number in [*ROWS, float(ROWS.sum())]:
+        for form in forms_of(number):
+            assert not any(form in content for content in kept)
+
+
+# ---- what an analyst does with it -------------------------------------------------------------
+
+
+@each
+def test_a_release_declares_its_mechanism(name):
+    release = draw(name, dp.record_sum(np.stack([ROWS, ROWS], 1)))
+    release = dp.Release.from_json(release.to_json())
+    with pm.Model() as model:
+        y = pm.Normal("y", shape=(5, 2))
+        z = getattr(dp, name)("z", dp.record_sum(y), observed=release)
+        same = getattr(dp, name)("same", dp.record_sum(y), observed=release, **NOISE[name], bounds=(-5, 5))
+    assert dp.guarantee(z) == release.guarantee == dp.guarantee(same)
+    op, (_, level) = z.owner.op, z.owner.op.dist_params(z.owner)
+    assert op.bounds == (-5.0, 5.0)
+    stated = release.parameters.get("scale", release.parameters.get("sigma"))
+    assert level.eval().item() == stated
+    y_now = np.linspace(-7, 7, 10).reshape(5, 2)
+    by_hand = {"LaplaceMechanism": st.laplace, "GaussianMechanism": st.norm}[name](
+        np.clip(y_now, -5, 5).sum(0), stated
+    )
+    found = model.compile_logp(model["z"])({"y": y_now})
+    assert found == pytest.approx(by_hand.logpdf(release.value).sum(), rel=1e-10)
+
+
+@each
+def test_parameters_are_keyword_arguments(name):
+    release = draw(name, dp.record_sum(ROWS))
+    again = getattr(dp, name).dist(pt.as_tensor(ROWS).sum(), **release.parameters)
+    assert again.owner.op.bounds == (-5.0, 5.0)
+    stated = release.parameters.get("scale", release.parameters.get("sigma"))
+    assert again.owner.op.dist_params(again.owner)[1].eval().item() == stated
+
+
+def test_pairs_of_bounds_come_back():
+    """Two pairs could be read in two ways; a release is never misread."""
+    release = dp.LaplaceMechanism.release(
+        dp.record_sum(np.stack([ROWS, ROWS], 1)), epsilon=1, bounds=[(-1, 2), (0, 3)]
+    )
+    with pm.Model():
+        y = pm.Normal("y", shape=(5, 2))
+        z = dp.LaplaceMechanism(
+            "z", dp.record_sum(y), observed=dp.Release.from_json(release.to_json()), bounds=[(-1, 2), (0, 3)]
+        )
+    assert z.owner.op.bounds == ((-1.0, 0.0), (2.0, 3.0))
+
+
+CONTRADICTIONS = {
+    "another epsilon": ({"epsilon": 2}, r"epsilon = 2 contradicts the release, which states epsilon = 1.0"),
+    "another scale": ({"scale": 1.0}, "scale = 1.0 contradicts the release, which states scale = 10.0"),
+    "other bounds": ({"bounds": (-5, 6)}, r"bounds = \(-5, 6\) contradicts the release"),
+    "no bounds at all": ({"bounds": "wide"}, "bounds = 'wide' contradicts"),
+    "a sensitivity": ({"sensitivity": 10}, "sensitivity= was given beside a release, which does not state"),
+}
+
+
+@pytest.mark.parametrize(("kwargs", "message"), CONTRADICTIONS.values(), ids=CONTRADICTIONS)
+def test_contradictions_are_refused(kwargs, message):
+    release = draw("LaplaceMechanism", dp.record_sum(ROWS))
+    with pm.Model():
+        y = pm.Normal("y", shape=5)
+        with pytest.raises(ValueError, match=message):
+            dp.LaplaceMechanism("z", dp.record_sum(y), observed=release, **kwargs)
+
+
+def test_releases_of_something_else_are_refused():
+    release = draw("LaplaceMechanism", dp.record_sum(ROWS))
+    with pm.Model():
+        y = pm.Normal("y", shape=(5, 2))
+        with pytest.raises(
+            ValueError,
+            match=r"release of LaplaceMechanism, not of GaussianMechanism: declare it with dp.Laplace",
+        ):
+            dp.GaussianMechanism("z", dp.record_sum(y), observed=release)
+        with pytest.raises(ValueError, match=r"observed means a release of shape \(\), but the query"):
+            dp.LaplaceMechanism("z", dp.record_sum(y), observed=release)
+
+
+def test_unknown_guarantee_warns():
+    with pytest.warns(UserWarning, match="guarantee of this release by LaplaceMechanism is not known"):
+        release = dp.LaplaceMechanism.release(1.0, scale=2.0)
+    assert release.guarantee is None and release.parameters["scale"] == 2.0
+
+
+def test_models_are_not_data():
+    with pm.Model():
+        y = pm.Normal("y", shape=5)
+        with pytest.raises(ValueError, match=r"LaplaceMechanism.release works on data, but its arguments"):
+            dp.LaplaceMechanism.release(y.sum(), epsilon=1, bounds=(0, 1))
+    for key, value in {"observed": 1.0, "dims": "x", "records": ["y"], "shape": 3}.items():
+        with pytest.raises(TypeError, match=f"takes no {key}="):
+            dp.LaplaceMechanism.release(1.0, epsilon=1, sensitivity=1, **{key: value})
+
+
+def test_integer_noise_is_that_of_the_exact_sampler(monkeypatch):
+    """The level in granules is passed on as an exact fraction."""
+    seen = []
+
+    def spy(level, count):
+        seen.append((level, count))
+        return discrete_laplace(level, count)
+
+    monkeypatch.setattr("pymc_dp.mechanisms.laplace.discrete_laplace", spy)
+    release = draw("LaplaceMechanism", dp.record_sum(ROWS))
+    ((level, count),) = seen
+    assert count == 1
+    assert level == Fraction(release.parameters["scale"]) / Fraction(release.parameters["granularity"])

@@ -1,0 +1,108 @@
+"""Noise for releases: from the system's entropy, uniform, and never repeated."""
+
+import copy
+import os
+import pickle
+
+import numpy as np
+import pytest
+import scipy.stats as st
+
+from pymc_dp.privacy import noise
+from pymc_dp.privacy.noise import draw_securely, secure_generator
+
+N = 40_000
+
+
+def test_words_are_uniform():
+    words = secure_generator().integers(0, 2**64, size=N, dtype=np.uint64)
+    for shift in range(0, 64, 8):  # every byte of the word
+        counts = np.bincount((words >> np.uint64(shift)) & np.uint64(255), minlength=256)
+        assert st.chisquare(counts).pvalue > 1e-6
+    assert len(set(words.tolist())) == N
+
+
+@pytest.mark.parametrize(
+    ("draw", "law"),
+    [
+        (lambda g: g.random(N), st.uniform()),
+        (lambda g: g.standard_normal(N), st.norm()),
+        (lambda g: g.laplace(2, 3, N), st.laplace(2, 3)),
+        (lambda g: g.integers(0, 2**32, N, dtype=np.uint32) / 2**32, st.uniform()),
+    ],
+    ids=["random", "normal", "laplace", "32 bits"],
+)
+def test_numpy_s_samplers_work_on_it(draw, law):
+    drawn = draw_securely(draw)
+    assert st.kstest(drawn, law.cdf).pvalue > 1e-6
+    assert st.kstest(1.05 * drawn + 0.02, law.cdf).pvalue < 1e-6  # power
+
+
+def test_nothing_repeats_it(monkeypatch):
+    """Seeds, and somebody's own generators in NumPy's places."""
+    fixed = np.random.default_rng(1)
+    monkeypatch.setattr(np.random, "default_rng", lambda *_: np.random.default_rng(1))
+    monkeypatch.setattr(np.random, "random", lambda *_: 0.5)
+    monkeypatch.setattr(np.random, "PCG64", lambda *_: fixed.bit_generator)
+    seen = set()
+    for _ in range(3):
+        np.random.seed(0)  # noqa: NPY002
+        seen.add(int(secure_generator().integers(2**62)))
+        seen.add(draw_securely(lambda g: int(g.integers(2**62))))
+    assert len(seen) == 6
+
+
+def test_has_no_state_to_copy():
+    generator = secure_generator()
+    for attempt in (pickle.dumps, copy.deepcopy):
+        with pytest.raises((TypeError, AttributeError)):
+            attempt(generator)
+    with pytest.raises(TypeError, match="have no state"):
+        pickle.dumps(generator.bit_generator)
+
+
+def test_a_forked_process_does_not_repeat_it():
+    generator = secure_generator()
+    generator.integers(2**62)  # the block of words in memory is now shared
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        os.write(writing, str(generator.integers(2**62, size=3).tolist()).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 1000).decode() != str(generator.integers(2**62, size=3).tolist())
+
+
+@pytest.mark.parametrize("draw", ["laplace", "standard_normal", "random", "standard_gamma"])
+def test_without_entropy_nothing_is_released(monkeypatch, draw):
+    def broken(count):
+        raise OSError("no entropy")
+
+    monkeypatch.setattr(noise.os, "urandom", broken)
+    with pytest.raises(RuntimeError, match="gave no entropy for the noise, so nothing was released"):
+        draw_securely(
+            lambda g: (
+                getattr(g, draw)(2.0 if draw == "standard_gamma" else None, size=5)
+                if draw == "standard_gamma"
+                else getattr(g, draw)(size=5)
+            )
+        )
+
+
+def test_entropy_that_fails_later_is_noticed(monkeypatch):
+    real, calls = os.urandom, []
+
+    def once(count):
+        calls.append(count)
+        if len(calls) > 1:
+            raise OSError("no entropy")
+        return real(count)
+
+    monkeypatch.setattr(noise.os, "urandom", once)
+    with pytest.raises(RuntimeError, match="gave no entropy"):
+        draw_securely(lambda g: g.random(10_000))
+
+
+def test_errors_of_a_sampler_come_through():
+    with pytest.raises(ValueError, match="scale < 0"):
+        draw_securely(lambda g: g.laplace(scale=-1.0))
