@@ -22,7 +22,7 @@ from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.tensor.elemwise import Elemwise
 
 # Part of the keys of the disk cache: change it when a function below changes.
-VERSION = "pymc_dp-tables-6 "
+VERSION = "pymc_dp-tables-7 "
 
 # Header: numbers of cells and of rows, address of the log densities, 1 if they are float64 (else float32),
 # address of their exponentials, address of the slots, bytes per slot, lowest edge, cells per unit, the edges.
@@ -100,6 +100,15 @@ def fetch(header, row, cell):  # type: ignore[no-untyped-def]
     at = row * int(_load_float64(header, N_CELLS)) + cell
     size = 8 if _load_float64(header, IS_WIDE) != 0.0 else 4
     _prefetch(int(_load_float64(header, LOG_ADDRESS)) + size * at)
+
+
+@numba.njit
+def fetch_row(header, row):  # type: ignore[no-untyped-def]
+    """Ask for the densities of a row, as :func:`fetch`."""
+    n_cells = int(_load_float64(header, N_CELLS))
+    start = int(_load_float64(header, EXP_ADDRESS)) + 8 * row * n_cells
+    for k in range(0, n_cells, 8):
+        _prefetch(start + 8 * k)
 
 
 @numba.njit

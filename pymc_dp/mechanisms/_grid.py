@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from pytensor.scalar.basic import Cast, Mul, TrueDiv
+from pytensor.scalar.basic import Cast, Clip, Mul, TrueDiv
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
@@ -118,7 +118,7 @@ def draw_on_grid(
         In which norm.
     """
     granule = granularity(noise)
-    rounded = in_granules(query, granule, local=op.bounds is not None)
+    rounded = in_granules(query, granule, local=op.bounds is not None and _is_clamped(query))
     if stated is not None:
         noise = noise * inflation(stated, rounded, granule, noise, order)
     level = np.broadcast_to(noise, rounded.count.shape)
@@ -129,6 +129,16 @@ def draw_on_grid(
     # A result of more digits than a float has is rounded here: a function of what was released.
     value = np.asarray(rounded.count + drawn, dtype=object).astype(float) * granule
     return value, [noise], op.guarantee, {"granularity": granule}
+
+
+def _is_clamped(query: TensorVariable) -> bool:
+    """Whether rows were clamped last: then the query keeps the record axis.
+
+    Of a sum the contributions are clamped, below the sum. A mechanism that works its statistics out
+    itself, row by row, passes plain numbers.
+    """
+    op = None if query.owner is None else query.owner.op
+    return op is None or (isinstance(op, Elemwise) and isinstance(op.scalar_op, Clip))
 
 
 def _rounded(values: np.ndarray, granule: float) -> np.ndarray:

@@ -171,6 +171,13 @@ class Choice(Mechanism, Discrete):
         return replace(prepared, sensitivity=sensitivity)
 
     @classmethod
+    def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:
+        """Return the keyword arguments that declare an operation again."""
+        # one number each, which a local query repeats over its rows
+        declared = {name: p.item() for name, p in zip(("epsilon", "sensitivity"), params[-2:], strict=True)}
+        return declared if op.bounds is None else declared | {"bounds": op.bounds}
+
+    @classmethod
     def _budget(cls, epsilon: Any) -> float:
         exactly_one(cls.__name__, {"epsilon=": epsilon is not None}, "epsilon= with sensitivity= or bounds=")
         return positive("epsilon", epsilon)

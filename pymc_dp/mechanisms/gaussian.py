@@ -192,7 +192,8 @@ class GaussianMechanism(Mechanism, Continuous):
     @classmethod
     def _draw_release(cls, op: MechanismOp, query: TensorVariable, params: list[np.ndarray]) -> Any:
         """Draw whole multiples of a granule, in integer arithmetic."""
-        stated = None if op.guarantee is None else op.guarantee.mu
+        promise = op.guarantee
+        stated = None if promise is None or promise.rho is None else math.sqrt(2 * promise.rho)
         return draw_on_grid(op, query, params[0], discrete_gaussian, stated, 2)
 
     def support_point(rv: Any, size: Any, query: Any, sigma: Any) -> TensorVariable:

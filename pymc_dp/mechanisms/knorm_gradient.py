@@ -221,11 +221,10 @@ class KNormGradient(Choice):
     @classmethod
     def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:
         """Return the keyword arguments that declare an operation again."""
-        *hessian, epsilon, sensitivity = params
-        declared = {"epsilon": epsilon, "sensitivity": sensitivity, "norm": op.norm}
-        if hessian:
-            declared["hessian"] = hessian[0]
-        return declared if op.bounds is None else declared | {"bounds": op.bounds}
+        declared = super()._declaration(op, params) | {"norm": op.norm}
+        if len(params) == 3:
+            declared["hessian"] = params[0].reshape(params[0].shape[-2:])
+        return declared
 
     def support_point(rv: Any, size: Any, query: Any, epsilon: Any, sensitivity: Any) -> TensorVariable:
         """Return the candidate with the smallest gradient."""

@@ -320,7 +320,10 @@ def _why_not(block: RecordBlock, guarantees: list, proposals: str) -> str:
     if others:
         return f"{', '.join(others)} depends on the records too"
     # The choice that RecordImputation makes, told from the model alone.
-    may_look = len(block.records) == 1 and any(r.kind == "local" for r in block.releases)
+    may_look = len(block.records) == 1 and any(
+        r.kind == "local" or getattr(r.rv.owner.op, "cells", None) is not None  # type: ignore[union-attr]
+        for r in block.releases
+    )
     if proposals == "informed" or (proposals == "auto" and may_look):
         return "the proposals look at the release instead of following the records' own law"
     return ""

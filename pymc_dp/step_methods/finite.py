@@ -24,6 +24,8 @@ from pymc_dp.step_methods.supports import MAX_SUPPORT, finite_support
 
 # Largest support; beyond MAX_SUPPORT values, which is meant for few distinct releases, entries of the tables.
 _LARGEST, _FEW = 2048, 2**22
+# Records whose row of a table is asked for ahead of time, since a large table is not in the cache.
+_AHEAD = 8
 # Part of the disk cache's key: change it with the source below.
 _VERSION = f"finite-1 {tables.VERSION}"
 
@@ -100,8 +102,12 @@ class FiniteSweep:
         outputs = [pt.concatenate(numbers), pt.concatenate(columns, axis=0)]
         self.hoist: NativeFunction = self.program.native("hoist", [], with_known_shapes(outputs), HOIST)
         source = _SHARED if self._shared and n_tables == 1 else _source(n_tables, self._shared)
-        source = source.format(n_values=n_values, first=int(self._support[0]), n_tables=n_tables)
-        functions = {name: getattr(tables, name) for name in ("n_rows", "likelihoods", "fill_alias")}
+        source = source.format(
+            n_values=n_values, first=int(self._support[0]), n_tables=n_tables, ahead=_AHEAD
+        )
+        functions = {
+            name: getattr(tables, name) for name in ("n_rows", "fetch_row", "likelihoods", "fill_alias")
+        }
         self.rows = SourceFunction("rows_sweep", source, functions, ROWS, [_VERSION])
 
 
@@ -125,7 +131,7 @@ _SHARED = (
         prior[k] = c[1 + k]
     header = int(c[0])
     n_groups = 1 if prior_only == 1 else n_rows(header)
-    by_groups = 4 * n_groups <= n
+    by_groups = 3 * n_groups <= n
     if by_groups:
         keep, other = np.empty((n_groups, {n_values})), np.empty((n_groups, {n_values}), np.int64)
         for g in range(n_groups):
@@ -151,6 +157,8 @@ _SHARED = (
                         k = other[g, k]
                     x[i, 0] = {first} + k
                 continue
+            if prior_only == 0 and i + {ahead} < n:
+                fetch_row(header, int(cov[0, i + {ahead}]))
             if prior_only == 1:
                 total = 0.0
                 for k in range({n_values}):
@@ -182,6 +190,8 @@ def _source(n_tables: int, shared: bool) -> str:
         f"                prior[k] = {law}",
         "                weights[k] = prior[k]",
         "                total += prior[k]",
+        "            if prior_only == 0 and i + {ahead} < n:",
+        *(f"                fetch_row(int(c[{t}]), int(cov[{t}, i + {{ahead}}]))" for t in range(n_tables)),
         "            if prior_only == 0:",
     ]
     for t in range(n_tables):

@@ -55,6 +55,7 @@ QUERIES = {
         [pt.as_tensor(ROWS).sum(keepdims=True), dp.record_sum(ROWS[:, None] ** 2)]
     ),
     "sum of rows": dp.record_sum(np.stack([ROWS, ROWS], 1)),
+    "sums, turned": dp.record_sum(np.stack([ROWS] * 6, 1).reshape((5, 2, 3))).T,
     "local": ROWS,
     "local rows": np.stack([ROWS, ROWS], 1),
 }
@@ -72,9 +73,8 @@ def test_grid_costs_nothing(name, how):
     k = np.asarray(release.value) / float(granule)
     assert (k == np.rint(k)).all()
     n = 5 if how == "mean" else 1
-    entries = (
-        np.shape(release.value)[-1] if how in {"sums", "sums, joined", "sum of rows", "local rows"} else 1
-    )
+    size = np.size(release.value)
+    entries = {"local": 1, "local rows": 2}.get(how, size)  # of one record
     change = Fraction(10, n) + (2 if n > 1 else 1) * granule  # per entry, in the worst case
     if name == "LaplaceMechanism":
         assert entries * change / level <= Fraction(release.guarantee.epsilon)
@@ -100,7 +100,8 @@ def test_sums_are_recognised_in_every_form():
     for how, query in QUERIES.items():
         graph = pt.as_tensor(query)
         recognised = _grid._sum_in_granules(graph, 2.0**-30)
-        assert (recognised is None) == how.startswith("local"), how
+        # a table that was turned is rounded after it was added up
+        assert (recognised is None) == (how.startswith("local") or how == "sums, turned"), how
         if recognised is not None:
             found = np.asarray(recognised[0]).astype(float) * 2.0**-30
             np.testing.assert_allclose(found, graph.eval(), atol=2.0**-26)
@@ -139,7 +140,7 @@ def test_low_bits_do_not_tell_the_query_apart():
 def test_large_and_small_noise():
     tiny = dp.LaplaceMechanism.release(1e15 / 3, scale=1e-4, sensitivity=1)
     assert tiny.value == pytest.approx(1e15 / 3, abs=0.2)  # as near as floats come
-    huge = dp.GaussianMechanism.release(np.zeros(2000), sigma=1e200, sensitivity=1)
+    huge = dp.GaussianMechanism.release(np.zeros(2000), sigma=np.array(1e200), sensitivity=1)
     assert st.kstest(huge.value / 1e200, st.norm.cdf).pvalue > 1e-6
     with pytest.raises(ValueError, match="query is too large for the noise level"):
         dp.LaplaceMechanism.release(np.array(1e308), scale=1e-5, sensitivity=1)
