@@ -51,6 +51,11 @@ class Run:
         return self.worst / self.seconds
 
 
+def together(runs: list[Run]) -> Run:
+    """Add up what several runs gave and cost."""
+    return Run(*(sum(getattr(run, name) for run in runs) for name in ("worst", "draws", "seconds", "total")))
+
+
 def sample(model: pm.Model, names: list[str], draws: int, tune: int, seed: int = 1) -> Run:
     """`pm.sample` with its default steps and PyMC's own loop; only `names` are kept."""
     clock = DrawClock()

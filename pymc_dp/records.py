@@ -160,10 +160,8 @@ def is_elementwise(rv: Variable) -> bool:
 
 def parameters_of(rv: Variable) -> list[Variable]:
     """Return the distribution parameters of a random variable."""
-    node = rv.owner
-    assert node is not None
-    if getattr(node.op, "extended_signature", "") is None:
-        # general truncations do not say which inputs are parameters: all but the generators
+    node: Any = rv.owner
+    if getattr(node.op, "extended_signature", "") is None:  # general truncations: all but the generators
         return [v for v in node.inputs if not isinstance(v.type, RandomGeneratorType)]
     return list(node.op.dist_params(node))
 
