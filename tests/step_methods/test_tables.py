@@ -296,6 +296,11 @@ CHOICES = {
         "z", pm.Categorical("c", np.ones(3) / 3, shape=5), epsilon=LOW,
         observed=np.eye(3, dtype=int)[[0, 1, 2, 0, 1]]),
         ["finite support"]),
+    "response among many": (lambda: dp.RandomizedResponse(
+        "z", pm.Categorical("c", np.ones(100) / 100, shape=5), epsilon=LOW, observed=[0, 1, 2, 99, 3]),
+        ["finite support"]),
+    "Gaussian noise, strong privacy": (lambda: dp.GaussianMechanism(
+        "z", pm.Normal("y", shape=5), rho=0.1, bounds=(-1, 1), observed=np.ones(5)), ["independence"]),
     "histogram, strong privacy": (lambda: dp.PerturbedHistogram(
         "z", beta(), n_bins=3, epsilon=LOW, observed=[1.0, 2.0, 2.0]), ["independence"]),
     "histogram, weak privacy": (lambda: dp.PerturbedHistogram(
