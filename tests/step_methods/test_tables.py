@@ -343,6 +343,8 @@ def test_support_and_clamps_are_seen_through_casts():
         x = pm.Normal("x", shape=3)
         assert clamped_record(pt.clip(pt.cast(y, "float64"), 1, 4), [y, x]).hi == 4
         assert clamped_record(pt.clip(pt.clip(x, -1, 2), 0, 9), [y, x]).lo == 0
+        outer = clamped_record(pt.clip(pt.clip(x, 0, 1), 2, 3), [y, x])
+        assert outer.lo == outer.hi == 2
         assert clamped_record(pt.cast(x, "int64"), [y, x]) is None
         assert clamped_record(2 * x, [y, x]) is None
         np.testing.assert_array_equal(finite_support(pm.DiscreteUniform("k", 2, 5, shape=3)), [2, 3, 4, 5])
