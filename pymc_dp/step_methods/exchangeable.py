@@ -209,7 +209,11 @@ class CollapsedConditionals(Conditionals):
         """Compile the log density of the parameters given the releases."""
         factors = [f for f in self._factors(self.moving) if f is not self.case.record]
         graph = self._sum(factors, self.program.state)
-        graph = graph + pt.sum(self.counts * pt.log(pt.sum(self._shares(), axis=1)))
+        if self.case.rows is None:
+            mass = pt.dot(self.channel, self._table()[0])
+        else:
+            mass = pt.sum(self._shares(), axis=1)
+        graph = graph + pt.sum(self.counts * pt.log(mass))
         return self.program.native("collapsed", [self.channel, self.counts], [graph], CONDITIONAL)
 
 
