@@ -25,7 +25,7 @@ def proportions(k: int = CATEGORIES) -> np.ndarray:
 def counts(quick: bool) -> None:
     table = measure.table(
         f"{PEOPLE:.0e} people, {CATEGORIES} categories, released as counts: pm.sample with its defaults",
-        "mechanism", "epsilon", "seconds", "target", "met", "worst ESS", "R-hat", "mean sd",
+        "mechanism", "epsilon", "CPU s", "seconds", "target", "met", "worst ESS", "R-hat", "mean sd",
         "largest error in sd",
     )  # fmt: skip
     truth = proportions()
@@ -35,17 +35,18 @@ def counts(quick: bool) -> None:
         with pm.Model() as model:
             p = pm.Dirichlet("p", np.ones(CATEGORIES))
             mechanism("released", p, n=PEOPLE, epsilon=epsilon, observed=released)
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         idata = pm.sample(
             model=model, random_seed=1, progressbar=False, quiet=True, compute_convergence_checks=False
         )
-        seconds = time.perf_counter() - start
+        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
         draws = idata.posterior["p"].values
         sd = draws.std(axis=(0, 1))
         target = TARGET if mechanism is dp.RandomizedResponse else None
         table.add_row(
             mechanism.__name__,
             f"{epsilon:g}",
+            f"{cpu:.1f}",
             f"{seconds:.1f}",
             "" if target is None else f"{target:g}",
             measure.verdict(seconds, target, at_most=True),

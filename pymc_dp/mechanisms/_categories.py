@@ -126,14 +126,16 @@ def whole_within(value: TensorVariable, highest: Any) -> TensorVariable:
     )
 
 
-def check_probabilities(probs: TensorVariable, n_categories: Any = None) -> int:
-    """Return the number of categories of the probabilities behind a table of counts."""
-    if probs.ndim == 0 or probs.type.shape[-1] is None:
+def check_probabilities(probs: TensorVariable, n_categories: Any = None) -> int | None:
+    """Return the number of categories of the probabilities behind a table of counts, if it is known."""
+    if probs.ndim == 0:
         raise ValueError(
-            "probs must have the categories as last axis, shape (..., K) with K known in advance, got "
-            f"shape {probs.type.shape}: with n= the query holds the probabilities of the categories."
+            "probs must have the categories as last axis, shape (..., K), got one number: with n= the query "
+            "holds the probabilities of the categories."
         )
-    k = int(probs.type.shape[-1])
+    k = probs.type.shape[-1]
+    if k is None:
+        return None if n_categories is None else number_of_categories(probs, n_categories)
     if k < 2:
         raise ValueError(f"probs has {k} category: at least 2 are needed.")
     if n_categories is not None and n_categories != k:
@@ -145,7 +147,7 @@ def check_probabilities(probs: TensorVariable, n_categories: Any = None) -> int:
         known = np.asarray(probs.data)
         if (known < 0).any() or (abs(known.sum(-1) - 1) > 1e-6).any():
             raise ValueError("probs must be >= 0 and sum to 1 over the last axis.")
-    return k
+    return int(k)
 
 
 def number_of_people(n: Any, probs: TensorVariable) -> TensorVariable:

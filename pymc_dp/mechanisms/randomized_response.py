@@ -188,6 +188,7 @@ class RandomizedResponse(Mechanism, Discrete):
             "epsilon=, or p_truth=",
         )
         prepared = cls._prepare(query, sensitivity=None, bounds=None, order=1)
+        k: int | None
         if n is None:
             k = _categories.number_of_categories(prepared.query, n_categories)
             _categories.check_query(prepared.query, k)
@@ -201,7 +202,7 @@ class RandomizedResponse(Mechanism, Discrete):
             epsilon = positive("epsilon", epsilon)
             noise, promise = pt.constant(epsilon, dtype="float64"), PrivacyGuarantee(epsilon)
         else:
-            noise, promise = _epsilon_of(p_truth, k, one_per)
+            noise, promise = _epsilon_of(p_truth, prepared.query.shape[-1] if k is None else k, one_per)
         if n is None:
             return cls._release(prepared, [noise], promise, props={"n_categories": k}, **kwargs)
         return cls._release(
@@ -233,10 +234,10 @@ class RandomizedResponse(Mechanism, Discrete):
         return pt.cast(pt.broadcast_arrays(query, epsilon)[0], "int64")
 
 
-def _epsilon_of(p_truth: Any, k: int, one_per: TensorVariable) -> tuple[Any, PrivacyGuarantee | None]:
+def _epsilon_of(p_truth: Any, k: Any, one_per: TensorVariable) -> tuple[Any, PrivacyGuarantee | None]:
     """Budget that a probability of truth spends, and the promise if it is known."""
     p, known = noise_parameter("p_truth", p_truth, one_per)
-    if known is not None:
+    if known is not None and isinstance(k, int):
         if (known < (1 - 1e-12) / k).any():
             raise ValueError(
                 f"p_truth must be at least 1/n_categories = {1 / k:g}, where reports say nothing, got "
@@ -246,7 +247,7 @@ def _epsilon_of(p_truth: Any, k: int, one_per: TensorVariable) -> tuple[Any, Pri
             raise ValueError(f"p_truth must be below 1, got {known.max():g}: truth for sure is not private.")
         epsilon = np.maximum(np.log(known) - np.log1p(-known) + math.log(k - 1), 0.0)
         return pt.constant(epsilon, dtype="float64"), PrivacyGuarantee(float(epsilon.max()))
-    return pt.log(p) - pt.log1p(-p) + math.log(k - 1), None
+    return pt.log(p) - pt.log1p(-p) + pt.log(pt.cast(k, "float64") - 1), None
 
 
 @_logprob.register(RandomizedResponseRV)

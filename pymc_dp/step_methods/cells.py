@@ -60,9 +60,8 @@ def clamped_record(query: Variable, records: Any) -> Clamped | None:
         if isinstance(scalar, ps.Cast) and _exact_cast(inner.type.dtype, query.type.dtype):  # type: ignore[attr-defined]
             pass
         elif isinstance(scalar, ps.Clip) and all(_number(v) is not None for v in node.inputs[1:]):
-            low, high = (_number(v) for v in node.inputs[1:])
-            # clipping what is clipped already: the outer ends rule
-            lo, hi = float(np.clip(lo, low, high)), float(np.clip(hi, low, high))  # type: ignore[type-var]
+            # what is clipped here is clipped again by the ends found so far
+            lo, hi = (float(np.clip(_number(v), lo, hi)) for v in node.inputs[1:])  # type: ignore[arg-type]
         else:
             return None
         query = inner

@@ -27,7 +27,9 @@ from pymc_dp.step_methods.layout import positions
 # Nanoseconds that the updates of one draw are worth: what PyMC's loop costs, in all and per record. Counted
 # in the model's sizes, not timed, so that draws are reproducible.
 _PER_DRAW, _PER_RECORD = 150_000, 100
-_PER_UPDATE, _PER_ENTRY = 600, 2
+_PER_UPDATE, _PER_GROUP, _PER_ENTRY = 600, 8, 1
+# A draw may cost this many times as much, if that is what a few updates per dimension cost.
+_AT_MOST = 10
 _MIN_UPDATES = 8
 
 
@@ -237,9 +239,10 @@ class _Part:
         """Metropolis updates of one draw."""
         if step.n_updates is not None:
             return step.n_updates
-        cost = _PER_UPDATE + _PER_ENTRY * self.counts.size * self.n_categories
-        worth = _PER_DRAW + _PER_RECORD * self.chain.program.n
-        return int(np.clip(worth / cost, _MIN_UPDATES, 20 * max(self.moving.size, 2)))
+        cost = _PER_UPDATE + self.counts.size * (_PER_GROUP + _PER_ENTRY * self.n_categories)
+        affordable = (_PER_DRAW + _PER_RECORD * self.chain.program.n) / cost
+        wanted = np.clip(affordable, 4 * self.moving.size, 20 * max(self.moving.size, 2))
+        return int(max(min(wanted, _AT_MOST * affordable), _MIN_UPDATES))
 
     def run(
         self, step: CollapsedUpdate, point: dict[str, np.ndarray], factor: np.ndarray, tally: np.ndarray

@@ -78,7 +78,7 @@ def _exchangeable(model: Model, block: RecordBlock) -> Exchangeable | None:
         return None
     (p,) = parameters_of(record)
     core = int(isinstance(op, CategoricalRV))
-    k = p.type.shape[-1] if core else 2  # type: ignore[attr-defined]
+    k = _length(p) if core else 2
     parameters = ancestors_of_records(model, block)
     shapes = model.eval_rv_shapes()
     size = sum(int(np.prod(shapes[rv.name])) for rv in parameters)
@@ -92,6 +92,17 @@ def _exchangeable(model: Model, block: RecordBlock) -> Exchangeable | None:
     if p.ndim == core or (p.ndim == core + 1 and p.type.broadcastable[0]):  # type: ignore[attr-defined]
         return Exchangeable(record, k, p, None, parameters)  # type: ignore[arg-type]
     return None
+
+
+def _length(p: Variable) -> int | None:
+    """Length of the last axis, from the model's coordinates where PyTensor does not know it."""
+    known = p.type.shape[-1]  # type: ignore[attr-defined]
+    if known is not None:
+        return known
+    try:
+        return int(p.shape[-1].eval())  # type: ignore[attr-defined]
+    except Exception:  # it depends on something that has no value yet
+        return None
 
 
 def _is_finite_channel(
@@ -198,7 +209,11 @@ class CollapsedConditionals(Conditionals):
         """Compile the log density of the parameters given the releases."""
         factors = [f for f in self._factors(self.moving) if f is not self.case.record]
         graph = self._sum(factors, self.program.state)
-        graph = graph + pt.sum(self.counts * pt.log(pt.sum(self._shares(), axis=1)))
+        if self.case.rows is None:
+            mass = pt.dot(self.channel, self._table()[0])
+        else:
+            mass = pt.sum(self._shares(), axis=1)
+        graph = graph + pt.sum(self.counts * pt.log(mass))
         return self.program.native("collapsed", [self.channel, self.counts], [graph], CONDITIONAL)
 
 

@@ -345,6 +345,38 @@ def test_parameter_follows_its_posterior():
         assert abs(z.mean() - posterior @ grid**power) < 5 * z.std() / math.sqrt(float(pm.stats.ess(z)))
 
 
+def test_confidential_features():
+    """Continuous features behind the labels, some too long, beside quadrature over two records."""
+    value, lam = np.array([1.5]), 0.3
+    with pm.Model():
+        mu = pm.Normal("mu", 0.5, 1)
+        x = pm.Normal("x", mu, 0.8, shape=2)
+        y = pm.Bernoulli("y", logit_p=1 + 2 * x)
+        ObjectivePerturbation("z", x[:, None], y, epsilon=6, regularization=lam, observed=value)
+        idata = pm.sample(6000, tune=1000, chains=2, cores=1, random_seed=4, progressbar=False)
+    grid, nodes = np.linspace(-5, 6, 221), np.linspace(-7, 8, 121)
+    scale = noise_scale(6, regularization=lam)
+    clipped = nodes.clip(-1, 1)
+    # statistics of one record at each (label, node), then of all pairs
+    p = expit(value[0] * clipped)
+    gradient = ((p - np.array([[0.0], [1.0]])) * clipped).ravel()
+    hessian = np.tile(p * (1 - p) * clipped**2, 2)
+    b = -(gradient[:, None] + gradient + lam * value[0])
+    release = np.exp(-np.abs(b) / scale) * (hessian[:, None] + hessian + lam)
+    q = expit(1 + 2 * nodes)
+    weight = st.norm.pdf(nodes[:, None], grid, 0.8)
+    each = np.concatenate([(1 - q)[:, None] * weight, q[:, None] * weight])
+    posterior = np.einsum("ig,ij,jg->g", each, release, each) * st.norm.pdf(grid, 0.5, 1)
+    posterior /= posterior.sum()
+    draws = idata.posterior["mu"].values
+    for power in (1, 2):
+        z = draws**power
+        error = z.std() / math.sqrt(float(pm.stats.ess(z)))
+        assert abs(z.mean() - posterior @ grid**power) < 5 * error
+    # power: the prior would be told apart
+    assert abs(draws.mean() - 0.5) > 10 * draws.std() / math.sqrt(float(pm.stats.ess(draws)))
+
+
 @pytest.mark.filterwarnings("error")
 def test_predictive_draws():
     prior = pm.sample_prior_predictive(300, model=labels(), random_seed=1)

@@ -187,6 +187,23 @@ def test_counts_are_drawn_from_their_law():
     assert abs(many / 1e9 - reports).max() < 1e-4
 
 
+def test_categories_counted_by_a_coordinate():
+    """The number of categories is known in the model, not to PyTensor."""
+    with pm.Model(coords={"answer": ["yes", "no", "both"]}) as model:
+        eta = pm.Normal("eta", dims="answer")
+        p = pm.Deterministic("p", pm.math.softmax(eta), dims="answer")
+        for name, noise in {"a": {"epsilon": 1.0}, "b": {"p_truth": np.e / (np.e + 2)}}.items():
+            dp.RandomizedResponse(name, p, n=9, **noise, observed=[4, 3, 2], dims="answer")
+        dp.UnaryEncoding("c", p, n=9, epsilon=1.0, observed=[4, 3, 2], dims="answer")
+    logp = model.point_logps()
+    assert (
+        logp["a"]
+        == pytest.approx(logp["b"])
+        == pytest.approx(st.multinomial.logpmf([4, 3, 2], 9, [1 / 3] * 3), abs=0.01)
+    )
+    assert np.isfinite(logp["c"])
+
+
 def test_several_tables_with_their_own_numbers_of_people():
     probs = np.array([[0.7, 0.3], [0.1, 0.9]])
     z = dp.RandomizedResponse.dist(probs, n=[3, 5], epsilon=1.0)
@@ -234,7 +251,6 @@ BAD = {
     "n random": (PROBS, {"n": pt.lscalar(), "epsilon": 1}, TypeError, "n must be a known whole number"),
     "n longer": (PROBS, {"n": [3, 4], "epsilon": 1}, ValueError, "n has shape"),
     "probs a number": (0.5, {"n": 3, "epsilon": 1}, ValueError, "categories as last axis"),
-    "probs unknown": (pt.dvector(), {"n": 3, "epsilon": 1}, ValueError, "K known in advance"),
     "probs one": ([1.0], {"n": 3, "epsilon": 1}, ValueError, "probs has 1 category"),
     "probs sum": ([0.5, 0.6], {"n": 3, "epsilon": 1}, ValueError, "sum to 1 over the last axis"),
     "probs and categories": (PROBS, {"n": 3, "n_categories": 4, "epsilon": 1}, ValueError, "contradicts pr"),

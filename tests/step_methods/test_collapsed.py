@@ -27,6 +27,13 @@ def softmax():
     return ["sd", "eta"]
 
 
+def with_coordinates():
+    pm.modelcontext(None).add_coord("answer", ["a", "b", "c"])
+    eta = pm.Normal("eta", dims="answer")
+    response(pm.Categorical("c", pm.math.softmax(eta), shape=6), n_categories=3)
+    return ["eta"]
+
+
 def rows_of_a_table():
     response(pm.Categorical("c", pm.Dirichlet("p", np.ones((2, 3)))[GROUP]))
     return ["p"]
@@ -110,9 +117,9 @@ def too_many():
 
 
 CASES = [
-    plain, softmax, rows_of_a_table, rows_by_data, hierarchy, bits, random_truth, a_truth_for_each,
-    with_an_outcome, with_a_potential, with_a_central_release, with_real_noise, per_record_probabilities,
-    nothing_unknown, too_many,
+    plain, softmax, with_coordinates, rows_of_a_table, rows_by_data, hierarchy, bits, random_truth,
+    a_truth_for_each, with_an_outcome, with_a_potential, with_a_central_release, with_real_noise,
+    per_record_probabilities, nothing_unknown, too_many,
 ]  # fmt: skip
 
 
@@ -123,7 +130,7 @@ def test_which_parameters_it_takes(declare):
     assert [rv.name for rv in collapsed_parameters(model)] == names
 
 
-@pytest.mark.parametrize("declare", [plain, rows_by_data, hierarchy, bits, random_truth])
+@pytest.mark.parametrize("declare", [plain, rows_by_data, with_coordinates, hierarchy, bits, random_truth])
 def test_pm_sample_chooses_it(declare):
     with pm.Model() as model:
         names = declare()

@@ -296,6 +296,11 @@ CHOICES = {
         "z", pm.Categorical("c", np.ones(3) / 3, shape=5), epsilon=LOW,
         observed=np.eye(3, dtype=int)[[0, 1, 2, 0, 1]]),
         ["finite support"]),
+    "response among many": (lambda: dp.RandomizedResponse(
+        "z", pm.Categorical("c", np.ones(100) / 100, shape=5), epsilon=LOW, observed=[0, 1, 2, 99, 3]),
+        ["finite support"]),
+    "Gaussian noise, strong privacy": (lambda: dp.GaussianMechanism(
+        "z", pm.Normal("y", shape=5), rho=0.1, bounds=(-1, 1), observed=np.ones(5)), ["independence"]),
     "histogram, strong privacy": (lambda: dp.PerturbedHistogram(
         "z", beta(), n_bins=3, epsilon=LOW, observed=[1.0, 2.0, 2.0]), ["independence"]),
     "histogram, weak privacy": (lambda: dp.PerturbedHistogram(
@@ -338,6 +343,8 @@ def test_support_and_clamps_are_seen_through_casts():
         x = pm.Normal("x", shape=3)
         assert clamped_record(pt.clip(pt.cast(y, "float64"), 1, 4), [y, x]).hi == 4
         assert clamped_record(pt.clip(pt.clip(x, -1, 2), 0, 9), [y, x]).lo == 0
+        outer = clamped_record(pt.clip(pt.clip(x, 0, 1), 2, 3), [y, x])
+        assert outer.lo == outer.hi == 2
         assert clamped_record(pt.cast(x, "int64"), [y, x]) is None
         assert clamped_record(2 * x, [y, x]) is None
         np.testing.assert_array_equal(finite_support(pm.DiscreteUniform("k", 2, 5, shape=3)), [2, 3, 4, 5])
