@@ -6,11 +6,15 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast, Mul, TrueDiv
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
-from pytensor.tensor.variable import TensorVariable
+from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.sharedvar import TensorSharedVariable
+from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.records import clamp
 from pymc_dp.rowlocal import RowAnalysis, is_shape, joined_lengths, leaves_of
@@ -62,19 +66,23 @@ def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorV
 def _is_local(t: TensorVariable) -> bool:
     """Whether row i of `t` is computed from row i of the variables that have its leading axis.
 
-    Numbers without random variables behind them count as one record per row.
+    Without random variables these are the longest arrays of data behind `t`.
     """
     if t.ndim == 0:
         return False
     variables = {v for v in rvs_in_graph([t]) if isinstance(v, TensorVariable)}
-    if not variables:
-        return True
-    lengths = {
-        v: _lengths(v)[0]
-        for v in leaves_of([t], variables)
-        if v.owner is not None and v.type.ndim - getattr(v.owner.op, "ndim_supp", 0) >= 1
-    }
-    lengths.update(joined_lengths([t], variables))  # type: ignore[arg-type]
+    if variables:
+        lengths = {
+            v: _lengths(v)[0]
+            for v in leaves_of([t], variables)
+            if v.owner is not None and v.type.ndim - getattr(v.owner.op, "ndim_supp", 0) >= 1
+        }
+        lengths.update(joined_lengths([t], variables))  # type: ignore[arg-type]
+    else:
+        data = _data_behind(t)
+        longest = max((_lengths(v)[0] for v in data), default=0)
+        lengths = {v: longest for v in data if _lengths(v)[0] == longest}
+        variables = set(lengths)  # type: ignore[arg-type]
     # rows of a query over some of the records (y[:50]) are fewer than the records
     for n in {k for k in lengths.values() if k >= _lengths(t)[0]}:
         role = RowAnalysis({v for v in lengths if lengths[v] == n}, n, variables).role(t)
@@ -82,6 +90,25 @@ def _is_local(t: TensorVariable) -> bool:
         if role.kind == "row" and role.axis == 0 and once:
             return True
     return False
+
+
+def _data_behind(t: Variable) -> list[TensorVariable]:
+    """Arrays of data, constant or shared, whose values a graph is computed from; numbers are none."""
+    shapes = [v for v in ancestors([t]) if v.owner is not None and isinstance(v.owner.op, Shape | Shape_i)]
+    leaves = (v for v in ancestors([t], blockers=shapes) if v.owner is None)
+    return [
+        v for v in leaves if isinstance(v, TensorConstant | TensorSharedVariable) and np.prod(_lengths(v)) > 1
+    ]
+
+
+def is_public(factor: TensorVariable, query: TensorVariable) -> bool:
+    """Whether a factor of a query is known without any record: a number written there, or a shape.
+
+    In a query of data every array may be confidential, and what is computed from one is too.
+    """
+    if not is_shape(factor):  # evaluating it would take one random draw for the scale
+        return False
+    return bool(rvs_in_graph([query])) or not _data_behind(factor)
 
 
 def _lengths(t: TensorVariable) -> tuple[int, ...]:
@@ -124,7 +151,7 @@ def _clamp_sum(
             if inner is None or (position == 1 and isinstance(node.op.scalar_op, TrueDiv)):
                 continue
             other = node.inputs[1 - position]
-            if not is_shape(other):  # evaluating it would take one random draw for the scale
+            if not is_public(other, query):
                 return None
             factor = np.asarray(other.eval())
             args = [inner[0], other] if position == 0 else [other, inner[0]]
