@@ -17,12 +17,13 @@ from tests.contract.table import each_imputation, each_row
 @each_row
 def test_releases_follow_the_density(row):
     n = 20_000 if row.batch else 300
-    assert goodness_of_fit(row, row.published(row.query, n), row.query) > 1e-4
+    # these draws have no seed: at this level all rows together raise a false alarm in 1 of 300,000 runs
+    assert goodness_of_fit(row, row.published(row.query, n), row.query) > 1e-7
 
 
 @each_row
 def test_releases_know_no_seed(row):
-    query = row.rows_of(row.query, 200)
+    query = row.rows_of(row.query, 2000)
 
     def publish():
         np.random.seed(7)  # noqa: NPY002  # the global seed is what some people set
