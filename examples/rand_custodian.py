@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import statsmodels.api as sm
 
+import pymc_dp as dp
+
 # -- public: fixed before anybody looked at the data ----------------------------------------------
 
 PEOPLE_IN_SUMS = 4000
@@ -76,13 +78,13 @@ class ReportsRelease:
 
 
 def laplace(scale: float, size: int, source: random.Random) -> np.ndarray:
-    """Laplace noise, as the difference of two exponential waiting times.
+    """Laplace noise, as the difference of two exponential waiting times; for simulations only.
 
-    Rounded, because the last bits of floating-point noise can betray what it was added to (Mironov
-    2012). That is a precaution and no proof: a production release needs a hole-free sampler.
+    The last bits of floating-point noise can betray what it was added to (Mironov 2012): what is
+    published goes through the mechanism's own ``release``.
     """
     u = 1.0 - np.array([[source.random() for _ in range(size)] for _ in range(2)])
-    return np.round(scale * (np.log(u[0]) - np.log(u[1])), 4)
+    return scale * (np.log(u[0]) - np.log(u[1]))
 
 
 def _people() -> dict[str, np.ndarray]:
@@ -108,7 +110,8 @@ class Custodian:
     Parameters
     ----------
     source : random.Random
-        Where the noise comes from: ``secrets.SystemRandom()``, the operating system's entropy.
+        ``secrets.SystemRandom()``: releases are drawn by the mechanism, from the operating
+        system's entropy. Any other source can be repeated, protects nobody, and is for figures.
     people_in_sums, people_reporting : int
         Sizes of the two groups of people.
     """
@@ -135,11 +138,19 @@ class Custodian:
 
     def release_sums(self, epsilon: float = EPSILON_SUMS) -> SumsRelease:
         """Publish the sums. One person changes them by at most sum(HIGH - LOW) in all."""
-        return self.__noisy_sums(self.__in_sums, epsilon)
+        if not isinstance(self.__source, random.SystemRandom):
+            return self.__noisy_sums(self.__in_sums, epsilon)
+        rows = self.__rows[self.__in_sums]
+        release = dp.LaplaceMechanism.release(dp.record_sum(rows), epsilon=epsilon, bounds=(LOW, HIGH))
+        return SumsRelease(release.value, len(rows), epsilon)
 
     def release_reports(self, epsilon: float = EPSILON_REPORTS) -> ReportsRelease:
         """Publish each person's number of visits with noise of its own (local privacy)."""
-        return self.__noisy_reports(self.__reporting, epsilon)
+        if not isinstance(self.__source, random.SystemRandom):
+            return self.__noisy_reports(self.__reporting, epsilon)
+        visits = self.__visits[self.__reporting]
+        release = dp.LaplaceMechanism.release(visits, epsilon=epsilon, bounds=(0, MOST_VISITS))
+        return ReportsRelease(release.value, epsilon)
 
     def __noisy_sums(self, people: np.ndarray, epsilon: float) -> SumsRelease:
         noise = laplace((HIGH - LOW).sum() / epsilon, len(LOW), self.__source)

@@ -2,6 +2,7 @@
 
 import os
 import random
+import secrets
 import subprocess
 import sys
 from pathlib import Path
@@ -132,6 +133,16 @@ def test_the_analyst_declares_the_noise_that_was_added(rand, models):
 def test_the_noise_is_laplace(rand):
     noise = rand[1].laplace(2.5, 4000, random.Random(8))
     assert stats.kstest(noise, stats.laplace(scale=2.5).cdf).pvalue > 1e-3
+
+
+def test_published_values_are_the_mechanisms_own(rand):
+    """Drawn on a grid, never twice the same, and as far from the truth as the scale says."""
+    custodian = rand[1].Custodian(secrets.SystemRandom(), *PEOPLE)
+    first, second = custodian.release_sums(), custodian.release_sums()
+    assert first.n == PEOPLE[0]
+    assert not (first.values == second.values).any()
+    noise = custodian.release_reports().values - custodian.exact()[1].values
+    assert stats.kstest(noise, stats.laplace(scale=rand[1].MOST_VISITS / 3.0).cdf).pvalue > 1e-6
 
 
 def test_regression_from_sums_is_least_squares(rand, rng):
