@@ -75,7 +75,7 @@ def projection_sensitivity(basis: str, n_terms: int, n_records: int, order: int)
     >>> round(projection_sensitivity("cosine", 3, n_records=10, order=2), 5)
     0.4
     """
-    return BASES[basis].largest_change(n_terms, order) / n_records
+    return float(BASES[basis].largest_change(n_terms, order)) / n_records
 
 
 class ProjectionMechanism(Mechanism):

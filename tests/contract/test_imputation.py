@@ -10,7 +10,7 @@ import scipy.stats as st
 from scipy.special import betaln, logsumexp
 
 import pymc_dp as dp
-from tests.contract.table import each_imputation
+from tests.contract.table import ROWS, each_imputation
 
 PARAMETER = (2.0, 3.0)
 
@@ -96,6 +96,21 @@ def test_records_follow_their_posterior(row, imputation):
         assert worst_deviation(cells.astype(float), exact.ravel()) < 5.0, moves
         if moves == ["independence"] and imputation.honest and promise is not None and promise.is_pure:
             assert lowest >= math.exp(-promise.epsilon) * (1 - 1e-9)
+
+
+def test_the_comparison_sees_other_noise():
+    """Records imputed under one scale do not pass for those of another."""
+    # little noise, so that the records' posterior depends on how little
+    row = next(row for row in ROWS if row.mechanism is dp.DiscreteLaplaceMechanism and "scale" in row.noise)
+    imputation = row.imputations[0]
+    model = model_of(row, imputation)
+    with model:
+        x, _ = visited(dp.RecordImputation(), model, imputation, 20_000)
+    for factor, low, high in ((1.0, 0.0, 5.0), (1.25, 5.0, math.inf)):
+        other = row.model(imputation, imputation.observed, scale=factor * row.native["scale"])
+        exact = posterior_table(other, imputation)
+        cells = np.ravel_multi_index(x.T, exact.shape)[:, None] == np.arange(exact.size)
+        assert low <= worst_deviation(cells.astype(float), exact.ravel()) < high
 
 
 @each_imputation

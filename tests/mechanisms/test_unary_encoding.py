@@ -178,7 +178,8 @@ def test_law_of_totals_is_the_sum_over_confidential_tables(k, n, variant):
         for concentration in (1.0, 0.3, 0.05):
             probs = np.maximum(rng.dirichlet(np.full(k, concentration)), 1e-9)
             probs /= probs.sum()
-            for at in (probs, np.full(k, 1 / k)):  # totals as expected, and far from that
+            # totals as expected, and far from that where the sum does not underflow
+            for at in (probs, np.full(k, 1 / k)) if n < 100 else (probs,):
                 c = rng.multinomial(n, at)
                 cases.append((epsilon, probs, rng.binomial(c, p) + rng.binomial(n - c, q)))
         if n < 20:  # beyond, the sum underflows

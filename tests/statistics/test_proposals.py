@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 from pymc.distributions.continuous import Continuous
@@ -107,7 +108,7 @@ class NormalInCells:
 
 
 class OnGrid:
-    """y with some prior, given a release with log density `table[i, k]` at fine grid points."""
+    """y with some prior, COPIES times given each release with log density `table[i, k]` at grid points."""
 
     def __init__(self, grid, log_prior, table):
         self.grid = grid
@@ -118,10 +119,11 @@ class OnGrid:
         self.f /= self.f[:, -1:]
 
     def draw(self, rng):
-        return np.array([np.interp(rng.random(), f, self.grid) for f in self.f])
+        return np.concatenate([np.interp(rng.random(COPIES), f, self.grid) for f in self.f])
 
     def cdf(self, y, rng):
-        return np.array([np.interp(v, self.grid, f) for v, f in zip(y, self.f, strict=True)])
+        rows = y.reshape(len(self.f), COPIES)
+        return np.concatenate([np.interp(row, self.grid, f) for row, f in zip(rows, self.f, strict=True)])
 
 
 class OnIntegers:
@@ -162,8 +164,11 @@ def repeated(z):
 
 
 def log_table(law, z, points):
-    """Log density of releases (m, ...) at query points (K,): (m, K), repeated for the copies."""
-    return repeated(np.array([pm.logp(law(np.full(len(z), q)), z).eval() for q in points]).T)
+    """Log density of releases (m, ...) at query points (K,): (m, K)."""
+    points = np.asarray(points)
+    query = pt.vector("query", dtype=points.dtype, shape=(len(z),))
+    density = pytensor.function([query], pm.logp(law(query), z))
+    return np.array([density(np.full(len(z), q)) for q in points]).T
 
 
 def middles(edges):
@@ -175,7 +180,7 @@ MU, SD = 0.3, 1.1
 
 def toy(scale=0.25):
     z = np.linspace(-0.4, 5.6, 9)
-    table = log_table(lambda q: Toy.dist(q, scale=scale), z, middles(UNEVEN))
+    table = repeated(log_table(lambda q: Toy.dist(q, scale=scale), z, middles(UNEVEN)))
 
     def declare():
         y = pm.Normal("y", MU, SD, shape=len(table))
@@ -189,7 +194,7 @@ def wavelet(epsilon, level=6):
     law = {"epsilon": epsilon, "level": level, "bounds": (-2, 2)}
     z = pm.draw(dp.WaveletMechanism.dist(y, **law), random_seed=1)
     edges = np.linspace(-2, 2, 2 ** (level + 1) + 1)
-    table = log_table(lambda q: dp.WaveletMechanism.dist(q, **law), z, middles(edges))
+    table = repeated(log_table(lambda q: dp.WaveletMechanism.dist(q, **law), z, middles(edges)))
 
     def declare():
         y = pm.Normal("y", MU, SD, shape=len(table))
@@ -211,13 +216,13 @@ def binomial(epsilon, n_trials=12):
         y = pm.Normal("y", MU, SD, shape=len(z) * COPIES)
         dp.BinomialMechanism("z", y, **law, observed=repeated(z))
 
-    return Case(declare, OnGrid(grid, stats.norm.logpdf(grid, MU, SD), repeated(table)))
+    return Case(declare, OnGrid(grid, stats.norm.logpdf(grid, MU, SD), table))
 
 
 def counts(mechanism, top=60, **noise):
     z = np.array([-1, 0, 2, 3, 7, 10, 12])
     law = lambda q: mechanism.dist(q, **noise, bounds=(0, 9))  # noqa: E731
-    table = log_table(law, z, np.minimum(np.arange(top), 9))
+    table = repeated(log_table(law, z, np.minimum(np.arange(top), 9)))
 
     def declare():
         y = pm.Poisson("y", 3.2, shape=len(table))
@@ -229,9 +234,9 @@ def counts(mechanism, top=60, **noise):
 def categories(mechanism, k, shared=True, **noise):
     rng = np.random.default_rng(6)
     c = np.arange(8) % k
-    law = lambda q: mechanism.dist(pt.constant(np.asarray(q, dtype=int)), n_categories=k, **noise)  # noqa: E731
-    z = pm.draw(law(c), random_seed=2)
-    table = log_table(law, z, np.arange(k))
+    law = lambda q: mechanism.dist(q, n_categories=k, **noise)  # noqa: E731
+    z = pm.draw(law(pt.constant(c)), random_seed=2)
+    table = repeated(log_table(law, z, np.arange(k)))
     p = rng.dirichlet(np.ones(k)) if shared else repeated(rng.dirichlet(np.ones(k), size=len(z)))
 
     def declare():
@@ -533,8 +538,7 @@ def test_posterior_given_wavelets(epsilon):
     y = np.random.default_rng(7).normal(0.6, 1, size=n)
     options = {"level": 6, "bounds": (-3, 3), "epsilon": epsilon}
     z = pm.draw(dp.WaveletMechanism.dist(y, **options), random_seed=8)
-    law = lambda q: dp.WaveletMechanism.dist(q, **options)  # noqa: E731
-    table = np.array([pm.logp(law(np.full(n, q)), z).eval() for q in middles(edges)]).T
+    table = log_table(lambda q: dp.WaveletMechanism.dist(q, **options), z, middles(edges))
     ends = np.array([-np.inf, *edges[1:-1], np.inf])
 
     def log_density(mu):
