@@ -5,19 +5,31 @@ Each breakage is one line of the step or of the graphs it compiles, replaced whi
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pymc as pm
-import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 from pytensor.tensor.random.basic import BernoulliRV
 
 import pymc_dp as dp
-from pymc_dp.step_methods import conditionals, fused, moves, noise, program
+from pymc_dp.step_methods import (
+    changes,
+    conditionals,
+    dirichlet,
+    discrete,
+    fused,
+    moves,
+    noise,
+    program,
+    tabled,
+)
 from tests.statistics import harness, oracles
 from tests.statistics.conjugate_models import (
     PublicTerms,
     RandomConcentration,
+    SharedTable,
     conjugate_steps,
     conjugate_update,
 )
@@ -28,6 +40,7 @@ from tests.statistics.models import (
     Exponentials,
     LocalPoisson,
     Regression,
+    ThreeCategories,
     TwoReleases,
 )
 from tests.statistics.special_models import LocalGamma, PublicOutcome
@@ -69,22 +82,7 @@ def _short_chains(model, make_steps, replicates=3000):
 
 def doubled_ratio_of_sums(patch):
     """The change of a central release's log density counts twice."""
-
-    def scalar_change(rv, value_dtype):
-        node = rv.owner
-        value, old, new = (ps.float64(name) for name in ("value", "old", "new"))
-        others = [ps.float64(f"p{i}") for i in range(len(program.parameters_of(rv)) - 1)]
-        tensors = [pt.tensor_from_scalar(p) for p in others]
-
-        def logp(query):
-            query = pt.tensor_from_scalar(query)
-            moved = node.op.make_node(node.inputs[0], program.NoneConst, query, *tensors)
-            return pm.logp(moved.default_output(), pt.tensor_from_scalar(value))
-
-        change = pt.scalar_from_tensor(pt.cast(2 * (logp(new) - logp(old)), "float64"))
-        return program.jit_function([value, old, new, *others], [change])
-
-    patch.setattr(program, "scalar_change", scalar_change)
+    patch.setattr(changes, "difference", lambda after, before: 2 * (after - before))
 
 
 def doubled_ratio_of_rows(patch):
@@ -94,17 +92,49 @@ def doubled_ratio_of_rows(patch):
     patch.setattr(program.RecordProgram, "weights", lambda self, r: 2 * vectorised(self, r))
 
 
-def stale_sums(patch):
-    """The cached sums are not brought up to date when a record is accepted."""
-    original = fused._source
+def _rewritten(patch, owner, rewrite):
+    """Break generated source code on its way to the compiler."""
+    original = owner._source
 
     def source(*args, **kwargs):
         text = original(*args, **kwargs)
-        kept = [line for line in text.split("\n") if "= new[" not in line]
-        assert len(kept) < len(text.split("\n")), "the line to break has gone"
-        return "\n".join(kept)
+        broken = rewrite(text)
+        assert broken != text, "the line to break has gone"
+        return broken
 
-    patch.setattr(fused, "_source", source)
+    patch.setattr(owner, "_source", source)
+
+
+def stale_sums(patch):
+    """The cached sums are not brought up to date when a record is accepted."""
+
+    def rewrite(text):
+        return re.sub(r"old\[\S+\] = new\[\S+\]", "pass", text)
+
+    for owner in (fused, discrete.DiscreteSweep):
+        _rewritten(patch, owner, rewrite)
+
+
+def joint_moves_without_release(patch):
+    """Rows of a table move with their records whatever was released."""
+    _rewritten(
+        patch, dirichlet.DirichletUpdate, lambda text: text.replace("if total >= 0.0 or", "if True or")
+    )
+
+
+def joint_moves_from_the_middle(patch):
+    """Records keep the middle of their category as their place, not a uniform one in it."""
+    place = "u += rng.random() * p["
+    _rewritten(patch, dirichlet.DirichletUpdate, lambda text: text.replace(place, "u += 0.5 * p["))
+
+
+def candidates_from_the_wrong_row(patch):
+    """Records are proposed from the first row of their table, whoever their parents are."""
+
+    def rewrite(text):
+        return re.sub(r"at = (\d+) \+ (\d+) \* \(b\d+\)", r"at = \1", text)
+
+    _rewritten(patch, discrete.DiscreteSweep, rewrite)
 
 
 def stale_records(patch):
@@ -124,6 +154,8 @@ def stale_records(patch):
 def without_channel_density(patch):
     """Reversed-channel proposals whose own density is left out of the ratio."""
     patch.setattr(moves, "_noise_logp", lambda prog, *args: pt.zeros(prog.n))
+    graphs = tabled.ReversedSweep._weight_graphs
+    patch.setattr(tabled.ReversedSweep, "_weight_graphs", lambda self: graphs(self)[:-1])
 
 
 def without_prior(patch):
@@ -207,6 +239,9 @@ BREAKAGES = [
     (without_release, ClampedNormal, 2.0, _ancillary),
     (without_jacobian, Exponentials, 1.0, _ancillary),
     (without_spread_noise, BernoulliTotal, 1.0, _ancillary),
+    (joint_moves_without_release, ThreeCategories, 10.0, _conjugate),
+    (joint_moves_from_the_middle, ThreeCategories, 1.0, _conjugate),
+    (candidates_from_the_wrong_row, SharedTable, 1.0, _imputation),
     (another_concentration, RandomConcentration, 1.0, _conjugate),
     (tables_of_other_records, PublicTerms, 1.0, _conjugate),
 ]
