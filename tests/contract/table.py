@@ -38,22 +38,32 @@ def cases(field):
     )
 
 
-def over_imputations(quick):
-    """Parametrise a test over the rows' models; all but the `quick` ones of a first row run in full only."""
-    return pytest.mark.parametrize(
-        ("row", "imputation"),
-        [
-            pytest.param(
-                row,
-                imputation,
-                id=f"{row}-{k}",
-                marks=() if _first[row.mechanism] is row and k < quick else pytest.mark.statistical,
-            )
-            for row in ROWS
-            for k, imputation in enumerate(row.imputations)
-        ],
-    )
+def over_imputations(quick, full=None):
+    """Parametrise a test over the rows' models.
+
+    Those of a mechanism's first row: `quick` of them always, `full` (all by default) in full runs. Of other
+    rows, the first model in full runs.
+    """
+    found = []
+    for row in ROWS:
+        first = _first[row.mechanism] is row
+        for k, imputation in enumerate(row.imputations[: full if first else 1]):
+            marks = () if first and k < quick else pytest.mark.statistical
+            found.append(pytest.param(row, imputation, id=f"{row}-{k}", marks=marks))
+    return pytest.mark.parametrize(("row", "imputation"), found)
+
+
+def one_of_each(chosen):
+    """Parametrise a test over one model of each mechanism: the first that is `chosen`."""
+    found = []
+    for row in ROWS:
+        if _first[row.mechanism] is row:
+            models = [i for i in row.imputations if chosen(i)]
+            found += [pytest.param(row, models[0], id=str(row))] if models else []
+    return pytest.mark.parametrize(("row", "imputation"), found)
 
 
 each_imputation = over_imputations(quick=4)
-first_imputation = over_imputations(quick=1)
+first_imputation = one_of_each(lambda imputation: True)
+# whose parameter is that of counted records
+counted_imputation = one_of_each(lambda imputation: imputation.top is not None)

@@ -10,7 +10,7 @@ import scipy.stats as st
 from scipy.special import betaln, logsumexp
 
 import pymc_dp as dp
-from tests.contract.table import ROWS, each_imputation
+from tests.contract.table import ROWS, counted_imputation, each_imputation
 
 PARAMETER = (2.0, 3.0)
 
@@ -113,13 +113,11 @@ def test_the_comparison_sees_other_noise():
         assert low <= worst_deviation(cells.astype(float), exact.ravel()) < high
 
 
-@each_imputation
+@counted_imputation
 @pytest.mark.statistical
 @pytest.mark.filterwarnings("ignore:The query of z is no sum over records")
 def test_parameter_follows_its_posterior(row, imputation):
     """All that pm.sample does by itself, beside the exact mixture of Beta laws."""
-    if imputation.top is None:
-        pytest.skip("the parameter is that of counted records")
     with model_of(row, imputation, p=lambda: pm.Beta("p", *PARAMETER)):
         idata = pm.sample(4000, tune=1000, chains=2, cores=1, random_seed=4, progressbar=False)
     a, b = PARAMETER
