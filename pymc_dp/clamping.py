@@ -1,7 +1,7 @@
 """Clamping what one record contributes to a query, and by how much it can then change the query."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import pytensor.tensor as pt
@@ -51,19 +51,19 @@ def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorV
     if clamped is not None:
         graph, width = clamped
         return graph, width
-    if not _is_local(query):
+    if not is_local(query):
         raise ValueError(
             "`bounds` cannot be applied to this query: it is neither local (row i computed from "
             "record i only) nor a plain sum or mean over the records, so what one record can "
             "change does not follow from them. Clamp the contributions yourself "
             "(dp.record_sum(dp.clamp(x, lo, hi))) and pass `sensitivity=`."
         )
-    row = _lengths(query)[1:]
+    row = lengths_of(query)[1:]
     _check_broadcast(lo, hi, query.ndim - 1, row)
     return clamp(query, lo, hi), np.broadcast_to(hi - lo, row)
 
 
-def _is_local(t: TensorVariable) -> bool:
+def is_local(t: TensorVariable) -> bool:
     """Whether row i of `t` is computed from row i of the variables that have its leading axis.
 
     Without random variables these are the longest arrays of data behind `t`.
@@ -73,18 +73,25 @@ def _is_local(t: TensorVariable) -> bool:
     variables = {v for v in rvs_in_graph([t]) if isinstance(v, TensorVariable)}
     if variables:
         lengths = {
-            v: _lengths(v)[0]
+            v: lengths_of(v)[0]
             for v in leaves_of([t], variables)
             if v.owner is not None and v.type.ndim - getattr(v.owner.op, "ndim_supp", 0) >= 1
         }
         lengths.update(joined_lengths([t], variables))  # type: ignore[arg-type]
     else:
+        bare: Variable = t
+        while bare.owner is not None and isinstance(bare.owner.op, Elemwise) and len(bare.owner.inputs) == 1:
+            bare = bare.owner.inputs[0]
+        if bare.owner is None:  # row by row, whatever is computed of each entry
+            return True
         data = _data_behind(t)
-        longest = max((_lengths(v)[0] for v in data), default=0)
-        lengths = {v: longest for v in data if _lengths(v)[0] == longest}
+        if any(_is_input(v) and None in v.type.shape for v in data):
+            return False
+        longest = max((lengths_of(v)[0] for v in data), default=0)
+        lengths = {v: longest for v in data if lengths_of(v)[0] == longest}
         variables = set(lengths)  # type: ignore[arg-type]
     # rows of a query over some of the records (y[:50]) are fewer than the records
-    for n in {k for k in lengths.values() if k >= _lengths(t)[0]}:
+    for n in {k for k in lengths.values() if k >= lengths_of(t)[0]}:
         role = RowAnalysis({v for v in lengths if lengths[v] == n}, n, variables).role(t)
         once = role.rows is None or len(set(role.rows)) == len(role.rows)
         if role.kind == "row" and role.axis == 0 and once:
@@ -93,12 +100,20 @@ def _is_local(t: TensorVariable) -> bool:
 
 
 def _data_behind(t: Variable) -> list[TensorVariable]:
-    """Arrays of data, constant or shared, whose values a graph is computed from; numbers are none."""
+    """Arrays of data, or inputs for them, whose values a graph is computed from; numbers are none."""
     shapes = [v for v in ancestors([t]) if v.owner is not None and isinstance(v.owner.op, Shape | Shape_i)]
     leaves = (v for v in ancestors([t], blockers=shapes) if v.owner is None)
     return [
-        v for v in leaves if isinstance(v, TensorConstant | TensorSharedVariable) and np.prod(_lengths(v)) > 1
+        v
+        for v in leaves
+        if (_is_input(v) and v.ndim > 0)
+        or (isinstance(v, TensorConstant | TensorSharedVariable) and np.prod(lengths_of(v)) > 1)
     ]
+
+
+def _is_input(v: Variable) -> TypeGuard[TensorVariable]:
+    """Whether a variable stands for data that are given when a graph is evaluated."""
+    return v.owner is None and isinstance(v, TensorVariable) and not isinstance(v, TensorConstant)
 
 
 def is_public(factor: TensorVariable, query: TensorVariable) -> bool:
@@ -111,10 +126,48 @@ def is_public(factor: TensorVariable, query: TensorVariable) -> bool:
     return bool(rvs_in_graph([query])) or not _data_behind(factor)
 
 
-def _lengths(t: TensorVariable) -> tuple[int, ...]:
-    """Lengths of the axes now: a width counts every statistic, also of resizable `pm.Data`."""
+def lengths_of(t: TensorVariable) -> tuple[int, ...]:
+    """Return the lengths of the axes now: a width counts every statistic, also of resizable `pm.Data`."""
     shape = t.type.shape
     return tuple(int(k) for k in (t.shape.eval() if None in shape else shape))
+
+
+def resizable_lengths(query: TensorVariable) -> tuple[int, ...] | None:
+    """Lengths that what one record can change depends on; None where no resizable data set them.
+
+    The first is the number of records where the query divides by it, otherwise -1.
+    """
+    summed = _summed(query)
+    if summed is None:
+        return None if None not in query.type.shape[1:] else present_lengths(query)
+    divides = any(
+        v.owner is not None
+        and isinstance(v.owner.op, Shape | Shape_i)
+        and None in v.owner.inputs[0].type.shape
+        for v in ancestors([query], blockers=rvs_in_graph([query]))
+    )
+    if not divides and None not in query.type.shape:
+        return None
+    n, *others = present_lengths(query)
+    return (n if divides else -1, *others)
+
+
+def present_lengths(query: TensorVariable) -> tuple[int, ...]:
+    """Return the number of records that a query adds up, or -1, and the lengths of its statistics."""
+    summed = _summed(query)
+    if summed is None:  # a local query, to which one person contributes one row
+        return (-1, *lengths_of(query)[1:])
+    return (lengths_of(summed)[0], *lengths_of(query))
+
+
+def _summed(query: TensorVariable) -> TensorVariable | None:
+    """Return what a query adds up over the records."""
+    for v in ancestors([query], blockers=rvs_in_graph([query])):
+        if v.owner is not None and isinstance(v.owner.op, Sum):
+            axis = v.owner.op.axis
+            if axis is None or 0 in axis:
+                return v.owner.inputs[0]  # type: ignore[return-value]
+    return None
 
 
 def _clamp_sum(
@@ -126,19 +179,19 @@ def _clamp_sum(
     if isinstance(node.op, Sum):
         (t,) = node.inputs
         axes = tuple(range(t.ndim)) if node.op.axis is None else tuple(node.op.axis)
-        if 0 not in axes or not _is_local(t):
+        if 0 not in axes or not is_local(t):
             return None
         rest = [a for a in axes if a != 0]
         rows = t.sum(axis=rest) if rest else t
-        _check_broadcast(lo, hi, rows.ndim - 1, _lengths(rows)[1:])
-        width = np.broadcast_to(hi - lo, _lengths(query))
+        _check_broadcast(lo, hi, rows.ndim - 1, lengths_of(rows)[1:])
+        width = np.broadcast_to(hi - lo, lengths_of(query))
         return clamp(rows, lo, hi).sum(axis=0), width
     if isinstance(node.op, DimShuffle):
-        inner = _clamp_sum(node.inputs[0], lo.squeeze(), hi.squeeze())
-        if inner is None:
-            return None
-        return node.op(inner[0]), inner[1].reshape(_lengths(query))
+        return _clamp_turned(query, lo, hi)
     if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Cast):
+        source, target = np.dtype(node.inputs[0].type.dtype), np.dtype(query.type.dtype)
+        if target.kind != "f" and not np.can_cast(source, target):  # truncation jumps by 1, or around
+            return None
         inner = _clamp_sum(node.inputs[0], lo, hi)
         return None if inner is None else (pt.cast(inner[0], query.dtype), inner[1])
     if (
@@ -161,13 +214,15 @@ def _clamp_sum(
     if isinstance(node.op, MakeVector | Join):
         if isinstance(node.op, Join) and query.ndim != 1:
             return None
-        sizes = [1 if v.ndim == 0 else _lengths(v)[0] for v in node.inputs]
+        sizes = [1 if v.ndim == 0 else lengths_of(v)[0] for v in node.inputs]
         total = sum(sizes)
         los, his = np.broadcast_to(lo, total), np.broadcast_to(hi, total)
         parts, widths, start = [], [], 0
         for v, size in zip(node.inputs, sizes, strict=True):
             stop = start + size  # type: ignore[operator]
-            inner = _clamp_sum(v, los[start:stop].reshape(_lengths(v)), his[start:stop].reshape(_lengths(v)))
+            inner = _clamp_sum(
+                v, los[start:stop].reshape(lengths_of(v)), his[start:stop].reshape(lengths_of(v))
+            )
             if inner is None:
                 return None
             parts.append(inner[0])
@@ -177,6 +232,31 @@ def _clamp_sum(
             widths
         )
     return None
+
+
+def _clamp_turned(
+    query: TensorVariable, lo: np.ndarray, hi: np.ndarray
+) -> tuple[TensorVariable, np.ndarray] | None:
+    """Clamp a sum whose axes were exchanged, added or dropped; bounds are of the axes as they are now."""
+    op, source = query.owner.op, query.owner.inputs[0]
+    if _clamp_sum(source, np.zeros(()), np.ones(())) is None:
+        return None
+    now, kept = lengths_of(query), [axis for axis in op.new_order if axis != "x"]
+    _check_broadcast(lo, hi, len(now), now)
+    added = tuple(k for k, axis in enumerate(op.new_order) if axis == "x")
+    dropped = tuple(k for k in range(source.ndim) if k not in kept)
+
+    def turned_back(bound: np.ndarray) -> np.ndarray:
+        if bound.ndim == 0:
+            return bound
+        own = np.broadcast_to(bound, now).squeeze(axis=added)
+        return np.expand_dims(np.transpose(own, np.argsort(kept)), dropped)
+
+    inner = _clamp_sum(source, turned_back(lo), turned_back(hi))
+    if inner is None:
+        return None
+    width = np.transpose(inner[1].squeeze(axis=dropped), kept)
+    return op(inner[0]), np.expand_dims(width, added)
 
 
 def _check_broadcast(lo: np.ndarray, hi: np.ndarray, ndim: int, shape: Sequence[int | None]) -> None:

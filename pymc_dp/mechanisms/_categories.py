@@ -14,6 +14,7 @@ from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.clamping import is_local
 from pymc_dp.mechanisms._checks import fits
 
 
@@ -64,6 +65,11 @@ def check_query(query: TensorVariable, n_categories: int) -> None:
             f"query has {query.ndim} axes, but each person has one category: give one category, or one per "
             "person, and release several questions one by one (each spends its own budget)."
         )
+    if query.ndim and not is_local(query):
+        raise ValueError(
+            "query must hold the category of person i in row i, but its rows mix several persons or repeat "
+            "one, so that the promise to each of them would not hold: pass the categories themselves."
+        )
     source: Variable = query
     while source.owner is not None and _is_cast(source.owner.op):
         source = source.owner.inputs[0]
@@ -87,6 +93,14 @@ def check_counts(name: str, values: Any, at_most: Any = np.inf) -> None:
     _check_whole(name, values, 0, at_most, f"a count: a whole number >= 0{upper}")
 
 
+class WrongValue(ValueError):
+    """A value that cannot be; `blind` is the message for data, with neither the value nor its place."""
+
+    def __init__(self, message: str, blind: str) -> None:
+        super().__init__(message)
+        self.blind = blind
+
+
 def _check_whole(name: str, values: Any, lowest: float, highest: Any, what: str) -> None:
     known = known_values(values)
     if known is None:
@@ -101,7 +115,10 @@ def _check_whole(name: str, values: Any, lowest: float, highest: Any, what: str)
     if wrong.any():
         first = np.argwhere(wrong)[0]
         where = f" at index {tuple(int(i) for i in first)}" if known.ndim else ""
-        raise ValueError(f"{name} has the value {known[tuple(first)]:g}{where}, which is not {what}.")
+        raise WrongValue(
+            f"{name} has the value {known[tuple(first)]:g}{where}, which is not {what}.",
+            f"{name} has a value that is not {what}: correct the data first.",
+        )
 
 
 def known_values(values: Any) -> np.ndarray | None:

@@ -20,6 +20,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.clamping import is_local, is_public
 from pymc_dp.mechanisms._releases import evaluate
 from pymc_dp.mechanisms.base import MechanismOp
 from pymc_dp.privacy.exact_noise import as_fraction
@@ -141,42 +142,57 @@ def _is_clamped(query: TensorVariable) -> bool:
     return op is None or (isinstance(op, Elemwise) and isinstance(op.scalar_op, Clip))
 
 
-def _rounded(values: np.ndarray, granule: float) -> np.ndarray:
-    with np.errstate(over="ignore"):
-        scaled = np.rint(np.asarray(values, dtype=float) / granule)  # exact division by a power of two
-    if not np.isfinite(scaled).all():
+def _rounded(values: np.ndarray, granule: float, factor: Fraction = Fraction(1)) -> np.ndarray:
+    """Return values times a factor in whole granules, each rounded exactly."""
+    per = factor / Fraction(granule)
+    flat = np.asarray(values, dtype=float).ravel()
+    with np.errstate(over="ignore", invalid="ignore"):
+        # exact unless there is a factor; what rounding could carry across a half is done again
+        scaled = flat * (float(per) if abs(per) < 2**1023 else np.inf)
+        nearest = np.rint(scaled)
+    if not np.isfinite(nearest).all():
         raise ValueError("query is too large for the noise level: check the units of both.")
-    if scaled.size and np.abs(scaled).max() < _SAFE:
-        return scaled.astype(np.int64)
-    whole = np.empty(scaled.shape, dtype=object)
-    whole.ravel()[:] = [int(v) for v in scaled.ravel()]
-    return whole
+    unsure = np.zeros(flat.shape, dtype=bool)
+    if factor.numerator & (factor.numerator - 1) or factor.denominator & (factor.denominator - 1):
+        unsure = ~(np.abs(scaled - nearest) < 0.499 - np.abs(scaled) * 2.0**-50)
+    if not unsure.any() and np.abs(nearest).max(initial=0.0) < _SAFE:
+        return nearest.astype(np.int64).reshape(np.shape(values))
+    whole = np.empty(flat.shape, dtype=object)
+    for at, value in enumerate(nearest):
+        whole[at] = round(Fraction(float(flat[at])) * per) if unsure[at] else int(value)
+    return whole.reshape(np.shape(values))
 
 
-def _sum_in_granules(query: TensorVariable, granule: float) -> tuple[np.ndarray, int] | None:
-    """Return an exact sum over the leading axis in granules, and the slack; None for other queries."""
+def _sum_in_granules(
+    query: TensorVariable, granule: float, factor: Fraction = Fraction(1)
+) -> tuple[np.ndarray, int] | None:
+    """Return an exact sum over the leading axis in granules, and the slack; None for other queries.
+
+    A public factor multiplies each contribution before it is rounded, so that the slack, which is
+    published with the noise level, is one granule per contribution whatever the factor is.
+    """
     node = query.owner
     if node is None:
         return None
     if isinstance(node.op, Sum):
         (t,) = node.inputs
         axes = tuple(range(t.ndim)) if node.op.axis is None else tuple(node.op.axis)
-        if 0 not in axes:
+        if 0 not in axes or not is_local(t):  # one record would have many rows rounded anew
             return None
         rows = evaluate(t)
-        count = _rounded(rows, granule)
+        count = _rounded(rows, granule, factor)
         if count.size and int(np.abs(count).max()) * rows.size >= _SAFE:
             count = count.astype(object)
         per_record = math.prod(rows.shape[a] for a in axes if a)
         return np.asarray(count.sum(axis=axes)), max(per_record, 1)
     if isinstance(node.op, MakeVector) or (isinstance(node.op, Join) and query.ndim == 1):
-        parts = [part for v in node.inputs if (part := _sum_in_granules(v, granule)) is not None]
+        parts = [p for v in node.inputs if (p := _sum_in_granules(v, granule, factor)) is not None]
         if len(parts) < len(node.inputs):
             return None
         together = [int(k) for count, _ in parts for k in count.ravel()]
         return np.array(together, dtype=object), max(slack for _, slack in parts)
     if isinstance(node.op, DimShuffle):
-        inner = _sum_in_granules(node.inputs[0], granule)
+        inner = _sum_in_granules(node.inputs[0], granule, factor)
         kept = [axis for axis in node.op.new_order if axis != "x"]
         if inner is None or kept != sorted(kept):
             return None
@@ -184,26 +200,28 @@ def _sum_in_granules(query: TensorVariable, granule: float) -> tuple[np.ndarray,
     if not isinstance(node.op, Elemwise):
         return None
     if isinstance(node.op.scalar_op, Cast) and np.dtype(query.dtype).kind == "f":
-        return _sum_in_granules(node.inputs[0], granule)
+        return _sum_in_granules(node.inputs[0], granule, factor)
     if isinstance(node.op.scalar_op, TrueDiv | Mul) and len(node.inputs) == 2:
-        return _scaled(node, granule)
+        return _scaled(node, granule, factor)
     return None
 
 
-def _scaled(node: Any, granule: float) -> tuple[np.ndarray, int] | None:
-    """A sum times or over one number, such as a mean over the records."""
+def _scaled(node: Any, granule: float, factor: Fraction) -> tuple[np.ndarray, int] | None:
+    """A sum times or over one public number, such as a mean over the records.
+
+    What is public is read off the graph: to decide by the value of a confidential factor would show
+    something of it in the noise level.
+    """
     divided = isinstance(node.op.scalar_op, TrueDiv)
     for position, part in enumerate(node.inputs[:1] if divided else node.inputs):
-        inner = _sum_in_granules(part, granule)
-        other = evaluate(node.inputs[1 - position])
-        if inner is None or other.size != 1 or not np.isfinite(other).all() or other == 0:
+        other = node.inputs[1 - position]
+        if any(other.type.shape[k] != 1 for k in range(other.ndim)) or not is_public(other, other):
             continue
-        factor = abs(Fraction(other.item()))
-        sign = 1 if other.item() > 0 else -1
-        factor = 1 / factor if divided else factor
-        count, slack = inner
-        scaled = np.empty(count.shape, dtype=object)
-        for at, value in np.ndenumerate(count):
-            scaled[at] = sign * math.floor(int(value) * factor + Fraction(1, 2))
-        return scaled, math.ceil(slack * factor) + 1
+        number = evaluate(other).item()
+        if not math.isfinite(number) or (divided and number == 0):
+            continue
+        own = Fraction(number)
+        scaled = _sum_in_granules(part, granule, factor / own if divided else factor * own)
+        if scaled is not None:
+            return scaled
     return None

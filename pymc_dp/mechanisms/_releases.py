@@ -12,8 +12,9 @@ import pytensor
 from pymc.pytensorf import rvs_in_graph
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
-from pytensor.tensor import as_tensor_variable
+from pytensor.tensor import as_tensor_variable, constant
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
@@ -23,6 +24,7 @@ from pymc_dp.privacy.release import Release
 # Compilers keep what they compiled on disk, and constants can be part of it: confidential numbers
 # are computed with by plain NumPy only.
 _NO_COMPILER = Mode(linker="py", optimizer=None)
+_FAILED = "query could not be computed from the data ({}): try it on invented data first."
 _NEVER = {
     "rng": "the noise of a release comes from the operating system's entropy, so that nobody can repeat it",
     "random_seed": "the noise of a release comes from the operating system's entropy, so that nobody "
@@ -47,7 +49,7 @@ def evaluate(variable: TensorVariable) -> np.ndarray:
         return np.asarray(fn())
     except Exception as error:  # PyTensor's own messages show the numbers that it computed with
         kind = type(error).__name__
-    raise ValueError(f"query could not be computed from the data ({kind}): try it on invented data first.")
+    raise ValueError(_FAILED.format(kind))
 
 
 def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
@@ -59,10 +61,17 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
     refusal: Exception | None = None
     try:
         op, value, known, guarantee, published = _draw(mechanism, query, noise)
-    except (TypeError, ValueError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError
-        refusal = kind(_without_data(str(error), query, noise))
+    except OSError:  # the system gave no random bits
+        raise
+    except Exception as error:
+        if isinstance(error, TypeError | ValueError):
+            kind = TypeError if isinstance(error, TypeError) else ValueError
+            refusal = kind(getattr(error, "blind", None) or str(error))
+        else:  # of a library, about numbers that it computed with
+            refusal = ValueError(_FAILED.format(type(error).__name__))
     if refusal is not None:
+        if not _is_of_settings(str(refusal), mechanism, query, noise):
+            refusal = type(refusal)(_without_data(str(refusal), query, noise))
         # Not where it was caught: what it was raised from, or during, would be shown with it, and
         # libraries put the numbers that they stumbled over into their messages.
         raise refusal
@@ -83,7 +92,8 @@ def _draw(
 ) -> tuple[Any, np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
     """Return the operation, and what ``Mechanism._draw_release`` returned."""
     name = mechanism.__name__
-    with pytensor.config.change_flags(mode=_NO_COMPILER):
+    # inner graphs choose modes of their own; counts and noise levels need all digits of a float64
+    with pytensor.config.change_flags(mode=_NO_COMPILER, cxx="", floatX="float64"):
         rv = mechanism.dist(query, **noise)
         op = rv.owner.op
         clamped, *params = op.dist_params(rv.owner)
@@ -93,7 +103,8 @@ def _draw(
                 "the confidential values, such as dp.record_sum(array), and known noise levels. In a "
                 f"model, declare dp.{name}(...) instead."
             )
-        if not np.isfinite(evaluate(clamped)).all():
+        # clamping keeps NaN, but a histogram would count it nowhere
+        if not np.isfinite(evaluate(clamped)).all() or np.isnan(evaluate(as_tensor_variable(query))).any():
             raise ValueError(
                 "query has NaN or infinite entries: the release would show them, whatever the noise. "
                 "Clean the confidential values first."
@@ -103,28 +114,45 @@ def _draw(
     return op, *drawn
 
 
+def _is_of_settings(message: str, mechanism: Any, query: Any, noise: dict[str, Any]) -> bool:
+    """Whether data of the same shape that are all zero meet the same error: then it shows no data."""
+    try:
+        tensor = as_tensor_variable(query)
+        zeros: dict[Variable, Variable] = {}
+        for v in graph_inputs([tensor]):
+            values = v.data if isinstance(v, TensorConstant) else v.get_value()  # type: ignore[attr-defined]
+            if v is tensor or values.size > 1 or values.dtype.kind == "f":  # others are axes and lengths
+                zeros[v] = constant(np.zeros_like(values))
+        mechanism.dist(graph_replace([tensor], zeros, strict=False)[0], **noise)
+    except Exception as error:
+        return str(error) == message
+    return False
+
+
 def _without_data(message: str, query: Any, noise: dict[str, Any]) -> str:
     """Return an error message without the confidential numbers in it.
 
-    Whole numbers stay: they are lengths, categories or positions.
+    What could be computed from the data has no end: only the numbers of the arguments and the lengths
+    stay, and those that are words of a message.
     """
-    values = [np.asarray(v.data).ravel() for v in _constants(query)]
-    known = {f"{v:g}" for n in noise.values() for v in _floats(n)}
-    for number in set(re.findall(r"-?\d+(?:\.\d+)?(?:e[-+]?\d+)?", message)):
-        if number in known or float(number).is_integer():
-            continue
-        if any(np.isclose(v, float(number), rtol=1e-5, atol=0).any() for v in values):
-            message = message.replace(number, "(a confidential number)")
-    return message
+    known = {0.0, 1.0, 2.0} | {v for n in noise.values() for v in _floats(n)}
+    known |= {v - 1 for v in known} | {float(k) for k in _lengths(query)}  # K categories are 0, ..., K - 1
+    shown = {f"{v:g}" for v in known}
+
+    def cleaned(found: re.Match) -> str:
+        number = found.group()
+        return number if f"{float(number):g}" in shown else "(a number not shown)"
+
+    return re.sub(r"(?<![\w.^])-?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?!\w)", cleaned, message)
 
 
-def _constants(query: Any) -> list[Any]:
-    if not isinstance(query, Variable):
-        try:
-            query = as_tensor_variable(query)
-        except (TypeError, ValueError, NotImplementedError):
-            return []
-    return [v for v in graph_inputs([query]) if isinstance(v, TensorConstant) and v.data.dtype.kind in "biuf"]
+def _lengths(query: Any) -> tuple[int, ...]:
+    if isinstance(query, Variable):
+        return tuple(k for k in getattr(query.type, "shape", ()) if k is not None)
+    try:
+        return np.shape(query)
+    except (TypeError, ValueError):
+        return ()
 
 
 def _floats(value: Any) -> list[float]:

@@ -27,7 +27,7 @@ from pymc.pytensorf import rvs_in_graph
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.clamping import clamp_query
+from pymc_dp.clamping import clamp_query, resizable_lengths
 from pymc_dp.mechanisms._checks import (
     as_query,
     check_observed,
@@ -43,7 +43,9 @@ from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.noise import draw_securely
 from pymc_dp.privacy.release import Release
 
-MECHANISM_PROPS = ("guarantee", "bounds", "records")
+# what mechanisms pass to each other, and nobody else
+_INTERNAL = frozenset({"op_class", "props", "expected"})
+MECHANISM_PROPS = ("guarantee", "bounds", "records", "lengths")
 
 
 class MechanismOp:
@@ -62,6 +64,9 @@ class MechanismOp:
         nested tuples of floats.
     records : tuple of str or None
         Names of the confidential variables behind the query, where the user gave them.
+    lengths : tuple of int or None
+        Lengths that the noise level was worked out for, where resizable data can change them; see
+        :func:`pymc_dp.clamping.resizable_lengths`.
     additive_noise : bool
         Whether the release is the query plus symmetric noise that does not depend on it.
     cells : tuple of float or None
@@ -83,6 +88,7 @@ class MechanismOp:
     guarantee: PrivacyGuarantee | None
     bounds: tuple | None
     records: tuple[str, ...] | None
+    lengths: tuple[int, ...] | None
 
     def __init__(
         self,
@@ -91,11 +97,13 @@ class MechanismOp:
         guarantee: PrivacyGuarantee | None = None,
         bounds: tuple | None = None,
         records: tuple[str, ...] | None = None,
+        lengths: tuple[int, ...] | None = None,
         **kwargs: Any,
     ) -> None:
         self.guarantee = guarantee
         self.bounds = bounds
         self.records = records
+        self.lengths = lengths
         super().__init__(name, **kwargs)  # type: ignore[call-arg]
 
     def secure_draw(
@@ -127,6 +135,7 @@ class PreparedQuery:
     sensitivity: float | None
     width: np.ndarray | None
     bounds: tuple | None
+    lengths: tuple[int, ...] | None = None
 
 
 class Mechanism(Distribution):
@@ -154,6 +163,9 @@ class Mechanism(Distribution):
                 "scaling its log density would pretend to less noise than there is."
             )
         query = as_query(query)
+        internal = _INTERNAL & kwargs.keys()
+        if internal:
+            raise TypeError(f"{cls.__name__} got an unexpected keyword argument {min(internal)!r}.")
         if isinstance(observed, Release):
             kwargs, observed = declared_by(cls, observed, kwargs), observed.value
         expected = cls._release_shape(query, **kwargs)
@@ -273,7 +285,8 @@ class Mechanism(Distribution):
             )
         else:
             split = None  # the user vouches for a larger change, which need not split like this
-        return PreparedQuery(as_query(clamped), sensitivity, split, hashable_bounds(lo, hi))
+        query = as_query(clamped)
+        return PreparedQuery(query, sensitivity, split, hashable_bounds(lo, hi), resizable_lengths(query))
 
     @classmethod
     def _release(
@@ -315,11 +328,16 @@ class Mechanism(Distribution):
             check_static_shape(
                 "shape" if size is None else "size", tuple(length_of(n) for n in given), expected
             )
+        if promised is not None and guarantee is not None and guarantee.exceeds(promised):
+            raise ValueError(
+                "observed states a guarantee that is better than its own noise level and sensitivity give: "
+                "the release is damaged, or is not of this query. Ask for it again."
+            )
         op = (op_class or type(cls.rv_op))(
             guarantee=guarantee if promised is None else promised,
             bounds=prepared.bounds,
             records=names_of_records(records),
-            **props,
+            **{"lengths": prepared.lengths, **props},
         )
         next_rng, rv = op(
             prepared.query,

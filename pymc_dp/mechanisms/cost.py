@@ -8,8 +8,12 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from pymc.model.core import Model
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Apply
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.clamping import present_lengths
 from pymc_dp.mechanisms.base import MechanismOp
 from pymc_dp.privacy.accountant import compose, compose_disjoint
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
@@ -24,7 +28,8 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
     ----------
     released : TensorVariable, Release, pymc.Model, or a list or tuple of the first two
         A mechanism's variable, from a model or from ``.dist``; a published release; or a model, for
-        everything that it publishes. One that is listed twice is counted once.
+        everything that it publishes. One that is listed twice is counted once; a PrivacyGuarantee in
+        a list counts as often as it is listed.
     delta : float, optional
         In (0, 1): state the smallest epsilon that is known to hold at this delta. Without it, the
         guarantee is the declared one, and of several releases their epsilons add up at the sum of
@@ -75,7 +80,10 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
         return _of_model(released, delta, disjoint)
     if isinstance(released, list | tuple):
         parts: dict[str, PrivacyGuarantee] = {}
-        for item in {id(item): item for item in released}.values():
+        # a statement listed twice is about two releases; a release listed twice is one
+        for item in {
+            k if isinstance(item, PrivacyGuarantee) else id(item): item for k, item in enumerate(released)
+        }.values():
             name = str(getattr(item, "name", None) or getattr(item, "mechanism", None) or "release")
             label = name
             while label in parts:
@@ -104,6 +112,8 @@ def _of_one(released: Any) -> PrivacyGuarantee:
                 "list of these, or a model."
             )
         known = op.guarantee
+        if op.lengths is not None:
+            _check_lengths(released, op)
     if known is None:
         what = released.mechanism if isinstance(released, Release) else released
         raise ValueError(
@@ -113,10 +123,28 @@ def _of_one(released: Any) -> PrivacyGuarantee:
     return known
 
 
+def _check_lengths(released: TensorVariable, op: MechanismOp) -> None:
+    """Refuse a guarantee that was worked out for another number of records than there are now."""
+    now = present_lengths(op.dist_params(released.owner)[0])  # type: ignore[attr-defined]
+    if op.lengths is not None and op.lengths[0] < 0:
+        now = (-1, *now[1:])
+    if now != op.lengths:
+        raise ValueError(
+            f"The guarantee of {released} was worked out for data of other lengths than they have now, and "
+            "so was its noise level: declare the model again with the present data."
+        )
+
+
 def _of_model(model: Model, delta: float | None, disjoint: bool) -> PrivacyGuarantee:
     releases = {
         rv.name: rv for rv in model.basic_RVs if rv.owner is not None and isinstance(rv.owner.op, MechanismOp)
     }
+    hidden = _hidden(model)
+    if hidden is not None:
+        raise ValueError(
+            f"A release is hidden in {hidden}: what it costs is known only if it is a variable of its own. "
+            "Declare it with a name, as in dp.LaplaceMechanism('z', query, ...), and compute from that."
+        )
     if not releases:
         raise ValueError(
             "model publishes nothing: none of its variables is a release. Declare what is released with "
@@ -143,4 +171,25 @@ def _groups(model: Model, releases: Mapping[str, TensorVariable]) -> list[list[s
     groups = [
         sorted((r.name for r in block.releases), key=order.index) for block in find_record_blocks(model)
     ]
+    # releases of counts have no records in the model
+    grouped = {name for names in groups for name in names}
+    groups += [[name] for name in order if name not in grouped]
     return sorted(groups, key=lambda names: order.index(names[0]))
+
+
+def _hidden(model: Model) -> str | None:
+    """Return the name of a variable that a release which is no variable of the model went into."""
+    own = {rv.owner for rv in model.basic_RVs if rv.owner is not None}
+    for v in [*model.basic_RVs, *model.deterministics, *model.potentials]:
+        for node in {a.owner for a in ancestors([v]) if a.owner is not None}:
+            known = node in own and isinstance(node.op, MechanismOp)
+            if not known and _draws_release(node):
+                return str(v.name)
+    return None
+
+
+def _draws_release(node: Apply) -> bool:
+    """Whether an operation draws a release, or one inside of it does."""
+    if isinstance(node.op, MechanismOp):
+        return True
+    return isinstance(node.op, OpFromGraph) and any(map(_draws_release, node.op.fgraph.apply_nodes))

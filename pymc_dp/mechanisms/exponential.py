@@ -16,6 +16,7 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.clamping import is_local, lengths_of, resizable_lengths
 from pymc_dp.lowering.samplers import register_draw
 from pymc_dp.mechanisms._checks import as_query
 from pymc_dp.mechanisms.base import (
@@ -189,6 +190,15 @@ class Choice(Mechanism, Discrete):
             "record's contribution."
         )
 
+    @staticmethod
+    def _choices_per_person(query: TensorVariable, own_axes: int) -> int:
+        """Return how many of the releases one person has an influence on; `own_axes` belong to each."""
+        batch = query.ndim - own_axes
+        if batch <= 0:
+            return 1
+        of_rows = 1 if is_local(query) else 0  # a person is in one row only
+        return int(np.prod(lengths_of(query)[of_rows:batch], dtype=int))
+
     @classmethod
     def _choice(cls, prepared: PreparedQuery, epsilon: Any, of_what: str, **kwargs: Any) -> Any:
         """Build the release of a choice; `of_what` names what `sensitivity` is the change of."""
@@ -197,7 +207,10 @@ class Choice(Mechanism, Discrete):
             raise ValueError(cls._no_sensitivity(of_what))
         # Changing one record moves all log weights by at most epsilon/2 either way, so that log ratios
         # of probabilities lie in an interval of length epsilon ("bounded range").
-        promise = PrivacyGuarantee(epsilon, rho=epsilon**2 / 8)
+        m = cls._choices_per_person(prepared.query, cls.candidate_axes)
+        if m > 1 or prepared.lengths is not None:
+            prepared = replace(prepared, lengths=resizable_lengths(prepared.query))
+        promise = PrivacyGuarantee(m * epsilon, rho=m * epsilon**2 / 8)
         params = [pt.constant(p, dtype=prepared.query.dtype) for p in (epsilon, prepared.sensitivity)]
         expected = cls._release_shape(prepared.query)
         return cls._release(prepared, params, promise, expected=expected, **kwargs)
@@ -227,8 +240,9 @@ class ExponentialMechanism(Choice):
     ----------
     utility : tensor_like, shape (k,) or (..., k)
         Utility of each of k candidates, an expression of the records; usually ``dp.record_sum`` of
-        the records' own utilities, shape (n, k). With leading axes, each is a choice of its own, and
-        a leading record axis makes it a local release, one choice per record.
+        the records' own utilities, shape (n, k). With leading axes, each is a choice of its own: the
+        same people are behind all of them, and the guarantee adds them up. Only a leading record axis
+        makes it a local release, one choice per record.
     epsilon : float
         Budget in nats of one choice.
     sensitivity : float, optional

@@ -65,8 +65,9 @@ class KNormGradient(Choice):
     gradients : tensor_like, shape (k, d), (..., k, d), or (k,) for a single parameter
         Gradient of the summed loss at each of k candidates, an expression of the records; usually
         ``dp.record_sum`` of the records' own gradients, shape (n, k, d). The gradient of a public
-        penalty may be added. With leading axes, each is a choice of its own, and a leading record
-        axis makes it a local release. With `hessian`: the gradient at zero, shape (d,).
+        penalty may be added. With leading axes, each is a choice of its own about the same people, and
+        the guarantee adds them up; only a leading record axis makes it a local release. With
+        `hessian`: the gradient at zero, shape (d,).
     epsilon : float
         Budget in nats of one choice.
     sensitivity : float, optional
@@ -196,7 +197,7 @@ class KNormGradient(Choice):
         return cls._release(
             prepared,
             [pt.constant(matrix, dtype=query.dtype), *numbers],
-            PrivacyGuarantee(epsilon),
+            PrivacyGuarantee(cls._choices_per_person(query, 1) * epsilon),
             op_class=QuadraticKNormGradientRV,
             props={"norm": norm, "log_det": float(np.linalg.slogdet(matrix)[1])},
             expected=query.type.shape,

@@ -175,13 +175,16 @@ class ProjectionMechanism(Mechanism):
         lo, hi = interval(bounds)
         rows = clamped_rows(cls.__name__, as_query(query), lo, hi)
         n = number_of_rows(rows)
+        resizable = rows.type.shape[0] is None
+        present = pt.cast(rows.shape[0], rows.dtype) if resizable else n
         functions = BASES[basis].evaluate((rows - lo) / (hi - lo), terms)
         given["sensitivity"] = projection_sensitivity(basis, terms, n, 2 if normal else 1)
         return mechanism.dist(
-            pt.cast(functions, rows.dtype).sum(axis=0) / n,
+            pt.cast(functions, rows.dtype).sum(axis=0) / present,
             **given,
             op_class=ProjectionGaussianRV if normal else ProjectionLaplaceRV,
-            props={"basis": basis, "n_terms": terms, "interval": (lo, hi)},
+            props={"basis": basis, "n_terms": terms, "interval": (lo, hi)}
+            | ({"lengths": (n, terms)} if resizable else {}),
             **kwargs,
         )
 

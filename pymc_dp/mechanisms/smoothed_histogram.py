@@ -329,7 +329,7 @@ class SmoothedHistogramSample(Mechanism, Continuous):
         counts = as_query(one_hot(rows, edges).sum(axis=0))
         params = [pt.constant(np.asarray(v, dtype=counts.dtype)) for v in (smoothing, n)]
         return cls._release(
-            PreparedQuery(counts, None, None, (lo, hi)),
+            PreparedQuery(counts, None, None, (lo, hi), (n, n_bins) if rows.type.shape[0] is None else None),
             params,
             PrivacyGuarantee(epsilon),
             props={"n_bins": n_bins, "n_released": k},
@@ -377,7 +377,10 @@ def _smoothed_logprob(
     logp = pt.log(own).sum(axis=-1) - op.n_released * math.log(hi - lo)
     inside = pt.all(pt.ge(value, lo) & pt.le(value, hi), axis=-1)
     return check_parameters(
-        pt.switch(inside, logp, -np.inf), smoothing > 0, smoothing < 1, msg="0 < smoothing < 1"
+        pt.switch(inside, logp, -np.inf),
+        (smoothing > 0) & (smoothing < 1),
+        pt.eq(pt.sum(counts, axis=-1), n_records),  # data of another length than at the declaration
+        msg="0 < smoothing < 1, n_records = sum(counts)",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
 from scipy.optimize import minimize_scalar
 
 from pymc_dp.privacy.calibration import gaussian_epsilon
@@ -64,6 +65,9 @@ class PrivacyGuarantee:
     mu: float | None = None
 
     def __post_init__(self) -> None:
+        for name in ("epsilon", "delta", "rho", "mu"):
+            if isinstance(getattr(self, name), str | bytes | bool | np.bool_):
+                raise TypeError(f"{name} must be a number, got {getattr(self, name)!r}.")
         # Plain floats: numpy scalars print differently, and equal guarantees must hash alike.
         object.__setattr__(self, "epsilon", float(self.epsilon))
         object.__setattr__(self, "delta", float(self.delta))
@@ -214,6 +218,24 @@ class PrivacyGuarantee:
                     )
                 epsilon, delta = math.inf, 0.0
         return PrivacyGuarantee(epsilon, delta, rho, "replace-one", mu)
+
+    def exceeds(self, stated: PrivacyGuarantee) -> bool:
+        """Whether this promises less than a stated guarantee, by more than rounding.
+
+        Only what both know is compared.
+
+        Parameters
+        ----------
+        stated : PrivacyGuarantee
+
+        Returns
+        -------
+        bool
+        """
+        pairs = [(self.rho, stated.rho), (self.mu, stated.mu)]
+        if self.is_pure and math.isfinite(stated.epsilon):
+            pairs.append((self.epsilon if stated.is_pure else 0.0, stated.epsilon))
+        return any(a is not None and b is not None and a > b * (1 + 1e-6) for a, b in pairs)
 
     def _statements(self) -> list[str]:
         parts = []

@@ -161,8 +161,8 @@ class Release:
         ValueError: This release has format version 99, newer than version 1, the newest that ...
         """
         try:
-            content = json.loads(text, parse_constant=_refuse_constant)
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_named_once)
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f"This is not a release: it is not JSON ({error}).") from None
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ValueError(
@@ -255,7 +255,9 @@ def _array_from_plain(content: dict) -> np.ndarray:
     kinds: Any = {"b": bool, "i": int, "u": int}.get(dtype.kind, (int, float))
     if any(not isinstance(v, kinds) or (isinstance(v, bool) and dtype.kind != "b") for v in data):
         raise ValueError(f"an entry of the value does not fit dtype {dtype}.")
-    return np.array(data, dtype=dtype).reshape([int(n) for n in content["shape"]])
+    if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in content["shape"]):
+        raise ValueError("the shape of the value holds other than lengths.")
+    return np.array(data, dtype=dtype).reshape(content["shape"])
 
 
 def _guarantee_to_plain(guarantee: PrivacyGuarantee) -> dict[str, Any]:
@@ -264,6 +266,13 @@ def _guarantee_to_plain(guarantee: PrivacyGuarantee) -> dict[str, Any]:
 
 def _guarantee_from_plain(content: dict[str, Any]) -> PrivacyGuarantee:
     return PrivacyGuarantee(**{k: _from_plain(v) for k, v in content.items()})
+
+
+def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; of two fields of one name a reader could see either."""
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("This release is damaged: a field is in it twice.")
+    return dict(pairs)
 
 
 def _refuse_constant(name: str) -> float:

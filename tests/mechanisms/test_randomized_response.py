@@ -310,5 +310,5 @@ def test_release_and_back():
             dp.RandomizedResponse("w", c, epsilon=2, observed=release)
     with pytest.raises(ValueError, match="without n="):
         dp.RandomizedResponse.release(PROBS, epsilon=3, n=4)
-    with pytest.raises(ValueError, match="query has the value 3"):
+    with pytest.raises(ValueError, match="query has a value that is not a category"):
         dp.RandomizedResponse.release([0, 3], epsilon=3, n_categories=3)

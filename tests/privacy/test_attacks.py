@@ -1,0 +1,240 @@
+"""Attacks on promises: queries, settings and data by which a person could lose more than was stated."""
+
+from fractions import Fraction
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_dp as dp
+from pymc_dp.mechanisms import _grid
+
+C = pt.constant
+X = np.random.default_rng(0).random((100, 3))
+x = X[:, 0]
+
+
+# ---- what one record can change, under bounds --------------------------------------------------
+
+NOT_BOUNDED = {
+    "a variance": lambda: dp.record_sum((C(x) - C(x).mean()) ** 2),
+    "centred rows": lambda: C(x) - C(x).mean(),
+    "a product over records": lambda: pt.dot(C(X).T, C(x)),
+    "a sum, shifted": lambda: dp.record_sum(X) - 0.5,
+    "a sum, negated": lambda: -dp.record_sum(X),
+    "part of a sum": lambda: dp.record_sum(X)[:2],
+    "running sums": lambda: pt.cumsum(C(x)),
+    "everybody twice": lambda: pt.concatenate([C(x), C(x)]),
+    "a sum, repeated": lambda: pt.broadcast_to(C(x).sum(), (5,)),
+    "a person, repeated": lambda: C(X)[np.array([0, 0, 0])],
+    "rows that the data select": lambda: C(x)[C(x) > 0.5],
+    "a ratio of sums": lambda: dp.record_sum(C(x)) / dp.record_sum(C(X[:, 1])),
+    "a sum times a maximum": lambda: dp.record_sum(C(x)) * (C(X[:, 1]) ** 2).max(),
+    "a truncated sum": lambda: pt.cast(dp.record_sum(x), "int64"),
+    "a mean of truncated sums": lambda: pt.cast(dp.record_sum(x), "int64") / 100,
+}
+BOUNDED = {
+    "data": (lambda: x, 1),
+    "rows of data": (lambda: X, 3),
+    "a sum": (lambda: dp.record_sum(X), 3),
+    "a mean": (lambda: C(X).mean(axis=0), 0.03),
+    "half a sum": (lambda: dp.record_sum(X) / 2, 1.5),
+    "half of it again": (lambda: 0.5 * dp.record_sum(C(X)), 1.5),
+    "a sum of squares": (lambda: dp.record_sum(C(x) ** 2), 1),
+    "two sums of two columns": (lambda: dp.record_sum(pt.stack([C(x), C(x) * C(X[:, 1])], axis=1)), 2),
+    "a sum over a number": (lambda: dp.record_sum(X) / 100, 0.03),
+    "a sum over a length": (lambda: dp.record_sum(C(X)) / C(X).shape[0], 0.03),
+    "chosen rows": (lambda: C(X)[np.array([3, 1, 2])], 3),
+    "weights": (lambda: dp.record_sum(C(X) * np.array([1.0, 2, 3])), 3),
+    "stacked sums": (lambda: pt.stack([dp.record_sum(C(x)), dp.record_sum(C(x) ** 2)]), 2),
+    "squares": (lambda: C(x) ** 2, 1),
+    "clamped": (lambda: dp.clamp(x, 0, 1), 1),
+    "counts": (lambda: dp.record_sum(pt.eq(C((x * 3).astype(int))[:, None], np.arange(3))), 3),
+}
+
+
+@pytest.mark.parametrize("query", NOT_BOUNDED.values(), ids=NOT_BOUNDED)
+def test_bounds_of_data_are_bounds_of_what_one_record_adds(query):
+    with pytest.raises(ValueError, match=r"neither local .* nor a plain sum"):
+        dp.LaplaceMechanism.release(query(), epsilon=1, bounds=(0, 1))
+
+
+@pytest.mark.parametrize(("query", "change"), BOUNDED.values(), ids=BOUNDED)
+def test_bounds_of_data_give_the_sensitivity(query, change):
+    release = dp.LaplaceMechanism.release(query(), epsilon=1, bounds=(0, 1))
+    assert release.parameters["scale"] == pytest.approx(change, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["PerturbedHistogram", "ProjectionMechanism", "SmoothedHistogramSample"])
+def test_scores_of_data_are_no_records(name):
+    settings = {"n_terms": 3} if name == "ProjectionMechanism" else {"n_bins": 4}
+    settings |= {"n_released": 3} if name == "SmoothedHistogramSample" else {}
+    scores = (C(x) - C(x).mean()) / C(x).std()
+    with pytest.raises(ValueError, match="mix several records"):
+        getattr(dp, name).release(scores, epsilon=1, bounds=(-2, 2), **settings)
+
+
+@pytest.mark.parametrize("order", [(1, 0), ("x", 1, 0), (1, "x", 0)], ids=str)
+def test_bounds_turn_with_a_sum(order):
+    """The bounds of a transposed table are those of the table as it is asked for."""
+    lo, hi = np.zeros((2, 2)), np.array([[1.0, 100], [2, 3]])
+    shape = tuple(1 if axis == "x" else 2 for axis in order)
+    lo, hi = lo.reshape(shape), hi.reshape(shape)
+    values = np.array([np.zeros((2, 2)), np.full((2, 2), 1e6)])
+
+    def clamped(rows):
+        release = dp.LaplaceMechanism.dist(
+            dp.record_sum(C(rows)).dimshuffle(*order), scale=hi, bounds=(lo, hi)
+        )
+        return release.owner.op.dist_params(release.owner)[0].eval(), release.owner.op.guarantee.epsilon
+
+    (low, epsilon), (high, _) = clamped(values[:1]), clamped(values[1:])
+    np.testing.assert_allclose(high - low, hi)
+    assert epsilon == pytest.approx(np.sum((high - low) / hi)) == 4
+
+
+# ---- noise levels that tell ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda secret: dp.record_sum(x) * dp.record_sum(C(np.full(1000, secret / 1000))),
+        lambda secret: dp.record_sum(x) / dp.record_sum(C(np.full(1000, secret / 1000))),
+        lambda secret: dp.record_sum(x) * secret,
+        lambda secret: dp.record_sum(X[:, :1] * C([secret])),
+        lambda secret: 3 * (dp.record_sum(X) * secret) / secret,
+    ],
+    ids=["times a sum", "over a sum", "times a number", "rows times a number", "twice"],
+)
+def test_noise_levels_do_not_depend_on_factors(query):
+    levels = {
+        dp.LaplaceMechanism.release(query(secret), epsilon=1, sensitivity=1e6).parameters["scale"]
+        for secret in (0.25, 3.0, 123456.5, 9.9e7)
+    }
+    assert len(levels) == 1
+
+
+@pytest.mark.parametrize("factor", [1 / 3, 1e-9, 7.0, 2.0**-5, -12345.678, 1e9], ids=str)
+def test_scaled_contributions_are_rounded_one_by_one(rng, factor):
+    granule = 2.0**-20
+    rows = rng.normal(size=300) * 10.0 ** rng.integers(-9, 6, size=300)
+    for query, own in ((dp.record_sum(rows) * factor, Fraction(factor)), (C(rows).mean(), Fraction(1, 300))):
+        rounded = _grid.in_granules(query, granule, False)
+        exact = [round(Fraction(float(r)) * own / Fraction(granule)) for r in rows]
+        assert int(rounded.count) == sum(exact) and rounded.slack == 1
+
+
+def test_rows_of_several_records_are_not_rounded_one_by_one():
+    """Each would be rounded anew when one record changes them all."""
+    query = dp.record_sum((C(x) - C(x).mean()) ** 2)
+    assert _grid._sum_in_granules(query, 2.0**-30) is None
+    rounded = _grid.in_granules(query, 2.0**-30, False)
+    assert float(rounded.count) * 2.0**-30 == pytest.approx(np.var(x) * 100, rel=1e-6)
+
+
+# ---- several releases in one ---------------------------------------------------------------------
+
+
+def test_choices_about_the_same_people_add_up():
+    utility = np.random.default_rng(1).random((40, 3, 2))
+    central = dp.ExponentialMechanism.release(dp.record_sum(C(utility)), epsilon=1, sensitivity=1)
+    assert central.value.shape == (3,)
+    assert (central.guarantee.epsilon, central.guarantee.rho) == (3, 0.375)
+    local = dp.ExponentialMechanism.release(utility[:, 0], epsilon=1, sensitivity=1)
+    assert local.value.shape == (40,) and local.guarantee.epsilon == 1
+    both = dp.ExponentialMechanism.release(utility, epsilon=1, sensitivity=1)
+    assert both.value.shape == (40, 3) and both.guarantee.epsilon == 3
+    with pm.Model() as model:
+        u = pm.Beta("u", 1, 1, shape=40)
+        query = dp.record_sum(pt.stack([pt.stack([u, 1 - u], axis=1)] * 3, axis=1))
+        dp.ExponentialMechanism("z", query, epsilon=1, bounds=(0, 1))
+        row = dp.ExponentialMechanism("row", pt.stack([u, 1 - u], axis=1), epsilon=1, bounds=(0, 1))
+        slope = dp.KNormGradient("slope", -query, epsilon=1, sensitivity=2, hessian=40 * np.eye(2))
+        grid = dp.KNormGradient("grid", query[..., None], epsilon=1, sensitivity=2)
+    assert dp.guarantee(row).epsilon == 1
+    assert dp.guarantee(slope).epsilon == 3 and dp.guarantee(grid).epsilon == 3
+    assert dp.guarantee(model).epsilon == 10
+
+
+def test_disjoint_releases_of_counts_cost_something():
+    with pm.Model() as model:
+        p = pm.Dirichlet("p", np.ones(3))
+        dp.RandomizedResponse("a", p, n=100, epsilon=5.0, observed=[50, 30, 20])
+    assert dp.guarantee(model, disjoint=True).epsilon == 5
+    with model:
+        y = pm.Normal("y", 0, 1, shape=10)
+        dp.LaplaceMechanism("b", y.sum(), epsilon=1, bounds=(-1, 1), observed=0.3)
+    together = dp.guarantee(model, disjoint=True)
+    assert together.epsilon == 5 and "a and b" in str(together)
+
+
+def statement(y):
+    return dp.LaplaceMechanism.dist(y.sum(), epsilon=7, sensitivity=1)
+
+
+HIDDEN = {
+    "censored": lambda y: pm.Censored("c", statement(y), lower=0, upper=None, observed=0.0),
+    "a function": lambda y: pm.CustomDist("c", y, dist=lambda y, size: statement(y), observed=0.4),
+    "a deterministic": lambda y: pm.Deterministic("c", statement(y) + 1),
+    "a potential": lambda y: pm.Potential("c", -(statement(y) ** 2)),
+    "a parent": lambda y: pm.Normal("c", statement(y), 1, observed=0.2),
+}
+
+
+@pytest.mark.parametrize("declare", HIDDEN.values(), ids=HIDDEN)
+@pytest.mark.parametrize("another", [True, False])
+def test_hidden_releases_are_found(declare, another):
+    with pm.Model() as model:
+        y = pm.Normal("y", 0, 1, shape=10)
+        if another:
+            dp.LaplaceMechanism("b", y.sum(), epsilon=1, bounds=(-1, 1), observed=0.3)
+        declare(y)
+    with pytest.raises(ValueError, match=r"hidden in c: .* variable of its own"):
+        dp.guarantee(model)
+
+
+def test_what_is_computed_from_a_release_costs_nothing():
+    with pm.Model() as model:
+        y = pm.Normal("y", 0, 1, shape=10)
+        z = dp.LaplaceMechanism("z", y.sum(), epsilon=1, bounds=(-1, 1))
+        w = pm.Normal("w", z, 1, observed=0.2)
+        pm.Deterministic("twice", z + w)
+        pm.Potential("pull", -(z**2))
+    assert dp.guarantee(model).epsilon == 1
+
+
+def test_a_statement_counts_as_often_as_it_is_listed():
+    z = dp.LaplaceMechanism.dist(0.0, epsilon=1, sensitivity=1)
+    promise = dp.guarantee(z)
+    assert dp.guarantee([promise, promise, promise]).epsilon == 3
+    assert dp.guarantee([z, z]).epsilon == 1
+    release = dp.LaplaceMechanism.release(0.0, epsilon=1, sensitivity=1)
+    assert dp.guarantee([release, release, promise]).epsilon == 2
+
+
+# ---- local releases of what is not local ----------------------------------------------------------
+
+MIXED = {
+    "one person four times": lambda c: c[np.array([0, 0, 0, 0, 1])],
+    "functions of everybody": lambda c: pt.stack([c.sum() % 3, c.max()]),
+    "running sums": lambda c: pt.cumsum(c) % 3,
+}
+
+
+@pytest.mark.parametrize("mechanism", [dp.RandomizedResponse, dp.UnaryEncoding])
+@pytest.mark.parametrize("query", MIXED.values(), ids=MIXED)
+def test_reports_are_of_one_person_each(mechanism, query):
+    settings = {"epsilon": 1, "n_categories": 3}
+    with pm.Model():
+        c = pm.Categorical("c", [0.2, 0.3, 0.5], shape=5)
+        with pytest.raises(ValueError, match="category of person i in row i"):
+            mechanism("z", query(c), **settings)
+        own = (c, c[np.array([3, 1])], 2 - c, c[0], pt.eq(c, 1), pt.cast(c, "int8")[:2])
+        for k, fine in enumerate(own):
+            mechanism(f"z{k}", fine, **settings)
+    with pytest.raises(ValueError, match="category of person i in row i"):
+        mechanism.release(query(C(np.array([0, 1, 2, 1, 0]))), **settings)
+    for values in ([2], np.array([0, 1, 2]), 1):
+        mechanism.release(values, **settings)
