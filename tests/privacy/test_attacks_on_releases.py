@@ -1,0 +1,199 @@
+"""Attacks on what `release()` gives away beside its value, and on files that claim too much."""
+
+import json
+import traceback
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+import pymc_dp as dp
+
+C = pt.constant
+SECRET = 5237 / 100  # not written out, as it would be in a traceback's lines of code
+TABLE = C(np.array([1.0, 2.0, 3.0]))
+
+
+# ---- messages ------------------------------------------------------------------------------------
+
+CATEGORIES = np.array([1.0, 0.0, SECRET])
+BAD_DATA = {
+    "categories": lambda m: m.release(CATEGORIES, n_categories=3, epsilon=1),
+    "computed categories": lambda m: m.release(C(CATEGORIES) * 2, n_categories=3, epsilon=1),
+    "shared categories": lambda m: m.release(pytensor.shared(CATEGORIES), n_categories=3, epsilon=1),
+    "whole categories": lambda m: m.release(
+        np.array([1, 0, round(SECRET * 1000)]), n_categories=3, epsilon=1
+    ),
+}
+
+
+def shown(act):
+    """Everything that a log of the error would hold."""
+    with pytest.raises((TypeError, ValueError)) as caught:
+        act()
+    assert caught.value.__context__ is None and caught.value.__cause__ is None
+    return "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("mechanism", [dp.RandomizedResponse, dp.UnaryEncoding])
+@pytest.mark.parametrize("act", BAD_DATA.values(), ids=BAD_DATA)
+def test_errors_tell_neither_values_nor_places(mechanism, act):
+    text = shown(lambda: act(mechanism))
+    assert "52.37" not in text and "5237" not in text and "104.74" not in text
+    assert "at index" not in text and "has a value that is not a category 0, ..., 2" in text
+
+
+@pytest.mark.parametrize("verbosity", ["low", "high"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda c: TABLE[pt.cast(c, "int64")].sum(),
+        lambda c: dp.record_sum((TABLE * 2)[pt.cast(c, "int64")][c > 1]),
+        lambda c: pt.specify_shape(pytensor.shared(np.ones(2), shape=(None,)) * c[0], (3,)),
+        lambda c: pytensor.raise_op.Assert(f"{SECRET}")(c, pt.all(c < 0)),
+    ],
+    ids=["an index", "an index, for a shape", "a shape", "an assertion"],
+)
+def test_errors_of_libraries_are_not_passed_on(query, verbosity):
+    values = C(np.array([1.0, SECRET, 0.0]))
+    with pytensor.config.change_flags(exception_verbosity=verbosity):
+        for bounds in ({"bounds": (0, 1)}, {"sensitivity": 1}):
+            text = shown(lambda b=bounds: dp.LaplaceMechanism.release(query(values), epsilon=1, **b))
+            assert "52." not in text and "index 52" not in text
+
+
+def test_errors_about_settings_keep_their_numbers():
+    with pytest.raises(ValueError, match=r"can change the query by 7\.5"):
+        dp.LaplaceMechanism.release(np.ones(3), epsilon=1, sensitivity=2.5, bounds=(0, 7.5))
+
+
+# ---- data that are not numbers ----------------------------------------------------------------------
+
+FORMS = {
+    "PerturbedHistogram": {"n_bins": 4},
+    "SmoothedHistogramSample": {"n_bins": 4, "n_released": 8, "bounds": (0, 1)},
+    "ProjectionMechanism": {"n_terms": 3, "basis": "haar"},
+    "LaplaceMechanism": {"bounds": (0, 1)},
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_nan_stops_every_release(name):
+    values = pt.log(C(np.array([0.1, 0.2, 0.3, 0.4, -1.0]))) / -3
+    for _ in range(3):
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            getattr(dp, name).release(values, epsilon=50, **FORMS[name])
+
+
+def test_single_precision_keeps_the_promises():
+    with pytensor.config.change_flags(floatX="float32"):
+        release = dp.SmoothedHistogramSample.release(
+            np.array([0.2, 0.3]), epsilon=1e-4, n_bins=4, n_released=20
+        )
+        n = 2**25 + 1
+        count = dp.DiscreteLaplaceMechanism.release(np.array(n), epsilon=60, sensitivity=1)
+    again = dp.SmoothedHistogramSample.dist(np.array([0.2, 0.3]), **release.parameters)
+    assert dp.guarantee(again).epsilon == pytest.approx(1e-4, rel=1e-9)
+    assert count.value == n
+
+
+# ---- data of another length -------------------------------------------------------------------------
+
+
+def test_guarantees_of_resized_data_are_refused():
+    with pm.Model() as model:
+        data = pm.Data("data", np.zeros(1000))
+        y = pm.Normal("y", data, 1)
+        pairs = pm.Normal("pairs", pm.Data("table", np.zeros((5, 2))), 1)
+        stale = [
+            dp.ProjectionMechanism("projection", y, n_terms=2, epsilon=1),
+            dp.LaplaceMechanism("mean", y.mean(), epsilon=1, bounds=(0, 1)),
+            dp.SmoothedHistogramSample("smoothed", y, n_bins=4, n_released=3, epsilon=1),
+            dp.GaussianMechanism("totals", dp.record_sum(pairs), rho=1, bounds=(0, 1)),
+            dp.LaplaceMechanism("rows", pairs, epsilon=1, bounds=(0, 1)),
+            dp.ExponentialMechanism("best", dp.record_sum(pairs[..., None]), epsilon=1, bounds=(0, 1)),
+        ]
+        total = dp.LaplaceMechanism("total", y.sum(), epsilon=1, bounds=(0, 1))
+        person = dp.LaplaceMechanism("person", y, epsilon=1, bounds=(0, 1))
+    before = [dp.guarantee(z) for z in (*stale, total, person)]
+    pm.set_data({"data": np.zeros(10), "table": np.zeros((5, 3))}, model=model)
+    for z in stale:
+        with pytest.raises(ValueError, match=f"guarantee of {z.name} .* other lengths .* declare the model"):
+            dp.guarantee(z)
+    assert dp.guarantee(total).epsilon == dp.guarantee(person).epsilon == 1
+    with pytest.raises(pm.logprob.utils.ParameterValueError, match="n_records"):
+        pm.logp(stale[2], [0.1, 0.2, 0.3]).eval({y: np.full(10, 0.5)})
+    pm.set_data({"data": np.ones(1000), "table": np.ones((5, 2))}, model=model)
+    assert [dp.guarantee(z) for z in (*stale, total, person)] == before
+
+
+# ---- files that claim too much -----------------------------------------------------------------------
+
+
+def content_of(release):
+    return json.loads(release.to_json())
+
+
+def declared(content, mechanism="LaplaceMechanism"):
+    release = dp.Release.from_json(content if isinstance(content, str) else json.dumps(content))
+    with pm.Model():
+        y = pm.Beta("y", 1, 1, shape=4)
+        return getattr(dp, mechanism)("z", dp.record_sum(y), observed=release)
+
+
+CLAIMS = {
+    "less noise": ("LaplaceMechanism", {"epsilon": 1}, {"parameters": {"scale": 1e-9}}),
+    "a small epsilon": ("LaplaceMechanism", {"epsilon": 1}, {"guarantee": {"epsilon": 1e-3}}),
+    "a small rho": ("GaussianMechanism", {"rho": 1}, {"guarantee": {"rho": 1e-3}}),
+    "a small mu": ("GaussianMechanism", {"rho": 1}, {"guarantee": {"mu": 1e-3}}),
+}
+
+
+@pytest.mark.parametrize(("name", "noise", "changes"), CLAIMS.values(), ids=CLAIMS)
+def test_claims_are_compared_with_the_noise(name, noise, changes):
+    query = dp.record_sum(np.array([0.2, 0.9, 0.4, 0.6]))
+    content = content_of(getattr(dp, name).release(query, bounds=(0, 1), **noise))
+    assert dp.guarantee(declared(content, name)) is not None  # as it was written
+    for field, change in changes.items():
+        content[field].update(change)
+    with pytest.raises(ValueError, match="observed states a guarantee that is better than its own noise"):
+        declared(content, name)
+
+
+DAMAGE = {
+    "epsilon true": lambda c: c["guarantee"].update(epsilon=True),
+    "epsilon in words": lambda c: c["guarantee"].update(epsilon="1"),
+    "a broken length": lambda c: c["value"].update(shape=[1.9], data=c["value"]["data"]),
+    "a length in words": lambda c: c["value"].update(shape=["1"]),
+    "a length to be guessed": lambda c: c["value"].update(shape=[-1]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_damaged_files_are_refused(damage):
+    content = content_of(dp.LaplaceMechanism.release(1.0, epsilon=1, sensitivity=1))
+    damage(content)
+    with pytest.raises(ValueError, match="release is damaged"):
+        dp.Release.from_json(json.dumps(content))
+
+
+def test_files_of_two_meanings_are_refused():
+    text = dp.LaplaceMechanism.release(1.0, epsilon=1, sensitivity=1).to_json()
+    twice = text[:-1] + ', "guarantee": {"epsilon": 0.01}}'
+    with pytest.raises(ValueError, match="a field is in it twice"):
+        dp.Release.from_json(twice)
+    with pytest.raises(ValueError, match="not a release"):
+        dp.Release.from_json("[" * 100_000)
+
+
+def test_declarations_take_no_promises_of_their_users():
+    with pm.Model():
+        y = pm.Normal("y", shape=4)
+        promise = dp.PrivacyGuarantee(1e-6)
+        with pytest.raises(ValueError, match="better than its own noise level"):
+            dp.LaplaceMechanism("z", y.mean(), scale=1, bounds=(0, 1), promised=promise)
+        for internal in ({"op_class": object}, {"props": {}}, {"expected": ()}):
+            with pytest.raises(TypeError, match="unexpected keyword"):
+                dp.LaplaceMechanism("z", y.mean(), scale=1, bounds=(0, 1), **internal)
