@@ -19,6 +19,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.noise import NoEntropyError
 from pymc_dp.privacy.release import Release
 
 # Compilers keep what they compiled on disk, and constants can be part of it: confidential numbers
@@ -61,7 +62,7 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
     refusal: Exception | None = None
     try:
         op, value, known, guarantee, published = _draw(mechanism, query, noise)
-    except OSError:  # the system gave no random bits
+    except (OSError, NoEntropyError):
         raise
     except Exception as error:
         if isinstance(error, TypeError | ValueError):

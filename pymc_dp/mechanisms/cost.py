@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from pymc.model.core import Model
+from pymc.pytensorf import rvs_in_graph
 from pytensor.compile.builders import OpFromGraph
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
@@ -19,6 +20,7 @@ from pymc_dp.privacy.accountant import compose, compose_disjoint
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 from pymc_dp.records import find_record_blocks
+from pymc_dp.rowlocal import leaves_of
 
 
 def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = False) -> PrivacyGuarantee:
@@ -91,11 +93,27 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
             parts[label] = _of_one(item)
         if not parts:
             raise ValueError("No release is listed: give at least one.")
+        if disjoint:
+            _check_disjoint([item for item in released if isinstance(item, TensorVariable)])
         return (compose_disjoint if disjoint else compose)(parts, delta=delta)
     if disjoint:
         raise ValueError("disjoint=True is about several releases: pass a model, or a list of releases.")
     stated = _of_one(released)
     return stated if delta is None else stated.to_approximate(delta)
+
+
+def _check_disjoint(variables: list[TensorVariable]) -> None:
+    """Refuse releases whose queries read the same variable with a record axis."""
+    seen: dict[Variable, Variable] = {}
+    for rv in {id(v): v for v in variables}.values():
+        query = rv.owner.op.dist_params(rv.owner)[0]
+        behind = {v for v in rvs_in_graph([query]) if v is not rv}
+        for v in leaves_of([query], behind):
+            if v.type.ndim > 0 and seen.setdefault(v, rv) is not rv:  # type: ignore[attr-defined]
+                raise ValueError(
+                    f"disjoint=True, but the releases {seen[v]} and {rv} both read {v}: the same people may "
+                    "be behind them. Leave disjoint out, or pass the model, which tells them apart."
+                )
 
 
 def _of_one(released: Any) -> PrivacyGuarantee:

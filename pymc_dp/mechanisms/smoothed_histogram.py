@@ -102,6 +102,9 @@ def smoothing_for(epsilon: float, n_bins: int, n_records: int, n_released: int) 
     rate = epsilon / n_released
     weight = n_bins * math.exp(-rate)
     smoothing = weight / (weight - n_records * math.expm1(-rate))
+    # rounded upwards: near 1 there are few floats left for how far it is from 1
+    while 0 < smoothing < 1 and smoothed_epsilon(smoothing, n_bins, n_records, n_released) > epsilon:
+        smoothing = math.nextafter(smoothing, 1.0)
     if not 0 < smoothing < 1:
         raise ValueError(
             f"epsilon = {epsilon:g} over {n_released} released values gives a smoothing of {smoothing:g} to "

@@ -6,6 +6,8 @@ set each bit; their categories are integrated out, and no record is a variable o
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from pymc_dp.mechanisms import _categories, _response_draws
 from pymc_dp.mechanisms._checks import as_query
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, Mechanism, MechanismOp, exactly_one
 from pymc_dp.privacy._checks import positive
+from pymc_dp.privacy.exact_noise import words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 
@@ -55,6 +58,26 @@ class UnaryEncodingRV(MechanismOp, RandomVariable):
         true = np.arange(self.n_categories) == category[..., None]
         odds = np.exp(-np.where(true, own[..., None], other[..., None]))
         return (rng.random(true.shape) * (1 + odds) < 1).astype(np.int64)
+
+    def secure_draw(
+        self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
+    ) -> np.ndarray:
+        """Draw bits for publication: random words are compared with a probability's first 64 digits.
+
+        The less likely value of a bit has its probability rounded upwards, which costs no privacy.
+        """
+        _categories.check_categories("category", query, self.n_categories)
+        true = np.arange(self.n_categories) == np.asarray(query)[..., None]
+        words = words_from(generator)(true.size).reshape(true.shape)
+        own, other = (words < _rare(float(np.asarray(odds).item())) for odds in params)
+        return np.where(true, ~own, other).astype(np.int64)
+
+
+def _rare(odds: float) -> np.uint64:
+    """Probability of the less likely value of a bit with these log-odds, in units of 2^-64."""
+    weight = math.exp(-abs(odds))
+    share = Fraction(weight / (1 + weight)) * (1 + Fraction(1, 2**50))
+    return np.uint64(min(math.ceil(share * 2**64), 2**63))
 
 
 class UnaryEncodingCountsRV(MechanismOp, RandomVariable):

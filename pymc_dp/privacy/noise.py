@@ -45,6 +45,13 @@ class _BitGenerator(ctypes.Structure):
     )
 
 
+class NoEntropyError(RuntimeError):
+    """The operating system gave no entropy: nothing may be released."""
+
+
+_NO_ENTROPY = "The operating system gave no entropy for the noise, so nothing was released: try again."
+
+
 class SystemBits:
     """Bit generator over the operating system's entropy, for :class:`numpy.random.Generator`.
 
@@ -117,7 +124,25 @@ def secure_generator() -> np.random.Generator:
     >>> bool(secure_generator().integers(2**62) == secure_generator().integers(2**62))
     False
     """
-    return np.random.Generator(SystemBits())  # type: ignore[arg-type]  # it needs capsule and lock only
+    return _CheckedGenerator(SystemBits())  # type: ignore[arg-type]  # it needs capsule and lock only
+
+
+class _CheckedGenerator(np.random.Generator):
+    """Generator that returns nothing drawn from words that are no entropy."""
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        if name.startswith("_") or not callable(found) or name == "bit_generator":
+            return found
+        bits: Any = super().__getattribute__("bit_generator")
+
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            drawn = found(*args, **kwargs)
+            if bits.failure is not None:
+                raise NoEntropyError(_NO_ENTROPY) from bits.failure
+            return drawn
+
+        return checked
 
 
 def draw_securely[Drawn](draw: Callable[[np.random.Generator], Drawn]) -> Drawn:
@@ -135,7 +160,7 @@ def draw_securely[Drawn](draw: Callable[[np.random.Generator], Drawn]) -> Drawn:
 
     Raises
     ------
-    RuntimeError
+    NoEntropyError
         The operating system gave no entropy: nothing may be released.
 
     Examples
@@ -160,9 +185,7 @@ def draw_securely[Drawn](draw: Callable[[np.random.Generator], Drawn]) -> Drawn:
     thread.join()
     drawn, error = outcome[0]
     if bits.failure is not None:
-        raise RuntimeError(
-            "The operating system gave no entropy for the noise, so nothing was released: try again."
-        ) from bits.failure
+        raise NoEntropyError(_NO_ENTROPY) from bits.failure
     if error is not None:
         raise error
     return drawn

@@ -1,5 +1,7 @@
 """Attacks on promises: queries, settings and data by which a person could lose more than was stated."""
 
+import math
+import os
 from fractions import Fraction
 
 import numpy as np
@@ -8,7 +10,8 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.mechanisms import _grid
+from pymc_dp.mechanisms import _grid, smoothed_histogram
+from pymc_dp.privacy import noise
 
 C = pt.constant
 X = np.random.default_rng(0).random((100, 3))
@@ -170,6 +173,20 @@ def test_disjoint_releases_of_counts_cost_something():
     assert together.epsilon == 5 and "a and b" in str(together)
 
 
+def test_listed_releases_that_share_records_are_not_disjoint():
+    with pm.Model():
+        mu = pm.Normal("mu")
+        y, w = pm.Normal("y", mu, 1, shape=10), pm.Normal("w", mu, 1, shape=10)
+        total, mean, other = (
+            dp.LaplaceMechanism(name, q, epsilon=1, bounds=(-1, 1))
+            for name, q in (("total", y.sum()), ("mean", y.mean()), ("other", w.sum()))
+        )
+    with pytest.raises(ValueError, match="total and mean both read y"):
+        dp.guarantee([total, other, mean], disjoint=True)
+    assert dp.guarantee([total, other, total], disjoint=True).epsilon == 1
+    assert dp.guarantee([total, mean]).epsilon == 2
+
+
 def statement(y):
     return dp.LaplaceMechanism.dist(y.sum(), epsilon=7, sensitivity=1)
 
@@ -238,3 +255,57 @@ def test_reports_are_of_one_person_each(mechanism, query):
         mechanism.release(query(C(np.array([0, 1, 2, 1, 0]))), **settings)
     for values in ([2], np.array([0, 1, 2]), 1):
         mechanism.release(values, **settings)
+
+
+# ---- rounding ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("variant", ["symmetric", "optimized"])
+@pytest.mark.parametrize("epsilon", [0.1, 3.0, 40.0, 60.0, 74.0, 80.0])
+def test_bits_as_drawn_cost_no_more_than_stated(variant, epsilon):
+    op = dp.UnaryEncoding.dist(0, epsilon=epsilon, variant=variant, n_categories=2).owner.op
+    odds = (epsilon / 2, -epsilon / 2) if variant == "symmetric" else (0.0, -epsilon)
+
+    class Words:
+        """A generator whose words are all the same."""
+
+        def __init__(self, word):
+            self.word = word
+
+        def integers(self, low, high, size, dtype):
+            return np.full(size, self.word, dtype=dtype)
+
+    def chance(entry, value):
+        """Number of words of 2^64 for which a bit has a value: bits change once as words grow."""
+        first, low, high = None, 0, 2**64 - 1
+        draw = lambda word: op.secure_draw(Words(word), np.array(0), *map(np.array, odds))[entry]  # noqa: E731
+        first = draw(0)
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (middle, high) if draw(middle) == first else (low, middle - 1)
+        return low + 1 if first == value else 2**64 - low - 1
+
+    # what a category changes: a bit of its own is 1 rather than 0, another's is 0 rather than 1
+    ratio = Fraction(chance(0, 1) * chance(1, 0), chance(0, 0) * chance(1, 1))
+    spent = math.log1p(float(ratio - 1))
+    # what happens less often than 2^-64 is made to happen that often
+    assert min(epsilon * (1 - 1e-3), 44) < spent <= epsilon * (1 + 1e-15)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-4, 0.3, 5.0])
+@pytest.mark.parametrize("released", [1, 20, 10**7])
+def test_smoothing_is_rounded_upwards(epsilon, released):
+    smoothing = smoothed_histogram.smoothing_for(epsilon, 10, 10, released)
+    assert smoothed_histogram.smoothed_epsilon(smoothing, 10, 10, released) <= epsilon
+
+
+def test_generators_without_entropy_draw_nothing(monkeypatch):
+    def fails(count):
+        raise OSError("no entropy")
+
+    monkeypatch.setattr(os, "urandom", fails)
+    generator = noise.secure_generator()
+    with pytest.raises(noise.NoEntropyError, match="no entropy"):
+        generator.random()
+    with pytest.raises(noise.NoEntropyError, match="no entropy"):
+        dp.UnaryEncoding.release([0, 1], epsilon=1, n_categories=2)
