@@ -207,7 +207,8 @@ ROWS = [
     knorm(
         0.8,
         2,
-        imputations=[Imputation(gradients, 1), Imputation(each_gradient, [1, 0, 2], n=3, rows_apart=True)],
+        # of data as long as the table of candidates it could not be told which of the two are people
+        imputations=[Imputation(gradients, 1), Imputation(each_gradient, [1, 0, 2, 0], n=4, rows_apart=True)],
         bad=BAD,
         bad_observed=BAD_CHOICES,
     ),
