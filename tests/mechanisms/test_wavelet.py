@@ -156,10 +156,16 @@ def test_draws_and_releases_follow_the_density(level):
     simulated = pm.draw(dp.WaveletMechanism.dist(y, **noise), random_seed=3)
     plain = dp.WaveletMechanism.dist(y, **noise).owner.op.rng_fn(np.random.default_rng(4), y, 1.5)
     published = dp.WaveletMechanism.release(y[:: 8 if level else 1], **noise).value
-    for draws, at in ((simulated, mean), (plain, mean), (published, mean[:: 8 if level else 1])):
+    # what is published has no seed, and at level 2 is an eighth of the rows: no false alarm, coarser power
+    for draws, at, alarm, wider in (
+        (simulated, mean, 1e-4, 1.2),
+        (plain, mean, 1e-4, 1.2),
+        (published, mean[:: 8 if level else 1], 1e-7, 1.6),
+    ):
         for k in range(mean.shape[1]):
-            assert st.kstest(draws[:, k] - at[:, k], st.laplace(scale=1.5).cdf).pvalue > 1e-4
-            assert st.kstest(1.2 * (draws[:, k] - at[:, k]), st.laplace(scale=1.5).cdf).pvalue < 1e-3
+            noise_k = draws[:, k] - at[:, k]
+            assert st.kstest(noise_k, st.laplace(scale=1.5).cdf).pvalue > alarm
+            assert st.kstest(wider * noise_k, st.laplace(scale=1.5).cdf).pvalue < 1e-3
         assert abs(np.corrcoef(draws - at, rowvar=False) - np.eye(mean.shape[1])).max() < 6 / math.sqrt(
             len(at)
         )
