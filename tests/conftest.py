@@ -1,6 +1,8 @@
 """What every test may use: the long form of the statistical suites, and the reference answers."""
 
 import os
+import time
+from zlib import crc32
 
 # Before NumPy is imported: the tests run side by side, one BLAS thread each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -20,10 +22,30 @@ def pytest_addoption(parser):
         action="store_true",
         help="run the statistical suites (simulation-based calibration, Geweke) in full",
     )
+    parser.addoption(
+        "--minutes",
+        type=float,
+        default=float("inf"),
+        help="begin no test of the statistical suites later than this; those left over are skipped, and say so",
+    )
+
+
+STARTED = time.monotonic()
+
+
+def pytest_runtest_setup(item):
+    """Keep to the time that was given, on a machine of any speed."""
+    late = time.monotonic() - STARTED > 60 * item.config.getoption("--minutes")
+    if late and "statistical" in item.keywords:
+        pytest.skip("statistical suite: the time given by --minutes is used up")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Skip what was not asked for, or what this checkout has no answers for."""
+    """Skip what was not asked for, or what this checkout has no answers for.
+
+    The statistical suites come last, in an order that mixes them: if time runs out, some of each have run.
+    """
+    items.sort(key=lambda item: crc32(item.nodeid.encode()) if "statistical" in item.keywords else -1)
     full = config.getoption("--full") or "statistical" in config.getoption("markexpr", "")
     long_suite = pytest.mark.skip(reason="statistical suite: run with --full")
     no_answers = pytest.mark.skip(reason="needs the reference answers in ../shared/reference")
