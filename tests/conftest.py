@@ -26,7 +26,7 @@ def pytest_addoption(parser):
         "--minutes",
         type=float,
         default=float("inf"),
-        help="begin no test of the statistical suites later than this; those left over are skipped, and say so",
+        help="begin no test of the statistical suites after so many minutes; those left over are skipped",
     )
 
 
