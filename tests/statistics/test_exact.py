@@ -377,7 +377,7 @@ def tables_verdict(model_type, epsilon, make_steps=None):
             3.0,
             False,
             # not explained yet: slow mixing of the concentration, or a fault; the joint tests pass
-            marks=pytest.mark.xfail(reason="rejected once at p = 1e-5, after others had passed", strict=False),
+            marks=pytest.mark.xfail(reason="rejected once at p = 1e-5, not explained", strict=False),
         ),
         (SharedTable, 3.0, True),
         (PublicTerms, 3.0, False),
