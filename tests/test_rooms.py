@@ -71,6 +71,22 @@ def test_mechanisms_and_steps_do_not_know_each_other():
     assert not importing("pymc_dp.mechanisms", {"step_methods", "lowering", "privacy"})
 
 
+def test_arrows_between_the_parts_of_a_step_point_one_way():
+    """A block of records, then sweeps over it, then updates of parameters, then the steps themselves."""
+    parts = ["block", "sweeps", "updates"]
+    steps = {name for name in MODULES if Path(name).parent.as_posix() == "step_methods"}
+    assert len(steps) > 5
+    for i, part in enumerate(parts):
+        inner = {name for name in MODULES if Path(name).parent.as_posix() == f"step_methods/{part}"}
+        assert len(inner) > 3, part
+        for later in parts[i + 1 :]:
+            assert not inner & importing(f"pymc_dp.step_methods.{later}"), (part, later)
+        of_steps = {
+            f"pymc_dp.step_methods.{Path(step).stem}" for step in steps if Path(step).stem != "__init__"
+        }
+        assert not {name for name in inner if any(inside(m, s) for m in imports(name) for s in of_steps)}
+
+
 def test_only_the_lowering_touches_compilers():
     """PyTensor's backends and numba's internals move from release to release."""
     for package in ("pytensor.link", "numba.core", "numba.extending", "numba.np"):

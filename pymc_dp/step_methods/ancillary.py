@@ -13,15 +13,15 @@ from pytensor.graph.basic import Variable
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
-from pymc_dp.step_methods.conditionals import Conditionals
+from pymc_dp.step_methods.block.layout import positions
+from pymc_dp.step_methods.block.parents import ancestors_of_records
 from pymc_dp.step_methods.discovery import (
-    ancestors_of_records,
     model_of,
     record_blocks,
 )
-from pymc_dp.step_methods.interweaving import interweave
-from pymc_dp.step_methods.layout import positions
-from pymc_dp.step_methods.noise import NoNoiseForm, noise_form
+from pymc_dp.step_methods.updates.conditionals import Conditionals
+from pymc_dp.step_methods.updates.interweaving import interweave
+from pymc_dp.step_methods.updates.noise import NoNoiseForm, noise_form
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 

@@ -13,9 +13,9 @@ from pytensor.graph.basic import Variable
 
 from pymc_dp.lowering.native import generator_handle
 from pymc_dp.records import RecordBlock
-from pymc_dp.step_methods import kernels
 from pymc_dp.step_methods.discovery import dispersed_start
-from pymc_dp.step_methods.moves import lowered
+from pymc_dp.step_methods.sweeps import kernels
+from pymc_dp.step_methods.sweeps.moves import lowered
 
 # Draws of tuning in which a precise release gains its full weight.
 MAX_TEMPERED = 60

@@ -13,16 +13,16 @@ from pytensor.graph.basic import Variable
 from pymc_dp.lowering.native import GENERATOR, MATRIX
 from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
+from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.discovery import model_of, record_blocks
-from pymc_dp.step_methods.exchangeable import (
+from pymc_dp.step_methods.updates.exchangeable import (
     MAX_DIMENSION,
     CollapsedConditionals,
     Exchangeable,
     distinct_rows,
     exchangeable,
 )
-from pymc_dp.step_methods.interweaving import update
-from pymc_dp.step_methods.layout import positions
+from pymc_dp.step_methods.updates.interweaving import update
 
 # Nanoseconds that the updates of one draw are worth: what PyMC's loop costs, in all and per record. Counted
 # in the model's sizes, not timed, so that draws are reproducible.

@@ -17,17 +17,17 @@ from pymc_dp.lowering.native import CONJUGATE, draw
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
-from pymc_dp.step_methods import kernels
 from pymc_dp.step_methods.base import RecordChain, RecordStep
-from pymc_dp.step_methods.dirichlet import DirichletUpdate, Picked
+from pymc_dp.step_methods.block.layout import positions
+from pymc_dp.step_methods.block.parents import parents_of_records
+from pymc_dp.step_methods.block.program import RecordProgram, substitute
 from pymc_dp.step_methods.discovery import (
     model_of,
-    parents_of_records,
     record_blocks,
 )
-from pymc_dp.step_methods.discrete import DiscreteSweep, picked_rows
-from pymc_dp.step_methods.layout import positions
-from pymc_dp.step_methods.program import RecordProgram, substitute
+from pymc_dp.step_methods.sweeps import kernels
+from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep, picked_rows
+from pymc_dp.step_methods.updates.dirichlet import DirichletUpdate, Picked
 
 # Work that one draw is worth, in records: as for the ancillary update, fixed so that draws are reproducible.
 _WORK = 1000

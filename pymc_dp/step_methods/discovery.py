@@ -1,4 +1,4 @@
-"""Which model, which records, which parameters: what a step has to find out before it is built."""
+"""Which model, which records, where to start: what a step has to find out before it is built."""
 
 import sys
 from collections.abc import Sequence
@@ -9,10 +9,8 @@ import numpy as np
 from pymc.model.core import Model, modelcontext
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
-from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.records import RecordBlock, find_record_blocks, parameters_of
-from pymc_dp.rowlocal import leaves_of
+from pymc_dp.records import RecordBlock, find_record_blocks
 
 if TYPE_CHECKING:
     from pymc_dp.step_methods.base import RecordChain
@@ -78,30 +76,6 @@ def blocks_with(model: Model, values: Sequence[Variable]) -> list[RecordBlock]:
             "model; leave `vars` out to take all records."
         )
     return blocks
-
-
-def parents_of_records(model: Model, block: RecordBlock) -> list[TensorVariable]:
-    """Return the continuous free variables that stand in the law of a record, and are no records."""
-    leaves = set(leaves_of([p for r in block.records for p in parameters_of(r)], set(model.basic_RVs)))
-    return [
-        rv
-        for rv in model.free_RVs
-        if rv in leaves and rv not in block.records and rv.dtype.startswith("float")
-    ]
-
-
-def ancestors_of_records(model: Model, block: RecordBlock) -> list[TensorVariable]:
-    """Return the continuous parameters in the law of the records, and those in the law of such parameters."""
-    variables = set(model.basic_RVs)
-    found = set(parents_of_records(model, block))
-    queue = list(found)
-    while queue:
-        for rv in leaves_of(parameters_of(queue.pop()), variables):
-            free = rv in model.free_RVs and rv not in block.records
-            if free and rv not in found and rv.dtype.startswith("float"):  # type: ignore[attr-defined]
-                found.add(rv)  # type: ignore[arg-type]
-                queue.append(rv)  # type: ignore[arg-type]
-    return [rv for rv in model.free_RVs if rv in found]
 
 
 def dispersed_start(

@@ -15,7 +15,7 @@ import pymc_dp as dp
 from pymc_dp.mechanisms._bins import equal_edges
 from pymc_dp.mechanisms.perturbed_histogram import histogram_sensitivity
 from pymc_dp.records import find_record_blocks
-from pymc_dp.step_methods.moves import lowered
+from pymc_dp.step_methods.sweeps.moves import lowered
 
 NOISES = {
     "laplace": ({"epsilon": 0.8}, lambda count: st.laplace(count, 2 / 0.8), dp.PrivacyGuarantee(0.8)),

@@ -12,7 +12,8 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.step_methods import collapsed, exchangeable
+from pymc_dp.step_methods import collapsed
+from pymc_dp.step_methods.updates import exchangeable
 from tests.statistics import harness
 from tests.statistics.drive import StepKernel
 from tests.statistics.oracles import _beta_mixture

@@ -14,17 +14,9 @@ import pytest
 from pytensor.tensor.random.basic import BernoulliRV
 
 import pymc_dp as dp
-from pymc_dp.step_methods import (
-    changes,
-    conditionals,
-    dirichlet,
-    discrete,
-    fused,
-    moves,
-    noise,
-    program,
-    tabled,
-)
+from pymc_dp.step_methods.block import changes, program
+from pymc_dp.step_methods.sweeps import discrete, fused, moves, tabled
+from pymc_dp.step_methods.updates import conditionals, dirichlet, noise
 from tests.statistics import harness, oracles
 from tests.statistics.conjugate_models import (
     PublicTerms,

@@ -26,12 +26,12 @@ import pymc_dp as dp
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, Mechanism, MechanismOp, noise_parameter
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.records import find_record_blocks
-from pymc_dp.step_methods import moves as moves_module
 from pymc_dp.step_methods.base import RecordChain
-from pymc_dp.step_methods.finite import FiniteSweep
-from pymc_dp.step_methods.histogram import BinSweep
-from pymc_dp.step_methods.moves import Move, moves_for
-from pymc_dp.step_methods.tabled import CellSweep, ReversedSweep
+from pymc_dp.step_methods.sweeps import moves as moves_module
+from pymc_dp.step_methods.sweeps.finite import FiniteSweep
+from pymc_dp.step_methods.sweeps.histogram import BinSweep
+from pymc_dp.step_methods.sweeps.moves import Move, moves_for
+from pymc_dp.step_methods.sweeps.tabled import CellSweep, ReversedSweep
 from tests.statistics import harness
 from tests.statistics.marginal import from_log_density
 

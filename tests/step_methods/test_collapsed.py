@@ -6,7 +6,7 @@ import pytest
 
 import pymc_dp as dp
 from pymc_dp.step_methods.collapsed import collapsed_parameters
-from pymc_dp.step_methods.exchangeable import distinct_rows
+from pymc_dp.step_methods.updates.exchangeable import distinct_rows
 
 Z = np.array([0, 2, 2, 1, 2, 2])
 GROUP = np.array([0, 1, 1, 0, 1, 0])

@@ -14,10 +14,10 @@ from pymc.pytensorf import collect_default_updates
 
 from pymc_dp.lowering.native import OF_SUMS
 from pymc_dp.records import find_record_blocks
-from pymc_dp.step_methods.conditionals import Conditionals
-from pymc_dp.step_methods.discovery import parents_of_records
-from pymc_dp.step_methods.noise import NoNoiseForm
-from pymc_dp.step_methods.program import RecordProgram
+from pymc_dp.step_methods.block.parents import parents_of_records
+from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.updates.conditionals import Conditionals
+from pymc_dp.step_methods.updates.noise import NoNoiseForm
 from tests.step_methods.zoo import PYTHON, ZOO, evaluation_mode, jittered
 
 EVERY = pytest.mark.parametrize("entry", ZOO, ids=[e.name for e in ZOO])

@@ -10,10 +10,10 @@ from pymc.pytensorf import collect_default_updates
 from scipy import stats
 
 import pymc_dp as dp
-from pymc_dp.step_methods.conditionals import Conditionals
+from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.discovery import record_blocks
-from pymc_dp.step_methods.noise import NoNoiseForm, noise_form
-from pymc_dp.step_methods.program import RecordProgram
+from pymc_dp.step_methods.updates.conditionals import Conditionals
+from pymc_dp.step_methods.updates.noise import NoNoiseForm, noise_form
 from tests.step_methods.zoo import evaluation_mode
 
 N = 4000

@@ -16,8 +16,8 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 from pymc_dp.lowering.native import COORDINATES, TABLES, VALUES, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import parameters_of
-from pymc_dp.step_methods.discrete import DiscreteSweep
-from pymc_dp.step_methods.program import substitute
+from pymc_dp.step_methods.block.program import substitute
+from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
 
 # part of the disk cache's key: change it with the source below
 _VERSION = "dirichlet-1"

@@ -33,8 +33,8 @@ from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import is_elementwise, parameters_of
 from pymc_dp.rowlocal import leaves_of
-from pymc_dp.step_methods.program import Reading, RecordProgram, substitute
-from pymc_dp.step_methods.supports import finite_support
+from pymc_dp.step_methods.block.program import Reading, RecordProgram, substitute
+from pymc_dp.step_methods.block.supports import finite_support
 
 # Largest tables: combinations of all variables of a record, times statistics.
 _MAX_CELLS = 2_000_000

@@ -20,7 +20,7 @@ from pymc_dp.lowering.native import (
     function_at,
     generator_at,
 )
-from pymc_dp.step_methods.kernels import sweep
+from pymc_dp.step_methods.sweeps.kernels import sweep
 
 _CONDITIONAL = types.FunctionType(CONDITIONAL)
 _COORDINATES = types.FunctionType(COORDINATES)

@@ -25,10 +25,10 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.native import CONDITIONAL, RECORDS, NativeFunction
 from pymc_dp.records import RecordBlock, Release, parameters_of
 from pymc_dp.rowlocal import leaves_of
-from pymc_dp.step_methods.conditionals import Conditionals
-from pymc_dp.step_methods.discovery import ancestors_of_records
-from pymc_dp.step_methods.noise import NoiseForm
-from pymc_dp.step_methods.program import RecordProgram, substitute, with_query
+from pymc_dp.step_methods.block.parents import ancestors_of_records
+from pymc_dp.step_methods.block.program import RecordProgram, substitute, with_query
+from pymc_dp.step_methods.updates.conditionals import Conditionals
+from pymc_dp.step_methods.updates.noise import NoiseForm
 
 # A random walk mixes in about as many updates as it has dimensions: beyond this, other steps keep the
 # parameters.

@@ -20,7 +20,7 @@ from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
 from pymc_dp.rowlocal import columns_of, with_known_shapes
-from pymc_dp.step_methods.program import RecordProgram, substitute
+from pymc_dp.step_methods.block.program import RecordProgram, substitute
 
 # part of the disk cache's key: change it with the source below
 _VERSION = "fused-4"

@@ -23,9 +23,9 @@ from pymc_dp.lowering import tables
 from pymc_dp.lowering.native import ROWS, SourceFunction
 from pymc_dp.lowering.rows import ROW, RowGraph, draw_entry
 from pymc_dp.records import Release
-from pymc_dp.step_methods.cells import ChannelTable
-from pymc_dp.step_methods.fused import FusedSweep, scalar_function
-from pymc_dp.step_methods.program import RecordProgram, with_query
+from pymc_dp.step_methods.block.cells import ChannelTable
+from pymc_dp.step_methods.block.program import RecordProgram, with_query
+from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
 
 # Records of a group.
 GROUP = 16

@@ -21,9 +21,9 @@ from pymc_dp.lowering.native import ROWS, SourceFunction
 from pymc_dp.lowering.rows import ROW, NotScalar
 from pymc_dp.records import parameters_of
 from pymc_dp.rowlocal import columns_of
-from pymc_dp.step_methods.cells import Histogram, clamped_record
-from pymc_dp.step_methods.fused import FusedSweep, scalar_function
-from pymc_dp.step_methods.program import RecordProgram
+from pymc_dp.step_methods.block.cells import Histogram, clamped_record
+from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
 
 # Part of the disk cache's key: change it with the source below.
 _VERSION = f"histogram-1 {bins.VERSION}"

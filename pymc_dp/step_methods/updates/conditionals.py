@@ -26,14 +26,14 @@ from pymc_dp.lowering.native import CONDITIONAL, COORDINATES, NOISE, QUADRATIC, 
 from pymc_dp.lowering.polynomial import degree, without_products
 from pymc_dp.records import Release, parameters_of
 from pymc_dp.rowlocal import columns_of, leaves_of
-from pymc_dp.step_methods.noise import NoiseForm, NoNoiseForm, noise_form
-from pymc_dp.step_methods.program import (
+from pymc_dp.step_methods.block.program import (
     Reading,
     RecordProgram,
     lift,
     substitute,
     with_query,
 )
+from pymc_dp.step_methods.updates.noise import NoiseForm, NoNoiseForm, noise_form
 
 # Largest number of parameters whose Gaussian conditional is drawn at once (one pass for each, compiled).
 MAX_QUADRATIC = 8

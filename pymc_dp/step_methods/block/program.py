@@ -38,9 +38,9 @@ from pymc_dp.lowering.native import (
 from pymc_dp.lowering.polynomial import without_products
 from pymc_dp.records import RecordBlock, Release, is_elementwise, parameters_of
 from pymc_dp.rowlocal import with_known_shapes
-from pymc_dp.step_methods.cells import ChannelTable, find_histograms, find_tables
-from pymc_dp.step_methods.changes import scalar_change, term_change
-from pymc_dp.step_methods.layout import DataLayout, ParameterLayout, RecordLayout
+from pymc_dp.step_methods.block.cells import ChannelTable, find_histograms, find_tables
+from pymc_dp.step_methods.block.changes import scalar_change, term_change
+from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout, RecordLayout
 
 Reading = dict[Variable, TensorVariable]
 
