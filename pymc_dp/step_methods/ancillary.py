@@ -274,7 +274,7 @@ class _Part:
             *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * self.n_cycles, int(step.tune),
             theta, chain.data, self.moving, self.gaussian,
             chain.x, chain.totals, step.centred_factors[which], step.ancillary_factors[which],
-            np.array([0.0, 1.0, 0.0]), tallies,
+            np.array([0.0, 1.0]), tallies,
         )  # fmt: skip
         if step.tune:
             spread, values = step.spreads[which], theta[self.moving]

@@ -72,7 +72,7 @@ class RecordChain:
     def sweep(
         self, rng: np.random.Generator, theta: np.ndarray, x: np.ndarray, which: int, n_sweeps: int = 1
     ) -> np.ndarray:
-        """Sweep ``x`` in place with one of the moves; return sum, minimum, count of acceptances."""
+        """Sweep ``x`` in place with one move; return the acceptances and the lowest probability of one."""
         return self._sweep(rng, theta, x, which, n_sweeps, prior_only=False)
 
     def _sweep(
@@ -83,7 +83,7 @@ class RecordChain:
         fused = self.moves[which].fused
         if fused is not None and not self.program.n_statistics and self.program.n >= PARALLEL_FROM:
             return self._sweep_in_parts(rng, fused, theta, x, n_sweeps, prior_only)
-        tally = np.array([0.0, 1.0, 0.0])
+        tally = np.array([0.0, 1.0])
         kernels.run_sweep(
             self.handle(rng), n_sweeps, int(prior_only), *self.native(which),
             theta, self.data, x, self.totals, tally,
@@ -102,7 +102,7 @@ class RecordChain:
         kernels.hoist(fused.hoist.address, theta, self.data, constants, columns)
         ends = np.linspace(0, len(x), N_PARTS + 1).astype(int)
         seeds = rng.integers(0, 2**63, size=(N_PARTS, 2))
-        tallies = np.tile([0.0, 1.0, 0.0], (N_PARTS, 1))
+        tallies = np.tile([0.0, 1.0], (N_PARTS, 1))
 
         def run(k: int) -> None:
             rows = slice(ends[k], ends[k + 1])
@@ -113,7 +113,7 @@ class RecordChain:
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(run, range(N_PARTS)))
-        return np.array([tallies[:, 0].sum(), tallies[:, 1].min(), tallies[:, 2].sum()])
+        return np.array([tallies[:, 0].sum(), tallies[:, 1].min()])
 
 
 @dataclass_state

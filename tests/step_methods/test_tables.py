@@ -322,7 +322,7 @@ def test_moves_are_chosen_and_native(name, rng):
     x = chain.draw(rng, theta)
     for which in range(len(chain.moves)):
         tally = chain.sweep(rng, theta, x, which, 20)
-        assert 0 < tally[0] <= 100 + 1e-9 and 0 <= tally[1] <= 1 and 0 < tally[2] <= 100
+        assert 0 < tally[0] <= 100 and 0 <= tally[1] <= 1
         if chain.totals.size:
             np.testing.assert_allclose(chain.totals.sum(), 5)
     point = {**chain.program.parameters.unflatten(theta), **chain.program.records.unpack(x)}

@@ -18,31 +18,25 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
+from pymc.logprob.transforms import SimplexTransform
 from pymc.model.core import Model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.replace import graph_replace
-from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.native import (
-    CHANGE,
     CONTRIBUTE,
-    OF_SUMS,
     PROPOSE,
-    RELEASES,
     WHOLE,
     NativeFunction,
-    SourceFunction,
 )
 from pymc_dp.lowering.polynomial import without_products
-from pymc_dp.records import RecordBlock, Release, is_elementwise, parameters_of
-from pymc_dp.rowlocal import with_known_shapes
+from pymc_dp.lowering.simplex import simplex_backward, simplex_forward
+from pymc_dp.records import RecordBlock, Release, is_elementwise
 from pymc_dp.step_methods.block.cells import ChannelTable, find_histograms, find_tables
-from pymc_dp.step_methods.block.changes import scalar_change, term_change
+from pymc_dp.step_methods.block.central import CentralReleases
 from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout, RecordLayout
-
-Reading = dict[Variable, TensorVariable]
+from pymc_dp.step_methods.block.readings import Reading, lift, substitute
 
 
 class RecordProgram:
@@ -63,8 +57,8 @@ class RecordProgram:
         Layouts of the flat arrays.
     n_statistics : int
         Columns of the contributions.
-    releases, change : NativeFunction or None
-        Of the central releases; see the signatures in :mod:`pymc_dp.lowering.native`.
+    central : CentralReleases
+        The releases of sums over records, and the change of their density.
     """
 
     def __init__(self, model: Model, block: RecordBlock, initial_point: dict[str, Any] | None = None):
@@ -96,7 +90,8 @@ class RecordProgram:
         self.theta = pt.vector("theta", dtype="float64", shape=(self.parameters.size,))
         self.x = pt.matrix("x", dtype="float64", shape=(self.n, self.records.width))
         self.state = self._stand_ins()
-        self._compile_releases()
+        self.central = CentralReleases(self)
+        self.n_statistics, self.n_parameters = self.central.n_statistics, self.central.n_parameters
 
     # -- readings ---------------------------------------------------------------------------------
 
@@ -129,6 +124,8 @@ class RecordProgram:
         transform = self.model.rvs_to_transforms.get(rv)
         if transform is None:
             return value
+        if isinstance(transform, SimplexTransform):
+            return simplex_backward(value)
         return transform.backward(value, *substitute(rv.owner.inputs, reading))  # type: ignore[union-attr]
 
     def forward(self, rv: Variable, natural: TensorVariable, reading: Reading) -> TensorVariable:
@@ -136,6 +133,8 @@ class RecordProgram:
         transform = self.model.rvs_to_transforms.get(rv)
         if transform is None:
             return natural
+        if isinstance(transform, SimplexTransform):
+            return simplex_forward(natural)
         return transform.forward(natural, *substitute(rv.owner.inputs, reading))  # type: ignore[union-attr]
 
     def matrix_of(self, reading: Reading) -> TensorVariable:
@@ -270,106 +269,6 @@ class RecordProgram:
         if not self.of_kind("general"):
             return None
         return self.native("general", [self.x], [self.release_logp(self.state, ["general"])], WHOLE)
-
-    def _function_of_sums(self, release: Release) -> tuple[int, NativeFunction]:
-        """Log density of a release as a function of the sums behind its query, and their number."""
-        analysis = self.block.analysis
-        sums = analysis.sums_in(release.query)
-        flat = pt.vector("sums", dtype="float64")
-        parts, start = {}, 0
-        for s in sums:
-            shape = tuple(int(k) for k in (s.shape.eval() if None in s.type.shape else s.type.shape))
-            size = int(np.prod(shape))
-            parts[s] = pt.cast(flat[start : start + size].reshape(shape), s.dtype)
-            start += size
-        (query,) = graph_replace([release.query], parts, strict=False)
-        (query,) = substitute(with_known_shapes([query]), self.state)
-        logp = pt.sum(pm.logp(with_query(release, self.state, query), self.state[release.rv]))
-        return start, self.native(f"log density of {release.name}", [flat], [logp], OF_SUMS)
-
-    def _compile_releases(self) -> None:
-        """Central releases: their values, parameters and offsets, and the change of their density."""
-        values, params, offsets, loops, functions, keys = [], [], [], [], {}, []
-        start = 0
-        width = max([len(parameters_of(r.rv)) - 1 for r in self.of_kind("central", "function")] + [1])
-        for k, release in enumerate(self.of_kind("central", "function")):
-            if not self.is_separable(release):
-                size, function = self._function_of_sums(release)
-                functions[f"logp{k}"], key = function.dispatcher, function.cache_key
-                keys.append(key)
-                values.append(pt.zeros(size))
-                offsets.append(pt.zeros(size))
-                params.append(pt.zeros((size, width)))
-                where = f"{start}:{start + size}"
-                loops.append(
-                    f"    total += logp{k}(theta, data, new[{where}]) - logp{k}(theta, data, old[{where}])\n"
-                )
-                start += size
-                continue
-            others = substitute(parameters_of(release.rv)[1:], self.state)
-            offset = substitute([self.block.analysis.offset_of(release.query)], self.state)[0]
-            value, op = self.state[release.rv], release.rv.owner.op  # type: ignore[union-attr]
-            elementwise = is_elementwise(release.rv)
-            shape = self.shape_of_terms(release)
-            values.append(pt.cast(value if elementwise else op.summary(value), "float64").ravel())
-            offsets.append(pt.broadcast_to(pt.cast(offset, "float64"), shape).ravel())
-            columns = [pt.broadcast_to(pt.cast(p, "float64"), shape).ravel() for p in others]
-            columns += [pt.zeros_like(offsets[-1])] * (width - len(columns))
-            params.append(pt.stack(columns, axis=1))
-            size = int(np.prod(shape))
-            name = f"change{k}"
-            if elementwise:
-                functions[name], key = scalar_change(release.rv, value_dtype=release.rv.dtype)
-            else:
-                functions[name], key = term_change(op, len(others))
-            keys.append(key)
-            args = "".join(f", params[j, {i}]" for i in range(len(others)))
-            loops.append(
-                f"    for j in range({start}, {start + size}):\n"
-                f"        if new[j] != old[j]:\n"
-                f"            total += {name}(value[j], old[j], new[j]{args})[0]\n"
-            )
-            start += size
-        self.n_statistics, self.n_parameters = start, width
-        self.change_loops = loops
-        self.change_parts = ("".join(loops), functions, keys)
-        self.releases: NativeFunction | None = None
-        self.change: SourceFunction | None = None
-        if not values:
-            return
-        outputs = [pt.concatenate(values), pt.concatenate(params, axis=0), pt.concatenate(offsets)]
-        self.releases = self.native("releases", [], outputs, RELEASES)
-        source = (
-            "def change(theta, data, value, params, old, new):\n    total = 0.0\n"
-            + "".join(loops)
-            + f"    return total * data[{self.temper_at}]\n"
-        )
-        self.change = SourceFunction("change", source, functions, CHANGE, keys)
-
-
-def substitute(graphs: Sequence[Any], reading: Reading) -> list[Any]:
-    """Replace the model's random variables in some graphs by a reading of them."""
-    return list(graph_replace(list(graphs), reading, strict=False)) if graphs else []
-
-
-def lift(rv: Variable, reading: Reading) -> TensorVariable:
-    """Return a random variable with its parameters under a reading.
-
-    Substituting before asking for a log density matters: densities that PyMC derives may clone their
-    inputs, and a substitution afterwards would do nothing.
-    """
-    node = rv.owner
-    assert node is not None
-    inputs = substitute(node.inputs, reading)
-    return node.clone_with_new_inputs(inputs, strict=False).outputs[node.outputs.index(rv)]  # type: ignore[return-value]
-
-
-def with_query(release: Release, reading: Reading, query: TensorVariable) -> TensorVariable:
-    """Return the law of a release with another query in the place of its own."""
-    lifted = lift(release.rv, reading).owner
-    query = pt.cast(query, parameters_of(release.rv)[0].type.dtype)
-    params = [query, *lifted.op.dist_params(lifted)[1:]]
-    return lifted.op.make_node(lifted.inputs[0], NoneConst, *params).default_output()
 
 
 def _typed(rv: Variable, graph: TensorVariable) -> TensorVariable:

@@ -33,8 +33,10 @@ from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import is_elementwise, parameters_of
 from pymc_dp.rowlocal import leaves_of
-from pymc_dp.step_methods.block.program import Reading, RecordProgram, substitute
+from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.block.readings import Reading, substitute
 from pymc_dp.step_methods.block.supports import finite_support
+from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indented
 
 # Largest tables: combinations of all variables of a record, times statistics.
 _MAX_CELLS = 2_000_000
@@ -79,7 +81,7 @@ class DiscreteSweep:
         self.cells = [self._cells(k) for k in range(len(self.sizes))]
         self.starts = np.cumsum([0, *(c.size for c in self.cells)])
         self.hoist: NativeFunction = program.native(
-            "hoist", [], [pt.concatenate(self._parts), pt.zeros((0, program.n))], HOIST
+            "hoist", [], [pt.concatenate(self._parts), pt.constant(np.zeros((0, program.n)))], HOIST
         )
         constant, groups = self._contributions()
         self._compile(constant, groups)
@@ -214,7 +216,7 @@ class DiscreteSweep:
             arrays[f"amount{g}"] = np.concatenate([row[w] for row, w in zip(table, where, strict=True)])
         self.groups = [columns for columns, _, _ in groups]
         digest = sha256(b"".join(a.tobytes() for a in arrays.values())).hexdigest()
-        functions, keys = self.program.change_parts[1:]
+        functions, keys = self.program.central.functions, self.program.central.keys
         # what other generated code about the same records needs
         self.names, self.keys = {**functions, **arrays}, [*keys, digest]
         self.rows = SourceFunction("rows_sweep", self._source(), self.names, ROWS, [*self.keys, _VERSION])
@@ -222,9 +224,7 @@ class DiscreteSweep:
     def _source(self) -> str:
         d, p = self.program.n_statistics, len(self.sizes)
         lines = [
-            "def rows_sweep(rng, theta, data, c, cov, value, params, offset, x, totals, tally, n_sweeps, "
-            "prior_only):",
-            "    n = x.shape[0]",
+            *HEADER,
             f"    cumulative = np.empty({self.starts[-1]})",
         ]
         for k, size in enumerate(self.sizes):
@@ -255,7 +255,6 @@ class DiscreteSweep:
         lines += [
             f"    for j in range({d}):",
             "        new[j] = old[j]",
-            "    sum_p, min_p, n_accepted = tally[0], tally[1], tally[2]",
             "    for _ in range(n_sweeps):",
             "        for i in range(n):",
             *(f"            a{k} = int(x[i, {k}])" for k in range(p)),
@@ -277,21 +276,14 @@ class DiscreteSweep:
             "                    j = touched[e]",
             *(" " * 20 + line for line in self.change()),
             f"                total *= data[{self.program.temper_at}]",
-            "            p_accept = 1.0",
-            "            if not total >= 0.0:",
-            "                p_accept = np.exp(total) if total < 0.0 else 0.0",
-            "            sum_p += p_accept",
-            "            min_p = min(min_p, p_accept)",
-            "            if p_accept >= 1.0 or rng.random() < p_accept:",
-            "                n_accepted += 1.0",
+            *indented(DECISION, 12),
             *(f"                x[i, {k}] = b{k}" for k in range(p)),
             "                for e in range(n_touched):",
             "                    old[touched[e]] = new[touched[e]]",
             "            else:",
             "                for e in range(n_touched):",
             "                    new[touched[e]] = old[touched[e]]",
-            "    if prior_only == 0:",
-            "        tally[0], tally[1], tally[2] = sum_p, min_p, n_accepted",
+            *COUNTS,
             f"    for j in range({d}):",
             "        totals[j] = old[j] - offset[j]",
         ]

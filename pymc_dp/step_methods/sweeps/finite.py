@@ -19,7 +19,8 @@ from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.rowlocal import with_known_shapes
 from pymc_dp.step_methods.block.cells import ChannelTable, clamped_record, tabled
-from pymc_dp.step_methods.block.program import RecordProgram, lift
+from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.block.readings import lift
 from pymc_dp.step_methods.block.supports import MAX_SUPPORT, finite_support
 
 # Largest support; beyond MAX_SUPPORT values, which is meant for few distinct releases, entries of the tables.
@@ -120,7 +121,6 @@ def rows_sweep(rng, theta, data, c, cov, value, params, offset, x, totals, tally
 _END = """
     if prior_only == 0:
         tally[0] += n * n_sweeps
-        tally[2] += n * n_sweeps
 """
 
 # One law for all records and one release of each: alias tables of distinct releases, if there are few.

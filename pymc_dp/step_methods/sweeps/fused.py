@@ -20,10 +20,13 @@ from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
 from pymc_dp.rowlocal import columns_of, with_known_shapes
-from pymc_dp.step_methods.block.program import RecordProgram, substitute
+from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.block.readings import substitute
+from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indented
 
-# part of the disk cache's key: change it with the source below
-_VERSION = "fused-4"
+# Statistics up to which each has a variable of its own in the generated source: 10 % faster, and longer to
+# compile.
+_IN_REGISTERS = 16
 
 
 class FusedSweep:
@@ -172,22 +175,14 @@ class FusedSweep:
         # a candidate may reuse entries of parameters only, never of the current record
         propose, key_propose = scalar_function([self._rng, *inputs], [*columns, *candidates, weight])
         self._compile_hoist()
-        loops, functions, keys = program.change_parts
-        source = _source(
-            len(state),
-            len(columns),
-            self.n_constants,
-            self.n_columns,
-            loops,
-            program.temper_at,
-            weighted=bool(self._weight_graphs()),
-        )
+        weighted = bool(self._weight_graphs())
+        source = _source(program, len(columns), self.n_constants, self.n_columns, weighted)
         self.rows = SourceFunction(
             "rows_sweep",
             source,
-            {**functions, "current": current, "propose": propose},
+            {**program.central.functions, "current": current, "propose": propose},
             ROWS,
-            [*keys, key_current, key_propose, _VERSION],
+            [*program.central.keys, key_current, key_propose],
         )
 
     def _compile_hoist(self) -> None:
@@ -219,58 +214,54 @@ def scalar_function(inputs: Sequence[Variable], outputs: Sequence[TensorVariable
     return function, key
 
 
-def _source(d: int, p: int, n_constants: int, n_columns: int, loops: str, temper: int, weighted: bool) -> str:
+def _source(program: RecordProgram, p: int, n_constants: int, n_columns: int, weighted: bool) -> str:
+    """Source of the sweep: statistics in registers where they are few, else in arrays."""
+    central, d = program.central, program.n_statistics
+    few = d <= _IN_REGISTERS and all(term.n_params is not None for term in central.terms)
+    old, new = ([f"{name}{j}" if few else f"{name}[{j}]" for j in range(d)] for name in ("old", "new"))
     hoisted = [*(f"c{k}" for k in range(n_constants)), *(f"cov[{k}, i]" for k in range(n_columns))]
     now = f"current({', '.join([*hoisted, *(f'x[i, {k}]' for k in range(p))])})"
     candidate = f"propose({', '.join(['rng', *hoisted])})"
     lines = [
-        "def rows_sweep(rng, theta, data, c, cov, value, params, offset, x, totals, tally, n_sweeps, "
-        "prior_only):",
-        "    n = x.shape[0]",
-        f"    old = np.zeros({max(d, 1)})",
-        f"    new = np.zeros({max(d, 1)})",
-        f"    for j in range({d}):",
-        "        old[j] = offset[j]",
+        *HEADER,
         # numbers in registers, which stores to the arrays cannot touch
         *(f"    c{k} = c[{k}]" for k in range(n_constants)),
-        "    sum_p, min_p, n_accepted = tally[0], tally[1], tally[2]",
+        f"    power = data[{program.temper_at}]",
     ]
+    if few:
+        for term in central.terms:
+            lines += [
+                f"    value{j}{''.join(f', param{j}_{i}' for i in range(term.n_params or 0))} = "
+                f"value[{j}]{''.join(f', params[{j}, {i}]' for i in range(term.n_params or 0))}"
+                for j in range(term.start, term.stop)
+            ]
+    else:
+        lines += [f"    old, new = np.zeros({d}), np.zeros({d})"]
+    lines += [f"    {old[j]} = offset[{j}]" for j in range(d)]
     if d:
         lines += ["    for i in range(n):", f"        s = {now}"]
-        lines += [f"        old[{j}] += s[{j}]" for j in range(d)]
+        lines += [f"        {old[j]} += s[{j}]" for j in range(d)]
     lines += [
         "    for _ in range(n_sweeps):",
         "        for i in range(n):",
         f"            s = {now}",
         f"            r = {candidate}",
         "            total = 0.0",
+        *(f"            {new[j]} = {old[j]} + (r[{p + j}] - s[{j}])" for j in range(d)),
+        "            if prior_only == 0:",
+        *indented(central.line_by_line() if few else central.loops(), 16),
+        "                total *= power",
     ]
-    lines += [f"            new[{j}] = old[{j}] + (r[{p + j}] - s[{j}])" for j in range(d)]
-    lines += ["            if prior_only == 0:"]
-    source = (
-        "\n".join(lines)
-        + "\n"
-        + "".join("    " * 3 + line + "\n" for line in loops.rstrip("\n").split("\n") if line)
-    )
-    lines = [f"                total *= data[{temper}]"]
     if weighted:
         lines += [
             f"                if s[{d}] != -np.inf:",
             f"                    total += r[{p + d}] - s[{d}]",
         ]
     lines += [
-        # as kernels.accept: a ratio that is not a number is refused
-        "                total += 0.0",
-        "            p_accept = 1.0",
-        "            if not total >= 0.0:",
-        "                p_accept = np.exp(total) if total < 0.0 else 0.0",
-        "            sum_p += p_accept",
-        "            min_p = min(min_p, p_accept)",
-        "            if p_accept >= 1.0 or rng.random() < p_accept:",
-        "                n_accepted += 1.0",
+        *indented(DECISION, 12),
+        *(f"                x[i, {k}] = r[{k}]" for k in range(p)),
+        *(f"                {old[j]} = {new[j]}" for j in range(d)),
+        *COUNTS,
+        *(f"    totals[{j}] = {old[j]} - offset[{j}]" for j in range(d)),
     ]
-    lines += [f"                x[i, {k}] = r[{k}]" for k in range(p)]
-    lines += [f"                old[{j}] = new[{j}]" for j in range(d)]
-    lines += ["    if prior_only == 0:", "        tally[0], tally[1], tally[2] = sum_p, min_p, n_accepted"]
-    lines += [f"    totals[{j}] = old[{j}] - offset[{j}]" for j in range(d)]
-    return source + "\n".join(lines) + "\n"
+    return "\n".join(lines) + "\n"

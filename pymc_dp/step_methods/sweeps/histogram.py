@@ -24,6 +24,7 @@ from pymc_dp.rowlocal import columns_of
 from pymc_dp.step_methods.block.cells import Histogram, clamped_record
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
+from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indented
 
 # Part of the disk cache's key: change it with the source below.
 _VERSION = f"histogram-1 {bins.VERSION}"
@@ -73,7 +74,7 @@ class HistogramSweep(FusedSweep):
         self._compile_hoist()
         arrays = {f"edges{h}": histogram.edges for h, histogram in enumerate(histograms)}
         digest = sha256(b"".join(a.tobytes() for a in arrays.values())).hexdigest()
-        functions, keys = self.program.change_parts[1:]
+        functions, keys = self.program.central.functions, self.program.central.keys
         names = {name: getattr(bins, name) for name in ("bin_of", "draw_bin", "log_preference")}
         self.rows = SourceFunction(
             "rows_sweep",
@@ -90,13 +91,10 @@ class HistogramSweep(FusedSweep):
         candidate = f"propose({', '.join([self._candidate, *hoisted])})"
         every, dense = range(len(histograms)), list(enumerate(self._positions))
         lines = [
-            "def rows_sweep(rng, theta, data, c, cov, value, params, offset, x, totals, tally, n_sweeps, "
-            "prior_only):",
-            "    n = x.shape[0]",
+            *HEADER,
             "    old, new = offset.copy(), offset.copy()",
             f"    bins = np.empty(({len(histograms)}, n), np.int32)",
             *(f"    c{k} = c[{k}]" for k in range(self.n_constants)),
-            "    sum_p, min_p, n_accepted = tally[0], tally[1], tally[2]",
             "    for i in range(n):",
             f"        s = {now}",
             *(f"        old[{at}] += s[{j}]" for j, at in dense),
@@ -119,11 +117,7 @@ class HistogramSweep(FusedSweep):
             "            total = 0.0",
             "            if prior_only == 0:",
         ]
-        for release, loop in zip(
-            self.program.of_kind("central", "function"), self.program.change_loops, strict=True
-        ):
-            if release.rv not in self.program.histograms:
-                lines += ["    " * 3 + line for line in loop.rstrip("\n").split("\n")]
+        lines += indented(self.program.central.loops(leaving_out=self.program.histograms), 12)
         for h, histogram in enumerate(histograms):
             k, rv = starts[h][0], histogram.release.rv
             lines += [f"                if a{h} != b{h}:"]
@@ -137,14 +131,7 @@ class HistogramSweep(FusedSweep):
             f"                total += {self._extra}",
             f"            elif r[{p + d}] == -np.inf:",
             "                total = -np.inf",
-            # as kernels.accept: a ratio that is not a number is refused
-            "            p_accept = 1.0",
-            "            if not total >= 0.0:",
-            "                p_accept = np.exp(total) if total < 0.0 else 0.0",
-            "            sum_p += p_accept",
-            "            min_p = min(min_p, p_accept)",
-            "            if p_accept >= 1.0 or rng.random() < p_accept:",
-            "                n_accepted += 1.0",
+            *indented(DECISION, 12),
             *(f"                x[i, {j}] = r[{j}]" for j in range(p)),
             *(f"                old[{at}] = new[{at}]" for _, at in dense),
         ]
@@ -156,8 +143,7 @@ class HistogramSweep(FusedSweep):
                 f"                    bins[{h}, i] = b{h} - {starts[h][1]}",
             ]
         lines += [
-            "    if prior_only == 0:",
-            "        tally[0], tally[1], tally[2] = sum_p, min_p, n_accepted",
+            *COUNTS,
             "    for j in range(old.size):",
             "        totals[j] = old[j] - offset[j]",
         ]

@@ -44,22 +44,18 @@ keep_freed_memory()
 
 @njit(types.boolean(GENERATOR, types.float64, VECTOR), cache=True)
 def accept(rng, log_ratio, tally):
-    """Metropolis-Hastings decision; a ratio that is not a number (0/0) is refused.
+    """Metropolis-Hastings decision; a ratio that is not a number is refused.
 
-    ``tally`` collects the sum and the minimum of the acceptance probabilities, and the acceptances.
+    ``tally`` collects the number of acceptances and the minimum of the acceptance probabilities.
     """
     if log_ratio >= 0.0:
-        probability = 1.0
-    elif log_ratio < 0.0:
-        probability = np.exp(log_ratio)
-    else:
-        probability = 0.0
-    tally[0] += probability
-    tally[1] = min(tally[1], probability)
-    if probability < 1.0 and not rng.random() < probability:
-        return False
-    tally[2] += 1.0
-    return True
+        tally[0] += 1.0
+        return True
+    tally[1] = min(tally[1], np.exp(log_ratio) if log_ratio < 0.0 else 0.0)
+    if log_ratio > -rng.standard_exponential():
+        tally[0] += 1.0
+        return True
+    return False
 
 
 @njit(

@@ -27,7 +27,8 @@ from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, draw
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import RecordBlock, Release
 from pymc_dp.step_methods.block.cells import MAX_ENTRIES, ChannelTable, clamped_record, tabled
-from pymc_dp.step_methods.block.program import Reading, RecordProgram, lift, with_query
+from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.block.readings import Reading, lift, with_query
 from pymc_dp.step_methods.block.supports import finite_support, has_density
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
 from pymc_dp.step_methods.sweeps.finite import FiniteSweep
@@ -67,7 +68,7 @@ class Move:
         """Addresses of the native functions, in the order that :func:`kernels.sweep` takes them."""
         program, fused = self.program, self.fused
         functions = (
-            self.propose, self.contribute, program.releases, program.change, program.general,
+            self.propose, self.contribute, program.central.releases, program.central.change, program.general,
             None if fused is None else fused.rows, None if fused is None else fused.hoist,
         )  # fmt: skip
         return np.array([0 if f is None else f.address for f in functions], dtype=np.intp)

@@ -24,8 +24,10 @@ from pymc_dp.lowering.native import ROWS, SourceFunction
 from pymc_dp.lowering.rows import ROW, RowGraph, draw_entry
 from pymc_dp.records import Release
 from pymc_dp.step_methods.block.cells import ChannelTable
-from pymc_dp.step_methods.block.program import RecordProgram, with_query
+from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.block.readings import with_query
 from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
+from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indented
 
 # Records of a group.
 GROUP = 16
@@ -78,8 +80,8 @@ class TabledSweep(FusedSweep):
         current, key_current = scalar_function([*inputs, *self._x], now)
         propose, key_propose = scalar_function([self._given(), *inputs], new)
         self._compile_hoist()
-        loops, functions, keys = self.program.change_parts
-        source = self._source(len(state), len(columns), loops)
+        functions, keys = self.program.central.functions, self.program.central.keys
+        source = self._source(len(state), len(columns))
         self.rows = SourceFunction(
             "rows_sweep",
             source,
@@ -88,7 +90,7 @@ class TabledSweep(FusedSweep):
             [*keys, key_current, key_propose, _VERSION],
         )
 
-    def _source(self, d: int, p: int, loops: str) -> str:
+    def _source(self, d: int, p: int) -> str:
         """Source of the sweep over records with ``d`` statistics and ``p`` numbers."""
         n_tables = len(self._tables)
         hoisted = [
@@ -105,16 +107,13 @@ class TabledSweep(FusedSweep):
             f"r[{p + d}]",
         ]
         lines = [
-            "def rows_sweep(rng, theta, data, c, cov, value, params, offset, x, totals, tally, n_sweeps, "
-            "prior_only):",
-            "    n = x.shape[0]",
+            *HEADER,
             f"    old, new = np.zeros({max(d, 1)}), np.zeros({max(d, 1)})",
             f"    kept = np.empty(({GROUP}, {len(kept)}))",
             f"    where = np.empty(({GROUP}, {max(4 * n_tables, 1)}), np.int64)",
             f"    for j in range({d}):",
             "        old[j] = offset[j]",
             *(f"    c{k} = c[{k}]" for k in range(self.n_constants)),
-            "    sum_p, min_p, n_accepted = tally[0], tally[1], tally[2]",
         ]
         if d:
             lines += ["    for i in range(n):", f"        s = {now}"]
@@ -149,7 +148,7 @@ class TabledSweep(FusedSweep):
             *(f"                new[{j}] = old[{j}] + kept[k, {p + j}]" for j in range(d)),
             "                if prior_only == 0:",
         ]
-        lines += ["    " * 4 + line for line in loops.rstrip("\n").split("\n") if line]
+        lines += indented(self.program.central.loops(), 16)
         lines += [f"                    total += kept[k, {p + d}]"]
         for t in range(n_tables):
             at, row, a, b = (f"where[k, {4 * t + j}]" for j in range(4))
@@ -161,18 +160,10 @@ class TabledSweep(FusedSweep):
         lines += [
             f"                elif kept[k, {p + d + 1}] == -np.inf:",
             "                    total = -np.inf",
-            # as kernels.accept: a ratio that is not a number is refused
-            "                p_accept = 1.0",
-            "                if not total >= 0.0:",
-            "                    p_accept = np.exp(total) if total < 0.0 else 0.0",
-            "                sum_p += p_accept",
-            "                min_p = min(min_p, p_accept)",
-            "                if p_accept >= 1.0 or rng.random() < p_accept:",
-            "                    n_accepted += 1.0",
+            *indented(DECISION, 16),
             *(f"                    x[i, {j}] = kept[k, {j}]" for j in range(p)),
             *(f"                    old[{j}] = new[{j}]" for j in range(d)),
-            "    if prior_only == 0:",
-            "        tally[0], tally[1], tally[2] = sum_p, min_p, n_accepted",
+            *COUNTS,
             *(f"    totals[{j}] = old[{j}] - offset[{j}]" for j in range(d)),
         ]
         return "\n".join(lines) + "\n"
@@ -209,14 +200,14 @@ class CellSweep(TabledSweep):
         (record,) = self.program.block.records
         return [*self._position(self._proposing), self._state.entry(record, (ROW,))]
 
-    def _source(self, d: int, p: int, loops: str) -> str:
+    def _source(self, d: int, p: int) -> str:
         start = d + 1 + 3 * len(self._tables)
         self._draw_lines = [
             f"at, row = int(s[{start}]), int(s[{start + 1}])",
             "drawn = draw_value(rng, at, row)",
         ]
         self._extra = f"log_weight(at, row, s[{start + 2}], drawn)"
-        return super()._source(d, p, loops)
+        return super()._source(d, p)
 
 
 class ReversedSweep(FusedSweep):

@@ -19,6 +19,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.bins import CountBins
@@ -26,13 +27,8 @@ from pymc_dp.lowering.native import CONDITIONAL, COORDINATES, NOISE, QUADRATIC, 
 from pymc_dp.lowering.polynomial import degree, without_products
 from pymc_dp.records import Release, parameters_of
 from pymc_dp.rowlocal import columns_of, leaves_of
-from pymc_dp.step_methods.block.program import (
-    Reading,
-    RecordProgram,
-    lift,
-    substitute,
-    with_query,
-)
+from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.block.readings import Reading, lift, substitute, with_query
 from pymc_dp.step_methods.updates.noise import NoiseForm, NoNoiseForm, noise_form
 
 # Largest number of parameters whose Gaussian conditional is drawn at once (one pass for each, compiled).
@@ -214,28 +210,43 @@ class Conditionals:
         if not found:
             return None
         leaves, graph = self._at_leaves(found)
-        gradients = [pt.grad(graph, leaf).ravel() for leaf in leaves.values()]
-        gradient = pt.concatenate(gradients)
-        rows = []
-        for k in range(size):
-            slopes = pt.grad(gradient[k], list(leaves.values()), disconnected_inputs="ignore")
-            rows.append(pt.concatenate([pt.cast(s, "float64").ravel() for s in slopes]))
-        back = {leaf: self.program.state[rv] for rv, leaf in leaves.items()}
-        gradient, hessian = clone_replace([gradient, pt.stack(rows)], back, rebuild_strict=False)
+        # entries instead of parts of vectors, before derivatives bring vectors of zeros with them
+        graph = rewrite_graph(graph, include=("canonicalize",), clone=True)
+        gradient = pt.grad(graph, leaves, disconnected_inputs="ignore")
+        size = len(leaves)
+        zero = pt.constant(0.0)
+        slopes = [pt.grad(g, leaves[: i + 1], disconnected_inputs="ignore") for i, g in enumerate(gradient)]
+        lower = [s for i, row in enumerate(slopes) for s in (*row, *[zero] * (size - 1 - i))]
+        values = pt.concatenate([self.program.state[rv].ravel() for rv in found])
+        back = {leaf: values[k] for k, leaf in enumerate(leaves)}
+        outputs = clone_replace(
+            [pt.stack(gradient), -pt.stack(lower).reshape((size, size))], back, rebuild_strict=False
+        )
         inputs = [self.program.x, self.totals]
-        return found, self.program.native("quadratic", inputs, [gradient, -hessian], QUADRATIC)
+        return found, self.program.native("quadratic", inputs, outputs, QUADRATIC)
 
     def _is_quadratic(self, rvs: Sequence[Variable]) -> bool:
         if any(self.model.rvs_to_transforms.get(rv) is not None for rv in rvs):
             return False
         leaves, graph = self._at_leaves(rvs)
-        d = degree(graph, set(leaves.values()))
+        d = degree(graph, leaves)
         return d is not None and d <= 2
 
-    def _at_leaves(self, rvs: Sequence[Variable]) -> tuple[dict[Variable, TensorVariable], TensorVariable]:
-        """Centred log density with some parameters as root variables of the graph."""
-        leaves = {rv: rv.type() for rv in rvs}
-        graph = self._sum(self._factors(self.moving | self.tied), {**self.program.state, **leaves})
+    def _at_leaves(self, rvs: Sequence[Variable]) -> tuple[list[TensorVariable], TensorVariable]:
+        """Centred log density with every entry of some parameters as a root variable of the graph.
+
+        Derivatives in numbers are sums over records and nothing else; in a vector they would be products
+        with unit vectors, several times as much to compile and to compute.
+        """
+        leaves: list[TensorVariable] = []
+        reading = dict(self.program.state)
+        shapes = self.program.parameters.shapes
+        for rv in rvs:
+            shape = shapes[self.program.parameters.variables.index(rv)]  # type: ignore[arg-type]
+            entries = [pt.scalar(f"{rv.name}{i}", dtype=rv.dtype) for i in range(int(np.prod(shape)))]
+            reading[rv] = pt.stack(entries).reshape(shape) if shape else entries[0]
+            leaves += entries
+        graph = self._sum(self._factors(self.moving | self.tied), reading)
         return leaves, without_products([graph])[0]
 
     def _centred_graph(self) -> TensorVariable:

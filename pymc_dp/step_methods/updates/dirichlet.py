@@ -16,7 +16,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 from pymc_dp.lowering.native import COORDINATES, TABLES, VALUES, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import parameters_of
-from pymc_dp.step_methods.block.program import substitute
+from pymc_dp.step_methods.block.readings import substitute
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
 
 # part of the disk cache's key: change it with the source below
@@ -91,7 +91,14 @@ class DirichletUpdate:
     def addresses(self) -> np.ndarray:
         """Addresses of the native functions, in the order that :func:`kernels.table_cycles` takes them."""
         sweep = self.sweep
-        functions = (sweep.program.releases, sweep.hoist, sweep.rows, self.start, self.update, self.finish)
+        functions = (
+            sweep.program.central.releases,
+            sweep.hoist,
+            sweep.rows,
+            self.start,
+            self.update,
+            self.finish,
+        )
         return np.array([0 if f is None else f.address for f in functions], dtype=np.intp)
 
     @property

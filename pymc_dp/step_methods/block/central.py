@@ -1,0 +1,148 @@
+"""Releases of sums over records, lowered: their values and parameters, and the change of their density."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
+
+from pymc_dp.lowering.native import CHANGE, OF_SUMS, RELEASES, NativeFunction, SourceFunction
+from pymc_dp.records import Release, is_elementwise, parameters_of
+from pymc_dp.rowlocal import with_known_shapes
+from pymc_dp.step_methods.block.changes import scalar_change, term_change
+from pymc_dp.step_methods.block.readings import substitute, with_query
+
+if TYPE_CHECKING:
+    from pymc_dp.step_methods.block.program import RecordProgram
+
+
+@dataclass
+class _Term:
+    """Consecutive statistics of one release, and the function that gives the change of its density."""
+
+    release: Release
+    function: str
+    start: int
+    stop: int
+    n_params: int | None  # parameters of each statistic; None if the function takes all statistics at once
+
+    def loop(self) -> list[str]:
+        if self.n_params is None:
+            where = f"{self.start}:{self.stop}"
+            new, old = (f"{self.function}(theta, data, {name}[{where}])" for name in ("new", "old"))
+            return [f"total += {new} - {old}"]
+        args = "".join(f", params[j, {i}]" for i in range(self.n_params))
+        return [
+            f"for j in range({self.start}, {self.stop}):",
+            "    if new[j] != old[j]:",
+            f"        total += {self.function}(value[j], old[j], new[j]{args})[0]",
+        ]
+
+    def line_by_line(self) -> list[str]:
+        """Return the same with a name for each number instead of arrays."""
+        lines = []
+        for j in range(self.start, self.stop):
+            args = "".join(f", param{j}_{i}" for i in range(self.n_params or 0))
+            lines += [
+                f"if new{j} != old{j}:",
+                f"    total += {self.function}(value{j}, old{j}, new{j}{args})[0]",
+            ]
+        return lines
+
+
+class CentralReleases:
+    """The central releases of a block as native functions.
+
+    Attributes
+    ----------
+    n_statistics, n_parameters : int
+        Sums over records behind the releases, and parameters of the density of each.
+    functions, keys
+        Functions that generated source calls by name for the change of a density, and their cache keys.
+    releases, change : NativeFunction or None
+        See the signatures in :mod:`pymc_dp.lowering.native`.
+    """
+
+    def __init__(self, program: "RecordProgram"):
+        self.program = program
+        self.functions: dict[str, Any] = {}
+        self.keys: list[str | None] = []
+        self.terms: list[_Term] = []
+        self.n_statistics = 0
+        given = program.of_kind("central", "function")
+        self.n_parameters = max([len(parameters_of(r.rv)) - 1 for r in given] + [1])
+        columns = [self._separable(r) if program.is_separable(r) else self._function(r) for r in given]
+        self.releases: NativeFunction | None = None
+        self.change: SourceFunction | None = None
+        if not columns:
+            return
+        values, params, offsets = zip(*columns, strict=True)
+        outputs = [pt.concatenate(values), pt.concatenate(params, axis=0), pt.concatenate(offsets)]
+        self.releases = program.native("releases", [], outputs, RELEASES)
+        lines = [
+            "def change(theta, data, value, params, old, new):",
+            "    total = 0.0",
+            *("    " + line for line in self.loops()),
+            f"    return total * data[{program.temper_at}]",
+        ]
+        source = "\n".join(lines) + "\n"
+        self.change = SourceFunction("change", source, self.functions, CHANGE, self.keys)
+
+    def loops(self, leaving_out: Collection[Variable] = ()) -> list[str]:
+        """Source that adds the change of every density to ``total``, on arrays ``old`` and ``new``."""
+        return [line for term in self.terms if term.release.rv not in leaving_out for line in term.loop()]
+
+    def line_by_line(self) -> list[str]:
+        """Source that does the same on numbers ``old0``, ``new0``, ``value0``, ``param0_0`` and so on."""
+        return [line for term in self.terms for line in term.line_by_line()]
+
+    def _add(self, release: Release, function: Any, key: str | None, size: int, n_params: int | None) -> None:
+        name = f"change{len(self.terms)}"
+        self.functions[name] = function
+        self.keys.append(key)
+        self.terms.append(_Term(release, name, self.n_statistics, self.n_statistics + size, n_params))
+        self.n_statistics += size
+
+    def _function(self, release: Release) -> tuple[Any, Any, Any]:
+        """Add a release whose density is a function of all sums behind its query."""
+        size, function = self._function_of_sums(release)
+        self._add(release, function.dispatcher, function.cache_key, size, None)
+        return pt.zeros(size), pt.zeros((size, self.n_parameters)), pt.zeros(size)
+
+    def _separable(self, release: Release) -> tuple[Any, Any, Any]:
+        """Add a release with a term of its density for each sum."""
+        program = self.program
+        others = substitute(parameters_of(release.rv)[1:], program.state)
+        offset = substitute([program.block.analysis.offset_of(release.query)], program.state)[0]
+        value, op = program.state[release.rv], release.rv.owner.op  # type: ignore[union-attr]
+        elementwise = is_elementwise(release.rv)
+        shape = program.shape_of_terms(release)
+        value = pt.cast(value if elementwise else op.summary(value), "float64").ravel()
+        offset = pt.broadcast_to(pt.cast(offset, "float64"), shape).ravel()
+        columns = [pt.broadcast_to(pt.cast(p, "float64"), shape).ravel() for p in others]
+        columns += [pt.zeros_like(offset)] * (self.n_parameters - len(columns))
+        if elementwise:
+            function, key = scalar_change(release.rv, value_dtype=release.rv.dtype)
+        else:
+            function, key = term_change(op, len(others))
+        self._add(release, function, key, int(np.prod(shape)), len(others))
+        return value, pt.stack(columns, axis=1), offset
+
+    def _function_of_sums(self, release: Release) -> tuple[int, NativeFunction]:
+        """Log density of a release as a function of the sums behind its query, and their number."""
+        program = self.program
+        flat = pt.vector("sums", dtype="float64")
+        parts, start = {}, 0
+        for s in program.block.analysis.sums_in(release.query):
+            shape = tuple(int(k) for k in (s.shape.eval() if None in s.type.shape else s.type.shape))
+            size = int(np.prod(shape))
+            parts[s] = pt.cast(flat[start : start + size].reshape(shape), s.dtype)
+            start += size
+        (query,) = graph_replace([release.query], parts, strict=False)
+        (query,) = substitute(with_known_shapes([query]), program.state)
+        logp = pt.sum(pm.logp(with_query(release, program.state, query), program.state[release.rv]))
+        return start, program.native(f"log density of {release.name}", [flat], [logp], OF_SUMS)
