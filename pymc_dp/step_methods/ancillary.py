@@ -15,10 +15,8 @@ from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import ancestors_of_records
-from pymc_dp.step_methods.discovery import (
-    model_of,
-    record_blocks,
-)
+from pymc_dp.step_methods.conjugate import conjugate_parameters
+from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.interweaving import interweave
 from pymc_dp.step_methods.updates.noise import NoNoiseForm, noise_form
@@ -325,14 +323,16 @@ def _parameters_of_block(model: Model, block: RecordBlock) -> list[Variable]:
             _check_forms(model, block, parents)
         except NoNoiseForm as error:
             reason = str(error)
-    if reason and parents:
+    if not reason:
+        return parents
+    left = [rv for rv in parents if rv not in conjugate_parameters(model)]
+    if left:
         _log.info(
             "AncillaryUpdate leaves %s to other steps: %s. Expect slow mixing where privacy is strong.",
-            ", ".join(str(rv.name) for rv in parents),
+            ", ".join(str(rv.name) for rv in left),
             reason,
         )
-        return []
-    return parents
+    return []
 
 
 def _check_forms(model: Model, block: RecordBlock, parents: Sequence[Variable]) -> None:

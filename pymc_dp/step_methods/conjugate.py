@@ -22,10 +22,7 @@ from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import parents_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.readings import substitute
-from pymc_dp.step_methods.discovery import (
-    model_of,
-    record_blocks,
-)
+from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.sweeps import kernels
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep, picked_rows
 from pymc_dp.step_methods.updates.dirichlet import DirichletUpdate, Picked

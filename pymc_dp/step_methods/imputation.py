@@ -13,11 +13,7 @@ from rich.table import Column
 
 from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods.base import RecordChain, RecordStep
-from pymc_dp.step_methods.discovery import (
-    blocks_with,
-    model_of,
-    record_blocks,
-)
+from pymc_dp.step_methods.discovery import blocks_with, model_of, record_blocks
 
 
 class RecordImputation(RecordStep):

@@ -172,6 +172,8 @@ class DiscreteSweep:
         """Evaluate what depends on the parents of a variable, one row for each combination of them."""
         rows, reading = self._grid(self.parents[k])
         table = self._evaluated(_read([graph], reading)[0])
+        if table.shape[0] not in (1, self._padded(rows)):
+            raise NotScalar(f"the law of {self.program.names[k]} differs between records")
         return np.broadcast_to(table, (self._padded(rows), table.shape[-1]))[:rows]
 
     def _contributions(self) -> tuple[np.ndarray, list[tuple[list[int], np.ndarray, np.ndarray]]]:
