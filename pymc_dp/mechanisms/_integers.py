@@ -29,7 +29,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, I
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._checks import as_query
-from pymc_dp.mechanisms.base import Mechanism
+from pymc_dp.mechanisms.base import Mechanism, PreparedQuery
 from pymc_dp.privacy.bounds import parse_bounds
 from pymc_dp.privacy.exact_noise import Words
 from pymc_dp.privacy.release import Release
@@ -118,6 +118,11 @@ class WholeRelease(Mechanism, Discrete):
         if observed is not None and not isinstance(observed, Release):
             observed = cls._whole_observed(observed)
         return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
+
+    @classmethod
+    def _prepare(cls, query: Any, *, sensitivity: Any, bounds: Any, order: int) -> PreparedQuery:
+        query = whole_query(cls.__name__, query, bounds)
+        return super()._prepare(query, sensitivity=sensitivity, bounds=bounds, order=order)
 
     @classmethod
     def _whole_observed(cls, observed: Any) -> Any:

@@ -20,7 +20,6 @@ from pymc.distributions.shape_utils import (
     convert_dims,
     convert_shape,
     convert_size,
-    rv_size_is_none,
 )
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
@@ -378,20 +377,3 @@ def noise_parameter(name: str, value: Any, query: TensorVariable) -> tuple[Any, 
             f"{query.type.shape}: give one number, or one per entry of the query."
         )
     return pt.cast(tensor, query.type.dtype), None if known is None else known.astype(float)
-
-
-def spent_over(width: np.ndarray, noise: np.ndarray, power: int) -> float:
-    """Sum of (width / noise)^power over the statistics of one release, or its largest over rows.
-
-    `width` has the shape of one release, or of one row of a local query; a noise level with more
-    axes than that differs between rows, and a person is in one row only.
-    """
-    terms = (width / noise) ** power
-    axes = tuple(range(terms.ndim - width.ndim, terms.ndim))
-    return float(np.max(np.sum(terms, axis=axes)))
-
-
-def query_as_support_point(size: Any, query: TensorVariable, noise: TensorVariable) -> Any:
-    """Return the query in the release's shape: the support point under additive noise."""
-    point, _ = pt.broadcast_arrays(query, noise)
-    return point if rv_size_is_none(size) else pt.full(size, point)

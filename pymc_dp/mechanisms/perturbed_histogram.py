@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.mechanisms._additive import given_once
 from pymc_dp.mechanisms._bins import clamped_rows, equal_edges, interval, one_hot, parse_edges, whole_number
 from pymc_dp.mechanisms._checks import as_query
-from pymc_dp.mechanisms.base import Mechanism, MechanismOp, exactly_one
+from pymc_dp.mechanisms.base import Mechanism, MechanismOp
 from pymc_dp.mechanisms.discrete_gaussian import DiscreteGaussianMechanism, DiscreteGaussianMechanismRV
 from pymc_dp.mechanisms.discrete_laplace import DiscreteLaplaceMechanism, DiscreteLaplaceMechanismRV
 from pymc_dp.mechanisms.gaussian import GaussianMechanism, GaussianMechanismRV
@@ -233,8 +234,11 @@ class PerturbedHistogram(Mechanism):
     ) -> Any:
         """Return an unregistered release; parameters as for the class."""
         cut = cls._edges(n_bins, edges, bounds)
-        levels = {"scale": scale, "sigma": sigma, "epsilon": epsilon, "delta": delta, "rho": rho}
-        given = {k: v for k, v in levels.items() if v is not None}
+        given, normal = given_once(
+            cls.__name__, scale=scale, sigma=sigma, epsilon=epsilon, delta=delta, rho=rho
+        )
+        if noise is None:
+            noise = "gaussian" if normal else "laplace"
         kind = cls._noise(noise, given)
         if neighbours not in NEIGHBOURS:
             raise ValueError(f"neighbours must be one of {', '.join(NEIGHBOURS)}, got {neighbours!r}.")
@@ -249,14 +253,9 @@ class PerturbedHistogram(Mechanism):
             kwargs["promised"] = known and replace(known, neighbours=neighbours)
         return kind.mechanism.dist(counts, **given, **special, **kwargs)
 
-    @classmethod
-    def _noise(cls, noise: str | None, given: dict[str, Any]) -> _Noise:
-        """Return the kind of noise, after checking that its level was given once."""
-        ways = {f"{k}=": k in given for k in ("scale", "sigma", "epsilon", "rho")}
-        ways["delta="] = "delta" in given and "epsilon" not in given
-        exactly_one(cls.__name__, ways, "epsilon= (with delta= for Gaussian noise), rho=, scale= or sigma=")
-        if noise is None:
-            noise = "gaussian" if {"sigma", "rho", "delta"} & given.keys() else "laplace"
+    @staticmethod
+    def _noise(noise: str, given: dict[str, Any]) -> _Noise:
+        """Return the kind of noise, after checking that it takes the level that was given."""
         if noise not in _NOISES:
             raise ValueError(f"noise must be one of {', '.join(map(repr, _NOISES))}, got {noise!r}.")
         kind = _NOISES[noise]

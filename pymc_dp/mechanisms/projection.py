@@ -8,10 +8,11 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.mechanisms._additive import given_once
 from pymc_dp.mechanisms._bases import BASES
 from pymc_dp.mechanisms._bins import clamped_rows, interval, number_of_rows, whole_number
 from pymc_dp.mechanisms._checks import as_query
-from pymc_dp.mechanisms.base import Mechanism, exactly_one
+from pymc_dp.mechanisms.base import Mechanism
 from pymc_dp.mechanisms.gaussian import GaussianMechanism, GaussianMechanismRV
 from pymc_dp.mechanisms.laplace import LaplaceMechanism, LaplaceMechanismRV
 
@@ -160,12 +161,9 @@ class ProjectionMechanism(Mechanism):
         **kwargs: Any,
     ) -> Any:
         """Return an unregistered release; parameters as for the class."""
-        levels = {"scale": scale, "sigma": sigma, "epsilon": epsilon, "delta": delta, "rho": rho}
-        given = {k: v for k, v in levels.items() if v is not None}
-        ways = {f"{k}=": k in given for k in ("scale", "sigma", "epsilon", "rho")}
-        ways["delta="] = "delta" in given and "epsilon" not in given
-        exactly_one(cls.__name__, ways, "epsilon= (with delta= for Gaussian noise), rho=, scale= or sigma=")
-        normal = bool({"sigma", "rho", "delta"} & given.keys())
+        given, normal = given_once(
+            cls.__name__, scale=scale, sigma=sigma, epsilon=epsilon, delta=delta, rho=rho
+        )
         mechanism: type[Mechanism] = GaussianMechanism if normal else LaplaceMechanism
         if calibration is not None:
             given["calibration"] = calibration
