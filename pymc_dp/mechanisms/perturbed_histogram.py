@@ -11,7 +11,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._additive import given_once
 from pymc_dp.mechanisms._bins import clamped_rows, equal_edges, interval, one_hot, parse_edges, whole_number
-from pymc_dp.mechanisms._checks import as_query
+from pymc_dp.mechanisms._checks import as_query, check_choice
+from pymc_dp.mechanisms._releases import as_declared
 from pymc_dp.mechanisms.base import Mechanism, MechanismOp
 from pymc_dp.mechanisms.discrete_gaussian import DiscreteGaussianMechanism, DiscreteGaussianMechanismRV
 from pymc_dp.mechanisms.discrete_laplace import DiscreteLaplaceMechanism, DiscreteLaplaceMechanismRV
@@ -256,8 +257,7 @@ class PerturbedHistogram(Mechanism):
     @staticmethod
     def _noise(noise: str, given: dict[str, Any]) -> _Noise:
         """Return the kind of noise, after checking that it takes the level that was given."""
-        if noise not in _NOISES:
-            raise ValueError(f"noise must be one of {', '.join(map(repr, _NOISES))}, got {noise!r}.")
+        check_choice("noise", noise, _NOISES)
         kind = _NOISES[noise]
         wrong = given.keys() - kind.levels.keys()
         if wrong:
@@ -303,6 +303,6 @@ class PerturbedHistogram(Mechanism):
         return {
             **({"n_bins": n_bins, "bounds": (lo, hi)} if even else {"edges": op.edges}),
             "noise": name,
-            kind.native: level.item() if level.size == 1 else level,
+            kind.native: as_declared(level),
             "neighbours": "replace-one" if op.guarantee is None else op.guarantee.neighbours,
         }

@@ -10,8 +10,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._additive import given_once
 from pymc_dp.mechanisms._bases import BASES
-from pymc_dp.mechanisms._bins import clamped_rows, interval, number_of_rows, whole_number
-from pymc_dp.mechanisms._checks import as_query
+from pymc_dp.mechanisms._bins import clamped_rows, interval, needed_number, number_of_rows
+from pymc_dp.mechanisms._checks import as_query, check_choice
+from pymc_dp.mechanisms._releases import as_declared
 from pymc_dp.mechanisms.base import Mechanism
 from pymc_dp.mechanisms.gaussian import GaussianMechanism, GaussianMechanismRV
 from pymc_dp.mechanisms.laplace import LaplaceMechanism, LaplaceMechanismRV
@@ -167,8 +168,7 @@ class ProjectionMechanism(Mechanism):
         mechanism: type[Mechanism] = GaussianMechanism if normal else LaplaceMechanism
         if calibration is not None:
             given["calibration"] = calibration
-        if basis not in BASES:
-            raise ValueError(f"basis must be one of {', '.join(map(repr, BASES))}, got {basis!r}.")
+        check_choice("basis", basis, BASES)
         terms = cls._terms(n_terms)
         lo, hi = interval(bounds)
         rows = clamped_rows(cls.__name__, as_query(query), lo, hi)
@@ -188,9 +188,7 @@ class ProjectionMechanism(Mechanism):
 
     @classmethod
     def _terms(cls, n_terms: Any) -> int:
-        if n_terms is None:
-            raise ValueError(f"{cls.__name__} needs n_terms= ({_TERMS}).")
-        return whole_number("n_terms", n_terms, 1, MAX_TERMS, _TERMS)
+        return needed_number(cls.__name__, "n_terms", n_terms, 1, MAX_TERMS, _TERMS)
 
     @classmethod
     def _release_shape(
@@ -211,7 +209,5 @@ class ProjectionMechanism(Mechanism):
             "basis": op.basis,
             "n_terms": op.n_terms,
             "bounds": op.interval,
-            "sigma" if isinstance(op, ProjectionGaussianRV) else "scale": (
-                level.item() if level.size == 1 else level
-            ),
+            "sigma" if isinstance(op, ProjectionGaussianRV) else "scale": as_declared(level),
         }
