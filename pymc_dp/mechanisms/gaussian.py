@@ -16,7 +16,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._additive import GAUSSIAN, query_as_support_point
-from pymc_dp.mechanisms._checks import check_choice
+from pymc_dp.mechanisms._checks import check_setting
 from pymc_dp.mechanisms._grid import draw_on_grid
 from pymc_dp.mechanisms.base import (
     MECHANISM_PROPS,
@@ -140,7 +140,7 @@ class GaussianMechanism(Mechanism, Continuous):
             },
             "sigma=, or epsilon= with delta=, or rho=; the last two with sensitivity= or bounds=",
         )
-        check_choice("calibration", calibration, _CALIBRATIONS)
+        check_setting("calibration", calibration, _CALIBRATIONS)
         if calibration != "analytic" and way != "epsilon= with delta=":
             raise ValueError(
                 f"calibration={calibration!r} has no effect with {way}: it turns epsilon= and "

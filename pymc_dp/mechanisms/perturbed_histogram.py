@@ -11,7 +11,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._additive import given_once
 from pymc_dp.mechanisms._bins import clamped_rows, equal_edges, interval, one_hot, parse_edges, whole_number
-from pymc_dp.mechanisms._checks import as_query, check_choice
+from pymc_dp.mechanisms._checks import as_query, check_setting
 from pymc_dp.mechanisms._releases import as_declared
 from pymc_dp.mechanisms.base import Mechanism, MechanismOp
 from pymc_dp.mechanisms.discrete_gaussian import DiscreteGaussianMechanism, DiscreteGaussianMechanismRV
@@ -32,6 +32,8 @@ class HistogramOp:
     A record counts in the bin that it falls in, so its cells are the bins.
     """
 
+    _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
+
     def __init__(self, *args: Any, edges: tuple[float, ...] = (0.0, 0.5, 1.0), **kwargs: Any) -> None:
         self.edges = edges
         super().__init__(*args, **kwargs)
@@ -46,28 +48,24 @@ class HistogramLaplaceRV(HistogramOp, LaplaceMechanismRV):  # type: ignore[misc]
     """Draws counts with Laplace noise."""
 
     __props__ = ("edges", *LaplaceMechanismRV.__props__)  # type: ignore[assignment]
-    _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
 
 
 class HistogramGaussianRV(HistogramOp, GaussianMechanismRV):  # type: ignore[misc]
     """Draws counts with Gaussian noise."""
 
     __props__ = ("edges", *GaussianMechanismRV.__props__)  # type: ignore[assignment]
-    _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
 
 
 class HistogramDiscreteLaplaceRV(HistogramOp, DiscreteLaplaceMechanismRV):  # type: ignore[misc]
     """Draws counts with discrete Laplace noise."""
 
     __props__ = ("edges", *DiscreteLaplaceMechanismRV.__props__)  # type: ignore[assignment]
-    _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
 
 
 class HistogramDiscreteGaussianRV(HistogramOp, DiscreteGaussianMechanismRV):  # type: ignore[misc]
     """Draws counts with discrete Gaussian noise."""
 
     __props__ = ("edges", *DiscreteGaussianMechanismRV.__props__)  # type: ignore[assignment]
-    _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
 
 
 @dataclass(frozen=True)
@@ -257,7 +255,7 @@ class PerturbedHistogram(Mechanism):
     @staticmethod
     def _noise(noise: str, given: dict[str, Any]) -> _Noise:
         """Return the kind of noise, after checking that it takes the level that was given."""
-        check_choice("noise", noise, _NOISES)
+        check_setting("noise", noise, _NOISES)
         kind = _NOISES[noise]
         wrong = given.keys() - kind.levels.keys()
         if wrong:

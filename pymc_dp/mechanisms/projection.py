@@ -11,7 +11,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.mechanisms._additive import given_once
 from pymc_dp.mechanisms._bases import BASES
 from pymc_dp.mechanisms._bins import clamped_rows, interval, needed_number, number_of_rows
-from pymc_dp.mechanisms._checks import as_query, check_choice
+from pymc_dp.mechanisms._checks import as_query, check_setting
 from pymc_dp.mechanisms._releases import as_declared
 from pymc_dp.mechanisms.base import Mechanism
 from pymc_dp.mechanisms.gaussian import GaussianMechanism, GaussianMechanismRV
@@ -23,6 +23,8 @@ _TERMS = "how many functions, the constant not counted"
 
 class ProjectionOp:
     """What the operations of noisy means share: the functions, and the interval that they are on."""
+
+    _print_name = ("ProjectionMechanism", "\\operatorname{ProjectionMechanism}")
 
     def __init__(
         self,
@@ -42,14 +44,12 @@ class ProjectionLaplaceRV(ProjectionOp, LaplaceMechanismRV):  # type: ignore[mis
     """Draws means with Laplace noise."""
 
     __props__ = ("basis", "n_terms", "interval", *LaplaceMechanismRV.__props__)  # type: ignore[assignment]
-    _print_name = ("ProjectionMechanism", "\\operatorname{ProjectionMechanism}")
 
 
 class ProjectionGaussianRV(ProjectionOp, GaussianMechanismRV):  # type: ignore[misc]
     """Draws means with Gaussian noise."""
 
     __props__ = ("basis", "n_terms", "interval", *GaussianMechanismRV.__props__)  # type: ignore[assignment]
-    _print_name = ("ProjectionMechanism", "\\operatorname{ProjectionMechanism}")
 
 
 def projection_sensitivity(basis: str, n_terms: int, n_records: int, order: int) -> float:
@@ -168,7 +168,7 @@ class ProjectionMechanism(Mechanism):
         mechanism: type[Mechanism] = GaussianMechanism if normal else LaplaceMechanism
         if calibration is not None:
             given["calibration"] = calibration
-        check_choice("basis", basis, BASES)
+        check_setting("basis", basis, BASES)
         terms = cls._terms(n_terms)
         lo, hi = interval(bounds)
         rows = clamped_rows(cls.__name__, as_query(query), lo, hi)

@@ -20,7 +20,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.bit_totals import bit_totals
 from pymc_dp.lowering.samplers import register_draw, register_draw_of
 from pymc_dp.mechanisms import _categories, _response_draws
-from pymc_dp.mechanisms._checks import as_query, check_choice
+from pymc_dp.mechanisms._checks import as_query, check_setting
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, Mechanism, MechanismOp, exactly_one
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.exact_noise import words_from
@@ -205,7 +205,7 @@ class UnaryEncoding(Mechanism, Discrete):
         """Return an unregistered release; parameters as for the class."""
         exactly_one(cls.__name__, {"epsilon=": epsilon is not None}, "epsilon=")
         epsilon = positive("epsilon", epsilon)
-        check_choice("variant", variant, VARIANTS)
+        check_setting("variant", variant, VARIANTS)
         prepared = cls._prepare(as_query(query), sensitivity=None, bounds=None, order=1)
         odds = (epsilon / 2, -epsilon / 2) if variant == "symmetric" else (0.0, -epsilon)
         noise = [pt.constant(o, dtype="float64") for o in odds]

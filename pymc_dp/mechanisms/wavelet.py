@@ -18,7 +18,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms._bins import cell_of, clamped_rows, equal_edges, interval, needed_number
-from pymc_dp.mechanisms._checks import as_query, check_choice
+from pymc_dp.mechanisms._checks import as_query, check_setting
 from pymc_dp.mechanisms._grid import draw_on_grid
 from pymc_dp.mechanisms._releases import evaluate
 from pymc_dp.mechanisms.base import (
@@ -259,7 +259,7 @@ class WaveletMechanism(Mechanism, Continuous):
             "epsilon=, or scale=",
         )
         level = cls._level(level)
-        check_choice("calibration", calibration, _CALIBRATIONS)
+        check_setting("calibration", calibration, _CALIBRATIONS)
         lo, hi = interval(bounds)
         equal_edges(lo, hi, 2 ** (level + 1), "level")
         query = as_query(query)
