@@ -241,6 +241,25 @@ def panels(names: Sequence[str], title: str, size: tuple[float, float]):
     return figure, axes
 
 
+def draw_means(
+    means: np.ndarray,
+    exact: np.ndarray,
+    prior: float,
+    names: Sequence[str],
+    size: tuple[float, float],
+    path: Path,
+) -> None:
+    """Draw posterior means (epsilon, release, parameter) beside those without noise and of the prior."""
+    figure, axes = panels(names, "Posterior means given a release, one point per release", size)
+    for j, axis in enumerate(axes):
+        cloud(axis, means[:, :, j], color="tab:blue")
+        axis.axhline(exact[j], color="black", label="non-private posterior mean")
+        axis.axhline(prior, color="black", ls="--", label="prior mean")
+    axes[0].set_ylabel("posterior mean")
+    axes[0].legend(fontsize=7)
+    save(figure, path)
+
+
 def cloud(axis, values: np.ndarray, color: str, label: str | None = None) -> None:
     """Draw one point per release, (epsilon, release), side by side at each epsilon."""
     spread = np.linspace(-0.3, 0.3, values.shape[1])

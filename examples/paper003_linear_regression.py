@@ -84,14 +84,8 @@ def main() -> None:
             f"{'above' if lowest >= bound else 'BELOW'} the bound exp(-epsilon) = {bound:.3g}"
         )
 
-    figure, axes = paper003.panels(NAMES, "Posterior means given a release, one point per release", (9, 3.6))
-    for j, axis in enumerate(axes):
-        paper003.cloud(axis, found["mean"][:, :, j], color="tab:blue")
-        axis.axhline(exact[j], color="black", label="non-private posterior mean")
-        axis.axhline(0, color="black", ls="--", label="prior mean")
-    axes[0].set_ylabel("posterior mean")
-    axes[0].legend(fontsize=7)
-    paper003.save(figure, args.output / "paper003_figure2.png")
+    path = args.output / "paper003_figure2.png"
+    paper003.draw_means(found["mean"], exact, 0.0, NAMES, (9, 3.6), path)
     print(f"{args.releases * len(EPSILONS)} chains in {time.perf_counter() - start:.0f} s")
 
 

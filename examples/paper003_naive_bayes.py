@@ -77,14 +77,8 @@ def show_means(found: dict, exact: np.ndarray, output: Path) -> None:
     table.add_row("no noise", *(f"{m:.3f}" for m in exact))
     table.add_row("prior", *["0.200"] * CLASSES)
     Console(width=100).print(table)
-    figure, axes = paper003.panels(NAMES, "Posterior means given a release, one point per release", (13, 3.6))
-    for i, axis in enumerate(axes):
-        paper003.cloud(axis, found["mean"][:, :, i], color="tab:blue")
-        axis.axhline(exact[i], color="black", label="non-private posterior mean")
-        axis.axhline(0.2, color="black", ls="--", label="prior mean")
-    axes[0].set_ylabel("posterior mean")
-    axes[0].legend(fontsize=7)
-    paper003.save(figure, output / "paper003_figure1a.png")
+    path = output / "paper003_figure1a.png"
+    paper003.draw_means(found["mean"], exact, 0.2, NAMES, (13, 3.6), path)
 
 
 def show_acceptance(found: dict, output: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast, Mul, TrueDiv
 from pytensor.tensor.basic import Join, MakeVector
@@ -170,17 +170,24 @@ def _summed(query: TensorVariable) -> TensorVariable | None:
     return None
 
 
+def contributions(node: Apply) -> tuple[TensorVariable, tuple[int, ...]] | None:
+    """Return what a sum over the records adds up, row by row, and over which axes; None for others."""
+    if not isinstance(node.op, Sum):
+        return None
+    (t,) = node.inputs
+    axes = tuple(range(t.ndim)) if node.op.axis is None else tuple(node.op.axis)
+    return (t, axes) if 0 in axes and is_local(t) else None
+
+
 def _clamp_sum(
     query: TensorVariable, lo: np.ndarray, hi: np.ndarray
 ) -> tuple[TensorVariable, np.ndarray] | None:
     node = query.owner
     if node is None:
         return None
-    if isinstance(node.op, Sum):
-        (t,) = node.inputs
-        axes = tuple(range(t.ndim)) if node.op.axis is None else tuple(node.op.axis)
-        if 0 not in axes or not is_local(t):
-            return None
+    summed = contributions(node)
+    if summed is not None:
+        t, axes = summed
         rest = [a for a in axes if a != 0]
         rows = t.sum(axis=rest) if rest else t
         _check_broadcast(lo, hi, rows.ndim - 1, lengths_of(rows)[1:])

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import clamp_query
@@ -35,6 +33,13 @@ def whole_number(name: str, value: Any, least: int, most: int, what: str) -> int
     if not (math.isfinite(value) and value == int(value) and least <= value <= most):
         raise ValueError(f"{name} must be a whole number from {least} to {most} ({what}), got {value:g}.")
     return int(value)
+
+
+def needed_number(mechanism: str, name: str, value: Any, least: int, most: int, what: str) -> int:
+    """Return a static count that a declaration cannot do without."""
+    if value is None:
+        raise ValueError(f"{mechanism} needs {name}= ({what}).")
+    return whole_number(name, value, least, most, what)
 
 
 def equal_edges(lo: float, hi: float, n_bins: int, name: str = "n_bins") -> tuple[float, ...]:
@@ -124,18 +129,3 @@ def one_hot(y: TensorVariable, edges: tuple[float, ...]) -> TensorVariable:
     upper = pt.constant(np.concatenate([inner, [np.inf]])[None, :])
     column = y[:, None]
     return pt.cast(pt.ge(column, lower) & pt.lt(column, upper), pytensor.config.floatX)
-
-
-def known_values(observed: Any) -> np.ndarray | None:
-    """Return an observed release as numbers, None where it holds none (yet)."""
-    if isinstance(observed, SharedVariable):
-        observed = observed.get_value(borrow=True)
-    elif isinstance(observed, Constant):
-        observed = observed.data
-    if isinstance(observed, Variable) or np.ma.isMaskedArray(observed):
-        return None
-    try:
-        values = np.asarray(observed)
-    except ValueError:
-        return None
-    return values if values.dtype.kind in "iuf" else None

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.compile.sharedvalue import SharedVariable
+from pymc.distributions.dist_math import check_parameters
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.elemwise import Elemwise
@@ -15,7 +15,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import is_local
-from pymc_dp.mechanisms._checks import fits
+from pymc_dp.mechanisms._checks import fits, held
 
 
 def number_of_categories(query: TensorVariable, given: Any = None) -> int:
@@ -123,11 +123,8 @@ def _check_whole(name: str, values: Any, lowest: float, highest: Any, what: str)
 
 def known_values(values: Any) -> np.ndarray | None:
     """Return numbers known now as an array of floats; None for a graph, or for what is no numbers."""
-    if isinstance(values, SharedVariable):
-        values = values.get_value(borrow=True)
-    elif isinstance(values, Constant):
-        values = values.data
-    elif isinstance(values, Variable):
+    values = held(values)
+    if isinstance(values, Variable):
         return None
     array = np.asarray(values)
     return array.astype(float) if array.dtype.kind in "iufb" else None
@@ -212,3 +209,25 @@ def rounded_table(probs: TensorVariable, n: TensorVariable) -> TensorVariable:
     ends = pt.floor(pt.cumsum(probs[..., :-1], axis=-1) * n[..., None])
     zero, full = pt.zeros_like(ends[..., :1]), pt.broadcast_to(n[..., None], ends[..., :1].shape)
     return pt.cast(pt.diff(pt.concatenate([zero, ends, full], axis=-1), axis=-1), "int64")
+
+
+def density_of_report(
+    density: TensorVariable, possible: TensorVariable, category: TensorVariable, n_categories: int
+) -> TensorVariable:
+    """Return the log density of one person's report: minus infinity where there can be no such report."""
+    return check_parameters(
+        pt.switch(possible, density, -np.inf),
+        pt.ge(category, 0) & pt.lt(category, n_categories),
+        msg=f"category in 0, ..., {n_categories - 1}",
+    )
+
+
+def density_of_table(
+    density: TensorVariable, possible: TensorVariable, probs: TensorVariable
+) -> TensorVariable:
+    """Return the log density of a table of reports: minus infinity where there can be no such table."""
+    return check_parameters(
+        pt.switch(possible, density, -np.inf),
+        pt.all(probs >= 0, axis=-1) & (pt.abs(pt.sum(probs, axis=-1) - 1) < 1e-6),
+        msg="probs >= 0, sum(probs) = 1",
+    )

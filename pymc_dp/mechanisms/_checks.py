@@ -1,7 +1,8 @@
-"""Checks of a query and of an observed release at declaration."""
+"""Checks at declaration: of a query, of settings, of an observed release."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from pymc.pytensorf import convert_observed_data
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.privacy.release import Release
 
 StaticShape = tuple[int | None, ...]
 
@@ -39,6 +42,46 @@ def as_query(query: Any) -> TensorVariable:
     return pt.cast(tensor, pytensor.config.floatX)
 
 
+def held(value: Any) -> Any:
+    """Return what a shared variable or a constant holds now; anything else as it is."""
+    if isinstance(value, SharedVariable):
+        return value.get_value(borrow=True)
+    return value.data if isinstance(value, Constant) else value
+
+
+def observed_numbers(observed: Any) -> np.ndarray | None:
+    """Return an observed release as numbers, None where it holds none (yet)."""
+    values = held(observed.value if isinstance(observed, Release) else observed)
+    if isinstance(values, Variable) or np.ma.isMaskedArray(values):
+        return None
+    try:
+        array = np.asarray(values)
+    except ValueError:  # ragged
+        return None
+    return array if array.dtype.kind in "iuf" else None
+
+
+def check_setting(name: str, value: Any, choices: Collection[str]) -> None:
+    """Refuse a setting that is none of its choices."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+
+
+def checked_sensitivity(given: float | None, implied: float, change: str) -> float:
+    """Return the sensitivity that bounds imply, or the one given, which must not be less.
+
+    `change` says what one record changes by `implied`.
+    """
+    if given is None:
+        return implied
+    if given < implied * (1 - 1e-12):
+        raise ValueError(
+            f"sensitivity = {given:g} contradicts bounds, under which one record can change {change}: leave "
+            "sensitivity out, or give at least that value."
+        )
+    return given
+
+
 def names_of_records(records: Any) -> tuple[str, ...] | None:
     """Return the names behind ``records=``: variables of the model, or their names."""
     if records is None:
@@ -56,11 +99,7 @@ def names_of_records(records: Any) -> tuple[str, ...] | None:
 def check_observed(observed: Any, expected: StaticShape) -> Any:
     """Refuse an observed release that is incomplete, not numeric, or of another shape."""
     data = observed if isinstance(observed, Variable) else _as_array(observed)
-    values: Any = data
-    if isinstance(data, SharedVariable):
-        values = data.get_value(borrow=True)
-    elif isinstance(data, Constant):
-        values = data.data
+    values = held(data)
     if isinstance(values, Variable):
         shape: StaticShape = values.type.shape
         kind = np.dtype(values.type.dtype).kind
@@ -108,13 +147,8 @@ def fits(shape: StaticShape, target: StaticShape) -> bool:
 
 def length_of(length: Any) -> int | None:
     """Return a dimension's present length as an int, None when it is not known yet."""
-    if isinstance(length, SharedVariable):
-        return int(length.get_value())
-    if isinstance(length, Constant):
-        return int(length.data)
-    if isinstance(length, Variable):
-        return None
-    return int(length)
+    known = held(length)
+    return None if isinstance(known, Variable) else int(known)
 
 
 def _as_array(observed: Any) -> np.ndarray:

@@ -17,10 +17,9 @@ import numpy as np
 from pytensor.scalar.basic import Cast, Clip, Mul, TrueDiv
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Sum
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.clamping import is_local, is_public
+from pymc_dp.clamping import contributions, is_public
 from pymc_dp.mechanisms._releases import evaluate
 from pymc_dp.mechanisms.base import MechanismOp
 from pymc_dp.privacy.exact_noise import as_fraction
@@ -174,11 +173,9 @@ def _sum_in_granules(
     node = query.owner
     if node is None:
         return None
-    if isinstance(node.op, Sum):
-        (t,) = node.inputs
-        axes = tuple(range(t.ndim)) if node.op.axis is None else tuple(node.op.axis)
-        if 0 not in axes or not is_local(t):  # one record would have many rows rounded anew
-            return None
+    summed = contributions(node)  # in other sums one record would have many rows rounded anew
+    if summed is not None:
+        t, axes = summed
         rows = evaluate(t)
         count = _rounded(rows, granule, factor)
         if count.size and int(np.abs(count).max()) * rows.size >= _SAFE:

@@ -9,8 +9,7 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.distributions.distribution import Discrete
 from pytensor.compile.ops import DeepCopyOp, ViewOp
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import (
     Alloc,
@@ -28,8 +27,8 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.mechanisms._checks import as_query
-from pymc_dp.mechanisms.base import Mechanism
+from pymc_dp.mechanisms._checks import as_query, held, observed_numbers
+from pymc_dp.mechanisms.base import Mechanism, PreparedQuery
 from pymc_dp.privacy.bounds import parse_bounds
 from pymc_dp.privacy.exact_noise import Words
 from pymc_dp.privacy.release import Release
@@ -65,10 +64,8 @@ def not_whole(query: Variable) -> str | None:
         seen.add(v)
         node = v.owner
         if node is None:
-            data = v.data if isinstance(v, Constant) else None
-            if isinstance(v, SharedVariable):
-                data = v.get_value(borrow=True)
-            if data is not None and not (np.floor(data) == data).all():
+            data = held(v)
+            if not isinstance(data, Variable) and not (np.floor(data) == data).all():
                 return f"{v.name or 'an array'} holds fractions"  # which may be confidential
             continue
         op = getattr(node.op, "core_op", node.op)
@@ -120,6 +117,11 @@ class WholeRelease(Mechanism, Discrete):
         return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
 
     @classmethod
+    def _prepare(cls, query: Any, *, sensitivity: Any, bounds: Any, order: int) -> PreparedQuery:
+        query = whole_query(cls.__name__, query, bounds)
+        return super()._prepare(query, sensitivity=sensitivity, bounds=bounds, order=order)
+
+    @classmethod
     def _whole_observed(cls, observed: Any) -> Any:
         array = whole_values(observed)
         if array is None:
@@ -138,16 +140,8 @@ def whole_values(observed: Any) -> np.ndarray | None:
     None where they are not known yet, or where something else is wrong with them that every
     mechanism checks for.
     """
-    if isinstance(observed, Release):
-        observed = observed.value
-    elif isinstance(observed, SharedVariable):
-        observed = observed.get_value(borrow=True)
-    elif isinstance(observed, Constant):
-        observed = observed.data
-    if observed is None or isinstance(observed, Variable) or np.ma.isMaskedArray(observed):
-        return None
-    array = np.asarray(observed)
-    return array if array.dtype.kind in "iuf" and np.isfinite(array).all() else None
+    values = observed_numbers(observed)
+    return values if values is not None and np.isfinite(values).all() else None
 
 
 def add_noise(query: Any, level: Any, draw: Any, words: Words) -> np.ndarray:

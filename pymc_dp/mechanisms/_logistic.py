@@ -10,7 +10,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.mechanisms._checks import as_query
+from pymc_dp.mechanisms._checks import as_query, check_setting
 from pymc_dp.privacy._checks import positive, probability
 from pymc_dp.privacy.calibration import gaussian_sigma_analytic
 
@@ -82,10 +82,7 @@ def noise_scale(
     epsilon = positive("epsilon", epsilon)
     regularization = positive("regularization", regularization)
     x_bound = positive("x_bound", x_bound)
-    if calibration not in CALIBRATIONS:
-        raise ValueError(
-            f"calibration must be one of {', '.join(map(repr, CALIBRATIONS))}, got {calibration!r}."
-        )
+    check_setting("calibration", calibration, CALIBRATIONS)
     if delta is not None and calibration == "chaudhuri":
         raise ValueError("calibration='chaudhuri' is for pure privacy: leave delta out, or calibration.")
     power = 2 if calibration == "chaudhuri" else 1

@@ -212,6 +212,11 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
     return others | arguments | {"promised": release.guarantee}
 
 
+def as_declared(param: np.ndarray) -> Any:
+    """Return a parameter as it was given: broadcasting may have given one number axes of length 1."""
+    return param.item() if param.size == 1 else param
+
+
 def _argument(key: str, value: Any) -> Any:
     if key == "bounds" and value is not None:
         return tuple(np.asarray(end, dtype=float) for end in value)  # the form that is never ambiguous

@@ -20,7 +20,6 @@ from pymc.distributions.shape_utils import (
     convert_dims,
     convert_shape,
     convert_size,
-    rv_size_is_none,
 )
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
@@ -32,11 +31,12 @@ from pymc_dp.mechanisms._checks import (
     as_query,
     check_observed,
     check_static_shape,
+    checked_sensitivity,
     fits,
     length_of,
     names_of_records,
 )
-from pymc_dp.mechanisms._releases import declared_by, draw_release, evaluate
+from pymc_dp.mechanisms._releases import as_declared, declared_by, draw_release, evaluate
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
@@ -246,11 +246,7 @@ class Mechanism(Distribution):
             operation, such as its bounds, that ``dist`` has an argument for.
         """
         names = list(inspect.signature(cls.logp).parameters)[2:]  # type: ignore[attr-defined]
-        # broadcasting to the query has given a single number axes of length 1
-        levels: dict[str, Any] = {
-            name: param.item() if param.size == 1 else param
-            for name, param in zip(names, params, strict=True)
-        }
+        levels = {name: as_declared(param) for name, param in zip(names, params, strict=True)}
         known_to_dist = inspect.signature(cls.dist).parameters
         props = {k: getattr(op, k) for k in op.__props__ if k in known_to_dist}  # type: ignore[attr-defined]
         return levels | {k: v for k, v in props.items() if v is not None}
@@ -273,18 +269,10 @@ class Mechanism(Distribution):
             return PreparedQuery(query, sensitivity, None, None)
         lo, hi = parse_bounds(bounds)
         clamped, width = clamp_query(query, (lo, hi))
-        split: np.ndarray | None = np.asarray(width, dtype=float)
         implied = float(np.linalg.norm(np.ravel(width), order))
-        if sensitivity is None:
-            sensitivity = implied
-        elif sensitivity < implied * (1 - 1e-12):
-            raise ValueError(
-                f"sensitivity = {sensitivity:g} contradicts bounds, under which one record can "
-                f"change the query by {implied:g} (L{order}): leave sensitivity out, or give at "
-                "least that value."
-            )
-        else:
-            split = None  # the user vouches for a larger change, which need not split like this
+        # where the user vouches for a larger change, it need not split like that of the bounds
+        split = np.asarray(width, dtype=float) if sensitivity is None else None
+        sensitivity = checked_sensitivity(sensitivity, implied, f"the query by {implied:g} (L{order})")
         query = as_query(clamped)
         return PreparedQuery(query, sensitivity, split, hashable_bounds(lo, hi), resizable_lengths(query))
 
@@ -378,20 +366,3 @@ def noise_parameter(name: str, value: Any, query: TensorVariable) -> tuple[Any, 
             f"{query.type.shape}: give one number, or one per entry of the query."
         )
     return pt.cast(tensor, query.type.dtype), None if known is None else known.astype(float)
-
-
-def spent_over(width: np.ndarray, noise: np.ndarray, power: int) -> float:
-    """Sum of (width / noise)^power over the statistics of one release, or its largest over rows.
-
-    `width` has the shape of one release, or of one row of a local query; a noise level with more
-    axes than that differs between rows, and a person is in one row only.
-    """
-    terms = (width / noise) ** power
-    axes = tuple(range(terms.ndim - width.ndim, terms.ndim))
-    return float(np.max(np.sum(terms, axis=axes)))
-
-
-def query_as_support_point(size: Any, query: TensorVariable, noise: TensorVariable) -> Any:
-    """Return the query in the release's shape: the support point under additive noise."""
-    point, _ = pt.broadcast_arrays(query, noise)
-    return point if rv_size_is_none(size) else pt.full(size, point)

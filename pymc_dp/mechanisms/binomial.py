@@ -17,9 +17,10 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.samplers import register_draw_of
-from pymc_dp.mechanisms._bins import clamped_rows, interval, whole_number
+from pymc_dp.mechanisms._bins import clamped_rows, interval, needed_number
 from pymc_dp.mechanisms._checks import as_query
 from pymc_dp.mechanisms._integers import WholeRelease, whole_values
+from pymc_dp.mechanisms._releases import as_declared
 from pymc_dp.mechanisms.base import (
     MECHANISM_PROPS,
     MechanismOp,
@@ -28,7 +29,6 @@ from pymc_dp.mechanisms.base import (
     noise_parameter,
 )
 from pymc_dp.privacy._checks import positive
-from pymc_dp.privacy.bounds import hashable_bounds
 from pymc_dp.privacy.exact_noise import bernoulli, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
@@ -267,9 +267,7 @@ class BinomialMechanism(WholeRelease):
             promise = PrivacyGuarantee(float(epsilon))
         elif known is not None:
             promise = PrivacyGuarantee(binomial_epsilon(float(known.max()), trials))
-        prepared = PreparedQuery(
-            as_query(clamped), None, None, hashable_bounds(np.asarray(lo), np.asarray(hi))
-        )
+        prepared = PreparedQuery(as_query(clamped), None, None, (lo, hi))
         return cls._release(prepared, [noise], promise, props={"n_trials": trials}, **kwargs)
 
     @classmethod
@@ -283,15 +281,12 @@ class BinomialMechanism(WholeRelease):
 
     @classmethod
     def _trials(cls, n_trials: Any) -> int:
-        if n_trials is None:
-            raise ValueError(f"{cls.__name__} needs n_trials= ({_TRIALS}).")
-        return whole_number("n_trials", n_trials, 1, MAX_TRIALS, _TRIALS)
+        return needed_number(cls.__name__, "n_trials", n_trials, 1, MAX_TRIALS, _TRIALS)
 
     @classmethod
     def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:
         (theta,) = params
-        level = theta.item() if theta.size == 1 else theta
-        return {"n_trials": op.n_trials, "theta": level, "bounds": op.interval}
+        return {"n_trials": op.n_trials, "theta": as_declared(theta), "bounds": op.interval}
 
     def support_point(rv: Any, size: Any, query: Any, theta: Any) -> TensorVariable:
         """Return half of the tosses, which every record can give."""

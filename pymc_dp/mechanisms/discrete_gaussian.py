@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any
 
 import numba
@@ -14,19 +13,10 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.samplers import register_draw
-from pymc_dp.mechanisms._integers import WholeRelease, add_noise, whole_query
-from pymc_dp.mechanisms.base import (
-    MECHANISM_PROPS,
-    MechanismOp,
-    exactly_one,
-    noise_parameter,
-    query_as_support_point,
-    spent_over,
-)
-from pymc_dp.privacy._checks import positive
-from pymc_dp.privacy.calibration import gaussian_rho, gaussian_sigma_zcdp
+from pymc_dp.mechanisms._additive import GAUSSIAN, query_as_support_point
+from pymc_dp.mechanisms._integers import WholeRelease, add_noise
+from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
 from pymc_dp.privacy.exact_noise import discrete_gaussian, words_from
-from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
 
 @numba.njit(cache=True)
@@ -168,30 +158,9 @@ class DiscreteGaussianMechanism(WholeRelease):
         **kwargs: Any,
     ) -> Any:
         """Return an unregistered release; parameters as for the class."""
-        way = exactly_one(
-            cls.__name__,
-            {"sigma=": sigma is not None, "rho=": rho is not None},
-            "sigma=, or rho= with sensitivity= or bounds=",
+        prepared, noise, promise = GAUSSIAN.declared(
+            cls, query, sigma, rho, sensitivity=sensitivity, bounds=bounds, exact=True
         )
-        query = whole_query(cls.__name__, query, bounds)
-        prepared = cls._prepare(query, sensitivity=sensitivity, bounds=bounds, order=2)
-        promise = None
-        if way == "rho=":
-            rho = positive("rho", rho)
-            if prepared.sensitivity is None:
-                raise ValueError(
-                    "rho needs the sensitivity of the query: give sensitivity= (L2), or bounds= to "
-                    "clamp each record's contribution."
-                )
-            sigma = _rounded_up(gaussian_sigma_zcdp(rho, prepared.sensitivity), rho, prepared.sensitivity)
-            promise = PrivacyGuarantee(math.inf, rho=rho)
-        noise, known = noise_parameter("sigma", sigma, prepared.query)
-        if way == "sigma=" and known is not None and prepared.sensitivity is not None:
-            if prepared.width is not None:
-                spent = spent_over(prepared.width, known, 2) / 2
-            else:
-                spent = gaussian_rho(float(known.min()), prepared.sensitivity)
-            promise = PrivacyGuarantee(math.inf, rho=spent)
         return cls._release(prepared, [noise], promise, **kwargs)
 
     def support_point(rv: Any, size: Any, query: Any, sigma: Any) -> TensorVariable:
@@ -220,10 +189,3 @@ def _log_normaliser(sigma: TensorVariable) -> TensorVariable:
     narrow = pt.minimum(sigma, dual)
     tails = pt.log1p(2 * sum(pt.exp(-0.5 * (k / narrow) ** 2) for k in (3, 2, 1)))
     return tails + pt.switch(direct, 0.0, pt.log(sigma) + 0.5 * math.log(2 * math.pi))
-
-
-def _rounded_up(sigma: float, rho: float, sensitivity: float) -> float:
-    """Return `sigma`, or the next number where rounding has made it cost more than `rho`."""
-    while Fraction(sensitivity) ** 2 > 2 * Fraction(rho) * Fraction(sigma) ** 2:
-        sigma = math.nextafter(sigma, math.inf)
-    return sigma

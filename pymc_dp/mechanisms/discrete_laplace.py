@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any
 
 import numba
@@ -14,19 +13,10 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.samplers import register_draw
-from pymc_dp.mechanisms._integers import WholeRelease, add_noise, as_whole, whole_query
-from pymc_dp.mechanisms.base import (
-    MECHANISM_PROPS,
-    MechanismOp,
-    exactly_one,
-    noise_parameter,
-    query_as_support_point,
-    spent_over,
-)
-from pymc_dp.privacy._checks import positive
-from pymc_dp.privacy.calibration import laplace_scale
+from pymc_dp.mechanisms._additive import LAPLACE, query_as_support_point
+from pymc_dp.mechanisms._integers import WholeRelease, add_noise, as_whole
+from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
 from pymc_dp.privacy.exact_noise import discrete_laplace, words_from
-from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
 
 @numba.njit(cache=True)
@@ -144,29 +134,9 @@ class DiscreteLaplaceMechanism(WholeRelease):
         **kwargs: Any,
     ) -> Any:
         """Return an unregistered release; parameters as for the class."""
-        way = exactly_one(
-            cls.__name__,
-            {"scale=": scale is not None, "epsilon=": epsilon is not None},
-            "scale=, or epsilon= with sensitivity= or bounds=",
+        prepared, noise, promise = LAPLACE.declared(
+            cls, query, scale, epsilon, sensitivity=sensitivity, bounds=bounds, exact=True
         )
-        query = whole_query(cls.__name__, query, bounds)
-        prepared = cls._prepare(query, sensitivity=sensitivity, bounds=bounds, order=1)
-        promise = None
-        if way == "epsilon=":
-            epsilon = positive("epsilon", epsilon)
-            if prepared.sensitivity is None:
-                raise ValueError(
-                    "epsilon needs the sensitivity of the query: give sensitivity= (L1), or "
-                    "bounds= to clamp each record's contribution."
-                )
-            scale = _rounded_up(laplace_scale(epsilon, prepared.sensitivity), epsilon, prepared.sensitivity)
-            promise = PrivacyGuarantee(epsilon)
-        noise, known = noise_parameter("scale", scale, prepared.query)
-        if way == "scale=" and known is not None:
-            if prepared.width is not None:
-                promise = PrivacyGuarantee(spent_over(prepared.width, known, 1))
-            elif prepared.sensitivity is not None:
-                promise = PrivacyGuarantee(prepared.sensitivity / float(known.min()))
         return cls._release(prepared, [noise], promise, **kwargs)
 
     def support_point(rv: Any, size: Any, query: Any, scale: Any) -> TensorVariable:
@@ -181,10 +151,3 @@ class DiscreteLaplaceMechanism(WholeRelease):
         return check_parameters(
             density, scale > 0, pt.eq(query, pt.floor(query)), msg="scale > 0, query a whole number"
         )
-
-
-def _rounded_up(scale: float, epsilon: float, sensitivity: float) -> float:
-    """Return `scale`, or the next number where rounding has made it cost more than `epsilon`."""
-    while Fraction(sensitivity) > Fraction(epsilon) * Fraction(scale):
-        scale = math.nextafter(scale, math.inf)
-    return scale

@@ -18,7 +18,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import is_local, lengths_of, resizable_lengths
 from pymc_dp.lowering.samplers import register_draw
-from pymc_dp.mechanisms._checks import as_query
+from pymc_dp.mechanisms._checks import as_query, checked_sensitivity, observed_numbers
 from pymc_dp.mechanisms.base import (
     MECHANISM_PROPS,
     Mechanism,
@@ -161,14 +161,8 @@ class Choice(Mechanism, Discrete):
         prepared = cls._prepare(query, sensitivity=None, bounds=bounds, order=1)
         if prepared.width is not None:
             implied = change(prepared.width)
-            if sensitivity is None:
-                sensitivity = implied
-            elif sensitivity < implied * (1 - 1e-12):
-                raise ValueError(
-                    f"sensitivity = {sensitivity:g} contradicts bounds, under which one record can "
-                    f"change a candidate's utility by {implied:g}: leave sensitivity out, or give at "
-                    "least that value."
-                )
+            what = f"a candidate's utility by {implied:g}"
+            sensitivity = checked_sensitivity(sensitivity, implied, what)
         return replace(prepared, sensitivity=sensitivity)
 
     @classmethod
@@ -332,15 +326,9 @@ class ExponentialMechanism(Choice):
 
 def _check_choice(observed: Any, candidates: int | None) -> None:
     """Refuse values that are not whole numbers from 0 to the number of candidates less one."""
-    values = getattr(observed, "value", observed)  # that of a Release
-    if hasattr(values, "get_value"):
-        values = values.get_value(borrow=True)
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError):
+    array = observed_numbers(observed)
+    if array is None:
         return  # refused with the other observed values that are no numbers
-    if array.dtype.kind not in "iuf":
-        return
     top = math.inf if candidates is None else candidates - 1
     array = array[np.isfinite(array)]  # missing values are refused with those of other mechanisms
     bad = array[~((array >= 0) & (array <= top) & (array == np.floor(array)))]

@@ -15,20 +15,20 @@ from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.mechanisms._additive import GAUSSIAN, query_as_support_point
+from pymc_dp.mechanisms._checks import check_setting
 from pymc_dp.mechanisms._grid import draw_on_grid
 from pymc_dp.mechanisms.base import (
     MECHANISM_PROPS,
     Mechanism,
     MechanismOp,
+    PreparedQuery,
     exactly_one,
     noise_parameter,
-    query_as_support_point,
-    spent_over,
 )
 from pymc_dp.mechanisms.conditionals import NormalGivenGaussian
 from pymc_dp.privacy._checks import positive, probability
 from pymc_dp.privacy.calibration import (
-    gaussian_rho,
     gaussian_sigma_analytic,
     gaussian_sigma_classic,
     gaussian_sigma_zcdp,
@@ -140,10 +140,7 @@ class GaussianMechanism(Mechanism, Continuous):
             },
             "sigma=, or epsilon= with delta=, or rho=; the last two with sensitivity= or bounds=",
         )
-        if calibration not in _CALIBRATIONS:
-            raise ValueError(
-                f"calibration must be one of {', '.join(map(repr, _CALIBRATIONS))}, got {calibration!r}."
-            )
+        check_setting("calibration", calibration, _CALIBRATIONS)
         if calibration != "analytic" and way != "epsilon= with delta=":
             raise ValueError(
                 f"calibration={calibration!r} has no effect with {way}: it turns epsilon= and "
@@ -152,23 +149,18 @@ class GaussianMechanism(Mechanism, Continuous):
         prepared = cls._prepare(query, sensitivity=sensitivity, bounds=bounds, order=2)
         promised_epsilon, promised_delta = math.inf, 0.0
         if way != "sigma=":
-            sigma = cls._calibrate(epsilon, delta, rho, prepared.sensitivity, calibration)
+            sigma = cls._calibrate(epsilon, delta, rho, prepared, calibration)
         if way == "epsilon= with delta=":
             promised_epsilon, promised_delta = float(epsilon), float(delta)
         noise, known = noise_parameter("sigma", sigma, prepared.query)
+        spent = float(rho) if way == "rho=" else GAUSSIAN.spent(prepared, known)
         promise = None
-        if known is not None and prepared.sensitivity is not None:
-            if way == "rho=":
-                spent = float(rho)
-            elif prepared.width is not None:
-                spent = spent_over(prepared.width, known, 2) / 2
-            else:
-                spent = gaussian_rho(float(known.min()), prepared.sensitivity)
+        if spent is not None:
             promise = PrivacyGuarantee(promised_epsilon, promised_delta, spent, mu=math.sqrt(2 * spent))
         return cls._release(prepared, [noise], promise, **kwargs)
 
     @staticmethod
-    def _calibrate(epsilon: Any, delta: Any, rho: Any, sensitivity: float | None, calibration: str) -> float:
+    def _calibrate(epsilon: Any, delta: Any, rho: Any, prepared: PreparedQuery, calibration: str) -> float:
         if rho is not None:
             rho = positive("rho", rho)
         elif epsilon is None:
@@ -180,11 +172,7 @@ class GaussianMechanism(Mechanism, Continuous):
             )
         else:
             epsilon, delta = positive("epsilon", epsilon), probability("delta", delta)
-        if sensitivity is None:
-            raise ValueError(
-                f"{'epsilon' if rho is None else 'rho'} needs the sensitivity of the query: give "
-                "sensitivity= (L2), or bounds= to clamp each record's contribution."
-            )
+        sensitivity = GAUSSIAN.needed_sensitivity("epsilon" if rho is None else "rho", prepared)
         if rho is not None:
             return gaussian_sigma_zcdp(rho, sensitivity)
         return _CALIBRATIONS[calibration](epsilon, delta, sensitivity)

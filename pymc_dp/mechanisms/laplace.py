@@ -14,21 +14,11 @@ from pytensor.tensor.random.basic import LaplaceRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.mechanisms._additive import LAPLACE, query_as_support_point
 from pymc_dp.mechanisms._grid import draw_on_grid
-from pymc_dp.mechanisms.base import (
-    MECHANISM_PROPS,
-    Mechanism,
-    MechanismOp,
-    exactly_one,
-    noise_parameter,
-    query_as_support_point,
-    spent_over,
-)
+from pymc_dp.mechanisms.base import MECHANISM_PROPS, Mechanism, MechanismOp
 from pymc_dp.mechanisms.conditionals import NormalGivenLaplace
-from pymc_dp.privacy._checks import positive
-from pymc_dp.privacy.calibration import laplace_scale
 from pymc_dp.privacy.exact_noise import discrete_laplace
-from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
 
 class LaplaceMechanismRV(MechanismOp, LaplaceRV):
@@ -112,28 +102,9 @@ class LaplaceMechanism(Mechanism, Continuous):
         **kwargs: Any,
     ) -> Any:
         """Return an unregistered release; parameters as for the class."""
-        way = exactly_one(
-            cls.__name__,
-            {"scale=": scale is not None, "epsilon=": epsilon is not None},
-            "scale=, or epsilon= with sensitivity= or bounds=",
+        prepared, noise, promise = LAPLACE.declared(
+            cls, query, scale, epsilon, sensitivity=sensitivity, bounds=bounds
         )
-        prepared = cls._prepare(query, sensitivity=sensitivity, bounds=bounds, order=1)
-        promise = None
-        if way == "epsilon=":
-            epsilon = positive("epsilon", epsilon)
-            if prepared.sensitivity is None:
-                raise ValueError(
-                    "epsilon needs the sensitivity of the query: give sensitivity= (L1), or "
-                    "bounds= to clamp each record's contribution."
-                )
-            scale = laplace_scale(epsilon, prepared.sensitivity)
-            promise = PrivacyGuarantee(epsilon)
-        noise, known = noise_parameter("scale", scale, prepared.query)
-        if way == "scale=" and known is not None:
-            if prepared.width is not None:
-                promise = PrivacyGuarantee(spent_over(prepared.width, known, 1))
-            elif prepared.sensitivity is not None:
-                promise = PrivacyGuarantee(prepared.sensitivity / float(known.min()))
         return cls._release(prepared, [noise], promise, **kwargs)
 
     @classmethod

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.mechanisms._additive import given_once
 from pymc_dp.mechanisms._bins import clamped_rows, equal_edges, interval, one_hot, parse_edges, whole_number
-from pymc_dp.mechanisms._checks import as_query
-from pymc_dp.mechanisms.base import Mechanism, MechanismOp, exactly_one
+from pymc_dp.mechanisms._checks import as_query, check_setting
+from pymc_dp.mechanisms._releases import as_declared
+from pymc_dp.mechanisms.base import Mechanism, MechanismOp
 from pymc_dp.mechanisms.discrete_gaussian import DiscreteGaussianMechanism, DiscreteGaussianMechanismRV
 from pymc_dp.mechanisms.discrete_laplace import DiscreteLaplaceMechanism, DiscreteLaplaceMechanismRV
 from pymc_dp.mechanisms.gaussian import GaussianMechanism, GaussianMechanismRV
@@ -30,6 +32,8 @@ class HistogramOp:
     A record counts in the bin that it falls in, so its cells are the bins.
     """
 
+    _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
+
     def __init__(self, *args: Any, edges: tuple[float, ...] = (0.0, 0.5, 1.0), **kwargs: Any) -> None:
         self.edges = edges
         super().__init__(*args, **kwargs)
@@ -44,28 +48,24 @@ class HistogramLaplaceRV(HistogramOp, LaplaceMechanismRV):  # type: ignore[misc]
     """Draws counts with Laplace noise."""
 
     __props__ = ("edges", *LaplaceMechanismRV.__props__)  # type: ignore[assignment]
-    _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
 
 
 class HistogramGaussianRV(HistogramOp, GaussianMechanismRV):  # type: ignore[misc]
     """Draws counts with Gaussian noise."""
 
     __props__ = ("edges", *GaussianMechanismRV.__props__)  # type: ignore[assignment]
-    _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
 
 
 class HistogramDiscreteLaplaceRV(HistogramOp, DiscreteLaplaceMechanismRV):  # type: ignore[misc]
     """Draws counts with discrete Laplace noise."""
 
     __props__ = ("edges", *DiscreteLaplaceMechanismRV.__props__)  # type: ignore[assignment]
-    _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
 
 
 class HistogramDiscreteGaussianRV(HistogramOp, DiscreteGaussianMechanismRV):  # type: ignore[misc]
     """Draws counts with discrete Gaussian noise."""
 
     __props__ = ("edges", *DiscreteGaussianMechanismRV.__props__)  # type: ignore[assignment]
-    _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
 
 
 @dataclass(frozen=True)
@@ -233,8 +233,11 @@ class PerturbedHistogram(Mechanism):
     ) -> Any:
         """Return an unregistered release; parameters as for the class."""
         cut = cls._edges(n_bins, edges, bounds)
-        levels = {"scale": scale, "sigma": sigma, "epsilon": epsilon, "delta": delta, "rho": rho}
-        given = {k: v for k, v in levels.items() if v is not None}
+        given, normal = given_once(
+            cls.__name__, scale=scale, sigma=sigma, epsilon=epsilon, delta=delta, rho=rho
+        )
+        if noise is None:
+            noise = "gaussian" if normal else "laplace"
         kind = cls._noise(noise, given)
         if neighbours not in NEIGHBOURS:
             raise ValueError(f"neighbours must be one of {', '.join(NEIGHBOURS)}, got {neighbours!r}.")
@@ -249,16 +252,10 @@ class PerturbedHistogram(Mechanism):
             kwargs["promised"] = known and replace(known, neighbours=neighbours)
         return kind.mechanism.dist(counts, **given, **special, **kwargs)
 
-    @classmethod
-    def _noise(cls, noise: str | None, given: dict[str, Any]) -> _Noise:
-        """Return the kind of noise, after checking that its level was given once."""
-        ways = {f"{k}=": k in given for k in ("scale", "sigma", "epsilon", "rho")}
-        ways["delta="] = "delta" in given and "epsilon" not in given
-        exactly_one(cls.__name__, ways, "epsilon= (with delta= for Gaussian noise), rho=, scale= or sigma=")
-        if noise is None:
-            noise = "gaussian" if {"sigma", "rho", "delta"} & given.keys() else "laplace"
-        if noise not in _NOISES:
-            raise ValueError(f"noise must be one of {', '.join(map(repr, _NOISES))}, got {noise!r}.")
+    @staticmethod
+    def _noise(noise: str, given: dict[str, Any]) -> _Noise:
+        """Return the kind of noise, after checking that it takes the level that was given."""
+        check_setting("noise", noise, _NOISES)
         kind = _NOISES[noise]
         wrong = given.keys() - kind.levels.keys()
         if wrong:
@@ -304,6 +301,6 @@ class PerturbedHistogram(Mechanism):
         return {
             **({"n_bins": n_bins, "bounds": (lo, hi)} if even else {"edges": op.edges}),
             "noise": name,
-            kind.native: level.item() if level.size == 1 else level,
+            kind.native: as_declared(level),
             "neighbours": "replace-one" if op.guarantee is None else op.guarantee.neighbours,
         }

@@ -8,10 +8,12 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.mechanisms._additive import given_once
 from pymc_dp.mechanisms._bases import BASES
-from pymc_dp.mechanisms._bins import clamped_rows, interval, number_of_rows, whole_number
-from pymc_dp.mechanisms._checks import as_query
-from pymc_dp.mechanisms.base import Mechanism, exactly_one
+from pymc_dp.mechanisms._bins import clamped_rows, interval, needed_number, number_of_rows
+from pymc_dp.mechanisms._checks import as_query, check_setting
+from pymc_dp.mechanisms._releases import as_declared
+from pymc_dp.mechanisms.base import Mechanism
 from pymc_dp.mechanisms.gaussian import GaussianMechanism, GaussianMechanismRV
 from pymc_dp.mechanisms.laplace import LaplaceMechanism, LaplaceMechanismRV
 
@@ -21,6 +23,8 @@ _TERMS = "how many functions, the constant not counted"
 
 class ProjectionOp:
     """What the operations of noisy means share: the functions, and the interval that they are on."""
+
+    _print_name = ("ProjectionMechanism", "\\operatorname{ProjectionMechanism}")
 
     def __init__(
         self,
@@ -40,14 +44,12 @@ class ProjectionLaplaceRV(ProjectionOp, LaplaceMechanismRV):  # type: ignore[mis
     """Draws means with Laplace noise."""
 
     __props__ = ("basis", "n_terms", "interval", *LaplaceMechanismRV.__props__)  # type: ignore[assignment]
-    _print_name = ("ProjectionMechanism", "\\operatorname{ProjectionMechanism}")
 
 
 class ProjectionGaussianRV(ProjectionOp, GaussianMechanismRV):  # type: ignore[misc]
     """Draws means with Gaussian noise."""
 
     __props__ = ("basis", "n_terms", "interval", *GaussianMechanismRV.__props__)  # type: ignore[assignment]
-    _print_name = ("ProjectionMechanism", "\\operatorname{ProjectionMechanism}")
 
 
 def projection_sensitivity(basis: str, n_terms: int, n_records: int, order: int) -> float:
@@ -160,17 +162,13 @@ class ProjectionMechanism(Mechanism):
         **kwargs: Any,
     ) -> Any:
         """Return an unregistered release; parameters as for the class."""
-        levels = {"scale": scale, "sigma": sigma, "epsilon": epsilon, "delta": delta, "rho": rho}
-        given = {k: v for k, v in levels.items() if v is not None}
-        ways = {f"{k}=": k in given for k in ("scale", "sigma", "epsilon", "rho")}
-        ways["delta="] = "delta" in given and "epsilon" not in given
-        exactly_one(cls.__name__, ways, "epsilon= (with delta= for Gaussian noise), rho=, scale= or sigma=")
-        normal = bool({"sigma", "rho", "delta"} & given.keys())
+        given, normal = given_once(
+            cls.__name__, scale=scale, sigma=sigma, epsilon=epsilon, delta=delta, rho=rho
+        )
         mechanism: type[Mechanism] = GaussianMechanism if normal else LaplaceMechanism
         if calibration is not None:
             given["calibration"] = calibration
-        if basis not in BASES:
-            raise ValueError(f"basis must be one of {', '.join(map(repr, BASES))}, got {basis!r}.")
+        check_setting("basis", basis, BASES)
         terms = cls._terms(n_terms)
         lo, hi = interval(bounds)
         rows = clamped_rows(cls.__name__, as_query(query), lo, hi)
@@ -190,9 +188,7 @@ class ProjectionMechanism(Mechanism):
 
     @classmethod
     def _terms(cls, n_terms: Any) -> int:
-        if n_terms is None:
-            raise ValueError(f"{cls.__name__} needs n_terms= ({_TERMS}).")
-        return whole_number("n_terms", n_terms, 1, MAX_TERMS, _TERMS)
+        return needed_number(cls.__name__, "n_terms", n_terms, 1, MAX_TERMS, _TERMS)
 
     @classmethod
     def _release_shape(
@@ -213,7 +209,5 @@ class ProjectionMechanism(Mechanism):
             "basis": op.basis,
             "n_terms": op.n_terms,
             "bounds": op.interval,
-            "sigma" if isinstance(op, ProjectionGaussianRV) else "scale": (
-                level.item() if level.size == 1 else level
-            ),
+            "sigma" if isinstance(op, ProjectionGaussianRV) else "scale": as_declared(level),
         }

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.distributions.dist_math import check_parameters, factln
+from pymc.distributions.dist_math import factln
 from pymc.distributions.distribution import Discrete, _support_point
 from pymc.logprob.abstract import _logprob
 from pytensor.tensor.random.op import RandomVariable
@@ -258,8 +258,7 @@ def _log_probability(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> Tenso
     # from the side of the truth, so that nothing overflows however large epsilon is
     truth = -pt.log1p((k - 1) * pt.exp(-epsilon))
     density = truth - epsilon * pt.neq(value, query)
-    density = pt.switch(_categories.whole_within(value, k - 1), density, -np.inf)
-    return check_parameters(density, pt.ge(query, 0) & pt.lt(query, k), msg=f"category in 0, ..., {k - 1}")
+    return _categories.density_of_report(density, _categories.whole_within(value, k - 1), query, k)
 
 
 @_logprob.register(RandomizedResponseCountsRV)
@@ -273,11 +272,7 @@ def _log_probability_of_counts(op: Any, values: Any, *inputs: Any, **kwargs: Any
     possible = pt.all(_categories.whole_within(value, n[..., None]), axis=-1) & pt.eq(
         pt.sum(value, axis=-1), n
     )
-    return check_parameters(
-        pt.switch(possible, density, -np.inf),
-        pt.all(probs >= 0, axis=-1) & (pt.abs(pt.sum(probs, axis=-1) - 1) < 1e-6),
-        msg="probs >= 0, sum(probs) = 1",
-    )
+    return _categories.density_of_table(density, possible, probs)
 
 
 @_support_point.register(RandomizedResponseCountsRV)

@@ -22,12 +22,11 @@ from pymc_dp.mechanisms._bins import (
     clamped_rows,
     equal_edges,
     interval,
-    known_values,
+    needed_number,
     number_of_rows,
     one_hot,
-    whole_number,
 )
-from pymc_dp.mechanisms._checks import as_query, length_of
+from pymc_dp.mechanisms._checks import as_query, length_of, observed_numbers
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery, exactly_one
 from pymc_dp.privacy._checks import positive, probability
 from pymc_dp.privacy.exact_noise import bernoulli, uniform_below, words_from
@@ -284,7 +283,7 @@ class SmoothedHistogramSample(Mechanism, Continuous):
         cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any
     ) -> TensorVariable:
         """Check that the observed values are within the bounds, then declare the release."""
-        values = None if isinstance(observed, Release) else known_values(observed)
+        values = None if isinstance(observed, Release) else observed_numbers(observed)
         if values is not None and values.ndim == 1:
             kwargs["n_released"] = kwargs.get("n_released") or len(values)
             lo, hi = interval(kwargs.get("bounds", (0, 1)))
@@ -315,9 +314,7 @@ class SmoothedHistogramSample(Mechanism, Continuous):
             {"smoothing=": smoothing is not None, "epsilon=": epsilon is not None},
             "smoothing=, or epsilon=",
         )
-        if n_bins is None:
-            raise ValueError(f"{cls.__name__} needs n_bins= ({_BINS}).")
-        n_bins = whole_number("n_bins", n_bins, 2, MAX_BINS, _BINS)
+        n_bins = needed_number(cls.__name__, "n_bins", n_bins, 2, MAX_BINS, _BINS)
         lo, hi = interval(bounds)
         edges = equal_edges(lo, hi, n_bins)
         k = cls._number_released(n_released, kwargs.get("shape"), kwargs.get("size"))
@@ -345,9 +342,7 @@ class SmoothedHistogramSample(Mechanism, Continuous):
         if n_released is None:
             axes = np.atleast_1d(shape if size is None else size) if (shape, size) != (None, None) else []
             n_released = length_of(axes[0]) if len(axes) == 1 else None
-        if n_released is None:
-            raise ValueError(f"SmoothedHistogramSample needs n_released= ({_RELEASED}).")
-        return whole_number("n_released", n_released, 1, MAX_RELEASED, _RELEASED)
+        return needed_number("SmoothedHistogramSample", "n_released", n_released, 1, MAX_RELEASED, _RELEASED)
 
     @classmethod
     def _release_shape(cls, query: TensorVariable, n_released: Any = None, **settings: Any) -> tuple:

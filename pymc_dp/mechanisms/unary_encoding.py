@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.distribution import Discrete, _support_point
 from pymc.logprob.abstract import _logprob
 from pytensor.tensor.random.op import RandomVariable
@@ -21,7 +20,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.bit_totals import bit_totals
 from pymc_dp.lowering.samplers import register_draw, register_draw_of
 from pymc_dp.mechanisms import _categories, _response_draws
-from pymc_dp.mechanisms._checks import as_query
+from pymc_dp.mechanisms._checks import as_query, check_setting
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, Mechanism, MechanismOp, exactly_one
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.exact_noise import words_from
@@ -206,8 +205,7 @@ class UnaryEncoding(Mechanism, Discrete):
         """Return an unregistered release; parameters as for the class."""
         exactly_one(cls.__name__, {"epsilon=": epsilon is not None}, "epsilon=")
         epsilon = positive("epsilon", epsilon)
-        if variant not in VARIANTS:
-            raise ValueError(f"variant must be one of {', '.join(map(repr, VARIANTS))}, got {variant!r}.")
+        check_setting("variant", variant, VARIANTS)
         prepared = cls._prepare(as_query(query), sensitivity=None, bounds=None, order=1)
         odds = (epsilon / 2, -epsilon / 2) if variant == "symmetric" else (0.0, -epsilon)
         noise = [pt.constant(o, dtype="float64") for o in odds]
@@ -262,11 +260,7 @@ def _log_probability(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> Tenso
     noise = pt.sum(bits, axis=-1) * other - k * pt.softplus(other)  # as if no category were true
     density = noise + _bit_of(bits, query) * (own - other) - pt.softplus(own) + pt.softplus(other)
     possible = pt.all(_categories.whole_within(bits, 1), axis=-1)
-    return check_parameters(
-        pt.switch(possible, density, -np.inf),
-        pt.ge(query, 0) & pt.lt(query, k),
-        msg=f"category in 0, ..., {k - 1}",
-    )
+    return _categories.density_of_report(density, possible, query, k)
 
 
 def _bit_of(bits: TensorVariable, category: TensorVariable) -> TensorVariable:
@@ -297,11 +291,7 @@ def _log_probability_of_totals(op: Any, values: Any, *inputs: Any, **kwargs: Any
     totals = pt.clip(tables[1], 0, people[:, None])
     density = bit_totals(tables[0], people, totals, p, q)[0]
     density = density.reshape(shape[:-1], ndim=max(probs.ndim, value.ndim) - 1)
-    return check_parameters(
-        pt.switch(possible, density, -np.inf),
-        pt.all(probs >= 0, axis=-1) & (pt.abs(pt.sum(probs, axis=-1) - 1) < 1e-6),
-        msg="probs >= 0, sum(probs) = 1",
-    )
+    return _categories.density_of_table(density, possible, probs)
 
 
 @_support_point.register(UnaryEncodingCountsRV)

@@ -17,8 +17,8 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.samplers import register_draw_of
-from pymc_dp.mechanisms._bins import cell_of, clamped_rows, equal_edges, interval, whole_number
-from pymc_dp.mechanisms._checks import as_query
+from pymc_dp.mechanisms._bins import cell_of, clamped_rows, equal_edges, interval, needed_number
+from pymc_dp.mechanisms._checks import as_query, check_setting
 from pymc_dp.mechanisms._grid import draw_on_grid
 from pymc_dp.mechanisms._releases import evaluate
 from pymc_dp.mechanisms.base import (
@@ -30,7 +30,6 @@ from pymc_dp.mechanisms.base import (
     noise_parameter,
 )
 from pymc_dp.privacy._checks import positive
-from pymc_dp.privacy.bounds import hashable_bounds
 from pymc_dp.privacy.exact_noise import discrete_laplace
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
@@ -260,10 +259,7 @@ class WaveletMechanism(Mechanism, Continuous):
             "epsilon=, or scale=",
         )
         level = cls._level(level)
-        if calibration not in _CALIBRATIONS:
-            raise ValueError(
-                f"calibration must be one of {', '.join(map(repr, _CALIBRATIONS))}, got {calibration!r}."
-            )
+        check_setting("calibration", calibration, _CALIBRATIONS)
         lo, hi = interval(bounds)
         equal_edges(lo, hi, 2 ** (level + 1), "level")
         query = as_query(query)
@@ -278,9 +274,7 @@ class WaveletMechanism(Mechanism, Continuous):
             scale = positive("scale", scale)
             epsilon = haar_sensitivity(level) / scale
         noise, _ = noise_parameter("scale", scale, clamped)
-        prepared = PreparedQuery(
-            as_query(clamped), haar_sensitivity(level), None, hashable_bounds(np.asarray(lo), np.asarray(hi))
-        )
+        prepared = PreparedQuery(as_query(clamped), haar_sensitivity(level), None, (lo, hi))
         return cls._release(
             prepared,
             [noise],
@@ -292,9 +286,7 @@ class WaveletMechanism(Mechanism, Continuous):
 
     @staticmethod
     def _level(level: Any) -> int:
-        if level is None:
-            raise ValueError(f"WaveletMechanism needs level= ({_LEVEL}).")
-        return whole_number("level", level, 0, MAX_LEVEL, _LEVEL)
+        return needed_number("WaveletMechanism", "level", level, 0, MAX_LEVEL, _LEVEL)
 
     @classmethod
     def _release_shape(cls, query: TensorVariable, level: Any = None, **settings: Any) -> tuple:

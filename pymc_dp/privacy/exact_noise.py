@@ -82,16 +82,18 @@ def uniform_below(bound: int, count: int, words: Words = system_words) -> np.nda
     True
     """
     bits = (bound - 1).bit_length()
-    found = np.zeros(count, dtype=object)
-    open_ = np.arange(count if bits else 0)
-    while open_.size:
+    if not bits:
+        return np.zeros(count, dtype=object)
+
+    def attempt(size: int) -> tuple[np.ndarray, np.ndarray]:
         if bits <= _WORD:
-            candidates = (words(open_.size) >> np.uint64(_WORD - bits)).astype(object)
+            candidates = (words(size) >> np.uint64(_WORD - bits)).astype(object)
         else:
-            candidates = _long_words(bits, open_.size, words)
-        found[open_] = candidates
-        open_ = open_[candidates >= bound]
-    return found
+            candidates = _long_words(bits, size, words)
+        kept = candidates < bound
+        return kept, candidates[kept]
+
+    return _by_rejection(count, attempt)
 
 
 def bernoulli(numerator: Any, denominator: Any, words: Words = system_words) -> np.ndarray:
@@ -113,8 +115,7 @@ def bernoulli(numerator: Any, denominator: Any, words: Words = system_words) -> 
     A uniform number is compared with the ratio from its first 64 binary digits; only where those
     agree, with probability 2^-64, are further ones drawn.
     """
-    top, bottom = np.broadcast_arrays(*(np.asarray(a, dtype=object) for a in (numerator, denominator)))
-    shape, top, bottom = top.shape, top.ravel(), bottom.ravel()
+    shape, top, bottom = _ratios(numerator, denominator)
     if not top.size:
         return np.zeros(shape, dtype=bool)
     shifted = top << _WORD
@@ -146,8 +147,7 @@ def bernoulli_exp(numerator: Any, denominator: Any, words: Words = system_words)
     ----------
     Canonne, Kamath and Steinke (2020), *The Discrete Gaussian for Differential Privacy*, algorithm 1.
     """
-    top, bottom = np.broadcast_arrays(*(np.asarray(a, dtype=object) for a in (numerator, denominator)))
-    shape, top, bottom = top.shape, top.ravel(), bottom.ravel()
+    shape, top, bottom = _ratios(numerator, denominator)
     whole, rest = top // bottom, top % bottom
     success = np.ones(top.size, dtype=bool)
     # exp(-whole) is a success at each of `whole` trials; most fail early
@@ -233,15 +233,14 @@ def discrete_gaussian(sigma: Any, count: int, words: Words = system_words) -> np
     """
     p, q = (as_fraction("sigma", sigma) ** 2).as_integer_ratio()
     t = math.isqrt(p // q) + 1
-    found = np.zeros(count, dtype=object)
-    open_ = np.arange(count)
-    while open_.size:
-        candidates = _discrete_laplace(Fraction(t), open_.size, words)
+
+    def attempt(size: int) -> tuple[np.ndarray, np.ndarray]:
+        candidates = _discrete_laplace(Fraction(t), size, words)
         excess = abs(candidates) * (t * q) - p
         kept = bernoulli_exp(excess * excess, 2 * p * q * t * t, words)
-        found[open_[kept]] = candidates[kept]
-        open_ = open_[~kept]
-    return _to_int64(found)
+        return kept, candidates[kept]
+
+    return _to_int64(_by_rejection(count, attempt))
 
 
 def as_fraction(name: str, value: Any) -> Fraction:
@@ -254,19 +253,38 @@ def as_fraction(name: str, value: Any) -> Fraction:
 
 def _discrete_laplace(scale: Fraction, count: int, words: Words) -> np.ndarray:
     t, s = scale.as_integer_ratio()
+
+    def attempt(size: int) -> tuple[np.ndarray, np.ndarray]:
+        low = uniform_below(t, size, words)
+        kept = bernoulli_exp(low, t, words)
+        low = low[kept]
+        found = (low + t * _geometric(low.size, words)) // s
+        negative = words(low.size) >> np.uint64(_WORD - 1) == 1
+        done = ~(negative & (found == 0).astype(bool))  # zero has one sign only
+        kept[kept] = done
+        return kept, np.where(negative, -found, found)[done]
+
+    return _by_rejection(count, attempt)
+
+
+def _by_rejection(count: int, attempt: Callable[[int], tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
+    """Repeat attempts, of a given number of draws, until each draw was kept once.
+
+    An attempt returns which of its draws are kept, and these.
+    """
     found = np.zeros(count, dtype=object)
     open_ = np.arange(count)
     while open_.size:
-        low = uniform_below(t, open_.size, words)
-        kept = bernoulli_exp(low, t, words)
-        trial = open_[kept]
-        size = (low[kept] + t * _geometric(trial.size, words)) // s
-        negative = words(trial.size) >> np.uint64(_WORD - 1) == 1
-        done = ~(negative & (size == 0).astype(bool))  # zero has one sign only
-        found[trial[done]] = np.where(negative, -size, size)[done]
-        kept[kept] = done
+        kept, draws = attempt(open_.size)
+        found[open_[kept]] = draws
         open_ = open_[~kept]
     return found
+
+
+def _ratios(numerator: Any, denominator: Any) -> tuple[tuple[int, ...], np.ndarray, np.ndarray]:
+    """Return the shape of some ratios, and their integers as vectors."""
+    top, bottom = np.broadcast_arrays(*(np.asarray(a, dtype=object) for a in (numerator, denominator)))
+    return top.shape, top.ravel(), bottom.ravel()
 
 
 def _geometric(count: int, words: Words) -> np.ndarray:

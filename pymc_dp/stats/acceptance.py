@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from io import StringIO
 from typing import Any, Literal
 
 import arviz as az
 import numpy as np
 import pandas as pd
 from pymc.model.core import Model
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from pymc_dp.records import RecordBlock
+from pymc_dp.stats._printing import as_text, entry_name, table_of
 from pymc_dp.step_methods.discovery import record_blocks
 
 _STATISTICS = ("record_acceptance", "record_acceptance_min")
@@ -27,7 +26,6 @@ _STATISTICS = ("record_acceptance", "record_acceptance_min")
 _ROUNDING = 1e-9
 # Below this, proposals are refused often enough that slow mixing is no surprise.
 _HIGH_ACCEPTANCE = 0.5
-_WIDTH = 96
 
 
 @dataclass(frozen=True)
@@ -115,22 +113,12 @@ class AcceptanceReport:
         return pd.DataFrame(rows, index=index)
 
     def __rich__(self) -> Table:
-        table = Table(
-            title="Acceptance of the records",
+        table = table_of(
+            "Acceptance of the records",
+            *("records", "n", "releases", "epsilon", "exp(-epsilon)", "mean", "minimum"),
+            words="releases",
             caption=escape(self._caption()),
-            title_justify="left",
-            caption_justify="left",
         )
-        for column, justify in (
-            ("records", "left"),
-            ("n", "right"),
-            ("releases", "left"),
-            ("epsilon", "right"),
-            ("exp(-epsilon)", "right"),
-            ("mean", "right"),
-            ("minimum", "right"),
-        ):
-            table.add_column(column, justify=justify)  # type: ignore[arg-type]
         for b in self.bounds:
             table.add_row(
                 escape(", ".join(b.records)),
@@ -155,9 +143,7 @@ class AcceptanceReport:
         return "\n".join(lines + [f"Warning: {w}" for w in self.warnings])
 
     def __str__(self) -> str:
-        console = Console(file=StringIO(), width=_WIDTH, color_system=None)
-        console.print(self)
-        return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
+        return as_text(self)
 
     __repr__ = __str__
 
@@ -346,7 +332,7 @@ def _slowest(idata: Any, names: list[str]) -> tuple[str | None, float, float]:
         if flat[i] < fewest:
             fewest = float(flat[i])
             at = np.unravel_index(i, values.shape)
-            worst = f"{name}[{', '.join(map(str, at))}]" if values.ndim else name
+            worst = entry_name(name, at)
     draws = posterior.sizes["chain"] * posterior.sizes["draw"]
     return worst, fewest, draws / fewest if fewest > 0 else math.inf
 

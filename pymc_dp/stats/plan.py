@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from io import StringIO
 from typing import Any
 
 import numpy as np
@@ -17,18 +16,17 @@ import pandas as pd
 import pymc as pm
 from pymc.model.core import Model
 from pytensor.tensor.variable import TensorVariable
-from rich.console import Console, Group
+from rich.console import Group
 from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from pymc_dp.mechanisms import MechanismOp, guarantee
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.records import find_record_blocks
+from pymc_dp.stats._printing import as_text, entry_name, table_of
 from pymc_dp.stats._simulation import deviations, posterior, simulate
 from pymc_dp.stats.acceptance import acceptance_report
 
-_WIDTH = 96
 _INTERVAL = 0.9
 # A posterior interval above this share of the prior's means that the release told next to nothing.
 _UNINFORMED = 0.9
@@ -126,7 +124,11 @@ class Plan:
         return pd.DataFrame(rows, index=index, columns=["prior_width", "posterior_width", "ratio"])
 
     def __rich__(self) -> Group:
-        releases = _table("Releases", ("release", "mechanism", "numbers", "sd of noise", "sd of statistic"))
+        releases = table_of(
+            "Releases",
+            *("release", "mechanism", "numbers", "sd of noise", "sd of statistic"),
+            words="mechanism",
+        )
         for r in self.releases:
             each = " (each row)" if r.local else ""
             releases.add_row(
@@ -136,9 +138,9 @@ class Plan:
                 f"{r.noise_sd:.3g}",
                 f"{r.statistic_sd:.3g}",
             )
-        parameters = _table(
+        parameters = table_of(
             f"90 % intervals, over {self.n_simulations} simulated publications",
-            ("parameter", "prior width", "posterior width", "ratio"),
+            *("parameter", "prior width", "posterior width", "ratio"),
         )
         for p in self.parameters:
             parameters.add_row(
@@ -154,9 +156,7 @@ class Plan:
         return Group(*tables, *(Text(line) for line in lines))
 
     def __str__(self) -> str:
-        console = Console(file=StringIO(), width=_WIDTH, color_system=None)
-        console.print(self)
-        return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())  # type: ignore[attr-defined]
+        return as_text(self)
 
     __repr__ = __str__
 
@@ -308,8 +308,7 @@ def _width(values: np.ndarray) -> np.ndarray:
 
 def _entries(name: str, before: np.ndarray, after: np.ndarray) -> Iterator[tuple[str, float, float]]:
     for at, width in np.ndenumerate(before):
-        label = f"{name}[{', '.join(map(str, at))}]" if at else name
-        yield label, float(width), float(after[at])
+        yield entry_name(name, at), float(width), float(after[at])
 
 
 def _warnings(
@@ -333,10 +332,3 @@ def _warnings(
         )
     if cost is None:
         yield "the cost is not known: give sensitivity= or bounds=, and a noise level that is not random."
-
-
-def _table(title: str, columns: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left")
-    for k, column in enumerate(columns):
-        table.add_column(column, justify="left" if k == 0 or column == "mechanism" else "right")
-    return table

@@ -11,6 +11,8 @@ from scipy.special import betaln, logsumexp
 
 import pymc_dp as dp
 from tests.contract.table import ROWS, counted_imputation, each_imputation
+from tests.statistics.drive import record_sweeps
+from tests.statistics.harness import worst_frequency
 
 PARAMETER = (2.0, 3.0)
 
@@ -49,29 +51,12 @@ def posterior_table(model, imputation):
     return out
 
 
-def visited(step, model, imputation, draws, seed=3):
+def visited(step, model, imputation):
     """Cells of the records along a chain of record sweeps (draws, n), and the lowest acceptance."""
-    step.setup_chain(np.random.default_rng(seed), 0, draws)
-    point, seen, lowest = model.initial_point(), [], 1.0
-    for _ in range(draws):
-        point, (stats,) = step.step(point)
-        seen.append(point["x"])
-        lowest = min(lowest, stats["record_acceptance_min"])
-    x = np.array(seen)
+    x, lowest = record_sweeps(step, model, "x", 20_000)
     if imputation.top is None:
         x = np.floor(8 * st.norm.cdf(x, 0.4, 0.5))
     return x.astype(int), lowest
-
-
-def worst_deviation(indicator, exact, batches=40):
-    """Largest deviation of a mean from its exact value, in standard errors by batch means."""
-    means = indicator.reshape(batches, -1, indicator.shape[-1]).mean(axis=1)
-    # a rarely visited cell has no batch variance to speak of: at least that of independent draws
-    error = np.maximum(
-        means.std(axis=0, ddof=1) / math.sqrt(batches),
-        np.sqrt(np.maximum(exact * (1 - exact), 1e-9) / len(indicator)),
-    )
-    return np.max(np.abs(means.mean(axis=0) - exact) / error)
 
 
 @each_imputation
@@ -88,12 +73,12 @@ def test_records_follow_their_posterior(row, imputation):
         if moves in tried:
             continue
         tried.append(moves)
-        x, lowest = visited(step, model, imputation, 20_000)
+        x, lowest = visited(step, model, imputation)
         if imputation.rows_apart:
             cells = np.hstack([x[:, [i]] == np.arange(exact.shape[1]) for i in range(imputation.n)])
         else:
             cells = np.ravel_multi_index(x.T, exact.shape)[:, None] == np.arange(exact.size)
-        assert worst_deviation(cells.astype(float), exact.ravel()) < 5.0, moves
+        assert worst_frequency(cells.astype(float), exact.ravel()) < 5.0, moves
         if moves == ["independence"] and imputation.honest and promise is not None and promise.is_pure:
             assert lowest >= math.exp(-promise.epsilon) * (1 - 1e-9)
 
@@ -105,12 +90,12 @@ def test_the_comparison_sees_other_noise():
     imputation = row.imputations[0]
     model = model_of(row, imputation)
     with model:
-        x, _ = visited(dp.RecordImputation(), model, imputation, 20_000)
+        x, _ = visited(dp.RecordImputation(), model, imputation)
     for factor, low, high in ((1.0, 0.0, 5.0), (1.25, 5.0, math.inf)):
         other = row.model(imputation, imputation.observed, scale=factor * row.native["scale"])
         exact = posterior_table(other, imputation)
         cells = np.ravel_multi_index(x.T, exact.shape)[:, None] == np.arange(exact.size)
-        assert low <= worst_deviation(cells.astype(float), exact.ravel()) < high
+        assert low <= worst_frequency(cells.astype(float), exact.ravel()) < high
 
 
 @counted_imputation

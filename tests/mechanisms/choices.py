@@ -1,12 +1,13 @@
 """Chains of record sweeps beside enumerated posteriors, for mechanisms of whole statistics."""
 
 import itertools
-import math
 
 import numpy as np
 from scipy.special import logsumexp
 
 import pymc_dp as dp
+from tests.statistics.drive import record_sweeps
+from tests.statistics.harness import worst_frequency
 
 
 def enumerated(model, release, values, log_prior):
@@ -21,26 +22,17 @@ def enumerated(model, release, values, log_prior):
     return combinations, np.exp(np.array(logs) - logsumexp(logs))
 
 
-def visited(model, values, draws, seed=3):
+def visited(model, values, draws):
     """Records along a chain of record sweeps, as indices into their values; and the lowest acceptance."""
     with model:
         step = dp.RecordImputation(proposals="independence")
-    step.setup_chain(np.random.default_rng(seed), 0, draws)
-    point, seen, lowest = model.initial_point(), [], 1.0
-    for _ in range(draws):
-        point, (stat,) = step.step(point)
-        seen.append(point["y"])
-        lowest = min(lowest, stat["record_acceptance_min"])
-    return np.searchsorted(values, np.array(seen)), lowest
+    seen, lowest = record_sweeps(step, model, "y", draws)
+    return np.searchsorted(values, seen), lowest
 
 
-def worst_deviation(seen, combinations, exact, batches=50):
-    """Largest deviation of a frequency from its exact value, in standard errors by batch means."""
+def worst_deviation(seen, combinations, exact):
+    """Largest deviation of a frequency from its exact value, in standard errors."""
     code = {c: i for i, c in enumerate(combinations)}
     at = np.array([code[tuple(row)] for row in seen.tolist()])
     hit = (at[:, None] == np.arange(len(combinations))).astype(float)
-    means = hit.reshape(batches, -1, len(combinations)).mean(axis=1)
-    error = np.maximum(
-        means.std(axis=0, ddof=1) / math.sqrt(batches), np.sqrt(exact * (1 - exact) / len(hit)) + 1e-12
-    )
-    return np.max(np.abs(means.mean(axis=0) - exact) / error)
+    return worst_frequency(hit, exact, batches=50)

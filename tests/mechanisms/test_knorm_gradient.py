@@ -33,6 +33,14 @@ def parameter(query=(0.5, -1.0), **kwargs):
     )
 
 
+def drawn(release, how):
+    """Draws of a release as a simulation or its publication makes them."""
+    if how == "simulated":
+        return pm.draw(release, random_seed=4)
+    params = [p.eval() for p in release.owner.op.dist_params(release.owner)]
+    return release.owner.op.secure_draw(np.random.default_rng(1), *params)
+
+
 @each_norm
 def test_probabilities(norm):
     exact = log_softmax(-1.3 / 4 * np.linalg.norm(GRADIENTS, norm, axis=1))
@@ -54,12 +62,7 @@ def test_probabilities(norm):
 def test_choices_follow_the_probabilities(norm, how):
     n = 3000
     release = choice(np.tile(GRADIENTS, (n, 1, 1)), norm=norm)
-    if how == "simulated":
-        draws = pm.draw(release, random_seed=4)
-    else:
-        op = release.owner.op
-        params = [p.eval() for p in op.dist_params(release.owner)]
-        draws = op.secure_draw(np.random.default_rng(1), *params)
+    draws = drawn(release, how)
     p = np.exp(log_softmax(-1.3 / 4 * np.linalg.norm(GRADIENTS, norm, axis=1)))
     assert st.chisquare(np.bincount(draws, minlength=4), n * p).pvalue > 1e-3
     other = np.exp(log_softmax(-1.3 / 2 * np.linalg.norm(GRADIENTS, norm, axis=1)))
@@ -123,12 +126,7 @@ def test_density_of_a_parameter(norm):
 def test_parameters_follow_the_density(norm, how):
     query, n = np.array([0.5, -1.0]), 4000
     release = parameter(np.tile(query, (n, 1)), norm=norm)
-    if how == "simulated":
-        draws = pm.draw(release, random_seed=4)
-    else:
-        op = release.owner.op
-        params = [p.eval() for p in op.dist_params(release.owner)]
-        draws = op.secure_draw(np.random.default_rng(1), *params)
+    draws = drawn(release, how)
     scaled = (query + draws @ HESSIAN.T) / (2.0 / 1.3)
     radius = np.linalg.norm(scaled, norm, axis=1)
     assert st.kstest(radius, st.gamma(2).cdf).pvalue > 1e-3

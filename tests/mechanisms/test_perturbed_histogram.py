@@ -1,6 +1,5 @@
 """Noisy histograms: counts, sensitivities by enumeration, the law of every noise, messages."""
 
-import itertools
 import math
 
 import numpy as np
@@ -16,6 +15,7 @@ from pymc_dp.mechanisms._bins import equal_edges
 from pymc_dp.mechanisms.perturbed_histogram import histogram_sensitivity
 from pymc_dp.records import find_record_blocks
 from pymc_dp.step_methods.sweeps.moves import lowered
+from tests.mechanisms.grids import check_histogram_posterior
 
 NOISES = {
     "laplace": ({"epsilon": 0.8}, lambda count: st.laplace(count, 2 / 0.8), dp.PrivacyGuarantee(0.8)),
@@ -183,24 +183,11 @@ def test_steps_see_a_sum_over_records(noise):
 
 def test_posterior_is_that_of_enumeration():
     """Discrete records, whose histograms can be listed."""
-    observed, scale, n = np.array([2.4, -0.3, 1.9]), 1.1, 4
-    grid = (np.arange(200) + 0.5) / 200
-    posterior = np.zeros(200)
-    for x in itertools.product(range(3), repeat=n):
-        counts = np.bincount(x, minlength=3)
-        prior = np.prod([st.binom.pmf(v, 2, grid) for v in x], axis=0)
-        posterior += prior * np.exp(st.laplace(counts, scale).logpdf(observed).sum())
-    posterior /= posterior.sum()
-    mean = posterior @ grid
-    sd = math.sqrt(posterior @ (grid - mean) ** 2)
-    with pm.Model():
-        p = pm.Uniform("p", 0, 1)
-        x = pm.Binomial("x", 2, p, shape=n)
-        dp.PerturbedHistogram("z", x, edges=[0, 1, 2, 3], scale=scale, observed=observed)
-        idata = pm.sample(4000, tune=1000, chains=2, cores=1, random_seed=5, progressbar=False)
-    draws = idata.posterior["p"]
-    assert abs(draws.mean().item() - mean) < 4.5 * sd / math.sqrt(float(pm.stats.ess(draws)))
-    assert draws.std().item() == pytest.approx(sd, rel=0.1)
+    observed, scale = np.array([2.4, -0.3, 1.9]), 1.1
+    check_histogram_posterior(
+        lambda x: dp.PerturbedHistogram("z", x, edges=[0, 1, 2, 3], scale=scale, observed=observed),
+        lambda counts: np.exp(st.laplace(counts, scale).logpdf(observed).sum()),
+    )
 
 
 BAD = {

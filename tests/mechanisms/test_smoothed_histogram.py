@@ -14,6 +14,7 @@ from pymc.model.fgraph import clone_model
 import pymc_dp as dp
 from pymc_dp.mechanisms.smoothed_histogram import smoothed_epsilon, smoothing_for
 from pymc_dp.records import find_record_blocks
+from tests.mechanisms.grids import check_histogram_posterior
 
 Y = np.array([0.05, 0.1, 0.3, 0.35, 0.95, 1.0, 1.3, -0.2])  # counts 3, 2, 0, 3 in quarters
 COUNTS = np.array([3, 2, 0, 3])
@@ -185,26 +186,13 @@ def test_published_and_declared_again():
 
 def test_posterior_is_that_of_enumeration():
     """Discrete records, whose histograms can be listed."""
-    observed, n, smoothing = np.array([0.2, 0.3, 0.9, 0.25]), 4, 0.1
-    grid = (np.arange(200) + 0.5) / 200
-    posterior = np.zeros(200)
-    for x in itertools.product(range(3), repeat=n):
-        prior = np.prod([st.binom.pmf(v, 2, grid) for v in x], axis=0)
-        counts = np.bincount(x, minlength=3)
-        posterior += prior * math.exp(by_hand(observed, counts, smoothing).sum())
-    posterior /= posterior.sum()
-    mean = posterior @ grid
-    sd = math.sqrt(posterior @ (grid - mean) ** 2)
-    with pm.Model():
-        p = pm.Uniform("p", 0, 1)
-        x = pm.Binomial("x", 2, p, shape=n)
-        dp.SmoothedHistogramSample(
+    observed, smoothing = np.array([0.2, 0.3, 0.9, 0.25]), 0.1
+    check_histogram_posterior(
+        lambda x: dp.SmoothedHistogramSample(
             "w", x, n_bins=3, smoothing=smoothing, bounds=(0, 3), observed=3 * observed
-        )
-        idata = pm.sample(4000, tune=1000, chains=2, cores=1, random_seed=5, progressbar=False)
-    draws = idata.posterior["p"]
-    assert abs(draws.mean().item() - mean) < 4.5 * sd / math.sqrt(float(pm.stats.ess(draws)))
-    assert draws.std().item() == pytest.approx(sd, rel=0.1)
+        ),
+        lambda counts: math.exp(by_hand(observed, counts, smoothing).sum()),
+    )
 
 
 # -- messages -----------------------------------------------------------------------------------------

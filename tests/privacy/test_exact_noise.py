@@ -17,6 +17,7 @@ from pymc_dp.privacy.exact_noise import (
     uniform_below,
     words_from,
 )
+from tests.contract.form import chi_square
 
 SCALES = [Fraction(1, 1000), Fraction(1, 7), 0.5, 1, Fraction(7, 3), 2 / 0.7, 31.4]
 
@@ -26,19 +27,6 @@ def pmf(kind, scale, reach):
     x = k / float(scale)
     weights = np.exp(-np.abs(x) if kind is discrete_laplace else -0.5 * x * x)
     return k, weights / weights.sum()
-
-
-def chi_square(draws, k, p):
-    """Goodness of fit, cells with fewer than 8 expected draws put together."""
-    counts = np.array([np.count_nonzero(draws == i) for i in k])
-    expected = p * draws.size
-    common = expected >= 8
-    seen = np.append(counts[common], draws.size - counts[common].sum())
-    meant = np.append(expected[common], draws.size - expected[common].sum())
-    if meant[-1] < 1e-6:
-        assert seen[-1] == 0
-        seen, meant = seen[:-1], meant[:-1]
-    return 1.0 if seen.size == 1 else st.chisquare(seen, meant).pvalue
 
 
 @pytest.mark.parametrize("scale", SCALES, ids=str)

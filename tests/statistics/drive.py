@@ -12,6 +12,7 @@ import numpy as np
 import pymc as pm
 
 from pymc_dp.records import is_release
+from tests.statistics import harness
 from tests.statistics.stat_model import State, StatModel
 
 
@@ -123,3 +124,32 @@ class StepKernel:
                 state = self.transition(state, rng)
             out.append(self.model.quantities(state))
         return np.asarray(out)
+
+    def short_chains(
+        self, *, seed: int, alpha: float, replicates: int = 3000, transitions: int = 3
+    ) -> harness.Verdict:
+        """Compare the joint law after a few transitions with that of the simulator."""
+        return harness.geweke_replicated(
+            self.model.draw_prior,
+            self.transition,
+            None,
+            self.model.functionals,
+            replicates=replicates,
+            transitions=transitions,
+            names=self.model.functional_names,
+            seed=seed,
+            alpha=alpha,
+        )
+
+
+def record_sweeps(
+    step: Any, model: pm.Model, records: str, draws: int, seed: int = 3
+) -> tuple[np.ndarray, float]:
+    """Records along a chain of one step (draws, ...), and the lowest acceptance of any."""
+    step.setup_chain(np.random.default_rng(seed), 0, draws)
+    point, seen, lowest = model.initial_point(), [], 1.0
+    for _ in range(draws):
+        point, (stats,) = step.step(point)
+        seen.append(point[records])
+        lowest = min(lowest, stats["record_acceptance_min"])
+    return np.array(seen), lowest

@@ -25,6 +25,7 @@ __all__ = [
     "rank_verdict",
     "sbc",
     "two_sample_z",
+    "worst_frequency",
 ]
 
 PROBABILITIES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -280,3 +281,14 @@ def geweke_replicated(
     moved = error > 0
     z = np.where(moved, change.mean(0) / np.where(moved, error, 1.0), 0.0)
     return _from_z(dict(zip(names, z.tolist(), strict=True)), alpha)
+
+
+def worst_frequency(indicator: np.ndarray, exact: np.ndarray, batches: int = 40) -> float:
+    """Largest deviation of a frequency (draws, k) from its exact value, in standard errors by batch means."""
+    means = indicator.reshape(batches, -1, indicator.shape[-1]).mean(axis=1)
+    # a rarely visited cell has no batch variance to speak of: at least that of independent draws
+    error = np.maximum(
+        means.std(axis=0, ddof=1) / np.sqrt(batches),
+        np.sqrt(np.maximum(exact * (1 - exact), 1e-9) / len(indicator)),
+    )
+    return float(np.max(np.abs(means.mean(axis=0) - exact) / error))

@@ -32,20 +32,10 @@ def _chosen(model):
     return [dp.CollapsedUpdate(n_updates=10), dp.RecordImputation()]
 
 
-def _short_chains(model, make_steps, gibbs, replicates=3000):
+def _short_chains(model, make_steps, gibbs):
     seed = crc32(f"{model}/{make_steps.__name__}/{gibbs}".encode())
     kernel = StepKernel(model, make_steps, gibbs=gibbs, seed=seed)
-    return harness.geweke_replicated(
-        model.draw_prior,
-        kernel.transition,
-        None,
-        model.functionals,
-        replicates=replicates,
-        transitions=3,
-        names=model.functional_names,
-        seed=seed,
-        alpha=ALPHA,
-    )
+    return kernel.short_chains(seed=seed, alpha=ALPHA)
 
 
 @pytest.mark.statistical

@@ -55,21 +55,10 @@ def _seed(*parts) -> int:
     return crc32("/".join(map(_ids, parts)).encode())
 
 
-def _short_chains(model_type, epsilon, make_steps, replicates=3000, transitions=3):
-    model = model_type(epsilon)
+def _short_chains(model_type, epsilon, make_steps, **lengths):
     seed = _seed(model_type, epsilon, make_steps)
-    kernel = StepKernel(model, make_steps, gibbs=True, seed=seed)
-    return harness.geweke_replicated(
-        model.draw_prior,
-        kernel.transition,
-        None,
-        model.functionals,
-        replicates=replicates,
-        transitions=transitions,
-        names=model.functional_names,
-        seed=seed,
-        alpha=ALPHA,
-    )
+    kernel = StepKernel(model_type(epsilon), make_steps, gibbs=True, seed=seed)
+    return kernel.short_chains(seed=seed, alpha=ALPHA, **lengths)
 
 
 # Every model at two levels, every level in half of the models: the time of all is that of compilation.

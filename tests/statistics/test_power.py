@@ -54,19 +54,8 @@ def _conjugate(model):
     return [dp.RecordImputation(), conjugate_update(model)]
 
 
-def _short_chains(model, make_steps, replicates=3000):
-    kernel = StepKernel(model, make_steps, gibbs=True, seed=5)
-    return harness.geweke_replicated(
-        model.draw_prior,
-        kernel.transition,
-        None,
-        model.functionals,
-        replicates=replicates,
-        transitions=3,
-        names=model.functional_names,
-        seed=6,
-        alpha=1e-4,
-    )
+def _short_chains(model, make_steps):
+    return StepKernel(model, make_steps, gibbs=True, seed=5).short_chains(seed=6, alpha=1e-4)
 
 
 # --- breakages -----------------------------------------------------------------------------------

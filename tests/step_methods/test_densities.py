@@ -114,11 +114,8 @@ def test_proposals_bring_their_own_contributions(entry, rng):
             np.testing.assert_allclose(w, w_again, rtol=1e-9, atol=1e-9)
 
 
-@EVERY
-def test_parameters_given_records(entry, rng):
-    """The centred log density is the model's, as a function of the parameters that move."""
-    model = entry.build(max(4, entry.smallest))
-    logp = model.compile_logp(mode=PYTHON)
+def with_noise_form(entry, model):
+    """Programs whose records are a function of noise, with the parameters that move and their densities."""
     for program in programs(model):
         moving = parents_of_records(model, program.block)
         if not moving:
@@ -128,6 +125,15 @@ def test_parameters_given_records(entry, rng):
         except NoNoiseForm:
             assert not entry.noise_form
             continue
+        yield program, moving, conditionals
+
+
+@EVERY
+def test_parameters_given_records(entry, rng):
+    """The centred log density is the model's, as a function of the parameters that move."""
+    model = entry.build(max(4, entry.smallest))
+    logp = model.compile_logp(mode=PYTHON)
+    for program, moving, conditionals in with_noise_form(entry, model):
         assert entry.noise_form
         centred = conditionals.centred().dispatcher
         data = program.data.gather()
@@ -178,15 +184,7 @@ def test_parameters_given_noise(entry, rng):
     model = entry.build(max(4, entry.smallest))
     logp = model.compile_logp(mode=PYTHON)
     tested = 0
-    for program in programs(model):
-        moving = parents_of_records(model, program.block)
-        if not moving:
-            continue
-        try:
-            conditionals = Conditionals(program, moving)
-        except NoNoiseForm:
-            assert not entry.noise_form
-            continue
+    for program, moving, conditionals in with_noise_form(entry, model):
         own = model.compile_logp(vars=list(conditionals.forms), mode=PYTHON)
         ancillary = conditionals.ancillary().dispatcher
         to_noise, to_records = (f().dispatcher for f in (conditionals.noise, conditionals.records))
@@ -224,14 +222,7 @@ def test_parameters_given_noise(entry, rng):
 def test_gaussian_conditionals_are_gaussian(entry, rng):
     """Where a conditional is taken for Gaussian, it is quadratic far from where it was expanded."""
     model = entry.build(max(4, entry.smallest))
-    for program in programs(model):
-        moving = parents_of_records(model, program.block)
-        if not moving:
-            continue
-        try:
-            conditionals = Conditionals(program, moving)
-        except NoNoiseForm:
-            continue
+    for program, _, conditionals in with_noise_form(entry, model):
         quadratic = conditionals.quadratic()
         if quadratic is None:
             continue

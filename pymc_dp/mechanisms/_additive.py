@@ -1,0 +1,133 @@
+"""Laplace and Gaussian noise, continuous or discrete: its level from a budget, or the budget that it spends.
+
+The order of the noise is that of the norm of its sensitivity: 1 for Laplace, 2 for Gaussian noise. What it
+spends is the sum of (change / level)^order / order over the statistics: epsilon, or rho.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.shape_utils import rv_size_is_none
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.mechanisms.base import Mechanism, PreparedQuery, exactly_one, noise_parameter
+from pymc_dp.privacy._checks import positive
+from pymc_dp.privacy.calibration import gaussian_sigma_zcdp, laplace_scale
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
+
+
+@dataclass(frozen=True)
+class AdditiveNoise:
+    """A kind of noise, as a declaration gives it.
+
+    Attributes
+    ----------
+    order : int
+        1 or 2, of the norm of its sensitivity.
+    level, budget : str
+        Names of the two arguments of which one is given.
+    calibrate : callable
+        From a budget and a sensitivity to the level.
+    promise : callable
+        From a budget to the guarantee.
+    """
+
+    order: int
+    level: str
+    budget: str
+    calibrate: Callable[[float, float], float]
+    promise: Callable[[float], PrivacyGuarantee]
+
+    def declared(
+        self,
+        mechanism: type[Mechanism],
+        query: Any,
+        level: Any,
+        budget: Any,
+        *,
+        sensitivity: Any,
+        bounds: Any,
+        exact: bool = False,
+    ) -> tuple[PreparedQuery, TensorVariable, PrivacyGuarantee | None]:
+        """Return the query, its noise level, and the guarantee if it is known, of a declaration.
+
+        With `exact`, the level that a budget gives is rounded upwards, so that it costs no more.
+        """
+        given = {f"{self.level}=": level is not None, f"{self.budget}=": budget is not None}
+        choices = f"{self.level}=, or {self.budget}= with sensitivity= or bounds="
+        exactly_one(mechanism.__name__, given, choices)
+        prepared = mechanism._prepare(query, sensitivity=sensitivity, bounds=bounds, order=self.order)
+        spent = None
+        if budget is not None:
+            spent = positive(self.budget, budget)
+            change = self.needed_sensitivity(self.budget, prepared)
+            level = self.calibrate(spent, change)
+            if exact:
+                level = self._rounded_up(level, spent, change)
+        noise, known = noise_parameter(self.level, level, prepared.query)
+        if budget is None:
+            spent = self.spent(prepared, known)
+        return prepared, noise, None if spent is None else self.promise(spent)
+
+    def needed_sensitivity(self, budget: str, prepared: PreparedQuery) -> float:
+        """Return the sensitivity that a budget becomes a level with; it must be known."""
+        if prepared.sensitivity is None:
+            raise ValueError(
+                f"{budget} needs the sensitivity of the query: give sensitivity= (L{self.order}), or "
+                "bounds= to clamp each record's contribution."
+            )
+        return prepared.sensitivity
+
+    def spent(self, prepared: PreparedQuery, noise: np.ndarray | None) -> float | None:
+        """Return what noise of a level spends; None where level or sensitivity is not known."""
+        if noise is None or prepared.sensitivity is None:
+            return None
+        if prepared.width is None:
+            return (prepared.sensitivity / float(noise.min())) ** self.order / self.order
+        # `width` has the shape of one release, or of one row of a local query; a noise level with more
+        # axes than that differs between rows, and a person is in one row only.
+        terms = (prepared.width / noise) ** self.order
+        axes = tuple(range(terms.ndim - prepared.width.ndim, terms.ndim))
+        return float(np.max(np.sum(terms, axis=axes))) / self.order
+
+    def _rounded_up(self, level: float, budget: float, sensitivity: float) -> float:
+        """Return `level`, or the next number where rounding has made it cost more than `budget`."""
+        change, limit = Fraction(sensitivity) ** self.order, self.order * Fraction(budget)
+        while change > limit * Fraction(level) ** self.order:
+            level = math.nextafter(level, math.inf)
+        return level
+
+
+LAPLACE = AdditiveNoise(1, "scale", "epsilon", laplace_scale, PrivacyGuarantee)
+GAUSSIAN = AdditiveNoise(
+    2, "sigma", "rho", gaussian_sigma_zcdp, lambda rho: PrivacyGuarantee(math.inf, rho=rho)
+)
+
+
+def given_once(mechanism: str, **levels: Any) -> tuple[dict[str, Any], bool]:
+    """Return what was given of the level of either kind of noise, and whether that means Gaussian noise.
+
+    Parameters
+    ----------
+    mechanism : str
+    **levels
+        ``scale``, ``sigma``, ``epsilon``, ``delta`` and ``rho``: None where it was not given.
+    """
+    given = {k: v for k, v in levels.items() if v is not None}
+    ways = {f"{k}=": k in given for k in ("scale", "sigma", "epsilon", "rho")}
+    ways["delta="] = "delta" in given and "epsilon" not in given
+    exactly_one(mechanism, ways, "epsilon= (with delta= for Gaussian noise), rho=, scale= or sigma=")
+    return given, bool({"sigma", "rho", "delta"} & given.keys())
+
+
+def query_as_support_point(size: Any, query: TensorVariable, noise: TensorVariable) -> Any:
+    """Return the query in the release's shape: the support point under additive noise."""
+    point, _ = pt.broadcast_arrays(query, noise)
+    return point if rv_size_is_none(size) else pt.full(size, point)
