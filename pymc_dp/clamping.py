@@ -17,7 +17,7 @@ from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.records import clamp
-from pymc_dp.rowlocal import RowAnalysis, is_shape, joined_lengths, leaves_of
+from pymc_dp.rowlocal import RowAnalysis, is_shape, joined_lengths, leaves_of, lengths_of
 
 
 def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorVariable, np.ndarray]:
@@ -124,12 +124,6 @@ def is_public(factor: TensorVariable, query: TensorVariable) -> bool:
     if not is_shape(factor):  # evaluating it would take one random draw for the scale
         return False
     return bool(rvs_in_graph([query])) or not _data_behind(factor)
-
-
-def lengths_of(t: TensorVariable) -> tuple[int, ...]:
-    """Return the lengths of the axes now: a width counts every statistic, also of resizable `pm.Data`."""
-    shape = t.type.shape
-    return tuple(int(k) for k in (t.shape.eval() if None in shape else shape))
 
 
 def resizable_lengths(query: TensorVariable) -> tuple[int, ...] | None:

@@ -22,7 +22,7 @@ from pytensor.tensor.math import Sum
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.rowlocal import MIXED, RowAnalysis, is_shape, joined_lengths, leaves_of, rule
+from pymc_dp.rowlocal import MIXED, RowAnalysis, is_shape, joined_lengths, leaves_of, lengths_of, rule
 
 QueryKind = Literal["central", "local", "function", "general"]
 _KINDS: dict[str, QueryKind] = {
@@ -244,7 +244,7 @@ def _records_behind(
         raise ValueError(_no_record_message(release, leaves))
     summed = _summed_over(query)
     if summed is not None:  # then its rows are the records, whatever else is longer
-        n = int(summed.owner.inputs[0].shape[0].eval())
+        n = lengths_of(summed.owner.inputs[0])[0]
         for chosen in _subsets([v for v in candidates if rows[v] == n]):
             analysis = RowAnalysis(chosen, n, variables)
             analysis.role(query)
@@ -264,7 +264,7 @@ def _check_rows_apart(
     release: Variable, summed: Variable | None, records: set[Variable], analysis: RowAnalysis
 ) -> None:
     """Refuse a sum over rows that each mix several records, as those of a Gaussian process do."""
-    if summed is None or int(summed.owner.inputs[0].shape[0].eval()) != analysis.n:
+    if summed is None or lengths_of(summed.owner.inputs[0])[0] != analysis.n:
         return
     if analysis.role(summed.owner.inputs[0]).kind in ("sum", "function"):
         raise ValueError(

@@ -19,7 +19,8 @@ import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import graph_replace, vectorize_graph
-from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs, io_toposort
+from pytensor.graph.utils import MissingInputError
 from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.op import RNGConsumerOp
@@ -80,8 +81,7 @@ class RowAnalysis:
     def offset_of(self, variable: Variable) -> Variable:
         """Return the value of a ``sum`` variable if every row contributed nothing."""
         zeros: dict[Variable, Variable] = {
-            s: pt.constant(np.zeros(s.shape.eval() if None in s.type.shape else s.type.shape, s.dtype))
-            for s in self.sums_in(variable)
+            s: pt.constant(np.zeros(lengths_of(s), s.dtype)) for s in self.sums_in(variable)
         }
         return with_known_shapes(graph_replace([variable], zeros, strict=False))[0]
 
@@ -208,3 +208,18 @@ def columns_of(rows: TensorVariable, width: int) -> list[TensorVariable]:
             return [node.op(*column) for column in zip(*parts, strict=True)]
     flat = rows.reshape((rows.shape[0], width))
     return [flat[:, j] for j in range(width)]
+
+
+def lengths_of(t: Variable) -> tuple[int, ...]:
+    """Return the lengths of the axes now: a width counts every statistic, also of resizable `pm.Data`."""
+    shape = t.type.shape  # type: ignore[attr-defined]
+    if None not in shape:
+        return tuple(shape)
+    try:
+        return tuple(int(k) for k in t.shape.eval())  # type: ignore[attr-defined]
+    except MissingInputError:
+        inputs = [str(v) for v in explicit_graph_inputs([t])]
+        raise TypeError(
+            f"query has a length that nothing gives, since {', '.join(inputs)} is an input of a graph and "
+            "has no value: pass data, or variables of the model."
+        ) from None

@@ -82,6 +82,23 @@ def improper_record():
 
 # What is declared (and possibly returned: steps), the error, what the message has to say.
 CASES = {
+    "query without a length": (
+        lambda: dp.LaplaceMechanism("z", pt.vector("v"), epsilon=1, bounds=(0, 1)),
+        TypeError,
+        "a length that nothing gives, since v is an input of a graph",
+    ),
+    "query without a length, each row for itself": (
+        lambda: dp.BinomialMechanism("z", pt.vector("v") * pt.vector("v").sum(), epsilon=1, n_trials=3),
+        TypeError,
+        "a length that nothing gives",
+    ),
+    "none released": (
+        lambda: dp.SmoothedHistogramSample(
+            "z", normal(), n_bins=3, epsilon=1, bounds=(0, 1), n_released=0, observed=[0.1, 0.2]
+        ),
+        ValueError,
+        "n_released",
+    ),
     "observed NaN": (lambda: total(np.nan, scale=1), ValueError, "observed has 1 missing"),
     "observed infinite": (lambda: total(np.inf, scale=1), ValueError, "missing or infinite"),
     "observed masked": (

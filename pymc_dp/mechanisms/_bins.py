@@ -12,6 +12,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import clamp_query
 from pymc_dp.privacy.bounds import parse_bounds
+from pymc_dp.rowlocal import lengths_of
 
 
 def interval(bounds: Any) -> tuple[float, float]:
@@ -104,8 +105,7 @@ def clamped_rows(mechanism: str, query: TensorVariable, lo: float, hi: float) ->
 
 def number_of_rows(query: TensorVariable) -> int:
     """Return how many records a query has now; data of changeable size count as they are."""
-    (n,) = query.type.shape
-    return int(query.shape[0].eval()) if n is None else n
+    return lengths_of(query)[0]
 
 
 def cell_of(y: TensorVariable, edges: tuple[float, ...]) -> TensorVariable:

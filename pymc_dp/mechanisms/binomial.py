@@ -12,7 +12,6 @@ import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.logprob.abstract import _logprob
-from pytensor.graph.utils import MissingInputError
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -273,10 +272,7 @@ class BinomialMechanism(WholeRelease):
     @classmethod
     def _clamped(cls, query: TensorVariable, lo: float, hi: float) -> TensorVariable:
         if query.ndim > 0:
-            try:
-                return clamped_rows(cls.__name__, query, lo, hi)
-            except MissingInputError:  # an input of a graph, of unknown length: rows as they come
-                pass
+            return clamped_rows(cls.__name__, query, lo, hi)
         return pt.clip(query, lo, hi)
 
     @classmethod

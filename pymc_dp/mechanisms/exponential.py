@@ -16,7 +16,7 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.clamping import is_local, lengths_of, resizable_lengths
+from pymc_dp.clamping import is_local, resizable_lengths
 from pymc_dp.lowering.samplers import register_draw
 from pymc_dp.mechanisms._checks import as_query, checked_sensitivity, observed_numbers
 from pymc_dp.mechanisms.base import (
@@ -29,6 +29,7 @@ from pymc_dp.mechanisms.base import (
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.exact_noise import bernoulli_exp, uniform_below, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.rowlocal import lengths_of
 
 
 @numba.njit(cache=True)

@@ -285,7 +285,8 @@ class SmoothedHistogramSample(Mechanism, Continuous):
         """Check that the observed values are within the bounds, then declare the release."""
         values = None if isinstance(observed, Release) else observed_numbers(observed)
         if values is not None and values.ndim == 1:
-            kwargs["n_released"] = kwargs.get("n_released") or len(values)
+            if kwargs.get("n_released") is None:
+                kwargs["n_released"] = len(values)
             lo, hi = interval(kwargs.get("bounds", (0, 1)))
             outside = values[(values < lo) | (values > hi)]
             if outside.size:

@@ -348,13 +348,15 @@ def tables_verdict(model_type, epsilon, make_steps=None):
     release = model.draw_prior(np.random.default_rng(seed))
     with model.build(release) as built:
         idata = pm.sample(
-            # concentrations mix slowly, and few draws are in a tail that holds a twentieth of the posterior
+            # A cell's lower tail is sticky, and the effective size of its indicator unreliable in a short
+            # chain: with 4000 draws random concentrations were rejected once (p = 1e-5; the same seed gave
+            # .70 with 40,000 draws, four other long chains .11 to .72, 22 other short ones .13 and more).
             16_000,
             tune=1000,
             chains=2,
             cores=1,
             step=None if make_steps is None else make_steps(built),
-            random_seed=seed + 1,
+            random_seed=seed,
             progressbar=False,
             compute_convergence_checks=False,
         )
