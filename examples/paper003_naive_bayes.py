@@ -132,7 +132,7 @@ def show_coverage(found: dict) -> None:
     )
     z = (ours - TABLE_1) / np.sqrt(error)
     far, worst = np.sum(np.abs(z) > 2), np.abs(z).max()
-    print(f"Of {z.size} differences {far} exceed two binomial standard errors; up to {worst:.1f}.")
+    print(f"Beyond two binomial standard errors: {far} of {z.size} differences; the largest is {worst:.1f}.")
     print("The script that the authors published looks up the released counts by the wrong answer")
     print("in its acceptance ratio; whether the published table was made with it is not known.")
 
