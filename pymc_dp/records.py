@@ -22,7 +22,8 @@ from pytensor.tensor.math import Sum
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.rowlocal import MIXED, RowAnalysis, is_shape, joined_lengths, leaves_of, lengths_of, rule
+from pymc_dp.recordrules import check_child, check_independent, named
+from pymc_dp.rowlocal import MIXED, RowAnalysis, is_shape, joined_lengths, leaves_of, lengths_of
 
 QueryKind = Literal["central", "local", "function", "general"]
 _KINDS: dict[str, QueryKind] = {
@@ -196,7 +197,7 @@ def find_record_blocks(model: Model) -> list[RecordBlock]:
             if block[0] & together:
                 if block[1] != n:
                     raise ValueError(
-                        f"The releases {_names(block[2])} and {rv.name} share records but disagree "
+                        f"The releases {named(block[2])} and {rv.name} share records but disagree "
                         f"on their number ({block[1]} and {n}); name the records with `records=`."
                     )
                 merged.remove(block)
@@ -269,9 +270,9 @@ def _check_rows_apart(
     if analysis.role(summed.owner.inputs[0]).kind in ("sum", "function"):
         raise ValueError(
             f"The query of {release.name} sums rows that each depend on several rows of "
-            f"{_names(records)}, so they are not conditionally independent records (a Gaussian "
+            f"{named(records)}, so they are not conditionally independent records (a Gaussian "
             "process, or another map along the record axis). If the rows of "
-            f"{_names(records)} are the confidential records, say so with `records=`."
+            f"{named(records)} are the confidential records, say so with `records=`."
         )
 
 
@@ -300,14 +301,14 @@ def _no_record_message(release: Variable, leaves: list[Variable]) -> str:
     tied = [v for v in leaves if v.ndim and getattr(v.owner.op, "ndim_supp", 0) == v.ndim]
     if tied:
         return (
-            f"The query of {release.name} uses {_names(tied)}, whose entries are tied together by "
+            f"The query of {release.name} uses {named(tied)}, whose entries are tied together by "
             "one multivariate distribution, so they are not independent records. Give the record "
             "axis as a batch axis (for example pm.MvNormal(..., shape=(n, d)) with n records)."
         )
     return (
         f"The query of {release.name} touches no record: it must depend on a free random variable "
         "with a leading record axis, shape (n,) or (n, d); it depends on "
-        f"{_names(leaves) or 'no free variable'}."
+        f"{named(leaves) or 'no free variable'}."
     )
 
 
@@ -339,10 +340,10 @@ def _block(model: Model, records: set[Variable], n: int, releases: list[Variable
         analysis.role(graph)
     for placed in set(analysis.placements):
         if placed not in records:
-            raise ValueError(f"{placed.name} is placed among the records {_names(records)} but is not one.")
+            raise ValueError(f"{placed.name} is placed among the records {named(records)} but is not one.")
     ordered = [rv for rv in model.free_RVs if rv in records]
     for rv in ordered:
-        _check_independent(model, rv, analysis, n)
+        check_independent(model, rv, analysis, n)
     found = [Release(rv, query_of(rv), _kind(rv, analysis)) for rv in releases]
     terms = [
         rv
@@ -353,14 +354,7 @@ def _block(model: Model, records: set[Variable], n: int, releases: list[Variable
     ]
     potentials = [p for p in model.potentials if set(ancestors([p], blockers=variables)) & records]
     for term in terms:
-        node = term.owner
-        assert node is not None
-        if rule(node.op, node, [analysis.role(v) for v in node.inputs], analysis).kind != "row":
-            raise ValueError(
-                f"{term.name} depends on several records at once. A variable that depends on the "
-                f"records {_names(records)} must have one row per record; write a statistic of all "
-                "of them as a release."
-            )
+        check_child(model, term, records, analysis)
     return RecordBlock(ordered, n, analysis, found, terms, potentials)
 
 
@@ -371,30 +365,3 @@ def _kind(release: Variable, analysis: RowAnalysis) -> QueryKind:
     if role.kind == "row" and role.axis is not None and role.axis >= query.type.ndim - op.ndims_params[0]:
         return "general"  # one release of a whole array of records, not one of each row
     return _KINDS[role.kind]
-
-
-def _check_independent(model: Model, rv: Variable, analysis: RowAnalysis, n: int) -> None:
-    node = rv.owner
-    assert node is not None
-    transform = model.rvs_to_transforms.get(rv)
-    if rv.type.ndim - (getattr(transform, "ndim_supp", 0) or 0) < 1:
-        raise ValueError(
-            f"The transform {transform.name} of {rv.name} ties its {n} rows together, so they are "
-            "no independent records; leave `transform` out."
-        )
-    roles = [analysis.role(v) for v in node.inputs]
-    free = all(r.kind == "free" for r in roles)
-    placed = analysis.placements.get(rv)
-    if placed is not None:
-        free = all(r.kind == "free" or (r.kind == "row" and r.rows == placed) for r in roles)
-    if free or (placed is None and rule(node.op, node, roles, analysis).kind == "row"):
-        return
-    raise ValueError(
-        f"The rows of {rv.name} are not conditionally independent records: each of its {n} rows "
-        "may depend on the same row of other records and on parameters only (no lag, cumulative "
-        "sum, mean over records, random walk or Gaussian process along the record axis)."
-    )
-
-
-def _names(variables: Any) -> str:
-    return ", ".join(sorted(str(v.name) for v in variables))

@@ -185,9 +185,12 @@ def _random(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") ->
     params = op.dist_params(node)
     for parameter, core in zip(params, op.ndims_params, strict=True):
         role = role_of[parameter]
-        if role.kind != "free" and (
-            role.kind != "row" or role.rows is not None or role.axis != parameter.type.ndim - core - batch
-        ):
+        if role.kind == "free":
+            continue
+        if role.kind != "row" or role.rows is not None or role.axis != parameter.type.ndim - core - batch:
+            return MIXED
+        # one record with several children: they are broadcast along what would be the record axis
+        if parameter.type.shape[role.axis] == 1 and node.default_output().type.shape[0] != 1:
             return MIXED
     others = [r for v, r in role_of.items() if v not in params]
     return Role("row", 0) if all(r.kind == "free" for r in others) else MIXED

@@ -47,6 +47,18 @@ def child_on_the_mean():
     released(dp.record_sum(x * pm.Normal("y", x.mean(), 1, shape=N)))
 
 
+def child_between_records():
+    y = pm.HalfNormal("y", 1, shape=N)
+    pm.Normal("o", pm.Uniform("w", 0, y, shape=N), 0.5, observed=np.ones(N))
+    released(dp.record_sum(y))
+
+
+def several_children():
+    y = normal(shape=1)
+    pm.Normal("o", y, 1, observed=np.ones(N))
+    released(dp.record_sum(y))
+
+
 def mixture_parameters():
     w = pm.Beta("w", 1, 1)
     released(pm.NormalMixture("k", pt.stack([w, 1 - w]), [0, 1], 1, shape=N).sum())
@@ -82,6 +94,16 @@ def improper_record():
 
 # What is declared (and possibly returned: steps), the error, what the message has to say.
 CASES = {
+    "child between records": (
+        child_between_records,
+        ValueError,
+        "w is sampled between ends that are records",
+    ),
+    "several children of one record": (
+        several_children,
+        ValueError,
+        "o depends on several records at once",
+    ),
     "query without a length": (
         lambda: dp.LaplaceMechanism("z", pt.vector("v"), epsilon=1, bounds=(0, 1)),
         TypeError,

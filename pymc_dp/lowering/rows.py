@@ -83,7 +83,12 @@ class RowGraph:
 
     def entry(self, variable: Variable, index: tuple) -> TensorVariable:
         """Return one entry; ``index`` holds integers, and :data:`ROW` on the record axis."""
-        index = tuple(0 if s == 1 else i for i, s in zip(index, variable.type.shape, strict=True))
+        shape = variable.type.shape
+        if any(i != ROW and i < 0 and s is None for i, s in zip(index, shape, strict=True)):
+            raise NotScalar("an index from the end of an axis of unknown length")
+        index = tuple(
+            0 if s == 1 else i if i == ROW or i >= 0 else i + s for i, s in zip(index, shape, strict=True)
+        )
         key = (variable, index)
         if key not in self._memo:
             self._memo[key] = self._entry(variable, index)
@@ -191,7 +196,7 @@ class RowGraph:
         for inner in np.ndindex(*sizes):
             outer = iter(index)
             full = tuple(inner[axes.index(a)] if a in axes else next(outer) for a in range(x.ndim))
-            parts.append(self.entry(x, full))
+            parts.append(pt.cast(self.entry(x, full), node.outputs[0].type.dtype))
         return sum(parts[1:], start=parts[0]) if isinstance(node.op, Sum) else pt.prod(pt.stack(parts))
 
     def _dot(self, node: Any, index: tuple) -> TensorVariable:
@@ -202,7 +207,8 @@ class RowGraph:
         if size is None or size > _MAX_UNROLL:
             raise NotScalar("a product over many entries of one record")
         left, right = index[: a.ndim - 1], index[a.ndim - 1 :]
-        terms = [self.entry(a, (*left, k)) * self.entry(b, (k, *right)) for k in range(size)]
+        dtype = node.outputs[0].type.dtype
+        terms = [pt.cast(self.entry(a, (*left, k)), dtype) * self.entry(b, (k, *right)) for k in range(size)]
         return sum(terms[1:], start=terms[0])
 
     def _reshape(self, node: Any, index: tuple) -> TensorVariable:
@@ -252,13 +258,21 @@ def _draw_category(rows: RowGraph, rv: Any, full: tuple, rng: Variable, label: i
 
 
 def choose(index: TensorVariable, parts: list[TensorVariable]) -> TensorVariable:
-    """Return ``parts[index]``, comparing only with what differs from the most frequent part."""
+    """Return ``parts[index]``, comparing only with what differs from the most frequent part.
+
+    A negative index counts from the end; one outside of the parts gives no number.
+    """
+    if not str(index.type.dtype).startswith("uint"):
+        index = pt.switch(pt.lt(index, 0), index + len(parts), index)
     known = [float(v.data) if isinstance(v, Constant) else None for v in parts]
     default = max(set(known) - {None}, key=known.count, default=None)
     rest = [j for j, v in enumerate(known) if default is None or v != default]
     result = parts[known.index(default)] if default is not None else parts[rest.pop()]
     for j in rest:
         result = pt.switch(pt.eq(index, j), parts[j], result)
+    if result.type.dtype.startswith("float"):  # type: ignore[union-attr]
+        inside = pt.and_(pt.ge(index, 0), pt.lt(index, len(parts)))
+        result = pt.switch(inside, result, np.array(np.nan, dtype=result.type.dtype))
     return result
 
 

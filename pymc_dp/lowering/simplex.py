@@ -105,4 +105,4 @@ def simplex_forward(probabilities: TensorVariable) -> TensorVariable:
 def _by_rows(op: Op, x: TensorVariable, more: int) -> TensorVariable:
     *shape, k = [n if known is None else known for n, known in zip(x.shape, x.type.shape, strict=True)]
     rows: Any = op(pt.cast(x, "float64").reshape((-1, k)))
-    return rows.reshape((*shape, k + more))
+    return pt.cast(rows.reshape((*shape, k + more)), x.dtype)

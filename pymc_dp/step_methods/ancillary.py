@@ -303,12 +303,14 @@ class _Part:
 
 def default_parameters(model: Model) -> list[Variable]:
     """Return the parameters that this step takes over from NUTS by default."""
-    chosen: list[Variable] = []
-    for block in record_blocks(model):
+    blocks, refused = record_blocks(model), set()
+    for block in blocks:
         if "ancillary" not in block.decisions:
             block.decisions["ancillary"] = _parameters_of_block(model, block)
-        chosen += [rv for rv in block.decisions["ancillary"] if rv not in chosen]
-    return chosen
+        # it takes a parameter with all blocks behind which it is, or not at all
+        refused |= set(ancestors_of_records(model, block)) - set(block.decisions["ancillary"])
+    found = dict.fromkeys(rv for block in blocks for rv in block.decisions["ancillary"])
+    return [rv for rv in found if rv not in refused]
 
 
 def _parameters_of_block(model: Model, block: RecordBlock) -> list[Variable]:

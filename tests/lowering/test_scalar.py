@@ -14,6 +14,7 @@ from numba import types
 from pytensor.compile.mode import Mode
 
 from pymc_dp.lowering.native import function_at
+from pymc_dp.lowering.rows import choose
 from pymc_dp.lowering.scalar import lower_scalar
 from tests.lowering.families import CONTINUOUS, DISCRETE, FAMILIES
 
@@ -172,3 +173,16 @@ def test_the_table_covers_pymc():
     assert public - covered - NOT_UNIVARIATE == set(), "new in PyMC: add a row to families.py"
     assert covered <= public
     assert len(CONTINUOUS) >= 33
+
+
+@pytest.mark.parametrize("values", [[0.0, 0.0, 2.0], [-2.0, 0.0, 2.0], ["a", 1.0, "b"]], ids=str)
+def test_choice_by_an_index(values):
+    """Negative positions count from the end; there is no number outside of the list."""
+    symbols = {"a": pt.scalar("a", dtype="float64"), "b": pt.scalar("b", dtype="float64")}
+    parts = [symbols[v] if isinstance(v, str) else pt.constant(v) for v in values]
+    index = pt.lscalar("index")
+    chosen = pytensor.function([index, *symbols.values()], choose(index, parts), on_unused_input="ignore")
+    expected = [{"a": 5.0, "b": 7.0}.get(v, v) for v in values]
+    for k in range(-3, 3):
+        assert chosen(k, 5.0, 7.0) == expected[k]
+    assert np.isnan([chosen(k, 5.0, 7.0) for k in (-7, -4, 3, 10)]).all()

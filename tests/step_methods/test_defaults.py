@@ -6,6 +6,7 @@ import logging
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytest
 
 import pymc_dp as dp
@@ -32,7 +33,18 @@ def means(size):
     return model
 
 
+def two_laws():
+    """Two groups of records with one parameter; the law of one is no function of noise."""
+    with pm.Model() as model:
+        mu = pm.Gamma("mu", 2, 1)
+        a, b = pm.Poisson("a", mu, shape=5), pm.ZeroInflatedPoisson("b", 0.5, mu, shape=4)
+        dp.LaplaceMechanism("ra", dp.record_sum(a), scale=3.0, observed=12.0)
+        dp.LaplaceMechanism("rb", dp.record_sum(b), scale=3.0, observed=7.0)
+    return model
+
+
 CASES = [
+    pytest.param(two_laws, "NUTS", True, id="one of two groups has no noise form"),
     pytest.param(lambda: tables(30), "ConjugateUpdate", False, id="exact draws of many probabilities"),
     pytest.param(lambda: means(MAX_DIMENSION), "AncillaryUpdate", False, id="as many as it takes"),
     pytest.param(lambda: means(MAX_DIMENSION + 1), "NUTS", True, id="too many"),
@@ -48,3 +60,16 @@ def test_default_steps(build, taken_by, told, caplog):
     said = [r.getMessage() for r in caplog.records]
     assert any(taken_by in line and ("[p]" in line or "[mu]" in line) for line in said)
     assert sum("leaves" in line and "to other steps" in line for line in said) == told
+
+
+def test_single_precision():
+    """A table of probabilities under floatX = float32 is drawn by the same step."""
+    with pytensor.config.change_flags(floatX="float32"):
+        idata = pm.sample(
+            20, tune=20, chains=1, cores=1, model=tables(30), progressbar=False, random_seed=1, quiet=True,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    p = idata.posterior["p"].values
+    assert "table_acceptance" in idata.sample_stats
+    np.testing.assert_allclose(p.sum(axis=-1), 1, rtol=1e-5)
+    assert len(np.unique(p[0, :, 0, 0])) == 20

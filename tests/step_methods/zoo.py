@@ -382,6 +382,63 @@ def covariate_shares(n):
     laplace(x / x.shape[0] * A[:n, 0])
 
 
+# -- parts of arrays, by position ------------------------------------------------------------------
+
+
+@entry()
+def columns_from_the_end(n):
+    mu = pm.Normal("mu", shape=2)
+    y = pm.Normal("y", mu, 1, shape=(n, 2))
+    laplace(dp.record_sum(pt.stack([y[:, 0], y[:, -1] ** 2], axis=1)[:, -1]))
+    gaussian(dp.record_sum(y[:, -2]))
+
+
+@entry()
+def table_from_the_end(n):
+    k = pm.Categorical("k", pm.Dirichlet("p", np.ones(3)), shape=n)
+    weight = pt.as_tensor([0.0, 0.0, 2.0])[k - 1]
+    laplace(dp.record_sum(weight * pm.Normal("y", weight, 0.5)))
+
+
+@entry()
+def small_integers(n):
+    y = pm.Poisson("y", pm.Gamma("rate", 90, 1), shape=(n, 2))
+    short = pt.cast(pt.clip(y, 0, 100), "int8")
+    laplace(dp.record_sum(short.sum(axis=1)), scale=9.0)
+    laplace(dp.record_sum(short @ np.array([1, 2], dtype="int8")), "weighted", scale=9.0)
+
+
+@entry()
+def covariate_and_record_pick(n):
+    p = pm.Beta("p", 2, 2, shape=(2, 2))
+    a = pm.Bernoulli("a", 0.4, shape=n)
+    y = pm.Bernoulli("y", p[np.arange(n) % 2, a])
+    laplace(dp.record_sum(pt.stack([a, y], axis=1)))
+
+
+# -- transforms whose ends move --------------------------------------------------------------------
+
+
+@entry()
+def ends_in_two_steps(n):
+    x = pm.Uniform("x", 0, pm.HalfNormal("t"), shape=n)
+    laplace(pm.Uniform("y", 0, x).sum())
+
+
+@entry()
+def an_end_outside_of_the_records(n):
+    t = pm.HalfNormal("t")
+    pm.Normal("o", pm.Uniform("eta", 0, t), 0.3, observed=1.0)
+    laplace(dp.record_sum(dp.clamp(pm.Normal("y", 0, t, shape=n), -3, 3)))
+
+
+@entry(smallest=2)
+def two_groups_with_one_end(n):
+    t = pm.HalfNormal("t")
+    laplace(pm.Uniform("a", 0, t, shape=n).sum())
+    gaussian(pm.Uniform("b", 0, t, shape=n + 1).sum())
+
+
 # -- several releases ------------------------------------------------------------------------------
 
 
@@ -391,6 +448,22 @@ def three_releases(n):
     laplace(x.sum(), "a")
     gaussian(dp.record_sum(pt.stack([x, x**2], axis=1)), "b")
     gaussian(x, "c", bounds=(-1, 1))
+
+
+@entry()
+def cells_beside_a_sum(n):
+    c = pm.Categorical("c", pm.Dirichlet("p", np.ones(3)), shape=n)
+    bits = np.eye(3, dtype=int)[np.arange(n) % 3]
+    dp.UnaryEncoding("bits", c, epsilon=1.0, observed=bits)
+    laplace(dp.record_sum(pm.Normal("y", c, 1)))
+
+
+@entry()
+def histogram_beside_a_sum(n):
+    x = pm.Normal("x", pm.Normal("mu"), 1, shape=n)
+    counts = np.ones(4)
+    dp.PerturbedHistogram("counts", x, edges=np.linspace(-2, 2, 5), epsilon=1.0, observed=counts)
+    laplace(x.sum())
 
 
 @entry(smallest=3)

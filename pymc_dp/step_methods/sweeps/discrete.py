@@ -339,7 +339,7 @@ def picked_rows(model: Model, child: Variable, table: Variable) -> TensorVariabl
     if not _picks_rows(p, table, variables):
         return None
     shape = tuple(int(s) for s in model.eval_rv_shapes()[table.name])
-    numbers = pt.constant(np.arange(np.prod(shape), dtype="float64").reshape(shape))
+    numbers = pt.constant(np.arange(np.prod(shape), dtype=table.type.dtype).reshape(shape))
     # the others stand still: a record may pick its row by a record drawn from the same table
     still = {v: v.type() for v in variables if v is not table}
     rows = substitute([p], {**still, table: pt.specify_shape(numbers, table.type.shape)})  # type: ignore[attr-defined]
@@ -369,7 +369,7 @@ def _read(graphs: list[Any], reading: Reading) -> list[Any]:
     """Replace the model's variables by a reading with another number of rows."""
     try:
         return clone_replace(graphs, reading, rebuild_strict=False)  # type: ignore[arg-type,return-value]
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, IndexError) as error:
         raise NotScalar(f"the number of records is in the graph: {error}") from error
 
 

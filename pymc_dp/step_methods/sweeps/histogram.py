@@ -117,7 +117,7 @@ class HistogramSweep(FusedSweep):
             "            total = 0.0",
             "            if prior_only == 0:",
         ]
-        lines += indented(self.program.central.loops(leaving_out=self.program.histograms), 12)
+        lines += indented(self.program.central.loops(leaving_out=self.program.histograms), 16)
         for h, histogram in enumerate(histograms):
             k, rv = starts[h][0], histogram.release.rv
             lines += [f"                if a{h} != b{h}:"]

@@ -148,7 +148,7 @@ class TabledSweep(FusedSweep):
             *(f"                new[{j}] = old[{j}] + kept[k, {p + j}]" for j in range(d)),
             "                if prior_only == 0:",
         ]
-        lines += indented(self.program.central.loops(), 16)
+        lines += indented(self.program.central.loops(), 20)
         lines += [f"                    total += kept[k, {p + d}]"]
         for t in range(n_tables):
             at, row, a, b = (f"where[k, {4 * t + j}]" for j in range(4))

@@ -90,14 +90,14 @@ class Conditionals:
         return forms
 
     def _tied(self) -> set[Variable]:
-        """Records whose natural value moves with the parameters at a fixed value (an interval's ends)."""
+        """Variables whose natural value moves with the parameters at a fixed value (an interval's ends)."""
         tied: set[Variable] = set()
-        for rv in self.program.block.records:
+        for rv in self.model.free_RVs:
             transform = self.model.rvs_to_transforms.get(rv)
             if transform is not None:
                 value = self.model.rvs_to_values[rv].type()
                 natural = transform.backward(value, *rv.owner.inputs)  # type: ignore[union-attr]
-                if self._depends([natural], self.moving):
+                if self._depends([natural], self.moving | tied):
                     tied.add(rv)
         return tied
 
@@ -174,7 +174,11 @@ class Conditionals:
     def ancillary(self) -> NativeFunction:
         """Log density of the moving parameters given the noise behind the records."""
         records = set(self.program.block.records)
-        factors = [f for f in self._factors(self.moving | set(self.forms)) if f not in records]
+        factors = [
+            f
+            for f in self._factors(self.moving | set(self.forms) | (self.tied - records))
+            if f not in records
+        ]
         central = [r.rv for r in self._separable()]
         graph = self._sum([f for f in factors if f not in central], self.from_noise, given_noise=True)
         graph = graph + self.program.temper * self._central_logp(self.from_noise) + self._guard()
@@ -323,7 +327,7 @@ class Conditionals:
         transform = self.model.rvs_to_transforms.get(rv)
         if transform is None or (rv not in self.program.parameters.variables and rv not in self.tied):
             return pt.constant(0.0)
-        if rv in self.tied:
+        if rv in self.program.block.records:
             value = self.program.records.graph(self.program.x, self.program.block.records.index(rv))
         else:
             index = self.program.parameters.variables.index(rv)
