@@ -22,7 +22,7 @@ from pymc_dp.stats._printing import as_text, entry_name, table_of
 from pymc_dp.step_methods.discovery import record_blocks
 
 _STATISTICS = ("record_acceptance", "record_acceptance_min")
-# Rates are probabilities computed in floating point from differences of log densities.
+# The lowest probability is computed in floating point from differences of log densities.
 _ROUNDING = 1e-9
 # Below this, proposals are refused often enough that slow mixing is no surprise.
 _HIGH_ACCEPTANCE = 0.5
@@ -64,9 +64,9 @@ class AcceptanceReport:
     Attributes
     ----------
     mean : float
-        Acceptance probability, averaged over records and draws.
+        Share of the records' proposals that were accepted, over all draws.
     minimum : float
-        Smallest acceptance probability of any record in any draw.
+        Lowest acceptance probability of any proposal in any draw.
     bounds : tuple of RecordBound
         One entry for each set of records that move together.
     worst_parameter : str or None
@@ -250,7 +250,7 @@ def acceptance_report(
 
 
 def _measured(idata: Any) -> tuple[float, float]:
-    """Mean over records and draws, and the lowest of all, of the acceptance probabilities."""
+    """Share of proposals accepted in all draws, and the lowest acceptance probability of any."""
     stats = _group(idata, "sample_stats")
     missing = [name for name in _STATISTICS if name not in stats]
     if missing:

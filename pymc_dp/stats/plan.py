@@ -94,7 +94,7 @@ class Plan:
     parameters : tuple of PlannedParameter
         Every entry of every parameter.
     acceptance : float
-        Mean acceptance probability of the records while sampling; nan when no records are sampled.
+        Share of the records' proposals accepted while sampling; nan when no records are sampled.
     acceptance_bound : float
         exp(-epsilon), where it holds; otherwise nan.
     n_simulations : int

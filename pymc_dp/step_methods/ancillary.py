@@ -266,9 +266,10 @@ class _Part:
             chain.refresh_data()
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=chain.x)
-        self.counts[2] = step.n_updates[which]
+        counts = self.counts.copy()  # what it holds is the default, which the next chain starts from
+        counts[2] = step.n_updates[which]
         interweave(
-            chain.handle(step.rng), self.counts, self.addresses,
+            chain.handle(step.rng), counts, self.addresses,
             *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * self.n_cycles, int(step.tune),
             theta, chain.data, self.moving, self.gaussian,
             chain.x, chain.totals, step.centred_factors[which], step.ancillary_factors[which],

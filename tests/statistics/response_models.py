@@ -95,6 +95,50 @@ class GroupedBits(Finite):
         return {**state, "table": np.stack([rng.dirichlet(a) for a in self.prior + counts])}
 
 
+class SoftmaxBits(Finite):
+    """Probabilities by a softmax of normal scores, one of which is 0; bits of every record."""
+
+    parameter_names = ("score",)
+    record_names = ("c",)
+    n = 10
+
+    def draw_model(self, rng):
+        score = rng.normal([0.5, -0.5], 1.0)
+        return {"score": score, "c": rng.choice(3, self.n, p=self._shares(score))}
+
+    @staticmethod
+    def _shares(score):
+        weight = np.exp(np.append(score, 0.0))
+        return weight / weight.sum()
+
+    def query(self, state):
+        bits = (np.arange(3) == np.asarray(state["c"])[:, None]).astype(int)
+        return {"z": (bits, "bits", 1.0)}
+
+    def redraw_release(self, state, rng):
+        p = 1 / (1 + np.exp(-self.epsilon / 2))  # symmetric: both kinds of bits are kept alike
+        return {**state, "z": unary_encoding(rng, state["c"], 3, p, 1 - p)}
+
+    def build(self, release):
+        with pm.Model() as model:
+            score = pm.Normal("score", [0.5, -0.5], 1.0)
+            c = pm.Categorical("c", pm.math.softmax(pm.math.concatenate([score, [0.0]])), shape=self.n)
+            dp.UnaryEncoding("z", c, epsilon=self.epsilon, variant="symmetric", observed=release["z"])
+        return model
+
+    def gibbs(self, state, rng):
+        counts, score = np.bincount(np.asarray(state["c"]).astype(int), minlength=3), np.array(state["score"])
+
+        def log_density(s):
+            return counts @ np.log(self._shares(s)) - 0.5 * ((s - [0.5, -0.5]) ** 2).sum()
+
+        for _ in range(4):
+            proposal = score + 0.8 * rng.normal(size=2)
+            if np.log(rng.random()) < log_density(proposal) - log_density(score):
+                score = proposal
+        return {**state, "score": score}
+
+
 class LogitAnswers(Finite):
     """Yes or no with a hierarchical log-odds: parameters behind the parameter move along."""
 

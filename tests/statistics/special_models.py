@@ -1,4 +1,4 @@
-"""Models with something unusual: skewed local records, public outcomes, latent parents, vectors."""
+"""Models with something unusual: skewed local records, public outcomes, latent parents, vectors, no sums."""
 
 from __future__ import annotations
 
@@ -253,6 +253,42 @@ class NaiveBayes(StatModel):
         return {**state, "p": rng.dirichlet(np.array([2.0, 1.0]) + counts.sum(1)), "table": table}
 
 
+class NeighbourProducts(StatModel):
+    """Products of neighbours are released, no sum over records; a clamped sum and public outcomes too."""
+
+    parameter_names = ("mu",)
+    record_names = ("x",)
+    n = 7
+
+    def draw_model(self, rng):
+        mu = rng.normal(0, 1)
+        return {"mu": mu, "x": rng.normal(mu, 1, self.n)}
+
+    def query(self, state):
+        x = np.asarray(state["x"])
+        y = np.clip(x, -2, 2)
+        return {
+            "s": ((y[1:] * y[:-1]).sum(), "laplace", 8 / self.epsilon),
+            "t": (y.sum(), "laplace", 16 / self.epsilon),
+            "w": (0.5 * x, "gaussian", 1.0),
+        }
+
+    def build(self, release):
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0, 1)
+            x = pm.Normal("x", mu, 1, shape=self.n)
+            pm.Normal("w", 0.5 * x, 1, observed=release["w"])
+            y = dp.clamp(x, -2, 2)
+            products = (y[1:] * y[:-1]).sum()
+            dp.LaplaceMechanism("s", products, scale=8 / self.epsilon, observed=release["s"])
+            total = dp.record_sum(y)
+            dp.LaplaceMechanism("t", total, scale=16 / self.epsilon, observed=release["t"])
+        return model
+
+    def gibbs(self, state, rng):
+        return {**state, "mu": normal_mean(rng, state["x"].sum(), self.n, 1.0)}
+
+
 SPECIAL_MODELS = (
     LocalGamma,
     PublicOutcome,
@@ -261,4 +297,5 @@ SPECIAL_MODELS = (
     KinkedPrior,
     ResidualQuery,
     NaiveBayes,
+    NeighbourProducts,
 )

@@ -17,7 +17,7 @@ from pymc_dp.step_methods.updates import exchangeable
 from tests.statistics import harness
 from tests.statistics.drive import StepKernel
 from tests.statistics.oracles import _beta_mixture
-from tests.statistics.response_models import GroupedBits, LogitAnswers, Responses
+from tests.statistics.response_models import GroupedBits, LogitAnswers, Responses, SoftmaxBits
 from tests.statistics.test_sbc import calibration
 
 ALPHA = 1e-4
@@ -41,8 +41,12 @@ def _short_chains(model, make_steps, gibbs):
 @pytest.mark.statistical
 @pytest.mark.parametrize("gibbs", [True, False], ids=["beside gibbs", "alone"])
 @pytest.mark.parametrize(
-    ("model_type", "epsilon"), [(Responses, 0.1), (Responses, 10.0), (GroupedBits, 1.0), (LogitAnswers, 1.0)]
-)
+    ("model_type", "epsilon"),
+    [
+        (Responses, 0.1), (Responses, 10.0), (GroupedBits, 1.0), (LogitAnswers, 1.0),
+        (SoftmaxBits, 50.0),
+    ],
+)  # fmt: skip
 def test_joint_distribution(model_type, epsilon, gibbs):
     verdict = _short_chains(model_type(epsilon), _chosen if gibbs else _alone, gibbs)
     assert verdict.passed, verdict
@@ -50,8 +54,12 @@ def test_joint_distribution(model_type, epsilon, gibbs):
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("model_type", "epsilon"), [(Responses, 0.1), (GroupedBits, 1.0), (LogitAnswers, 10.0), (Responses, 10.0)]
-)
+    ("model_type", "epsilon"),
+    [
+        (Responses, 0.1), (GroupedBits, 1.0), (LogitAnswers, 10.0), (Responses, 10.0),
+        (SoftmaxBits, 1.0), (LogitAnswers, 50.0),
+    ],
+)  # fmt: skip
 def test_calibration(model_type, epsilon):
     seed = crc32(f"{model_type.__name__}/{epsilon}".encode())
     kernel = StepKernel(model_type(epsilon), _chosen, gibbs=False, seed=seed)

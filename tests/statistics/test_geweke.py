@@ -12,13 +12,17 @@ from zlib import crc32
 import pytest
 
 import pymc_dp as dp
+from pymc_dp.step_methods import base
 from tests.statistics import harness
 from tests.statistics.conjugate_models import CONJUGATE_MODELS, conjugate_update
 from tests.statistics.drive import StepKernel
-from tests.statistics.models import EPSILONS, MODELS, ThreeCategories
+from tests.statistics.models import EPSILONS, MODELS, LocalPoisson, ThreeCategories
 from tests.statistics.special_models import SPECIAL_MODELS, NaiveBayes
 
-pytestmark = pytest.mark.statistical
+pytestmark = [
+    pytest.mark.statistical,
+    pytest.mark.filterwarnings("ignore:The query of s is no sum over records"),
+]
 
 ALL_MODELS = (*MODELS, *SPECIAL_MODELS)
 # About 200 tests: this keeps the chance of a false alarm anywhere near two per cent.
@@ -81,10 +85,21 @@ def test_ancillary_update(model_type, epsilon):
     assert verdict.passed, verdict
 
 
-@pytest.mark.parametrize("epsilon", [1.0])
-@pytest.mark.parametrize("model_type", ALL_MODELS, ids=_ids)
+# Every model at one level, every third at a second: strong privacy, weak, weaker still.
+SLICED = [(model, 1.0) for model in ALL_MODELS]
+SLICED += [(model, (0.1, 10.0, 50.0)[k % 3]) for k, model in enumerate(ALL_MODELS[::3])]
+
+
+@pytest.mark.parametrize(("model_type", "epsilon"), SLICED, ids=_ids)
 def test_slice_form_of_the_ancillary_update(model_type, epsilon):
     verdict = _short_chains(model_type, epsilon, _slice, replicates=2500, transitions=2)
+    assert verdict.passed, verdict
+
+
+def test_sweeps_in_parts(monkeypatch):
+    """As of very many local records: a part for each of these."""
+    monkeypatch.setattr(base, "PARALLEL_FROM", 1)
+    verdict = _short_chains(LocalPoisson, 10.0, _imputation, replicates=2000, transitions=2)
     assert verdict.passed, verdict
 
 

@@ -5,6 +5,7 @@ Each breakage is one line of the step or of the graphs it compiles, replaced whi
 
 from __future__ import annotations
 
+import inspect
 import re
 
 import numpy as np
@@ -14,8 +15,9 @@ import pytest
 from pytensor.tensor.random.basic import BernoulliRV
 
 import pymc_dp as dp
+from pymc_dp.step_methods import base
 from pymc_dp.step_methods.block import changes, program
-from pymc_dp.step_methods.sweeps import discrete, fused, moves, tabled
+from pymc_dp.step_methods.sweeps import discrete, fused, kernels, moves, tabled
 from pymc_dp.step_methods.updates import conditionals, dirichlet, noise
 from tests.statistics import harness, oracles
 from tests.statistics.conjugate_models import (
@@ -35,11 +37,14 @@ from tests.statistics.models import (
     ThreeCategories,
     TwoReleases,
 )
-from tests.statistics.special_models import LocalGamma, PublicOutcome
+from tests.statistics.special_models import LocalGamma, NeighbourProducts, PublicOutcome
 from tests.statistics.test_exact import tables_verdict
 from tests.statistics.test_sbc import calibration
 
-pytestmark = pytest.mark.statistical
+pytestmark = [
+    pytest.mark.statistical,
+    pytest.mark.filterwarnings("ignore:The query of s is no sum over records"),
+]
 
 
 def _imputation(model):
@@ -94,6 +99,21 @@ def stale_sums(patch):
 
     for owner in (fused, discrete.DiscreteSweep):
         _rewritten(patch, owner, rewrite)
+
+
+def stale_density(patch):
+    """The density of a release of no sum is not brought up to date when a record is accepted."""
+    names = dict(vars(kernels))
+    for kernel in ("accept_general", "sweep", "run_sweep"):
+        source = inspect.getsource(names[kernel].py_func).replace("cache=True", "cache=False")
+        exec(source.replace("            current = proposed\n", ""), names)
+    patch.setattr(base.kernels, "run_sweep", names["run_sweep"])
+
+
+def weak_density(patch):
+    """The ratio of a release of no sum is taken to a power."""
+    original = program.RecordProgram.release_logp
+    patch.setattr(program.RecordProgram, "release_logp", lambda self, *args: 0.85 * original(self, *args))
 
 
 def joint_moves_without_release(patch):
@@ -213,6 +233,8 @@ BREAKAGES = [
     (stale_sums, ClampedNormal, 2.0, _imputation),
     (stale_sums, BernoulliTotal, 1.0, _imputation),
     (stale_records, ClampedNormal, 50.0, _imputation),
+    (stale_density, NeighbourProducts, 10.0, _imputation),
+    (weak_density, NeighbourProducts, 10.0, _imputation),
     (without_channel_density, LocalGamma, 10.0, _imputation),
     # unclamped sums: without the prior the target must still be proper, or tuning runs away
     (without_prior, TwoReleases, 0.3, _ancillary),

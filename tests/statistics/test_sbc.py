@@ -27,9 +27,12 @@ from tests.statistics.models import (
     Regression,
     ThreeCategories,
 )
-from tests.statistics.special_models import LocalGamma, VectorRecords
+from tests.statistics.special_models import LocalGamma, NeighbourProducts, VectorRecords
 
-pytestmark = pytest.mark.statistical
+pytestmark = [
+    pytest.mark.statistical,
+    pytest.mark.filterwarnings("ignore:The query of s is no sum over records"),
+]
 
 DRAWS = 31
 ALPHA = 1e-4
@@ -64,10 +67,13 @@ CASES = [
     (Exponentials, 10.0, _together),
     (VectorRecords, 1.0, _together),
     (LocalGamma, 50.0, _together),
+    (NeighbourProducts, 10.0, _together),
     (RandomConcentration, 10.0, conjugate_steps),
     (SharedTable, 1.0, conjugate_steps),
     (PublicTerms, 0.1, conjugate_steps),
     (MixedParameters, 1.0, conjugate_steps),
+    (SharedTable, 50.0, conjugate_steps),
+    (PublicTerms, 50.0, conjugate_steps),
 ]
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
 
 from pymc_dp.records import find_record_blocks
 from pymc_dp.step_methods.imputation import RecordChain
-from tests.step_methods.zoo import ZOO, jittered
+from pymc_dp.step_methods.sweeps import kernels
+from pymc_dp.step_methods.sweeps.source import DECISION, indented
+from tests.step_methods.zoo import ZOO, jittered, laplace
 
 PYTHON = Mode(linker="py", optimizer="fast_compile")
 # Compiled in every run; the others with the statistical suites only, for the time it takes.
@@ -94,3 +100,87 @@ def test_acceptance_ratio(entry, rng):
                 ratios.append(np.exp(expected))
             x = current
     assert ratios or entry.name == "discrete uniform"  # otherwise nothing was put to the test
+
+
+def test_general_sweep_replayed(rng):
+    """Sweeps of a query that is no sum, beside a sum and a potential: every decision made again by the model.
+
+    In each sweep candidates come first and exponential numbers after them, one for each that may be refused,
+    so the whole model's density and the same generator give the same records, bit for bit.
+    """
+    (entry,) = (e for e in ZOO if e.name == "general")
+    model = entry.build(4)
+    logp = model.compile_logp(mode=PYTHON)
+    (chain,) = chains(model)
+    own = model.compile_logp(vars=chain.program.block.records, mode=PYTHON)
+    theta, x = at(chain, jittered(model, rng), rng)
+    refused = {after: 0 for after in (False, True)}  # whether one before it was accepted in the same sweep
+
+    def target(records):
+        point = point_of(chain, theta, records)
+        return logp(point) - own(point)
+
+    for seed in range(30):
+        ours = np.random.default_rng(seed)
+        expected, n_accepted, lowest = x.copy(), 0, 1.0
+        for _ in range(3):
+            x_new, moved = np.empty_like(x), False
+            t_new, w_new = np.empty((4, chain.totals.size)), np.empty(4)
+            chain.program.propose.dispatcher(ours, theta, chain.data, x_new, t_new, w_new)
+            for i in range(4):
+                candidate = expected.copy()
+                candidate[i] = x_new[i]
+                ratio = target(candidate) - target(expected)
+                lowest = min(lowest, math.exp(min(ratio, 0.0)))
+                if ratio >= 0 or ratio > -ours.standard_exponential():
+                    expected, n_accepted, moved = candidate, n_accepted + 1, True
+                else:
+                    refused[moved] += 1
+        tally = chain.sweep(np.random.default_rng(seed), theta, x, 0, 3)
+        np.testing.assert_array_equal(x, expected)
+        assert tally[0] == n_accepted
+        assert tally[1] == pytest.approx(lowest, rel=1e-8)
+    assert min(refused.values()) > 10  # a density left behind by an acceptance would have shown
+
+
+def _decision():
+    """The decision of all generated sweeps, as a function."""
+    lines = [
+        "def decide(rng, total, tally):",
+        "    lowest, n_accepted = 0.0, tally[0]",
+        *indented(DECISION, 4),
+        "    accepted = n_accepted > tally[0]",
+        "    tally[:] = n_accepted, min(tally[1], np.exp(lowest))",
+        "    return accepted",
+    ]
+    names = {"np": np}
+    exec("\n".join(lines), names)
+    return names["decide"]
+
+
+@pytest.mark.parametrize("decide", [kernels.accept, _decision()], ids=["kernel", "generated"])
+@pytest.mark.parametrize(
+    ("log_ratio", "share", "lowest"),
+    [(np.nan, 0, 0), (-np.inf, 0, 0), (np.inf, 1, 1), (0.0, 1, 1), (-1.0, math.exp(-1), math.exp(-1))],
+)
+def test_decision(decide, log_ratio, share, lowest):
+    """A ratio that is not a number is refused and counted as impossible."""
+    n, rng, tally = 4000, np.random.default_rng(1), np.array([0.0, 1.0])
+    accepted = sum(decide(rng, log_ratio, tally) for _ in range(n))
+    assert accepted == tally[0]
+    assert abs(accepted - n * share) <= 4 * math.sqrt(n * share * (1 - share))
+    assert tally[1] == pytest.approx(lowest, rel=1e-12)
+
+
+def test_undefined_density_is_refused():
+    """A fused sweep never goes where the model's density is not a number."""
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.5, 1, shape=6)
+        pm.Potential("root", pt.log(pt.sqrt(x)))
+        laplace(x.sum())
+    (chain,) = chains(model)
+    assert chain.moves[0].fused is not None
+    theta, x = np.zeros(0), np.full((6, 1), 0.3)
+    tally = chain.sweep(np.random.default_rng(3), theta, x, 0, 200)
+    assert (x > 0).all() and tally[0] > 100
+    assert tally[1] == 0.0

@@ -497,6 +497,7 @@ def function_of_sums(n):
 @entry(smallest=2)
 def general(n):
     x = pm.Normal("x", pm.Normal("mu"), 1, shape=n)
+    pm.Potential("rows", -((x - 0.5) ** 2))
     gaussian(pt.sort(x)[n // 2])
     laplace(x.sum())
 
