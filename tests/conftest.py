@@ -11,6 +11,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 from pathlib import Path
 
 import numpy as np
+import pytensor
 import pytest
 
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference"
@@ -73,6 +74,13 @@ def reference():
 def rng(request):
     """Generator seeded by the test's own name: the same numbers in any order and on any worker."""
     return np.random.default_rng(list(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def python_mode():
+    """Graphs are evaluated in Python instead of being compiled: for densities at a few points."""
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        yield
 
 
 @pytest.fixture

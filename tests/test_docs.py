@@ -18,7 +18,7 @@ FENCE = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 SKIPPED = re.compile(r"<!-- not run: .+ -->\s*\Z")
-LANGUAGES = {"python", "bash", "sh", "text", "json", "{toctree}"}
+LANGUAGES = {"", "python", "bash", "sh", "text", "json", "{toctree}"}
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def test_density_is_that_of_people_who_report(mechanism, noise, epsilons):
             for table, mass in law_of_table(people, reports(mechanism, epsilon)).items():
                 total[table] = total.get(table, 0.0) + mass * math.prod(probs[list(people)])
         laws.append(total)
-    pairs = list(itertools.product(*laws))
+    pairs = list(itertools.product(*laws))[::5]
     release = getattr(dp, mechanism).dist(np.tile(PROBS, (len(pairs), 1, 1)), n=PEOPLE, **noise)
     found = pm.logp(release, np.array(pairs)).eval(mode="FAST_COMPILE")
     exact = np.log([laws[0][one] * laws[1][other] for one, other in pairs])

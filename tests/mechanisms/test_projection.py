@@ -106,6 +106,7 @@ def test_noise_and_guarantee():
     assert (both.epsilon, both.delta) == (1, 1e-5) and dp.guarantee(classic).rho < both.rho
 
 
+@pytest.mark.usefixtures("python_mode")
 @pytest.mark.parametrize("noise", [{"epsilon": 2.0}, {"rho": 0.5}])
 def test_published_and_declared_again(noise, seeded_entropy):
     y = np.random.default_rng(3).beta(2, 5, 60)
@@ -127,17 +128,18 @@ def test_published_and_declared_again(noise, seeded_entropy):
     _, moves = lowered(model, block, "independence", model.initial_point())
     assert moves[0].fused is not None
     # means of all functions at once: many draws of one release
-    n = 3000
+    n = 1000
     many = dp.ProjectionMechanism.release(y, n_terms=n, **noise).value
     rv = dp.ProjectionMechanism.dist(y, n_terms=n, **noise)
     level = rv.owner.op.dist_params(rv.owner)[1].eval().item()
     law = st.laplace if "epsilon" in noise else st.norm
     for draws in (many, pm.draw(rv, random_seed=1)):
         assert st.kstest((draws - query_of(rv)) / level, law.cdf).pvalue > 1e-3
-        for factor in (0.8, 1 / 0.8):
+        for factor in (0.6, 1 / 0.6):
             assert st.kstest(factor * (draws - query_of(rv)) / level, law.cdf).pvalue < 1e-3
 
 
+@pytest.mark.statistical  # records alone, and a parameter in full: tests/contract/test_imputation.py
 def test_posterior_is_that_of_quadrature():
     """Two uniform records behind one noisy mean of a cosine."""
     z, scale = -0.7, 0.3

@@ -80,7 +80,7 @@ def test_posterior_width_is_exact(planned, chains):
     ]
     assert len(errors) == 6
     error = math.sqrt(sum(e * e for e in errors)) / 3
-    assert error < 0.04 * sd  # power
+    assert 5 * error < 0.1 * 2 * TAIL * sd  # power: a width that is wrong by a tenth is seen
     assert parameter.posterior_width == pytest.approx(2 * TAIL * sd, abs=5 * error)
     assert parameter.ratio == parameter.posterior_width / parameter.prior_width
     assert planned.to_dataframe().loc["mu", "ratio"] == parameter.ratio
