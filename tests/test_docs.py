@@ -4,12 +4,16 @@ The blocks of one page run in order and share their names. A block under the com
 ``<!-- not run: reason -->`` is skipped.
 """
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pytest
+
+import pymc_dp as dp
+from pymc_dp.mechanisms.wavelet import butucea_sensitivity, haar_sensitivity
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -50,6 +54,37 @@ def run(block, page, names):
     exec(compile("\n" * block.line + block.code, str(page), "exec"), names)
 
 
+def readme(names):
+    assert names["release"].parameters["scale"] == pytest.approx(10)  # "here of scale 10"
+    (bound,) = dp.acceptance_report(names["idata"], names["model"]).bounds
+    assert bound.bound == pytest.approx(math.exp(-1))  # "the lower bound exp(-epsilon)"
+
+
+def count_the_cost(names):
+    alone = [1, 1, 0.1]
+    total = dp.guarantee(names["model"])
+    assert total.delta == pytest.approx(2e-6) and total.epsilon < 0.9 * sum(alone)  # "and mostly less"
+
+
+def densities(names):
+    ratios = [butucea_sensitivity(level) / haar_sensitivity(level) for level in (0, 2, 4, 6)]
+    assert [float(f"{r:.2g}") for r in ratios] == [20, 9.3, 7.3, 6.6]
+
+
+def publish_and_analyse(names):
+    sd = math.sqrt(2) * names["total"].parameters["scale"]
+    assert round(sd, -1) == 340 and sd / 400 < 1  # "about 340 mmHg, which is less than 1 mmHg for the mean"
+
+
+# Numbers that a page states in its text.
+STATED = {
+    "README.md": readme,
+    "docs/how-to/count-the-cost.md": count_the_cost,
+    "docs/how-to/densities.md": densities,
+    "docs/tutorials/publish-and-analyse.md": publish_and_analyse,
+}
+
+
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if python_blocks(page)],
@@ -61,6 +96,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
     try:
         for block in python_blocks(page):
             run(block, page, names)
+        STATED.get(str(page.relative_to(ROOT)), lambda names: None)(names)
     finally:
         plt.close("all")
 
