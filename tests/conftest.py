@@ -11,6 +11,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 from pathlib import Path
 
 import numpy as np
+import pytensor
 import pytest
 
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference"
@@ -73,3 +74,24 @@ def reference():
 def rng(request):
     """Generator seeded by the test's own name: the same numbers in any order and on any worker."""
     return np.random.default_rng(list(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def python_mode():
+    """Graphs are evaluated in Python instead of being compiled: for densities at a few points."""
+    with pytensor.config.change_flags(mode="FAST_COMPILE"):
+        yield
+
+
+@pytest.fixture
+def seeded_entropy(rng, monkeypatch):
+    """Entropy of the operating system, replaced by a seeded generator: releases that can be repeated.
+
+    Tests of the law of a release use it, so that they can reject at a level that sees small errors. That
+    releases do come from the system's entropy is shown in tests/privacy/test_entropy.py.
+    """
+    from pymc_dp.privacy import exact_noise, noise
+
+    monkeypatch.setattr(exact_noise.secrets, "token_bytes", rng.bytes)
+    monkeypatch.setattr(noise.os, "urandom", rng.bytes)
+    return rng

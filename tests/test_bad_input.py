@@ -391,10 +391,6 @@ def test_refused_before_sampling(declare, error, message, monkeypatch):
     assert len(str(caught.value)) < 700  # a sentence or two, not a page
 
 
-def test_enough_cases():
-    assert len(CASES) >= 25
-
-
 def test_steps_outside_a_model():
     for step in (dp.RecordImputation, dp.AncillaryUpdate):
         with pytest.raises(TypeError, match="model"):

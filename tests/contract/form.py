@@ -6,7 +6,6 @@ each hold a list ``ROWS``; the tests run over all of them (``table.py`` collects
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,12 +17,18 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import scipy.stats as st
+from pymc.pytensorf import compile, reseed_rngs
 from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.random.variable import RandomGeneratorSharedVariable
 
 from pymc_dp.mechanisms import Mechanism
+from pymc_dp.mechanisms._releases import evaluate
 from pymc_dp.privacy import PrivacyGuarantee
+from pymc_dp.privacy.noise import draw_securely
 
 Rule = tuple[np.ndarray, np.ndarray]
+
+LEVELS = ("scale", "sigma", "theta", "p_truth", "smoothing")  # noise levels, in place of a budget
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +100,13 @@ class Row:
         Whether a query of N rows is N independent releases of one row each.
     tight
         Whether less noise would break the promise.
+    told
+        A ratio of noise levels, or of budgets, that 20,000 draws tell from 1.
+    law_at
+        From a budget to the law under it, where neither a noise level nor the largest log ratio tells
+        whether the budget was turned into the right noise.
+    weak
+        Why no attack on draws could come near the promise; by default one has to.
     far
         Releases far from the query at which the log density must be finite.
     impossible
@@ -122,6 +134,9 @@ class Row:
     discrete: bool = False
     batch: bool = True
     tight: bool = True
+    told: float = 0.9
+    law_at: Callable[[float], Callable[[Any, np.ndarray], np.ndarray]] | None = None
+    weak: str = ""
     far: Sequence[Any] = ()
     impossible: Sequence[Any] = ()
     extremes: Sequence[dict[str, Any]] = ()
@@ -138,6 +153,28 @@ class Row:
     @property
     def query(self) -> np.ndarray:
         return np.asarray(self.neighbours[0][0])
+
+    @property
+    def level(self) -> str | None:
+        """Name of the noise level of a mechanism that adds noise."""
+        return next((key for key in ("scale", "sigma") if key in self.native), None)
+
+    def noisier(self, factor: float) -> dict[str, Any]:
+        """The noise arguments of another noise: `factor` times the level, or the budget over it."""
+        return self.budget(1 / factor) if self.level is None else self.leveled(factor)
+
+    def leveled(self, factor: float) -> dict[str, Any]:
+        """The noise arguments of `factor` times the noise."""
+        assert self.level is not None
+        return self.native | {self.level: factor * self.native[self.level]}
+
+    def budget(self, factor: float = 1.0) -> dict[str, Any]:
+        """The noise arguments that ask for `factor` times the budget."""
+        given = {k: v for k, v in self.noise.items() if k not in LEVELS}
+        name = next((k for k in ("rho", "epsilon") if k in given), None)
+        if name is None:
+            name = "epsilon" if self.promise.is_pure else "rho"
+        return given | {name: factor * getattr(self.promise, name)}
 
     @cached_property
     def points(self) -> Rule:
@@ -168,28 +205,79 @@ class Row:
 
     def log_density(self, values: Any, query: Any, **noise: Any) -> np.ndarray:
         """Log density of many releases (N, *shape) of one query."""
-        values = np.asarray(values, dtype=float)
-        release = self.declare(pytensor.shared(self.rows_of(query, len(values))), **noise)
-        value = pt.tensor("value", dtype="float64", shape=(None,) * release.type.ndim)
-        logp = pm.logp(release, value)
-        if self.batch:
-            assert logp.ndim == 1, "a batch has one density per row"
-            return pytensor.function([value], logp, mode="FAST_COMPILE")(values)
-        many = pt.tensor("many", dtype="float64", shape=(None,) * (release.type.ndim + 1))
-        logps = vectorize_graph(logp.sum(), {value: many})
-        return pytensor.function([many], logps, mode="FAST_COMPILE")(values)
+        values, noise = np.asarray(values, dtype=float), noise or self.noise
+        rows = self.rows_of(query, len(values))
+        # compiled once for all queries of a form
+        key = (repr(sorted(noise.items())), rows.dtype, rows.shape[self.batch :])
+        if key not in self._densities:
+            data = pytensor.shared(rows)
+            release = self.declare(data, **noise)
+            value = pt.tensor("value", dtype="float64", shape=(None,) * release.type.ndim)
+            logp = pm.logp(release, value)
+            assert not self.batch or logp.ndim == 1, "a batch has one density per row"
+            if not self.batch:
+                many = pt.tensor("many", dtype="float64", shape=(None,) * (release.type.ndim + 1))
+                value, logp = many, vectorize_graph(logp.sum(), {value: many})
+            self._densities[key] = data, pytensor.function([value], logp, mode="FAST_COMPILE")
+        data, fn = self._densities[key]
+        data.set_value(rows)
+        return fn(values)
+
+    @cached_property
+    def _densities(self) -> dict:
+        return {}
 
     def draws(self, query: Any, n: int, seed: int = 1) -> np.ndarray:
-        """Simulated releases (n, *shape)."""
-        if self.batch:
-            return pm.draw(self.declare(self.rows_of(query, n)), random_seed=seed)
-        return pm.draw(self.declare(np.asarray(query)), draws=n, random_seed=seed)
+        """Simulated releases (n, *shape), by the native sampler; compiled once for all queries of a form."""
+        rows = self.rows_of(query, n)
+        key = (rows.dtype, rows.shape[self.batch :])
+        if key not in self._samplers:
+            data = pytensor.shared(rows)
+            self._samplers[key] = data, compile([], self.declare(data), random_seed=0)
+        data, fn = self._samplers[key]
+        data.set_value(rows)
+        reseed_rngs([v for v in fn.get_shared() if isinstance(v, RandomGeneratorSharedVariable)], seed)
+        return fn() if self.batch else np.stack([fn() for _ in range(n)])
+
+    @cached_property
+    def _samplers(self) -> dict:
+        return {}
 
     def published(self, query: Any, n: int) -> np.ndarray:
-        """Releases (n, *shape) as a custodian draws them."""
+        """Releases (n, *shape) as a custodian draws them.
+
+        Releases of all records are drawn from statistics that are computed once. Where noise is added to
+        them, they are given n times to the same drawing: it does not know whether a row is a release or an
+        entry of one.
+        """
         if self.batch:
             return self.release(self.rows_of(query, n)).value
-        return np.stack([self.release(np.asarray(query)).value for _ in range(n)])
+        release = self.declare(np.asarray(query))
+        op = release.owner.op
+        statistics, *params = (evaluate(v) for v in op.dist_params(release.owner))
+        if self.level is not None:
+            return self.mechanism._draw_release(op, pt.constant(np.tile(statistics, (n, 1))), params)[0]
+        assert self.mechanism._draw_release.__func__ is Mechanism._draw_release.__func__
+        return draw_securely(lambda g: np.stack([op.secure_draw(g, statistics, *params) for _ in range(n)]))
+
+    @property
+    def n_draws(self) -> int:
+        """Number of draws that are compared with the density."""
+        return 20_000 if self.batch else 4000
+
+    def others(self) -> list[dict[str, Any]]:
+        """Noise arguments, for less and for more noise, that draws under the row's own do not fit."""
+        factor = self.told if self.batch else 0.75
+        return [self.noisier(factor), self.noisier(1 / factor)]
+
+
+def release_logp(model: pm.Model) -> Callable[[Any], np.ndarray]:
+    """Log densities of the release at many vectors of records x, one vector a row."""
+    x = model.rvs_to_values[model["x"]]
+    many = pt.tensor("many", dtype=x.dtype, shape=(None, *x.type.shape))
+    logps = vectorize_graph(model.logp(vars=[model["z"]]), {x: many})
+    fn = pytensor.function([many], logps, mode="FAST_COMPILE")  # nothing that is compiled for each model
+    return lambda rows: fn(np.asarray(rows, dtype=x.dtype))
 
 
 def line(lo: float, hi: float, n: int = 100_001, shape: tuple[int, ...] = ()) -> Rule:
@@ -228,10 +316,10 @@ def combined(*rules: Rule) -> Rule:
     return np.stack([g.ravel() for g in grids], axis=-1), np.prod([w.ravel() for w in weights], axis=0)
 
 
-def goodness_of_fit(row: Row, draws: np.ndarray, query: Any) -> float:
+def goodness_of_fit(row: Row, draws: np.ndarray, query: Any, **noise: Any) -> float:
     """p-value of draws under the row's own density: chi-square, or Kolmogorov-Smirnov per coordinate."""
     values, weights = row.points
-    mass = weights * np.exp(row.log_density(values, query))
+    mass = weights * np.exp(row.log_density(values, query, **noise))
     assert draws.shape[1:] == values.shape[1:]
     if row.discrete:
         return chi_square(draws, values, mass)
@@ -266,10 +354,8 @@ def chi_square(draws: np.ndarray, values: np.ndarray, mass: np.ndarray) -> float
     return 1.0 if len(seen) == 1 else st.chisquare(seen, meant * seen.sum() / meant.sum()).pvalue
 
 
-def log_ratio_bound(here: int, there: int, n: int, level: float) -> float:
-    """Lower confidence bound on log(p/q) from counts of one event among n draws of each of two laws."""
-    if here == 0:
-        return -math.inf
-    p = st.beta.ppf(level / 2, here, n - here + 1)
-    q = st.beta.ppf(1 - level / 2, there + 1, n - there) if there < n else 1.0
-    return math.log(p / q)
+def probability_bounds(count: int, n: int, level: float) -> tuple[float, float]:
+    """Clopper-Pearson bounds on a probability from `count` of `n` draws, each missed at `level`."""
+    lower = st.beta.ppf(level, count, n - count + 1) if count > 0 else 0.0
+    upper = st.beta.ppf(1 - level, count + 1, n - count) if count < n else 1.0
+    return float(lower), float(upper)

@@ -69,6 +69,7 @@ def encoding(epsilon, variant, k=4, **kwargs):
         noise,
         PrivacyGuarantee(epsilon),
         native=noise,
+        told=0.8,
         neighbours=[(k // 2, 0), (0, k - 1)],
         rule=lambda: lattice(*[[0, 1]] * k),
         law=law,

@@ -112,11 +112,12 @@ WAVELETS = [
     wavelet(
         {"epsilon": 1.0, "calibration": "butucea"},
         1.0,
-        {"epsilon": 1.0, "calibration": "butucea"},
+        {"scale": BUTUCEA},
         BUTUCEA,
         0,
         lambda: line(-40 * BUTUCEA, 40 * BUTUCEA, 100_001, (1,)),
         tight=False,
+        weak="its noise is twenty times what the promise needs",
     ),
 ]
 

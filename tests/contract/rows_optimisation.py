@@ -62,6 +62,7 @@ def exponential(epsilon, sensitivity, **kwargs):
         noise,
         PrivacyGuarantee(epsilon),
         native=noise,
+        told=0.8,
         neighbours=pairs,
         rule=lambda: lattice(np.arange(3)),
         law=lambda q, z: log_softmax(epsilon * (q - q.max()) / (2 * sensitivity))[z],
@@ -86,16 +87,18 @@ def knorm(epsilon, norm, **kwargs):
     noise = {"epsilon": epsilon, "sensitivity": 1.0, "norm": norm}
     unit = np.array([1.0, 1.0]) / np.linalg.norm([1, 1], norm)
     near, far = 3 * unit, 80 / epsilon * unit
+    worst = np.array([near, near, near]), np.array([near + unit, near - unit, near])
     return Row(
         KNormGradient,
         noise,
         PrivacyGuarantee(epsilon),
         native=noise,
         neighbours=[
-            (np.array([near, near, near]), np.array([near + unit, near - unit, near])),
+            worst[::-1],
             (np.array([near, far, near]), np.array([near + unit, far - unit, near + unit])),
             (np.array([near, near, far]), np.array([near - unit, near - unit, far + unit])),
         ],
+        told=0.8,
         rule=lambda: lattice(np.arange(3)),
         law=lambda q, z: log_softmax(-epsilon / 2 * np.linalg.norm(q, norm, axis=1))[z],
         discrete=True,
@@ -155,7 +158,12 @@ def labelled(x):
 
 
 def fit(noise, promise, scale, **kwargs):
+    """Row of a logistic fit; `scale` is that of the noise by the published formula, given epsilon."""
     noise = noise | {"regularization": 0.5}
+
+    def law_at(epsilon):
+        return fit_law(scale(epsilon), 0.5, "delta" in noise)
+
     rest = np.array([[0.4, 1.0], [-0.7, 0.0]])
     rows = [np.vstack([rest, r]) for r in ([1.0, 1.0], [1.0, 0.0], [-0.3, 1.0], [0.0, 0.0])]
     return Row(
@@ -165,19 +173,18 @@ def fit(noise, promise, scale, **kwargs):
         native=noise,
         neighbours=[(rows[0], rows[1]), (rows[1], rows[2]), (rows[0], rows[3]), (rows[2], rows[3])],
         rule=fit_rule,
-        law=fit_law(scale, 0.5, "delta" in noise),
+        law=law_at(promise.epsilon),
+        law_at=law_at,
         batch=False,
         arguments=parts,
         tight=False,
+        weak="a bound on what no neighbours attain: three records differ by a fraction of it",
         slack=1e-4,
         far=[[1e3], [-1e6]],
         imputations=[Imputation(labelled, [1.2])],
         **kwargs,
     )
 
-
-# epsilon = 1 less what the determinant costs, and a quarter of delta = 0.01
-GAUSSIAN = gaussian_sigma_analytic(1 - math.log(1.5), 0.0025, 2.0)
 
 ROWS = [
     exponential(
@@ -199,7 +206,8 @@ ROWS = [
         native={"epsilon": 0.3, "sensitivity": 1.0},
         # half and half, and the change that moves the odds most: where the bound on rho is reached,
         # up to terms of the fourth order in epsilon
-        neighbours=[(np.zeros(2), np.array([1.0, -1.0]))],
+        neighbours=[(np.array([1.0, -1.0]), np.zeros(2))],
+        told=0.7,
         rule=lambda: lattice(np.arange(2)),
         discrete=True,
         tight=False,
@@ -218,7 +226,7 @@ ROWS = [
     fit(
         {"epsilon": 1.5},
         PrivacyGuarantee(1.5),
-        2 / (1.5 - math.log(1.5)),
+        lambda epsilon: 2 / (epsilon - math.log(1.5)),
         bad={
             "no noise level": ({"regularization": 1}, E, "got none. Choose epsilon="),
             "no regularization": ({"epsilon": 1}, E, "regularization is missing"),
@@ -234,7 +242,14 @@ ROWS = [
     fit(
         {"epsilon": 1.5, "calibration": "chaudhuri"},
         PrivacyGuarantee(1.5),
-        2 / (1.5 - 2 * math.log(1.5)),
+        lambda epsilon: 2 / (epsilon - 2 * math.log(1.5)),
     ),
-    fit({"epsilon": 1.0, "delta": 0.01}, PrivacyGuarantee(1.0, 0.01), GAUSSIAN),
+    fit(
+        {"epsilon": 1.0, "delta": 0.01},
+        PrivacyGuarantee(1.0, 0.01),
+        # epsilon less what the determinant costs, and half of delta, or a quarter for a small epsilon
+        lambda epsilon: gaussian_sigma_analytic(
+            epsilon - math.log(1.5), 0.005 if epsilon > 1.2 else 0.0025, 2.0
+        ),
+    ),
 ]

@@ -27,11 +27,12 @@ def test_density_integrates_to_one(row):
 
 @each_row
 def test_draws_follow_the_density(row):
-    n = 20_000 if row.batch else 4000
-    draws = row.draws(row.query, n, seed=12)
+    draws = row.draws(row.query, row.n_draws, seed=12)
     assert goodness_of_fit(row, draws, row.query) > 1e-3
-    # power: they do not follow the density given the neighbouring data
+    # power: they follow neither the density given the neighbouring data, nor that of another noise
     assert goodness_of_fit(row, draws, row.neighbours[0][1]) < 1e-3
+    for other in row.others():
+        assert goodness_of_fit(row, draws, row.query, **other) < 1e-3
 
 
 @each_row

@@ -7,9 +7,10 @@ import numpy as np
 import pymc as pm
 import pytest
 import scipy.stats as st
-from scipy.special import betaln, logsumexp
+from scipy.special import betaln, comb, logsumexp
 
 import pymc_dp as dp
+from tests.contract.form import release_logp
 from tests.contract.table import ROWS, counted_imputation, each_imputation
 from tests.statistics.drive import record_sweeps
 from tests.statistics.harness import worst_frequency
@@ -21,13 +22,6 @@ def model_of(row, imputation, **kwargs):
     return row.model(imputation, imputation.observed, **(row.noise | imputation.noise), **kwargs)
 
 
-def release_logp(model):
-    """Log density of the release at records x."""
-    fn = model.compile_fn(model.logp(vars=[model["z"]]), inputs=[model.rvs_to_values[model["x"]]])
-    dtype = model["x"].dtype
-    return lambda x: float(fn({"x": np.asarray(x, dtype=dtype)}))
-
-
 def posterior_table(model, imputation):
     """Exact probabilities of the records' cells: (n, cells), or over all combinations."""
     x, prior, cell = imputation.points()
@@ -35,19 +29,15 @@ def posterior_table(model, imputation):
     if imputation.rows_apart:
         out = np.zeros((n, size))
         for i in range(n):
-            at = np.repeat(x[:1], n)
-            weights = []
-            for value in x:
-                at[i] = value
-                weights.append(logp(at))
-            weights = np.log(prior) + np.array(weights)
+            at = np.full((len(x), n), x[0])
+            at[:, i] = x
+            weights = np.log(prior) + logp(at)
             np.add.at(out[i], cell, np.exp(weights - logsumexp(weights)))
         return out
     out = np.zeros((size,) * n)
-    combinations = list(itertools.product(range(len(x)), repeat=n))
-    weights = np.array([logp(x[list(c)]) + np.log(prior[list(c)]).sum() for c in combinations])
-    at = np.array([cell[list(c)] for c in combinations])
-    np.add.at(out, tuple(at.T), np.exp(weights - logsumexp(weights)))
+    combinations = np.array(list(itertools.product(range(len(x)), repeat=n)))
+    weights = logp(x[combinations]) + np.log(prior[combinations]).sum(axis=1)
+    np.add.at(out, tuple(cell[combinations].T), np.exp(weights - logsumexp(weights)))
     return out
 
 
@@ -107,13 +97,11 @@ def test_parameter_follows_its_posterior(row, imputation):
         idata = pm.sample(4000, tune=1000, chains=2, cores=1, random_seed=4, progressbar=False)
     a, b = PARAMETER
     logp, n, top = release_logp(model_of(row, imputation)), imputation.n, imputation.top
-    weights, laws = [], []
-    for x in itertools.product(range(top + 1), repeat=n):
-        k = sum(x)
-        ways = sum(math.log(math.comb(top, v)) for v in x)
-        weights.append(logp(x) + ways + betaln(a + k, b + n * top - k))
-        laws.append((a + k, b + n * top - k))
-    w = np.exp(np.array(weights) - logsumexp(weights))
+    rows = np.array(list(itertools.product(range(top + 1), repeat=n)))
+    k, ways = rows.sum(axis=1), np.log(comb(top, rows)).sum(axis=1)
+    laws = list(zip(a + k, b + n * top - k, strict=True))
+    weights = logp(rows) + ways + betaln(a + k, b + n * top - k)
+    w = np.exp(weights - logsumexp(weights))
     draws = idata.posterior["p"].values
     for power in (1, 2):
         exact = sum(v * st.beta.moment(power, *law) for v, law in zip(w, laws, strict=True))

@@ -4,22 +4,23 @@ import math
 
 import numpy as np
 import pytest
+import scipy.stats as st
 
 from pymc_dp.mechanisms import guarantee
-from tests.contract.form import log_ratio_bound
-from tests.contract.table import each_mechanism, each_row
+from tests.contract.form import LEVELS, probability_bounds
+from tests.contract.table import ROWS, each_row, over
 
 EXACT = 1e-9
 
 
-def both_ways(row):
+def both_ways(row, noise=None):
     """Pairs of log densities at the rule's points."""
     seen = {}
 
     def at(query):
         key = np.asarray(query).tobytes()
         if key not in seen:
-            seen[key] = row.log_density(row.points[0], query)
+            seen[key] = row.log_density(row.points[0], query, **(noise or {}))
         return seen[key]
 
     for one, other in row.neighbours:
@@ -64,56 +65,119 @@ def test_guarantee_holds_and_is_tight(row):
     if promise.rho is not None:
         for alpha, spent in divergence.items():
             assert spent <= promise.rho * alpha * (1 + row.slack)
-        assert not row.tight or divergence[2.0] >= promise.rho * 2 * (1 - row.slack)
+            reached = not row.discrete or alpha == 2.0  # by continuous noise at every alpha
+            assert not (row.tight and reached) or spent >= promise.rho * alpha * (1 - row.slack)
 
 
-@each_row
+def parameters(row, noise):
+    release = row.declare(row.rows_of(row.query, 2), **noise)
+    return guarantee(release), [v.eval() for v in release.owner.op.dist_params(release.owner)[1:]]
+
+
+@over([row for row in ROWS if row.native.keys() & set(LEVELS)])
 def test_calibration_inverts_the_guarantee(row):
-    """The noise that the budget buys, given as a noise level, costs that budget."""
-    given = row.declare(row.rows_of(row.query, 2))
-    native = row.declare(row.rows_of(row.query, 2), **row.native)
-    for one, other in zip(*(rv.owner.op.dist_params(rv.owner)[1:] for rv in (given, native)), strict=True):
-        np.testing.assert_allclose(one.eval(), other.eval(), rtol=EXACT)
-    back = guarantee(native)
-    if row.promise.is_pure:
-        assert back.epsilon == pytest.approx(row.promise.epsilon, rel=EXACT)
-    if row.promise.rho is not None:
-        assert back.rho == pytest.approx(row.promise.rho, rel=EXACT)
+    """A budget buys the noise level that costs it, where the mechanism takes both."""
+    asked, bought = parameters(row, row.budget())
+    back, level = parameters(row, row.native)
+    for one, other in zip(bought, level, strict=True):
+        np.testing.assert_allclose(one, other, rtol=EXACT)
+    for name in ("epsilon", "rho"):
+        promised = getattr(row.promise, name)
+        if promised is None or (name == "epsilon" and not row.promise.is_pure):
+            continue
+        assert getattr(asked, name) == pytest.approx(promised, rel=EXACT)
+        if row.tight or name == "rho":
+            assert getattr(back, name) == pytest.approx(promised, rel=EXACT)
+        else:  # more noise than the budget needs
+            assert getattr(back, name) < promised
+    # power: another level is not that of the budget
+    other = parameters(row, row.budget(0.99))[1]
+    assert not all(np.allclose(v, w, rtol=EXACT) for v, w in zip(other, level, strict=True))
+
+
+@over([row for row in ROWS if not row.native.keys() & set(LEVELS)])
+@pytest.mark.parametrize("factor", [1.5, 3.0])
+def test_calibration_by_the_density(row, factor):
+    """Mechanisms that take a budget only: their density is that of the noise which this budget buys."""
+    epsilon, noise = factor * row.promise.epsilon, row.budget(factor)
+    if row.law_at is not None:  # an inequality: no pair of data sets attains the budget
+        law, values = row.law_at(epsilon), row.points[0][::10]
+        for query in row.neighbours[0]:
+            np.testing.assert_allclose(row.log_density(values, query, **noise), law(query, values), rtol=1e-9)
+        return
+    if not row.tight:
+        pytest.skip("these neighbours are for the bound on rho: the other rows are for epsilon")
+    assert max((here - there).max() for here, there in both_ways(row, noise)) == pytest.approx(
+        epsilon, rel=EXACT
+    )
 
 
 @each_row
 def test_draws_betray_no_more_than_promised(row):
-    attack(row, "simulated")
+    attack(row, row.draws(row.neighbours[0][0], many(row), 5), row.draws(row.neighbours[0][1], many(row), 6))
 
 
-@each_mechanism
+@each_row
 @pytest.mark.statistical
-def test_releases_betray_no_more_than_promised(row):
-    attack(row, "published")
+def test_releases_betray_no_more_than_promised(row, seeded_entropy):
+    attack(row, *(row.published(query, many(row)) for query in row.neighbours[0]))
 
 
-def attack(row, how):
-    """An attacker's lower bound on epsilon from draws, with the best event that the density offers."""
-    n = 40_000 if row.batch else (4000 if how == "simulated" else 1000)
-    (one, other), (values, weights) = row.neighbours[0], row.points
-    here, there = row.log_density(values, one), row.log_density(values, other)
-    with np.errstate(invalid="ignore"):
-        ratio = np.where(here > -np.inf, here - there, -np.inf)
-    # events "the log ratio is at least t", judged by the bound that their exact probabilities promise
-    level, best, threshold = 1e-4, -math.inf, 0.0
-    for t in np.unique(np.quantile(ratio[here > -np.inf], np.linspace(0, 0.999, 40))):
-        event = ratio >= t - 1e-9
-        p, q = (min(np.sum(weights[event] * np.exp(d[event])), 1.0) for d in (here, there))
-        bound = log_ratio_bound(round(n * p), round(n * q), n, level)
-        if bound > best:
-            best, threshold = bound, t
-    draw = row.draws if how == "simulated" else lambda query, n, seed: row.published(query, n)
-    counts = []
-    for query, seed in ((one, 5), (other, 6)):
-        z = draw(query, n, seed)
-        difference = row.log_density(z, one) - row.log_density(z, other)
-        counts.append(int(np.sum(difference >= threshold - 1e-9)))
-    found = log_ratio_bound(*counts, n, level)
-    if row.promise.is_pure:
-        assert found <= row.promise.epsilon
-    assert found >= 0.7 * best - 0.3  # power: the attack works as well as it should
+LEVEL = 1e-5  # of each bound
+
+
+def many(row):
+    if not row.batch:
+        return 4000
+    return 40_000 if row.promise.is_pure else 200_000  # what rho promises shows in small probabilities
+
+
+def claims(promise):
+    """What is promised of every event, as (epsilon, delta): p <= exp(epsilon) q + delta."""
+    if math.isfinite(promise.epsilon):
+        yield promise.epsilon, promise.delta
+    if promise.rho is not None:
+        yield 0.0, math.sqrt(promise.rho / 2)  # Pinsker: rho bounds the Kullback-Leibler divergence
+
+
+def bounds(here, there, n):
+    """Confidence bounds: p from below, q from above."""
+    return probability_bounds(here, n, LEVEL)[0], probability_bounds(there, n, LEVEL)[1]
+
+
+def shown(claim, p, q):
+    """How much of a claim is used up, 1 being all of it: of epsilon, or of delta where epsilon is 0."""
+    epsilon, delta = claim
+    if delta > 0:
+        return (p - math.exp(epsilon) * q) / delta
+    return math.log(p / q) / epsilon if p > 0 else -math.inf
+
+
+def attack(row, one, other):
+    """No event tells neighbours apart better than promised, and one tells them apart nearly as well.
+
+    The events are "the log ratio of the densities is at least t", which are the best there are.
+    """
+    n, (values, weights) = len(one), row.points
+    here, there = (row.log_density(values, query) for query in row.neighbours[0])
+    ratio = np.where(here > -np.inf, here - np.where(here > -np.inf, there, 0), -np.inf)
+    thresholds = np.unique(np.quantile(ratio[here > -np.inf], np.linspace(0, 0.999, 40))) - 1e-9
+    seen = []
+    for draws in (one, other):
+        a, b = (row.log_density(draws, query) for query in row.neighbours[0])
+        seen.append(a - b)
+    power = {}
+    for claim in claims(row.promise):
+        surely = -math.inf
+        for t in thresholds:
+            found = shown(claim, *bounds(*(int(np.sum(s >= t)) for s in seen), n))
+            assert found <= 1
+            # what the event shows even in unlucky draws from the density
+            p, q = (min(float(np.sum((weights * np.exp(d))[ratio >= t])), 1.0) for d in (here, there))
+            unlucky = shown(
+                claim, *bounds(int(st.binom.ppf(LEVEL, n, p)), int(st.binom.ppf(1 - LEVEL, n, q)), n)
+            )
+            assert found >= unlucky - 1e-12
+            surely = max(surely, unlucky)
+        power[claim] = surely
+    assert (max(power.values()) >= 0.25) != bool(row.weak), power

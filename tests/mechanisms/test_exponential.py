@@ -27,6 +27,7 @@ def declared(utility, **kwargs):
     return ExponentialMechanism.dist(utility, **({"epsilon": 1.3, "sensitivity": 2.0} | kwargs))
 
 
+@pytest.mark.usefixtures("python_mode")
 @pytest.mark.parametrize("utility", UTILITIES.values(), ids=UTILITIES)
 def test_probabilities(utility):
     release = declared(utility)
@@ -71,11 +72,11 @@ def test_exact_draws_end():
 
 def ratios(utility, epsilon=1.0):
     """Log densities of the choice from neighbouring utilities, sensitivity 1."""
-    logs = []
-    for signs in itertools.product((-1, 0, 1), repeat=len(utility)):
-        q = declared(utility + np.array(signs), epsilon=epsilon, sensitivity=1.0)
-        logs.append([float(pm.logp(q, c).eval(mode="FAST_COMPILE")) for c in range(len(utility))])
-    return log_softmax(epsilon * utility / 2), np.array(logs)
+    signs = np.array(list(itertools.product((-1, 0, 1), repeat=len(utility))))
+    q = declared(utility + signs, epsilon=epsilon, sensitivity=1.0)
+    choices = [np.full(len(signs), c) for c in range(len(utility))]
+    logs = [pm.logp(q, c).eval(mode="FAST_COMPILE") for c in choices]
+    return log_softmax(epsilon * utility / 2), np.stack(logs, axis=1)
 
 
 def test_guarantee_holds_and_is_tight():
@@ -172,6 +173,7 @@ def test_records_follow_their_posterior(query, kind):
     assert worst_deviation(seen, combinations, prior) > 8
 
 
+@pytest.mark.statistical  # records alone, and a parameter in full: tests/contract/test_imputation.py
 def test_parameter_follows_its_posterior():
     """All that pm.sample does by itself, beside the exact mixture of Beta laws."""
     with pm.Model():

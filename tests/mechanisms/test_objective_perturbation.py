@@ -296,6 +296,7 @@ def test_records_follow_their_posterior(build, noise):
     assert worst_deviation(seen, combinations, alone) > 8
 
 
+@pytest.mark.usefixtures("python_mode")
 def test_density_in_a_model():
     """The release of a model has the density by hand, rows too long shortened."""
     model = both()
@@ -305,6 +306,7 @@ def test_density_in_a_model():
     assert model.point_logps({"y": [1, 0, 2]}, round_vals=12)["z"] == pytest.approx(exact, rel=1e-9)
 
 
+@pytest.mark.usefixtures("python_mode")
 def test_observed_data_may_change():
     """A release kept as pm.Data reaches the query too when it is set anew."""
     with pm.Model() as model:
@@ -393,6 +395,7 @@ def test_predictive_draws():
             assert st.ks_2samp(found["z"].values[0, :, j], np.array(meant)[:, j]).pvalue > 1e-3
 
 
+@pytest.mark.usefixtures("python_mode")
 @each_noise
 def test_released_and_declared_again(noise):
     x, y = data(30, 2, 9)

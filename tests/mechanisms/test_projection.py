@@ -106,8 +106,9 @@ def test_noise_and_guarantee():
     assert (both.epsilon, both.delta) == (1, 1e-5) and dp.guarantee(classic).rho < both.rho
 
 
+@pytest.mark.usefixtures("python_mode")
 @pytest.mark.parametrize("noise", [{"epsilon": 2.0}, {"rho": 0.5}])
-def test_published_and_declared_again(noise):
+def test_published_and_declared_again(noise, seeded_entropy):
     y = np.random.default_rng(3).beta(2, 5, 60)
     release = dp.ProjectionMechanism.release(y, n_terms=3, basis="fourier", bounds=(0, 2), **noise)
     again = dp.Release.from_json(release.to_json())
@@ -126,15 +127,19 @@ def test_published_and_declared_again(noise):
     assert [r.kind for r in block.releases] == ["central"] * 2
     _, moves = lowered(model, block, "independence", model.initial_point())
     assert moves[0].fused is not None
-    many = [dp.ProjectionMechanism.release(y, n_terms=1, **noise).value.item() for _ in range(300)]
-    rv = dp.ProjectionMechanism.dist(y, n_terms=1, **noise)
+    # means of all functions at once: many draws of one release
+    n = 1000
+    many = dp.ProjectionMechanism.release(y, n_terms=n, **noise).value
+    rv = dp.ProjectionMechanism.dist(y, n_terms=n, **noise)
     level = rv.owner.op.dist_params(rv.owner)[1].eval().item()
     law = st.laplace if "epsilon" in noise else st.norm
-    for draws in (np.array(many), pm.draw(rv, draws=300, random_seed=1).ravel()):
-        assert st.kstest((draws - query_of(rv)) / level, law.cdf).pvalue > 1e-7
-        assert st.kstest((draws - query_of(rv)) / level + 0.5, law.cdf).pvalue < 1e-4
+    for draws in (many, pm.draw(rv, random_seed=1)):
+        assert st.kstest((draws - query_of(rv)) / level, law.cdf).pvalue > 1e-3
+        for factor in (0.6, 1 / 0.6):
+            assert st.kstest(factor * (draws - query_of(rv)) / level, law.cdf).pvalue < 1e-3
 
 
+@pytest.mark.statistical  # records alone, and a parameter in full: tests/contract/test_imputation.py
 def test_posterior_is_that_of_quadrature():
     """Two uniform records behind one noisy mean of a cosine."""
     z, scale = -0.7, 0.3

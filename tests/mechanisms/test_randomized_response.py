@@ -46,14 +46,14 @@ def test_a_probability_of_truth_for_each_person():
 
 
 @pytest.mark.filterwarnings("error")  # numba would warn if it left native code
-def test_draws_follow_the_density():
+def test_draws_follow_the_density(seeded_entropy):
     truth = np.repeat(np.arange(4), 20_000)
     z = dp.RandomizedResponse.dist(truth, epsilon=0.8, n_categories=4)
     secure = dp.RandomizedResponse.release(truth, epsilon=0.8, n_categories=4).value
     for draws in (pm.draw(z, random_seed=3), secure):
         for c in range(4):
             counts = np.bincount(draws[truth == c], minlength=4)
-            assert st.chisquare(counts, 20_000 * channel(4, 0.8)[c]).pvalue > 1e-7
+            assert st.chisquare(counts, 20_000 * channel(4, 0.8)[c]).pvalue > 1e-4
         # power: another epsilon is seen
         pooled = np.bincount((draws - truth) % 4, minlength=4)
         assert st.chisquare(pooled, 80_000 * channel(4, 0.9)[0]).pvalue < 1e-4
@@ -181,7 +181,7 @@ def test_counts_are_drawn_from_their_law():
             np.append(observed[~rare], observed[rare].sum()),
             np.append(expected[~rare], expected[rare].sum()),
         )
-        assert st.chisquare(*pooled).pvalue > 1e-7
+        assert st.chisquare(*pooled).pvalue > 1e-4
     many = pm.draw(dp.RandomizedResponse.dist(probs, n=10**9, epsilon=0.5), random_seed=5)
     assert many.sum() == 10**9
     assert abs(many / 1e9 - reports).max() < 1e-4

@@ -17,7 +17,6 @@ import scipy.stats as st
 
 import pymc_dp as dp
 from pymc_dp.mechanisms import _grid
-from pymc_dp.privacy.exact_noise import discrete_laplace
 
 ROWS = np.array([0.12345678901234, -3.456789012345, 2.7182818284590, 4.8765432123, -0.7071067811865])
 NOISE = {
@@ -35,15 +34,16 @@ def draw(name, query, **kwargs):
 
 
 @each
-def test_follows_the_declared_density(name):
+def test_follows_the_declared_density(name, seeded_entropy):
     n = 20_000
     rows = np.linspace(-6, 6, n)
     release = draw(name, rows)
     noise = release.value - np.clip(rows, -5, 5)
     scale = release.parameters.get("scale", release.parameters.get("sigma"))
     law = {"LaplaceMechanism": st.laplace, "GaussianMechanism": st.norm}[name](0, scale)
-    assert st.kstest(noise, law.cdf).pvalue > 1e-6
-    assert st.kstest(1.15 * noise, law.cdf).pvalue < 1e-6  # power
+    assert st.kstest(noise, law.cdf).pvalue > 1e-3
+    for factor in (0.9, 1 / 0.9):  # power
+        assert st.kstest(factor * noise, law.cdf).pvalue < 1e-3
     assert abs(st.spearmanr(noise, rows).statistic) < 5 / math.sqrt(n)
 
 
@@ -118,12 +118,13 @@ def test_one_record_moves_a_sum_by_at_most_its_width_and_a_granule(rng):
         moved = _grid.in_granules(dp.record_sum(other), granule, False).count - base.count
         assert np.abs(moved).max() <= 10 / granule + base.slack
     mean = _grid.in_granules(pt.as_tensor(rows).mean(axis=0), granule, False)
-    # each contribution is rounded by up to half a granule
-    np.testing.assert_allclose(mean.count.astype(float) * granule, rows.mean(0), atol=100 * granule)
+    # each record's share of the mean is rounded by itself
+    shares = [[round(Fraction(float(v)) / 200 / Fraction(granule)) for v in row] for row in rows]
+    assert mean.count.tolist() == np.sum(shares, axis=0).tolist()
     assert mean.slack == 1
 
 
-def test_low_bits_do_not_tell_the_query_apart():
+def test_low_bits_do_not_tell_the_query_apart(seeded_entropy):
     """Mironov's attack: floating-point noise on 0 reaches numbers that noise on 1 never does."""
     n = 20_000
     reached = {}
@@ -135,14 +136,14 @@ def test_low_bits_do_not_tell_the_query_apart():
         release = dp.LaplaceMechanism.release(np.full(n, query), scale=1e-3, sensitivity=1)
         k = (release.value - query) / release.parameters["granularity"]
         assert (k == np.rint(k)).all()
-        assert st.chisquare(np.bincount(np.mod(k, 64).astype(int), minlength=64)).pvalue > 1e-6
+        assert st.chisquare(np.bincount(np.mod(k, 64).astype(int), minlength=64)).pvalue > 1e-3
 
 
-def test_large_and_small_noise():
+def test_large_and_small_noise(seeded_entropy):
     tiny = dp.LaplaceMechanism.release(1e15 / 3, scale=1e-4, sensitivity=1)
     assert tiny.value == pytest.approx(1e15 / 3, abs=0.2)  # as near as floats come
     huge = dp.GaussianMechanism.release(np.zeros(2000), sigma=np.array(1e200), sensitivity=1)
-    assert st.kstest(huge.value / 1e200, st.norm.cdf).pvalue > 1e-6
+    assert st.kstest(huge.value / 1e200, st.norm.cdf).pvalue > 1e-3
     with pytest.raises(ValueError, match="query is too large for the noise level"):
         dp.LaplaceMechanism.release(np.array(1e308), scale=1e-5, sensitivity=1)
 
@@ -371,18 +372,3 @@ def test_models_are_not_data():
     for key, value in {"observed": 1.0, "dims": "x", "records": ["y"], "shape": 3}.items():
         with pytest.raises(TypeError, match=f"takes no {key}="):
             dp.LaplaceMechanism.release(1.0, epsilon=1, sensitivity=1, **{key: value})
-
-
-def test_integer_noise_is_that_of_the_exact_sampler(monkeypatch):
-    """The level in granules is passed on as an exact fraction."""
-    seen = []
-
-    def spy(level, count):
-        seen.append((level, count))
-        return discrete_laplace(level, count)
-
-    monkeypatch.setattr("pymc_dp.mechanisms.laplace.discrete_laplace", spy)
-    release = draw("LaplaceMechanism", dp.record_sum(ROWS))
-    ((level, count),) = seen
-    assert count == 1
-    assert level == Fraction(release.parameters["scale"]) / Fraction(release.parameters["granularity"])

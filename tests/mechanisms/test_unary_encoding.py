@@ -55,7 +55,7 @@ def test_density_at_any_epsilon_and_outside(variant):
 
 @both_variants
 @pytest.mark.filterwarnings("error")  # numba would warn if it left native code
-def test_draws_follow_the_density(variant):
+def test_draws_follow_the_density(variant, seeded_entropy):
     truth = np.repeat(np.arange(3), 20_000)
     _, q = channel(3, 0.8, variant)
     z = dp.UnaryEncoding.dist(truth, epsilon=0.8, variant=variant, n_categories=3)
@@ -64,7 +64,7 @@ def test_draws_follow_the_density(variant):
         which = draws @ [4, 2, 1]
         for c in range(3):
             counts = np.bincount(which[truth == c], minlength=8)
-            assert st.chisquare(counts, 20_000 * q[c]).pvalue > 1e-7
+            assert st.chisquare(counts, 20_000 * q[c]).pvalue > 1e-4
         # power: another epsilon is seen
         wrong = channel(3, 1.0, variant)[1][0]
         assert st.chisquare(np.bincount(which[truth == 0], minlength=8), 20_000 * wrong).pvalue < 1e-4
@@ -246,7 +246,7 @@ def test_totals_are_drawn_from_their_law(variant):
     counts = np.bincount(draws @ [16, 4, 1], minlength=64)
     rare = 6000 * mass < 5
     seen, meant = np.append(counts[~rare], counts[rare].sum()), np.append(mass[~rare], mass[rare].sum())
-    assert st.chisquare(seen, 6000 * meant).pvalue > 1e-7
+    assert st.chisquare(seen, 6000 * meant).pvalue > 1e-4
 
 
 def test_posterior_from_totals():

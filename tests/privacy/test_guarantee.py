@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from dataclasses import FrozenInstanceError
 
 import pytest
 
@@ -13,8 +14,9 @@ def test_is_a_hashable_value():
     one, same = PrivacyGuarantee(1), PrivacyGuarantee(1.0, 0.0)
     assert one == same and hash(one) == hash(same)
     assert pickle.loads(pickle.dumps(one)) == one
-    with pytest.raises(AttributeError):
+    with pytest.raises(FrozenInstanceError, match="cannot assign to field 'epsilon'"):
         one.epsilon = 2.0
+    assert one.epsilon == 1.0
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from pymc_dp.privacy.noise import draw_securely, secure_generator
 N = 40_000
 
 
-def test_words_are_uniform():
+def test_words_are_uniform(seeded_entropy):
     words = secure_generator().integers(0, 2**64, size=N, dtype=np.uint64)
     for shift in range(0, 64, 8):  # every byte of the word
         counts = np.bincount((words >> np.uint64(shift)) & np.uint64(255), minlength=256)
-        assert st.chisquare(counts).pvalue > 1e-6
+        assert st.chisquare(counts).pvalue > 1e-4
     assert len(set(words.tolist())) == N
 
 
@@ -32,9 +32,9 @@ def test_words_are_uniform():
     ],
     ids=["random", "normal", "laplace", "32 bits"],
 )
-def test_numpy_s_samplers_work_on_it(draw, law):
+def test_numpy_s_samplers_work_on_it(draw, law, seeded_entropy):
     drawn = draw_securely(draw)
-    assert st.kstest(drawn, law.cdf).pvalue > 1e-6
+    assert st.kstest(drawn, law.cdf).pvalue > 1e-3
     assert st.kstest(1.05 * drawn + 0.02, law.cdf).pvalue < 1e-6  # power
 
 

@@ -72,9 +72,9 @@ def test_is_frozen():
     assert release.value.tolist() == [1.0, 2.0] and release.parameters["scale"] == (1.0,)
     with pytest.raises(ValueError, match="read-only"):
         release.value[0] = 3.0
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="does not support item assignment"):
         release.parameters["scale"] = 3.0
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(dataclasses.FrozenInstanceError, match="cannot assign to field 'value'"):
         release.value = 3.0
 
 

@@ -2,12 +2,14 @@
 
 import math
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
 import scipy.stats as st
 
 import pymc_dp as dp
+from pymc_dp.stats import plan as plan_module
 from pymc_dp.stats.plan import plan
 
 N, PRIOR_SD, SIGMA = 50, 2.0, 20.0
@@ -22,9 +24,32 @@ def normal_sum(sigma=SIGMA, **kwargs):
     return model
 
 
+N_PRIOR = 10_000
+TAIL = st.norm.ppf(0.95)
+
+
 @pytest.fixture(scope="module")
-def planned():
-    return dp.plan(normal_sum(), n_simulations=3, draws=1000, random_seed=5)
+def chains():
+    """Chains that the plan below sampled."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def planned(chains):
+    sample = plan_module.posterior
+
+    def spy(*args):
+        chains.append(sample(*args))
+        return chains[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan_module, "posterior", spy)
+        return dp.plan(normal_sum(), n_simulations=3, n_prior=N_PRIOR, draws=1000, random_seed=5)
+
+
+def error_of_sd(n, kurtosis):
+    """Relative standard error of a standard deviation from n independent numbers."""
+    return math.sqrt((kurtosis - 1) / (4 * n))
 
 
 def test_noise_and_statistic_are_those_of_the_model(planned):
@@ -36,18 +61,27 @@ def test_noise_and_statistic_are_those_of_the_model(planned):
         False,
     )
     statistic = math.sqrt(N**2 * PRIOR_SD**2 + N)
-    tolerance = 5 / math.sqrt(2 * 500)
+    tolerance = 5 * error_of_sd(N_PRIOR, 3)
     assert release.noise_sd == pytest.approx(SIGMA, rel=tolerance)
     assert release.statistic_sd == pytest.approx(statistic, rel=tolerance)
 
 
-def test_posterior_width_is_exact(planned):
+def test_posterior_width_is_exact(planned, chains):
     (parameter,) = planned.parameters
     sd = 1 / math.sqrt(1 / PRIOR_SD**2 + N**2 / (N + SIGMA**2))
-    width = 2 * st.norm.ppf(0.95)
     assert parameter.name == "mu"
-    assert parameter.prior_width == pytest.approx(width * PRIOR_SD, rel=0.25)
-    assert parameter.posterior_width == pytest.approx(width * sd, rel=0.15)
+    # the difference of two quantiles of n draws: at p = 0.05 and 1 - p, where the density is f
+    error = math.sqrt((2 * 0.05 * 0.95 - 2 * 0.05**2) / N_PRIOR) / st.norm.pdf(TAIL)
+    assert parameter.prior_width == pytest.approx(2 * TAIL * PRIOR_SD, abs=5 * error * PRIOR_SD)
+    errors = [
+        float(az.mcse(idata.posterior["mu"].values, method="quantile", prob=p))
+        for idata in chains
+        for p in (0.05, 0.95)
+    ]
+    assert len(errors) == 6
+    error = math.sqrt(sum(e * e for e in errors)) / 3
+    assert 5 * error < 0.1 * 2 * TAIL * sd  # power: a width that is wrong by a tenth is seen
+    assert parameter.posterior_width == pytest.approx(2 * TAIL * sd, abs=5 * error)
     assert parameter.ratio == parameter.posterior_width / parameter.prior_width
     assert planned.to_dataframe().loc["mu", "ratio"] == parameter.ratio
 
@@ -77,11 +111,12 @@ def test_several_releases_local_and_pure():
         y = pm.Normal("y", mu, 1, shape=(30, 2))
         dp.LaplaceMechanism("local", y, epsilon=2.0, bounds=(-3, 3))
         dp.LaplaceMechanism("mean", y.mean(axis=0), epsilon=1.0, bounds=(-3, 3))
-    found = dp.plan(model, n_simulations=0, n_prior=200, random_seed=2)
+    n = 2000
+    found = dp.plan(model, n_simulations=0, n_prior=n, random_seed=2)
     local, mean = found.releases
     assert local.local and not mean.local and (local.entries, mean.entries) == (60, 2)
-    assert local.noise_sd == pytest.approx(math.sqrt(2) * 6.0, rel=0.1)
-    assert mean.noise_sd == pytest.approx(math.sqrt(2) * 12 / 30, rel=0.3)
+    assert local.noise_sd == pytest.approx(math.sqrt(2) * 6.0, rel=5 * error_of_sd(60 * n, 6))
+    assert mean.noise_sd == pytest.approx(math.sqrt(2) * 12 / 30, rel=5 * error_of_sd(2 * n, 6))
     assert local.statistic_sd < 3.0  # of clamped values
     assert found.parameters == () and "90 %" not in str(found)
     assert found.guarantee.epsilon == pytest.approx(3.0)
@@ -102,10 +137,11 @@ def test_a_choice_is_not_called_noise():
         y = pm.Normal("y", shape=30)
         dp.PerturbedHistogram("h", y, n_bins=4, epsilon=1.0, bounds=(-2, 2))
         dp.SmoothedHistogramSample("s", y, n_bins=4, smoothing=0.3, n_released=5, bounds=(-2, 2))
-    h, s = dp.plan(model, n_simulations=0, n_prior=100, random_seed=2).releases
+    n = 1000
+    h, s = dp.plan(model, n_simulations=0, n_prior=n, random_seed=2).releases
     assert (h.mechanism, s.mechanism) == ("PerturbedHistogram", "SmoothedHistogramSample")
     assert h.additive and not s.additive
-    assert h.noise_sd == pytest.approx(math.sqrt(2) * 2, rel=0.3)  # scale 2 / epsilon
+    assert h.noise_sd == pytest.approx(math.sqrt(2) * 2, rel=5 * error_of_sd(4 * n, 6))  # scale 2 / epsilon
 
 
 def test_seed_fixes_it():
