@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from pathlib import Path
 
 import pytest
 
 import pymc_dp as dp
+from pymc_dp.lowering.version import digest
 
 PACKAGE = Path(dp.__file__).resolve().parent
 MODULES = {p.relative_to(PACKAGE).as_posix(): p for p in sorted(PACKAGE.rglob("*.py"))}
@@ -139,3 +141,15 @@ def test_no_paths_of_one_machine():
         if f'"{home}' in path.read_text(encoding="utf-8")
     ]
     assert not found
+
+
+def test_compiled_code_is_kept_under_the_source(tmp_path):
+    """A changed sampler is never run from a cache: the source is in every key, not a number kept by hand."""
+    file = tmp_path / "sampler.py"
+    file.write_text("one")
+    before = digest([file])
+    file.write_text("another")
+    assert digest([file]) != before
+    by_hand = re.compile(r"^    return \w+, \d+$|VERSION|version=\d", re.MULTILINE)
+    found = [name for name, path in MODULES.items() if by_hand.search(path.read_text(encoding="utf-8"))]
+    assert found == ["privacy/release.py"]  # the version of a published format

@@ -11,8 +11,9 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
+from pymc_dp.lowering.version import SOURCE
+
 # Part of the keys of the disk cache: change it when a function below changes.
-VERSION = "pymc_dp-bins-1 "
 # Spread of draws beyond the edges, as a part of the distance between them.
 _TAIL = 0.125
 
@@ -100,6 +101,6 @@ def count_bins(values):
 
 @register_funcify_and_cache_key(CountBins)
 def _funcify_count_bins(op: CountBins, node: Apply, **kwargs: Any) -> tuple[Any, str]:
-    key = sha256(f"{VERSION}{_COUNT_SOURCE}{op.edges!r}".encode()).hexdigest()
+    key = sha256(f"{SOURCE}{_COUNT_SOURCE}{op.edges!r}".encode()).hexdigest()
     names = {"bin_of": bin_of, "edges": np.array(op.edges), "np": np, "__name__": __name__}
     return numba.njit(compile_numba_function_src(_COUNT_SOURCE, "count_bins", names)), key

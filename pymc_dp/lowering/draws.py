@@ -36,6 +36,7 @@ from pytensor.tensor.type import TensorType
 from pymc_dp.lowering.graphs import as_tensor
 from pymc_dp.lowering.samplers import core_sampler
 from pymc_dp.lowering.unroll import entries
+from pymc_dp.lowering.version import SOURCE
 
 
 class ScalarDraw(Op):
@@ -89,7 +90,7 @@ def _funcify_scalar_draw(op: ScalarDraw, node: Apply, **kwargs: Any) -> tuple[An
     key = None
     if core_key is not None:
         kind = type(op.rv_op)
-        contents = f"{_VERSION}{kind.__module__}.{kind.__qualname__}{core_key}{source}"
+        contents = f"{SOURCE}{kind.__module__}.{kind.__qualname__}{core_key}{source}"
         key = sha256(contents.encode()).hexdigest()
     return numba.njit(_function("scalar_draw", source, core=core)), key
 
@@ -109,12 +110,8 @@ def _funcify_rejection(op: RejectionDraw, node: Apply, **kwargs: Any) -> tuple[A
     )
     key = None
     if inner_key is not None:
-        key = sha256(f"{_VERSION}{inner_key}{source}".encode()).hexdigest()
+        key = sha256(f"{SOURCE}{inner_key}{source}".encode()).hexdigest()
     return numba.njit(_function("rejection_draw", source, inner=inner)), key
-
-
-# part of the keys of the disk cache: change it when a sampler changes
-_VERSION = "pymc_dp-draws-1 "
 
 
 def scalar_draw_graph(rv: Variable, rng: Variable) -> Variable:

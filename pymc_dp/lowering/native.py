@@ -32,6 +32,8 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_defa
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.shape import SpecifyShape
 
+from pymc_dp.lowering.version import SOURCE
+
 GENERATOR = numba.typeof(np.random.default_rng(0))
 VECTOR = types.Array(types.float64, 1, "C")
 MATRIX = types.Array(types.float64, 2, "C")
@@ -204,7 +206,7 @@ def _funcify_known_shape(op: KnownShape, **kwargs: Any) -> Any:
     def known_shape(x):  # type: ignore[no-untyped-def]
         return x
 
-    return known_shape, 2
+    return known_shape, SOURCE
 
 
 @node_rewriter(tracks=[SpecifyShape])

@@ -17,9 +17,9 @@ from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.graphs import jit_scalar
+from pymc_dp.lowering.version import SOURCE
 
 # Part of the disk cache's key: change it with the source below.
-_VERSION = "pymc_dp-quantile-1 "
 # Largest count that is looked for.
 _LARGEST = 2**52
 
@@ -84,7 +84,7 @@ def _funcify_quantile(op: CountQuantile, node: Apply, **kwargs: Any) -> tuple[An
     source = _SOURCE.format(args=args, entries=entries, largest=_LARGEST)
     key = None
     if inner_key is not None:
-        key = sha256(f"{_VERSION}{inner_key}{source}".encode()).hexdigest()
+        key = sha256(f"{SOURCE}{inner_key}{source}".encode()).hexdigest()
     names = {"logcdf": logcdf, "np": np, "__name__": __name__}
     return numba.njit(compile_numba_function_src(source, "quantile", names)), key
 

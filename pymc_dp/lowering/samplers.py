@@ -21,6 +21,8 @@ from pytensor.link.numba.cache import hash_from_pickle_dump
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_dp.lowering.version import SOURCE
+
 _TINY, _ONE = float(np.finfo(np.float64).tiny), float(1 - np.finfo(np.float64).epsneg)
 
 
@@ -165,9 +167,6 @@ def _categorical(rng, p):  # type: ignore[no-untyped-def]
     return p.size - 1
 
 
-# part of the keys of the disk cache: change it when a function of this module changes
-_VERSION = "pymc_dp-samplers-1"
-
 SAMPLERS: dict[type[RandomVariable], Callable[..., Any]] = {
     continuous.TruncatedNormalRV: _truncated_normal,
     continuous.SkewNormalRV: _skew_normal,
@@ -184,7 +183,7 @@ SAMPLERS: dict[type[RandomVariable], Callable[..., Any]] = {
 }
 
 
-def register_draw(kind: type[RandomVariable], function: Callable[..., Any], version: int) -> None:
+def register_draw(kind: type[RandomVariable], function: Callable[..., Any]) -> None:
     """Tell PyTensor's numba backend how a random variable operation is drawn.
 
     Parameters
@@ -193,15 +192,11 @@ def register_draw(kind: type[RandomVariable], function: Callable[..., Any], vers
         The operation's class.
     function : njit function
         ``(rng, *parameters) -> draw`` of one entry.
-    version : int
-        Part of the disk cache's key, which does not see the source: raise it when the function changes.
     """
-    register_draw_of(kind, lambda op: function, version)
+    register_draw_of(kind, lambda op: function)
 
 
-def register_draw_of(
-    kind: type[RandomVariable], factory: Callable[[Any], Callable[..., Any]], version: int
-) -> None:
+def register_draw_of(kind: type[RandomVariable], factory: Callable[[Any], Callable[..., Any]]) -> None:
     """Tell how an operation with static settings is drawn, which its properties have to name.
 
     Parameters
@@ -210,10 +205,8 @@ def register_draw_of(
         The operation's class.
     factory : callable
         From an operation to the njit function ``(rng, *parameters) -> draw`` of one entry.
-    version : int
-        As for :func:`register_draw`.
     """
-    numba_core_rv_funcify.register(kind)(lambda op, node: (factory(op), version))
+    numba_core_rv_funcify.register(kind)(lambda op, node: (factory(op), SOURCE))
 
 
 def core_sampler(
@@ -236,7 +229,7 @@ def core_sampler(
         None where the function must not be kept on disk.
     """
     if type(op) in SAMPLERS:
-        return SAMPLERS[type(op)], _VERSION
+        return SAMPLERS[type(op)], str(SOURCE)
     try:
         found = numba_core_rv_funcify(op, node)
     except NotImplementedError:

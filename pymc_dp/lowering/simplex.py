@@ -13,6 +13,8 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.version import SOURCE
+
 
 class _RowsToProbabilities(Op):
     """Rows of values (m, k - 1) to rows of probabilities (m, k)."""
@@ -71,7 +73,7 @@ def _funcify_backward(op: Any, **kwargs: Any) -> Any:
                 out[i, j] /= total
         return out
 
-    return rows_to_probabilities, 1
+    return rows_to_probabilities, SOURCE
 
 
 @register_funcify_default_op_cache_key(_ProbabilitiesToRows)
@@ -89,7 +91,7 @@ def _funcify_forward(op: Any, **kwargs: Any) -> Any:
                 out[i, j] -= mean
         return out
 
-    return probabilities_to_rows, 1
+    return probabilities_to_rows, SOURCE
 
 
 def simplex_backward(value: TensorVariable) -> TensorVariable:

@@ -21,8 +21,9 @@ from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.tensor.elemwise import Elemwise
 
+from pymc_dp.lowering.version import SOURCE
+
 # Part of the keys of the disk cache: change it when a function below changes.
-VERSION = "pymc_dp-tables-7 "
 
 # Header: numbers of cells and of rows, address of the log densities, 1 if they are float64 (else float32),
 # address of their exponentials, address of the slots, bytes per slot, lowest edge, cells per unit, the edges.
@@ -291,7 +292,7 @@ def table_density(header, row, query):
 
 @register_funcify_and_cache_key(TableDensity)
 def _funcify_table_density(op: TableDensity, node: Apply, **kwargs: Any) -> tuple[Any, str]:
-    key = sha256(f"{VERSION}{_SOURCE}".encode()).hexdigest()
+    key = sha256(f"{SOURCE}{_SOURCE}".encode()).hexdigest()
     names = {"log_density": log_density, "cell_of": cell_of, "__name__": __name__}
     return numba.njit(compile_numba_function_src(_SOURCE, "table_density", names)), key
 

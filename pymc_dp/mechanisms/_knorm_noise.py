@@ -120,4 +120,4 @@ def _draw_of(op: QuadraticKNormGradientRV) -> Any:
     return draw
 
 
-register_draw_of(QuadraticKNormGradientRV, _draw_of, version=1)
+register_draw_of(QuadraticKNormGradientRV, _draw_of)

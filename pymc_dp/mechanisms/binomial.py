@@ -150,7 +150,7 @@ def _compiled_draw(n_trials: int, lo: float, hi: float) -> Any:
     return draw
 
 
-register_draw_of(BinomialMechanismRV, lambda op: _compiled_draw(op.n_trials, *op.interval), version=1)
+register_draw_of(BinomialMechanismRV, lambda op: _compiled_draw(op.n_trials, *op.interval))
 
 
 class BinomialMechanism(WholeRelease):

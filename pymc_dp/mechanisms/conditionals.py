@@ -254,8 +254,8 @@ class NormalGivenLaplaceRV(_NormalGivenRelease):
     _fill = staticmethod(_fill_laplace)
 
 
-register_draw(NormalGivenGaussianRV, normal_given_gaussian, version=1)
-register_draw(NormalGivenLaplaceRV, normal_given_laplace, version=1)
+register_draw(NormalGivenGaussianRV, normal_given_gaussian)
+register_draw(NormalGivenLaplaceRV, normal_given_laplace)
 
 NormalGivenGaussian = NormalGivenGaussianRV()
 NormalGivenLaplace = NormalGivenLaplaceRV()

@@ -72,7 +72,7 @@ class DiscreteGaussianMechanismRV(MechanismOp, RandomVariable):
         return add_noise(query, params[0], discrete_gaussian, words_from(generator))
 
 
-register_draw(DiscreteGaussianMechanismRV, _draw, version=1)
+register_draw(DiscreteGaussianMechanismRV, _draw)
 
 
 class DiscreteGaussianMechanism(WholeRelease):

@@ -53,7 +53,7 @@ class DiscreteLaplaceMechanismRV(MechanismOp, RandomVariable):
         return add_noise(query, params[0], discrete_laplace, words_from(generator))
 
 
-register_draw(DiscreteLaplaceMechanismRV, _draw, version=1)
+register_draw(DiscreteLaplaceMechanismRV, _draw)
 
 
 class DiscreteLaplaceMechanism(WholeRelease):

@@ -340,4 +340,4 @@ def _check_choice(observed: Any, candidates: int | None) -> None:
         )
 
 
-register_draw(ExponentialMechanismRV, choose, version=1)
+register_draw(ExponentialMechanismRV, choose)

@@ -285,4 +285,4 @@ def _draw_of(op: KNormGradientRV) -> Any:
     return draw
 
 
-register_draw_of(KNormGradientRV, _draw_of, version=1)
+register_draw_of(KNormGradientRV, _draw_of)

@@ -313,4 +313,4 @@ def _draw_of(op: ObjectivePerturbationRV) -> Any:
     return draw
 
 
-register_draw_of(ObjectivePerturbationRV, _draw_of, version=1)
+register_draw_of(ObjectivePerturbationRV, _draw_of)

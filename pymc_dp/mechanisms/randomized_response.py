@@ -281,5 +281,5 @@ def _expected_counts(op: Any, rv: Any, *inputs: Any) -> TensorVariable:
     return _categories.rounded_table(inputs[2], inputs[3])
 
 
-register_draw_of(RandomizedResponseRV, _response_draws.report_of, version=1)
-register_draw(RandomizedResponseCountsRV, _response_draws.report_counts, version=1)
+register_draw_of(RandomizedResponseRV, _response_draws.report_of)
+register_draw(RandomizedResponseCountsRV, _response_draws.report_counts)

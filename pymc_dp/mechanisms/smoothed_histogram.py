@@ -212,7 +212,7 @@ def _compiled_draw(n_released: int, cells: tuple[float, ...]) -> Any:
     return draw
 
 
-register_draw_of(SmoothedHistogramSampleRV, _native_draw, version=1)
+register_draw_of(SmoothedHistogramSampleRV, _native_draw)
 
 
 class SmoothedHistogramSample(Mechanism, Continuous):

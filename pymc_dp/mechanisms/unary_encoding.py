@@ -302,5 +302,5 @@ def _expected_totals(op: Any, rv: Any, *inputs: Any) -> TensorVariable:
     return pt.cast(pt.round(n[..., None] * (q + (p - q) * probs)), "int64")
 
 
-register_draw(UnaryEncodingCountsRV, _response_draws.bit_totals, version=1)
-register_draw_of(UnaryEncodingRV, _response_draws.bits_of, version=1)
+register_draw(UnaryEncodingCountsRV, _response_draws.bit_totals)
+register_draw_of(UnaryEncodingRV, _response_draws.bits_of)

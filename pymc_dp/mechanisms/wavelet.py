@@ -170,7 +170,7 @@ def _compiled_draw(level: int, edges: tuple[float, ...]) -> Any:
     return draw
 
 
-register_draw_of(WaveletMechanismRV, _native_draw, version=1)
+register_draw_of(WaveletMechanismRV, _native_draw)
 
 
 class WaveletMechanism(Mechanism, Continuous):

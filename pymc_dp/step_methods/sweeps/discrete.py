@@ -31,6 +31,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.lowering.version import SOURCE
 from pymc_dp.records import is_elementwise, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
@@ -40,8 +41,6 @@ from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indente
 
 # Largest tables: combinations of all variables of a record, times statistics.
 _MAX_CELLS = 2_000_000
-# part of the disk cache's key: change it with the source below
-_VERSION = "discrete-1"
 
 
 class DiscreteSweep:
@@ -221,7 +220,7 @@ class DiscreteSweep:
         functions, keys = self.program.central.functions, self.program.central.keys
         # what other generated code about the same records needs
         self.names, self.keys = {**functions, **arrays}, [*keys, digest]
-        self.rows = SourceFunction("rows_sweep", self._source(), self.names, ROWS, [*self.keys, _VERSION])
+        self.rows = SourceFunction("rows_sweep", self._source(), self.names, ROWS, [*self.keys, str(SOURCE)])
 
     def _source(self) -> str:
         d, p = self.program.n_statistics, len(self.sizes)

@@ -17,6 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering import tables
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.lowering.version import SOURCE
 from pymc_dp.rowlocal import with_known_shapes
 from pymc_dp.step_methods.block.cells import ChannelTable, clamped_record, tabled
 from pymc_dp.step_methods.block.program import RecordProgram
@@ -28,7 +29,6 @@ _LARGEST, _FEW = 2048, 2**22
 # Records whose row of a table is asked for ahead of time, since a large table is not in the cache.
 _AHEAD = 8
 # Part of the disk cache's key: change it with the source below.
-_VERSION = f"finite-1 {tables.VERSION}"
 
 
 class FiniteSweep:
@@ -109,7 +109,7 @@ class FiniteSweep:
         functions = {
             name: getattr(tables, name) for name in ("n_rows", "fetch_row", "likelihoods", "fill_alias")
         }
-        self.rows = SourceFunction("rows_sweep", source, functions, ROWS, [_VERSION])
+        self.rows = SourceFunction("rows_sweep", source, functions, ROWS, [str(SOURCE)])
 
 
 _START = """

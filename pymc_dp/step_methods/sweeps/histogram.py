@@ -19,6 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering import bins
 from pymc_dp.lowering.native import ROWS, SourceFunction
 from pymc_dp.lowering.rows import ROW, NotScalar
+from pymc_dp.lowering.version import SOURCE
 from pymc_dp.records import parameters_of
 from pymc_dp.rowlocal import columns_of
 from pymc_dp.step_methods.block.cells import Histogram, clamped_record
@@ -27,7 +28,6 @@ from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
 from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indented
 
 # Part of the disk cache's key: change it with the source below.
-_VERSION = f"histogram-1 {bins.VERSION}"
 
 
 class HistogramSweep(FusedSweep):
@@ -81,7 +81,7 @@ class HistogramSweep(FusedSweep):
             self._source(len(state), len(columns), histograms),
             {**functions, **arrays, **names, "current": current, "propose": propose},
             ROWS,
-            [*keys, key_current, key_propose, digest, _VERSION],
+            [*keys, key_current, key_propose, digest, str(SOURCE)],
         )
 
     def _source(self, d: int, p: int, histograms: list[Histogram]) -> str:

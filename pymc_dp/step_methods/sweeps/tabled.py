@@ -22,6 +22,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering import tables
 from pymc_dp.lowering.native import ROWS, SourceFunction
 from pymc_dp.lowering.rows import ROW, RowGraph, draw_entry
+from pymc_dp.lowering.version import SOURCE
 from pymc_dp.records import Release
 from pymc_dp.step_methods.block.cells import ChannelTable
 from pymc_dp.step_methods.block.program import RecordProgram
@@ -32,7 +33,6 @@ from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indente
 # Records of a group.
 GROUP = 16
 # Part of the disk cache's key: change it with the source below.
-_VERSION = f"tabled-1 {tables.VERSION}"
 _FUNCTIONS = {
     name: getattr(tables, name) for name in ("cell_of", "fetch", "log_density", "draw_value", "log_weight")
 }
@@ -87,7 +87,7 @@ class TabledSweep(FusedSweep):
             source,
             {**functions, **_FUNCTIONS, "current": current, "propose": propose},
             ROWS,
-            [*keys, key_current, key_propose, _VERSION],
+            [*keys, key_current, key_propose, str(SOURCE)],
         )
 
     def _source(self, d: int, p: int) -> str:

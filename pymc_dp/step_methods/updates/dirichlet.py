@@ -15,12 +15,11 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.lowering.native import COORDINATES, TABLES, VALUES, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.lowering.version import SOURCE
 from pymc_dp.records import parameters_of
 from pymc_dp.step_methods.block.readings import substitute
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
 
-# part of the disk cache's key: change it with the source below
-_VERSION = "dirichlet-1"
 # Joint moves replace between all and this share of the gamma variables behind a row.
 _SMALLEST_SHARE = 0.1
 # Smallest concentration for which a probability is a number as good as always: it is below _TINY with
@@ -80,7 +79,7 @@ class DirichletUpdate:
         digest = sha256(b"".join(a.tobytes() for a in self._arrays.values())).hexdigest()
         self.update = SourceFunction(
             "update_tables", self._source(), {**sweep.names, **self._arrays}, TABLES,
-            [*sweep.keys, digest, _VERSION],
+            [*sweep.keys, digest, str(SOURCE)],
         )  # fmt: skip
 
     def _part(self, p: TensorVariable, rv: TensorVariable) -> TensorVariable:
