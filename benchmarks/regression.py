@@ -15,8 +15,6 @@ TARGETS = {
     (1000, 1): 800, (1000, 10): 500, (1000, 50): 500,
     (10_000, 1): 12, (10_000, 10): 150, (10_000, 50): 300,
 }  # fmt: skip
-# How well a chain mixes differs from release to release: effective draws and seconds of several are added up.
-RELEASES = 3
 DRAWS = {100: (3000, 1000), 1000: (3000, 1000), 10_000: (3000, 1000)}
 # How well a chain mixes differs between releases: effective draws and seconds of several are added up.
 RELEASES = 3

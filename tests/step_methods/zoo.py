@@ -244,6 +244,13 @@ def discrete_uniform(n):
 
 
 @entry()
+def many_statistics(n):
+    """More than have a variable of their own in the generated source."""
+    x = pm.Normal("x", pm.Normal("mu"), 1, shape=n)
+    laplace(dp.record_sum(pt.cos(x[:, None] * np.arange(1, 21))), scale=4.0)
+
+
+@entry()
 def two_axes(n):
     x = pm.Normal("x", pm.Normal("mu", shape=(2, 3)), 1, shape=(n, 2, 3))
     laplace(x.sum(axis=0))
