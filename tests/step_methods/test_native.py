@@ -57,9 +57,7 @@ def test_sweep(entry, rng):
             assert 0 <= tally[1] <= 1
             assert np.isfinite(x).all()
             t, w = np.empty((chain.program.n, chain.totals.size)), np.empty(chain.program.n)
-            contribute = (
-                chain.program.contribute
-            )  # compiled before the data are gathered, which it may add to
+            contribute = chain.program.contribute  # before the data are gathered, which it may add to
             contribute.dispatcher(theta, chain.program.data.gather(), x, t, w)
             np.testing.assert_allclose(chain.totals, t.sum(axis=0), rtol=1e-10, atol=1e-10)
         if entry.name != "two blocks":
