@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytest
 from scipy import stats
 
 
@@ -167,3 +168,19 @@ COMPOUND = [
 ]  # fmt: skip
 
 FAMILIES = CONTINUOUS + DISCRETE + COMPOUND
+
+
+# Lowered in every run; the others with the statistical suites, for the time that compilation takes.
+CORE = {
+    "Uniform", "Flat", "Normal", "TruncatedNormal", "HalfNormal", "Beta", "Exponential", "StudentT", "Gamma",
+    "Cauchy", "VonMises", "Interpolated", "Binomial", "Bernoulli", "Poisson", "NegativeBinomial",
+    "HyperGeometric", "Categorical", "DiracDelta", "Truncated-Gamma", "Censored-Normal", "NormalMixture",
+    "ZeroInflatedPoisson", "HurdleGamma", "CustomDist",
+}  # fmt: skip
+
+
+def over(families):
+    """Run a test for some families."""
+    marks = {True: [], False: [pytest.mark.statistical]}
+    params = [pytest.param(f, id=f.name, marks=marks[f.name in CORE]) for f in families]
+    return pytest.mark.parametrize("family", params)

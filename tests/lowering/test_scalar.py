@@ -16,7 +16,7 @@ from pytensor.compile.mode import Mode
 from pymc_dp.lowering.native import function_at
 from pymc_dp.lowering.rows import choose
 from pymc_dp.lowering.scalar import lower_scalar
-from tests.lowering.families import CONTINUOUS, DISCRETE, FAMILIES
+from tests.lowering.families import CONTINUOUS, DISCRETE, FAMILIES, over
 
 # What is not plain scalar code: name -> functions that go through small arrays, 100 ns a call.
 # Nothing goes through the interpreter. The list is exact, so that a change of PyTensor is seen.
@@ -47,7 +47,7 @@ N_DRAWS = 200_000
 # this with probability below 1e-6
 BOUND = np.sqrt(np.log(2 / 1e-6) / (2 * N_DRAWS))
 
-everywhere = pytest.mark.parametrize("family", FAMILIES, ids=str)
+everywhere = over(FAMILIES)
 
 
 @functools.cache
@@ -101,13 +101,13 @@ def test_gradient_is_the_slope(family):
         np.testing.assert_allclose(grad(float(value), *family.params), slopes, rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("family", [f for f in FAMILIES if f.invalid is not None], ids=str)
+@over([f for f in FAMILIES if f.invalid is not None])
 def test_parameters_outside_their_domain_have_no_density(family):
     logp = kernel(family).logp(float(family.values[0]), *family.invalid)
     assert logp == -np.inf or np.isnan(logp)
 
 
-@pytest.mark.parametrize("family", DISCRETE, ids=str)
+@over(DISCRETE)
 def test_what_is_no_integer_has_no_mass(family):
     value = family.values[0] + 0.5
     assert kernel(family).logp(value, *family.params) == -np.inf
@@ -134,7 +134,7 @@ def draws(family, seed, n=N_DRAWS):
     return out
 
 
-@pytest.mark.parametrize("family", [f for f in FAMILIES if "draw" in f.want], ids=str)
+@over([f for f in FAMILIES if "draw" in f.want])
 def test_draws_follow_the_law(family):
     x = np.sort(draws(family, 20261))
     points = np.unique(x[:: 1 if kernel(family).discrete else 500])
@@ -148,7 +148,7 @@ def test_draws_follow_the_law(family):
     assert np.abs(below - cdf).max() < BOUND
 
 
-@pytest.mark.parametrize("family", [f for f in FAMILIES if "draw" in f.want], ids=str)
+@over([f for f in FAMILIES if "draw" in f.want])
 def test_draws_repeat_with_the_seed_and_advance_the_generator(family):
     first, again, other = draws(family, 5, 50), draws(family, 5, 50), draws(family, 6, 50)
     np.testing.assert_array_equal(first, again)

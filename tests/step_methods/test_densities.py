@@ -18,9 +18,7 @@ from pymc_dp.step_methods.block.parents import parents_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.noise import NoNoiseForm
-from tests.step_methods.zoo import PYTHON, ZOO, evaluation_mode, jittered
-
-EVERY = pytest.mark.parametrize("entry", ZOO, ids=[e.name for e in ZOO])
+from tests.step_methods.zoo import EVERY, PYTHON, evaluation_mode, jittered
 
 
 class Evaluated:

@@ -14,19 +14,9 @@ from pymc_dp.records import find_record_blocks
 from pymc_dp.step_methods.imputation import RecordChain
 from pymc_dp.step_methods.sweeps import kernels
 from pymc_dp.step_methods.sweeps.source import DECISION, indented
-from tests.step_methods.zoo import ZOO, jittered, laplace
+from tests.step_methods.zoo import EVERY, ZOO, jittered, laplace
 
 PYTHON = Mode(linker="py", optimizer="fast_compile")
-# Compiled in every run; the others with the statistical suites only, for the time it takes.
-CORE = {
-    "normal sum", "clamped mean", "exponential", "bernoulli", "categorical", "geometric",
-    "multivariate normal", "simplex", "regression", "masked covariate", "potentials",
-    "three releases", "disjoint rows", "covariate shares", "function of sums", "general",
-}  # fmt: skip
-EVERY = pytest.mark.parametrize(
-    "entry",
-    [pytest.param(e, id=e.name, marks=[] if e.name in CORE else [pytest.mark.statistical]) for e in ZOO],
-)
 
 
 def chains(model, proposals="independence"):

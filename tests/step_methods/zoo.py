@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+import pytest
 from pytensor.compile.mode import Mode
 from pytensor.graph.traversal import ancestors
 
@@ -517,3 +518,16 @@ def correlated_parameters(n):
     chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.HalfNormal.dist(shape=2))
     x = pm.MvNormal("x", pt.stack([lo, top]), chol=chol, shape=(n, 2))
     laplace(x.sum(axis=0))
+
+
+# Compiled in every run; the others with the statistical suites only, for the time it takes.
+CORE = {
+    "normal sum", "clamped mean", "exponential", "bernoulli", "categorical", "geometric",
+    "multivariate normal", "simplex", "regression", "masked covariate", "potentials",
+    "three releases", "disjoint rows", "covariate shares", "function of sums", "general",
+    "an end outside of the records", "cells beside a sum", "histogram beside a sum", "columns from the end",
+}  # fmt: skip
+EVERY = pytest.mark.parametrize(
+    "entry",
+    [pytest.param(e, id=e.name, marks=[] if e.name in CORE else [pytest.mark.statistical]) for e in ZOO],
+)
