@@ -38,6 +38,7 @@ _NEVER = {
     "records": "the query is made of data, not of a model's variables",
     "return_next_rng": "the noise of a release comes from the operating system's entropy",
     "promised": "the guarantee follows from the noise",
+    "neighbouring": "the guarantee follows from the noise",
 }
 # What a release's guarantee states, so that it can be compared with what is asked for.
 _BUDGET = ("epsilon", "delta", "rho")
@@ -189,6 +190,7 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
             f"observed is a release of {release.mechanism}, not of {name}: declare it with "
             f"dp.{release.mechanism}."
         )
+    _check_grid(release)
     declares = set(inspect.signature(mechanism.dist).parameters) - {"query", "kwargs"}
     arguments = {k: _argument(k, v) for k, v in release.parameters.items() if k in declares}
     for key, value in given.items():
@@ -210,6 +212,28 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
             )
     others = {k: v for k, v in given.items() if k not in declares}
     return others | arguments | {"promised": release.guarantee}
+
+
+def _check_grid(release: Release) -> None:
+    """Refuse a value that is not on the grid which the release says that it was drawn on."""
+    if "granularity" not in release.parameters:
+        return
+    granule, value = release.parameters["granularity"], np.ravel(release.value)
+    number = isinstance(granule, int | float) and not isinstance(granule, bool)
+    if not number or not 0 < granule < np.inf:
+        raise ValueError(
+            f"observed states granularity = {granule!r}, which is no size: the release is damaged. Ask for "
+            "it again."
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        granules = value / granule  # exact, as a granule is a power of two
+        off = np.isfinite(granules) & (granules != np.rint(granules))
+    if off.any():
+        raise ValueError(
+            f"observed has the value {value[off][0]!r}, which is no multiple of the granularity = "
+            f"{granule!r} that it states: the release was rounded, converted or damaged. "
+            "Pass it as it was published."
+        )
 
 
 def as_declared(param: np.ndarray) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -44,7 +44,7 @@ from pymc_dp.privacy.noise import draw_securely
 from pymc_dp.privacy.release import Release
 
 # what mechanisms pass to each other, and nobody else
-_INTERNAL = frozenset({"op_class", "props", "expected"})
+_INTERNAL = frozenset({"op_class", "props", "expected", "promised", "neighbouring"})
 MECHANISM_PROPS = ("guarantee", "bounds", "records", "lengths")
 
 
@@ -292,14 +292,16 @@ class Mechanism(Distribution):
         rng: Any = None,
         return_next_rng: bool = False,
         promised: PrivacyGuarantee | None = None,
+        neighbouring: str = "replace-one",
         granularity: Any = None,
         **kwargs: Any,
     ) -> TensorVariable | tuple[TensorVariable, TensorVariable]:
         """Build the random variable.
 
-        `promised` is the guarantee that a published release states, in place of the one that follows
-        from the noise level; `op_class` is the operation where it is not that of the class, `props`
-        its static settings, and `expected` the shape of the release where it is not that of the query.
+        `promised` is the guarantee that a published release states, which must follow from the noise level
+        (otherwise what does follow takes its place), `neighbouring` which data it compares; `op_class`
+        is the operation where it is not that of the class, `props` its static settings, and `expected` the
+        shape of the release where it is not that of the query.
         `granularity` is what a published release says of its grid; the density is the same without.
         """
         if kwargs:
@@ -316,13 +318,10 @@ class Mechanism(Distribution):
             check_static_shape(
                 "shape" if size is None else "size", tuple(length_of(n) for n in given), expected
             )
-        if promised is not None and guarantee is not None and guarantee.exceeds(promised):
-            raise ValueError(
-                "observed states a guarantee that is better than its own noise level and sensitivity give: "
-                "the release is damaged, or is not of this query. Ask for it again."
-            )
+        if guarantee is not None:
+            promised = replace(guarantee, neighbours=neighbouring).settled(promised)
         op = (op_class or type(cls.rv_op))(
-            guarantee=guarantee if promised is None else promised,
+            guarantee=promised,
             bounds=prepared.bounds,
             records=names_of_records(records),
             **{"lengths": prepared.lengths, **props},
