@@ -40,6 +40,9 @@ _NEVER = {
     "promised": "the guarantee follows from the noise",
     "neighbouring": "the guarantee follows from the noise",
 }
+_NOISE_TOO_LARGE = ("A draw of the noise does not fit", "noise must be finite")  # of the exact samplers
+# What a release states beside the arguments that declare its mechanism.
+_STATED = {"granularity"}
 # What a release's guarantee states, so that it can be compared with what is asked for.
 _BUDGET = ("epsilon", "delta", "rho")
 
@@ -66,7 +69,9 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
     except (OSError, NoEntropyError):
         raise
     except Exception as error:
-        if isinstance(error, TypeError | ValueError):
+        if str(error).startswith(_NOISE_TOO_LARGE):
+            refusal = ValueError(_too_much_noise(noise))
+        elif isinstance(error, TypeError | ValueError):
             kind = TypeError if isinstance(error, TypeError) else ValueError
             refusal = kind(getattr(error, "blind", None) or str(error))
         else:  # of a library, about numbers that it computed with
@@ -87,6 +92,18 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
     if noise.get("sensitivity") is not None:
         parameters.setdefault("sensitivity", float(noise["sensitivity"]))
     return Release(value, name, parameters, guarantee)
+
+
+def _too_much_noise(noise: dict[str, Any]) -> str:
+    """Say which argument asks for noise that cannot be drawn."""
+    levels = ("epsilon", "rho", "scale", "sigma")
+    key = next((k for k in levels if noise.get(k) is not None), "the noise level")
+    value = f" = {float(noise[key]):g}" if np.size(noise.get(key)) == 1 and key in noise else ""
+    change = "larger" if key in _BUDGET else "smaller"
+    return (
+        f"{key}{value} asks for so much noise that its draws would not be finite, or too large for the "
+        f"integers that they are drawn in: give a {change} {key}."
+    )
 
 
 def _draw(
@@ -192,6 +209,12 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
         )
     _check_grid(release)
     declares = set(inspect.signature(mechanism.dist).parameters) - {"query", "kwargs"}
+    unknown = release.parameters.keys() - declares - _STATED
+    if unknown:
+        raise ValueError(
+            f"observed states {', '.join(sorted(unknown))}, which is no parameter of {name} here: the "
+            "release was written by a newer pymc_dp, or is damaged. Install the newest one, or ask for it again."
+        )
     arguments = {k: _argument(k, v) for k, v in release.parameters.items() if k in declares}
     for key, value in given.items():
         if key not in declares or value is None:

@@ -142,3 +142,54 @@ def test_the_largest_delta_of_a_pure_guarantee_is_that_of_randomized_response():
     truth = 1 / (1 + math.exp(-epsilon))
     delta = truth - math.exp(smaller) * (1 - truth)
     assert G(epsilon).implies(G(smaller, delta)) and not G(epsilon).implies(G(smaller, 0.999 * delta))
+
+
+# ---- messages -----------------------------------------------------------------------------------
+
+
+def test_unknown_parameters_are_not_dropped():
+    claim = published("LaplaceMechanism", 0.3, PURE | {"unheard_of": 3.0, "another": 1})
+    with pytest.raises(ValueError, match="observed states another, unheard_of, which is no parameter of Lap"):
+        declare(claim)
+
+
+ROWS = np.linspace(0, 1, 10)
+TOO_SMALL = {
+    "laplace": ("LaplaceMechanism", dp.record_sum(ROWS), {"bounds": (0, 1)}),
+    "discrete": ("DiscreteLaplaceMechanism", dp.record_sum(np.arange(10) % 2), {"bounds": (0, 1)}),
+    "histogram": ("PerturbedHistogram", ROWS, {"n_bins": 3}),
+    "means": ("ProjectionMechanism", ROWS, {"n_terms": 3}),
+    "wavelets": ("WaveletMechanism", ROWS, {"level": 2}),
+    "smoothed": ("SmoothedHistogramSample", ROWS, {"n_bins": 3, "n_released": 2}),
+    "parameter": (
+        "KNormGradient", dp.record_sum(np.stack([ROWS] * 2, 1)), {"hessian": np.eye(2), "sensitivity": 1e9},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-310])
+@pytest.mark.parametrize("case", TOO_SMALL.values(), ids=TOO_SMALL)
+def test_budgets_of_no_finite_noise_are_named(case, epsilon):
+    name, query, settings = case
+    with pytest.raises(ValueError, match=f"epsilon = {epsilon:g} .*(finite|machine precision)"):
+        getattr(dp, name).release(query, epsilon=epsilon, **settings)
+
+
+def test_noise_that_cannot_be_drawn_is_named():
+    for given in ({"rho": 1e-300}, {"sigma": 1e300}):
+        (key,) = given
+        with pytest.raises(ValueError, match=rf"^{key} = 1e[-+]300 asks for so much noise"):
+            dp.DiscreteGaussianMechanism.release(3, **given, sensitivity=1)
+
+
+def test_messages_say_what_to_do():
+    with pytest.raises(ValueError, match=r"smoothing must be .* got 0\. The nearer to 1, the more private"):
+        dp.SmoothedHistogramSample.release(ROWS, n_bins=4, n_released=3, smoothing=0)
+    with pm.Model():
+        c, p = pm.Categorical("c", np.ones(3) / 3, shape=2), pm.Dirichlet("p", np.ones(3))
+        with pytest.raises(ValueError, match=r"not a category 0, ..., 2\. Number the categories from 0"):
+            dp.RandomizedResponse("z", c, epsilon=1, observed=[0, 3])
+        with pytest.raises(ValueError, match=r"at most n = 10\. Pass the counts as they were published"):
+            dp.UnaryEncoding("w", p, n=10, epsilon=1, observed=[11, 3, 3])
+        with pytest.raises(ValueError, match=r"not a bit, 0 or 1\. Pass the bits as they were published"):
+            dp.UnaryEncoding("v", c, epsilon=1, observed=[[0, 0, 2], [0, 0, 0]])
