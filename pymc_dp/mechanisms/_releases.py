@@ -17,6 +17,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor import as_tensor_variable, constant
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
+from pymc_dp.mechanisms._numbers import records_averaged
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.noise import NoEntropyError
@@ -42,7 +43,7 @@ _NEVER = {
 }
 _NOISE_TOO_LARGE = ("A draw of the noise does not fit", "noise must be finite")  # of the exact samplers
 # What a release states beside the arguments that declare its mechanism.
-_STATED = {"granularity"}
+_STATED = {"granularity", "n_records"}
 # What a release's guarantee states, so that it can be compared with what is asked for.
 _BUDGET = ("epsilon", "delta", "rho")
 
@@ -98,7 +99,8 @@ def _too_much_noise(noise: dict[str, Any]) -> str:
     """Say which argument asks for noise that cannot be drawn."""
     levels = ("epsilon", "rho", "scale", "sigma")
     key = next((k for k in levels if noise.get(k) is not None), "the noise level")
-    value = f" = {float(noise[key]):g}" if np.size(noise.get(key)) == 1 and key in noise else ""
+    level = np.ravel(noise.get(key, ()))
+    value = f" = {level[0]:g}" if level.size == 1 else ""
     change = "larger" if key in _BUDGET else "smaller"
     return (
         f"{key}{value} asks for so much noise that its draws would not be finite, or too large for the "
@@ -129,8 +131,12 @@ def _draw(
                 "Clean the confidential values first."
             )
         known = [evaluate(p) for p in params]
-        drawn = mechanism._draw_release(op, clamped, known)
-    return op, *drawn
+        value, known, guarantee, published = mechanism._draw_release(op, clamped, known)
+    if guarantee is not None and guarantee.neighbours == "replace-one" and noise.get("sensitivity") is None:
+        # where it is known what one record can change because the query divides by their number
+        n = None if op.bounds is None else records_averaged(clamped)
+        published = published if n is None else {"n_records": n} | published
+    return op, value, known, guarantee, published
 
 
 def _is_of_settings(message: str, mechanism: Any, query: Any, noise: dict[str, Any]) -> bool:
@@ -213,7 +219,7 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
     if unknown:
         raise ValueError(
             f"observed states {', '.join(sorted(unknown))}, which is no parameter of {name} here: the "
-            "release was written by a newer pymc_dp, or is damaged. Install the newest one, or ask for it again."
+            "release was written by a newer pymc_dp, or is damaged. Install the newest, or ask for it again."
         )
     arguments = {k: _argument(k, v) for k, v in release.parameters.items() if k in declares}
     for key, value in given.items():
@@ -234,7 +240,8 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
                 f"{key} out, or pass the release that it belongs to."
             )
     others = {k: v for k, v in given.items() if k not in declares}
-    return others | arguments | {"promised": release.guarantee}
+    stated_n = {k: v for k, v in release.parameters.items() if k == "n_records"}
+    return others | arguments | stated_n | {"promised": release.guarantee}
 
 
 def _check_grid(release: Release) -> None:

@@ -36,6 +36,7 @@ from pymc_dp.mechanisms._checks import (
     length_of,
     names_of_records,
 )
+from pymc_dp.mechanisms._numbers import check_number_of_records
 from pymc_dp.mechanisms._releases import as_declared, declared_by, draw_release, evaluate
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
@@ -294,6 +295,7 @@ class Mechanism(Distribution):
         promised: PrivacyGuarantee | None = None,
         neighbouring: str = "replace-one",
         granularity: Any = None,
+        n_records: Any = None,
         **kwargs: Any,
     ) -> TensorVariable | tuple[TensorVariable, TensorVariable]:
         """Build the random variable.
@@ -303,11 +305,13 @@ class Mechanism(Distribution):
         is the operation where it is not that of the class, `props` its static settings, and `expected` the
         shape of the release where it is not that of the query.
         `granularity` is what a published release says of its grid; the density is the same without.
+        `n_records` is what it says of how many records it is of.
         """
         if kwargs:
             raise TypeError(
                 f"{cls.__name__} got an unexpected keyword argument {', '.join(repr(k) for k in kwargs)}."
             )
+        check_number_of_records(n_records, prepared.query)
         expected = cls._release_shape(prepared.query) if expected is None else expected
         if shape is not None and size is not None:
             raise ValueError("Give shape or size, not both; a mechanism needs neither.")

@@ -357,6 +357,7 @@ class SmoothedHistogramSample(Mechanism, Continuous):
             "smoothing": float(params[0]),
             "n_released": op.n_released,
             "bounds": op.bounds,
+            "n_records": int(params[1]),
         }
 
     def support_point(rv: Any, size: Any, counts: Any, smoothing: Any, n_records: Any) -> TensorVariable:

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
@@ -193,3 +194,83 @@ def test_messages_say_what_to_do():
             dp.UnaryEncoding("w", p, n=10, epsilon=1, observed=[11, 3, 3])
         with pytest.raises(ValueError, match=r"not a bit, 0 or 1\. Pass the bits as they were published"):
             dp.UnaryEncoding("v", c, epsilon=1, observed=[[0, 0, 2], [0, 0, 0]])
+
+
+# ---- how many records ---------------------------------------------------------------------------
+
+X = np.random.default_rng(0).random(40)
+
+
+def mean(rows):
+    return rows.mean()
+
+
+def mean_by_number(rows):
+    return dp.record_sum(rows) / rows.type.shape[0]
+
+
+def two_means(rows):
+    return pt.stack([rows.mean(), (rows**2).mean()])
+
+
+def of_rows(rows):
+    return rows
+
+
+OF_SO_MANY = {
+    "mean": ("LaplaceMechanism", mean, {"epsilon": 1, "bounds": (0, 1)}),
+    "mean, gaussian": ("GaussianMechanism", mean, {"rho": 1, "bounds": (0, 1)}),
+    "mean, by a number": ("LaplaceMechanism", mean_by_number, {"epsilon": 1, "bounds": (0, 1)}),
+    "mean, level given": ("LaplaceMechanism", mean, {"scale": 1, "bounds": (0, 1)}),
+    "two means": ("GaussianMechanism", two_means, {"rho": 1, "bounds": (0, 1)}),
+    "functions": ("ProjectionMechanism", of_rows, {"n_terms": 3, "epsilon": 1}),
+    "functions, gaussian": ("ProjectionMechanism", of_rows, {"n_terms": 3, "rho": 1}),
+    "smoothed": ("SmoothedHistogramSample", of_rows, {"n_bins": 4, "n_released": 2, "epsilon": 1}),
+}
+
+
+@pytest.mark.parametrize("case", OF_SO_MANY.values(), ids=OF_SO_MANY)
+def test_releases_of_another_number_of_records_are_refused(case):
+    name, query, noise = case
+    release = getattr(dp, name).release(query(pt.as_tensor_variable(X)), **noise)
+    release = dp.Release.from_json(release.to_json())
+    assert release.parameters["n_records"] == 40
+    assert dp.guarantee(declare(release, 40, query)["z"]) == release.guarantee
+    with pytest.raises(ValueError, match=r"release of 40 records, but the query is of 400: the noise was"):
+        declare(release, 400, query)
+    older = {k: v for k, v in release.parameters.items() if k != "n_records"}
+    declare(dp.Release(release.value, name, older, release.guarantee), 40, query)
+    for damage in (0, 40.0, "40", True):
+        with pytest.raises(ValueError, match="which is no number of records: the release is damaged"):
+            declare(dp.Release(release.value, name, older | {"n_records": damage}), 40, query)
+
+
+def test_data_of_changeable_size_count_as_they_are():
+    release = dp.LaplaceMechanism.release(pt.as_tensor_variable(X).mean(), epsilon=1, bounds=(0, 1))
+    for n in (40, 30):
+        with pm.Model():
+            x = pm.Data("x", np.zeros(n))
+            y = pm.Normal("y", x, 1, shape=x.shape)
+            if n == 40:
+                dp.LaplaceMechanism("z", y.mean(), observed=release)
+                continue
+            with pytest.raises(ValueError, match="a release of 40 records, but the query is of 30"):
+                dp.LaplaceMechanism("z", y.mean(), observed=release)
+
+
+UNTOLD = {
+    "a sum": ("LaplaceMechanism", dp.record_sum(X), {"epsilon": 1, "bounds": (0, 1)}),
+    "a mean of people vouched for": (
+        "LaplaceMechanism", pt.as_tensor_variable(X)[X > 0.5].mean(), {"epsilon": 1, "sensitivity": 1},
+    ),
+    "add or remove": (
+        "PerturbedHistogram", X, {"epsilon": 1, "n_bins": 3, "neighbours": "add-remove"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", UNTOLD.values(), ids=UNTOLD)
+def test_a_number_of_records_that_the_noise_does_not_show_is_not_published(case):
+    name, query, noise = case
+    release = getattr(dp, name).release(query, **noise)
+    assert "n_records" not in release.parameters
