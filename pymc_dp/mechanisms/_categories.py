@@ -79,18 +79,22 @@ def check_query(query: TensorVariable, n_categories: int) -> None:
 
 def check_categories(name: str, values: Any, n_categories: int) -> None:
     """Refuse known values that are not whole numbers 0, ..., n_categories - 1."""
-    _check_whole(name, values, 0, n_categories - 1, f"a category 0, ..., {n_categories - 1}")
+    what = f"a category 0, ..., {n_categories - 1}"
+    remedy = "Number the categories from 0, and give n_categories= if there are more."
+    _check_whole(name, values, 0, n_categories - 1, what, remedy)
 
 
 def check_bits(name: str, values: Any) -> None:
     """Refuse known values other than 0 and 1."""
-    _check_whole(name, values, 0, 1, "a bit, 0 or 1")
+    remedy = "Pass the bits as they were published, or declare their totals with n=."
+    _check_whole(name, values, 0, 1, "a bit, 0 or 1", remedy)
 
 
 def check_counts(name: str, values: Any, at_most: Any = np.inf) -> None:
     """Refuse known values that are no counts."""
     upper = "" if np.isinf(at_most).all() else f" and at most n = {np.max(at_most):g}"
-    _check_whole(name, values, 0, at_most, f"a count: a whole number >= 0{upper}")
+    remedy = "Pass the counts as they were published, and as n= how many people they are of."
+    _check_whole(name, values, 0, at_most, f"a count: a whole number >= 0{upper}", remedy)
 
 
 class WrongValue(ValueError):
@@ -101,7 +105,7 @@ class WrongValue(ValueError):
         self.blind = blind
 
 
-def _check_whole(name: str, values: Any, lowest: float, highest: Any, what: str) -> None:
+def _check_whole(name: str, values: Any, lowest: float, highest: Any, what: str, remedy: str) -> None:
     known = known_values(values)
     if known is None:
         return
@@ -116,7 +120,7 @@ def _check_whole(name: str, values: Any, lowest: float, highest: Any, what: str)
         first = np.argwhere(wrong)[0]
         where = f" at index {tuple(int(i) for i in first)}" if known.ndim else ""
         raise WrongValue(
-            f"{name} has the value {known[tuple(first)]:g}{where}, which is not {what}.",
+            f"{name} has the value {known[tuple(first)]:g}{where}, which is not {what}. {remedy}",
             f"{name} has a value that is not {what}: correct the data first.",
         )
 

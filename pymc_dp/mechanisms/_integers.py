@@ -112,7 +112,9 @@ class WholeRelease(Mechanism, Discrete):
         cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any
     ) -> TensorVariable:
         """Check that what was observed are whole numbers, then declare the release."""
-        if observed is not None and not isinstance(observed, Release):
+        if isinstance(observed, Release):
+            cls._whole_observed(observed.value)
+        elif observed is not None:
             observed = cls._whole_observed(observed)
         return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
 

@@ -17,6 +17,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor import as_tensor_variable, constant
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
+from pymc_dp.mechanisms._numbers import records_averaged
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.noise import NoEntropyError
@@ -38,7 +39,11 @@ _NEVER = {
     "records": "the query is made of data, not of a model's variables",
     "return_next_rng": "the noise of a release comes from the operating system's entropy",
     "promised": "the guarantee follows from the noise",
+    "neighbouring": "the guarantee follows from the noise",
 }
+_NOISE_TOO_LARGE = ("A draw of the noise does not fit", "noise must be finite")  # of the exact samplers
+# What a release states beside the arguments that declare its mechanism.
+_STATED = {"granularity", "n_records"}
 # What a release's guarantee states, so that it can be compared with what is asked for.
 _BUDGET = ("epsilon", "delta", "rho")
 
@@ -65,7 +70,9 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
     except (OSError, NoEntropyError):
         raise
     except Exception as error:
-        if isinstance(error, TypeError | ValueError):
+        if str(error).startswith(_NOISE_TOO_LARGE):
+            refusal = ValueError(_too_much_noise(noise))
+        elif isinstance(error, TypeError | ValueError):
             kind = TypeError if isinstance(error, TypeError) else ValueError
             refusal = kind(getattr(error, "blind", None) or str(error))
         else:  # of a library, about numbers that it computed with
@@ -86,6 +93,19 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
     if noise.get("sensitivity") is not None:
         parameters.setdefault("sensitivity", float(noise["sensitivity"]))
     return Release(value, name, parameters, guarantee)
+
+
+def _too_much_noise(noise: dict[str, Any]) -> str:
+    """Say which argument asks for noise that cannot be drawn."""
+    levels = ("epsilon", "rho", "scale", "sigma")
+    key = next((k for k in levels if noise.get(k) is not None), "the noise level")
+    level = np.ravel(noise.get(key, ()))
+    value = f" = {level[0]:g}" if level.size == 1 else ""
+    change = "larger" if key in _BUDGET else "smaller"
+    return (
+        f"{key}{value} asks for so much noise that its draws would not be finite, or too large for the "
+        f"integers that they are drawn in: give a {change} {key}."
+    )
 
 
 def _draw(
@@ -111,8 +131,12 @@ def _draw(
                 "Clean the confidential values first."
             )
         known = [evaluate(p) for p in params]
-        drawn = mechanism._draw_release(op, clamped, known)
-    return op, *drawn
+        value, known, guarantee, published = mechanism._draw_release(op, clamped, known)
+    if guarantee is not None and guarantee.neighbours == "replace-one" and noise.get("sensitivity") is None:
+        # where it is known what one record can change because the query divides by their number
+        n = None if op.bounds is None else records_averaged(clamped)
+        published = published if n is None else {"n_records": n} | published
+    return op, value, known, guarantee, published
 
 
 def _is_of_settings(message: str, mechanism: Any, query: Any, noise: dict[str, Any]) -> bool:
@@ -189,7 +213,14 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
             f"observed is a release of {release.mechanism}, not of {name}: declare it with "
             f"dp.{release.mechanism}."
         )
+    _check_grid(release)
     declares = set(inspect.signature(mechanism.dist).parameters) - {"query", "kwargs"}
+    unknown = release.parameters.keys() - declares - _STATED
+    if unknown:
+        raise ValueError(
+            f"observed states {', '.join(sorted(unknown))}, which is no parameter of {name} here: the "
+            "release was written by a newer pymc_dp, or is damaged. Install the newest, or ask for it again."
+        )
     arguments = {k: _argument(k, v) for k, v in release.parameters.items() if k in declares}
     for key, value in given.items():
         if key not in declares or value is None:
@@ -209,7 +240,30 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
                 f"{key} out, or pass the release that it belongs to."
             )
     others = {k: v for k, v in given.items() if k not in declares}
-    return others | arguments | {"promised": release.guarantee}
+    stated_n = {k: v for k, v in release.parameters.items() if k == "n_records"}
+    return others | arguments | stated_n | {"promised": release.guarantee}
+
+
+def _check_grid(release: Release) -> None:
+    """Refuse a value that is not on the grid which the release says that it was drawn on."""
+    if "granularity" not in release.parameters:
+        return
+    granule, value = release.parameters["granularity"], np.ravel(release.value)
+    number = isinstance(granule, int | float) and not isinstance(granule, bool)
+    if not number or not 0 < granule < np.inf:
+        raise ValueError(
+            f"observed states granularity = {granule!r}, which is no size: the release is damaged. Ask for "
+            "it again."
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        granules = value / granule  # exact, as a granule is a power of two
+        off = np.isfinite(granules) & (granules != np.rint(granules))
+    if off.any():
+        raise ValueError(
+            f"observed has the value {value[off][0]!r}, which is no multiple of the granularity = "
+            f"{granule!r} that it states: the release was rounded, converted or damaged. "
+            "Pass it as it was published."
+        )
 
 
 def as_declared(param: np.ndarray) -> Any:

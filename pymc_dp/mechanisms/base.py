@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -36,6 +36,7 @@ from pymc_dp.mechanisms._checks import (
     length_of,
     names_of_records,
 )
+from pymc_dp.mechanisms._numbers import check_number_of_records
 from pymc_dp.mechanisms._releases import as_declared, declared_by, draw_release, evaluate
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
@@ -44,7 +45,7 @@ from pymc_dp.privacy.noise import draw_securely
 from pymc_dp.privacy.release import Release
 
 # what mechanisms pass to each other, and nobody else
-_INTERNAL = frozenset({"op_class", "props", "expected"})
+_INTERNAL = frozenset({"op_class", "props", "expected", "promised", "neighbouring"})
 MECHANISM_PROPS = ("guarantee", "bounds", "records", "lengths")
 
 
@@ -292,20 +293,25 @@ class Mechanism(Distribution):
         rng: Any = None,
         return_next_rng: bool = False,
         promised: PrivacyGuarantee | None = None,
+        neighbouring: str = "replace-one",
         granularity: Any = None,
+        n_records: Any = None,
         **kwargs: Any,
     ) -> TensorVariable | tuple[TensorVariable, TensorVariable]:
         """Build the random variable.
 
-        `promised` is the guarantee that a published release states, in place of the one that follows
-        from the noise level; `op_class` is the operation where it is not that of the class, `props`
-        its static settings, and `expected` the shape of the release where it is not that of the query.
+        `promised` is the guarantee that a published release states, which must follow from the noise level
+        (otherwise what does follow takes its place), `neighbouring` which data it compares; `op_class`
+        is the operation where it is not that of the class, `props` its static settings, and `expected` the
+        shape of the release where it is not that of the query.
         `granularity` is what a published release says of its grid; the density is the same without.
+        `n_records` is what it says of how many records it is of.
         """
         if kwargs:
             raise TypeError(
                 f"{cls.__name__} got an unexpected keyword argument {', '.join(repr(k) for k in kwargs)}."
             )
+        check_number_of_records(n_records, prepared.query)
         expected = cls._release_shape(prepared.query) if expected is None else expected
         if shape is not None and size is not None:
             raise ValueError("Give shape or size, not both; a mechanism needs neither.")
@@ -316,13 +322,10 @@ class Mechanism(Distribution):
             check_static_shape(
                 "shape" if size is None else "size", tuple(length_of(n) for n in given), expected
             )
-        if promised is not None and guarantee is not None and guarantee.exceeds(promised):
-            raise ValueError(
-                "observed states a guarantee that is better than its own noise level and sensitivity give: "
-                "the release is damaged, or is not of this query. Ask for it again."
-            )
+        if guarantee is not None:
+            promised = replace(guarantee, neighbours=neighbouring).settled(promised)
         op = (op_class or type(cls.rv_op))(
-            guarantee=guarantee if promised is None else promised,
+            guarantee=promised,
             bounds=prepared.bounds,
             records=names_of_records(records),
             **{"lengths": prepared.lengths, **props},

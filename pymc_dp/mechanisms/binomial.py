@@ -35,6 +35,7 @@ from pymc_dp.privacy.release import Release
 MAX_TRIALS = 2**31 - 1
 MAX_TABLE = 10_000
 _TRIALS = "tosses per record"
+_ROUNDING = 1e-6
 
 
 def binomial_theta(epsilon: float, n_trials: int) -> float:
@@ -50,7 +51,8 @@ def binomial_theta(epsilon: float, n_trials: int) -> float:
     Returns
     -------
     float
-        In (0, 1/2), rounded so that it does not cost more than `epsilon`.
+        In (0, 1/2), rounded so that it does not cost more than `epsilon`. The largest float below 1/2 costs
+        54 log 2 = 37.4 per toss: a larger budget is not spent.
 
     Examples
     --------
@@ -120,23 +122,28 @@ class BinomialMechanismRV(MechanismOp, RandomVariable):
 
     def rng_fn(self, rng: Any, query: Any, theta: Any, size: Any = None) -> np.ndarray:
         """Draw with NumPy's sampler, for simulation."""
-        return rng.binomial(self.n_trials, 0.5 + self.shift(query, theta), size=size)
+        shift = self.shift(query, theta)
+        rare = rng.binomial(self.n_trials, 0.5 - np.abs(shift), size=size)
+        return np.where(shift > 0, self.n_trials - rare, rare)
 
     def secure_draw(
         self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
     ) -> np.ndarray:
         """Toss the coins one by one in integer arithmetic, for publication.
 
-        A floating-point sampler leaves out the least probable numbers of successes.
+        A floating-point sampler leaves out the least probable numbers of successes. What is tossed is the
+        less likely side: its probability is a float however small it is, unlike the other one.
         """
         (theta,) = params
-        mantissa, exponent = np.frexp(np.clip(0.5 + self.shift(query, theta), 0.5 - theta, 0.5 + theta))
+        shift, least = self.shift(query, theta), 0.5 - theta
+        least = np.where(0.5 - least > theta, np.nextafter(least, 1.0), least)  # rounded upwards
+        mantissa, exponent = np.frexp(np.clip(0.5 - np.abs(shift), least, 0.5))
         numerator = np.asarray(mantissa * 2.0**53).astype(np.int64)
         denominator = 2 ** (53 - np.asarray(exponent)).astype(object)
-        words, total = words_from(generator), np.zeros(numerator.shape, dtype=np.int64)
+        words, rare = words_from(generator), np.zeros(numerator.shape, dtype=np.int64)
         for _ in range(self.n_trials):
-            total += bernoulli(numerator, denominator, words)
-        return total
+            rare += bernoulli(numerator, denominator, words)
+        return np.where(shift > 0, self.n_trials - rare, rare)
 
 
 @lru_cache(maxsize=64)
@@ -145,7 +152,9 @@ def _compiled_draw(n_trials: int, lo: float, hi: float) -> Any:
 
     @numba.njit
     def draw(rng, query, theta):  # type: ignore[no-untyped-def]
-        return np.int64(rng.binomial(n_trials, 0.5 + theta * ((query - lo) / half - 1.0)))
+        shift = theta * ((query - lo) / half - 1.0)
+        rare = np.int64(rng.binomial(n_trials, 0.5 - abs(shift)))
+        return n_trials - rare if shift > 0.0 else rare
 
     return draw
 
@@ -192,8 +201,10 @@ class BinomialMechanism(WholeRelease):
     Notes
     -----
     :meth:`release` tosses the coins one by one in integer arithmetic, at about 1 microsecond each: every
-    count has the probability that the law says, at a bias that is rounded to 53 binary digits. That
-    changes epsilon in its sixteenth digit.
+    count has the probability that the law says, with the less likely side of each toss exact to 53 binary
+    digits and no less likely than 1/2 - theta: the stated epsilon holds exactly. As theta is a float below
+    1/2, no toss costs more than 37.4; where `epsilon` asks for more (or, above 26 per toss, for what lies
+    between two floats), the guarantee states what theta costs.
 
     References
     ----------
@@ -262,10 +273,11 @@ class BinomialMechanism(WholeRelease):
                 "would be told for certain, which no epsilon covers."
             )
         promise = None
-        if way == "epsilon=":
-            promise = PrivacyGuarantee(float(epsilon))
-        elif known is not None:
-            promise = PrivacyGuarantee(binomial_epsilon(float(known.max()), trials))
+        if known is not None:
+            spent = binomial_epsilon(float(known.max()), trials)
+            # near 1/2 there are so few floats that theta may cost noticeably less than was asked for
+            within = way == "epsilon=" and float(epsilon) <= spent * (1 + _ROUNDING)
+            promise = PrivacyGuarantee(float(epsilon) if within else spent)
         prepared = PreparedQuery(as_query(clamped), None, None, (lo, hi))
         return cls._release(prepared, [noise], promise, props={"n_trials": trials}, **kwargs)
 

@@ -13,11 +13,13 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.logprob.abstract import _logprob
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.clamping import resizable_lengths
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms._checks import as_query
 from pymc_dp.mechanisms._knorm_noise import QuadraticKNormGradientRV, norm_of
 from pymc_dp.mechanisms.base import Mechanism
 from pymc_dp.mechanisms.exponential import Choice, ChoiceRV, choose, log_probability
+from pymc_dp.privacy._checks import finite_noise
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 
@@ -193,11 +195,15 @@ class KNormGradient(Choice):
         )
         if prepared.sensitivity is None:
             raise ValueError(cls._no_sensitivity("the gradient"))
+        finite_noise("epsilon", epsilon, prepared.sensitivity / epsilon)
         numbers = (pt.constant(p, dtype=query.dtype) for p in (epsilon, prepared.sensitivity))
+        m = cls._choices_per_person(prepared.query, 1)
+        if m > 1 or prepared.lengths is not None:
+            prepared = replace(prepared, lengths=resizable_lengths(prepared.query))
         return cls._release(
             prepared,
             [pt.constant(matrix, dtype=query.dtype), *numbers],
-            PrivacyGuarantee(cls._choices_per_person(query, 1) * epsilon),
+            PrivacyGuarantee(m * epsilon),
             op_class=QuadraticKNormGradientRV,
             props={"norm": norm, "log_det": float(np.linalg.slogdet(matrix)[1])},
             expected=query.type.shape,

@@ -178,13 +178,14 @@ class ObjectivePerturbation(Mechanism, Continuous):
 
     def __new__(cls, name: str, x: Any, y: Any, *, observed: Any = None, **kwargs: Any) -> Any:
         """Evaluate the query at the observed value, then register the release as PyMC does."""
-        if isinstance(observed, Release):
-            kwargs, observed = declared_by(cls, observed, kwargs), observed.value
-        rows = rows_of(x, y, positive("x_bound", kwargs.get("x_bound", 1.0)))
+        published = isinstance(observed, Release)
+        stated = declared_by(cls, observed, kwargs) if published else kwargs
+        rows = rows_of(x, y, positive("x_bound", stated.get("x_bound", 1.0)))
         if observed is not None:
-            observed = check_observed(observed, cls._release_shape(rows))
+            value = check_observed(observed.value if published else observed, cls._release_shape(rows))
             # the value's own variable, so that data set anew reach the query too
-            kwargs["at"] = pt.cast(pt.as_tensor_variable(observed), rows.dtype)
+            kwargs["at"] = pt.cast(pt.as_tensor_variable(value), rows.dtype)
+            observed = observed if published else value
         return super().__new__(cls, name, rows, _JOINED, observed=observed, **kwargs)
 
     @classmethod

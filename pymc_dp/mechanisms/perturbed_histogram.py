@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -209,7 +209,11 @@ class PerturbedHistogram(Mechanism):
         cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any
     ) -> TensorVariable:
         """Check that what was observed under discrete noise are whole numbers, then declare the release."""
-        if kwargs.get("noise") in _WHOLE and observed is not None and not isinstance(observed, Release):
+        if isinstance(observed, Release):
+            noise = observed.parameters.get("noise")
+            if noise in _WHOLE:
+                _WHOLE[noise]._whole_observed(observed.value)
+        elif kwargs.get("noise") in _WHOLE and observed is not None:
             observed = _WHOLE[kwargs["noise"]]._whole_observed(observed)
         return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
 
@@ -247,10 +251,7 @@ class PerturbedHistogram(Mechanism):
         rows = clamped_rows(cls.__name__, as_query(query), cut[0], cut[-1])
         counts = one_hot(rows, cut).sum(axis=0)
         special = {"op_class": kind.op_class, "props": {"edges": cut}}
-        if neighbours != "replace-one" and kwargs.get("promised") is None:
-            known = kind.mechanism.dist(counts, **given).owner.op.guarantee
-            kwargs["promised"] = known and replace(known, neighbours=neighbours)
-        return kind.mechanism.dist(counts, **given, **special, **kwargs)
+        return kind.mechanism.dist(counts, **given, **special, neighbouring=neighbours, **kwargs)
 
     @staticmethod
     def _noise(noise: str, given: dict[str, Any]) -> _Noise:

@@ -12,6 +12,7 @@ from pymc_dp.mechanisms._additive import given_once
 from pymc_dp.mechanisms._bases import BASES
 from pymc_dp.mechanisms._bins import clamped_rows, interval, needed_number, number_of_rows
 from pymc_dp.mechanisms._checks import as_query, check_setting
+from pymc_dp.mechanisms._numbers import records_added
 from pymc_dp.mechanisms._releases import as_declared
 from pymc_dp.mechanisms.base import Mechanism
 from pymc_dp.mechanisms.gaussian import GaussianMechanism, GaussianMechanismRV
@@ -200,7 +201,8 @@ class ProjectionMechanism(Mechanism):
     def _draw_release(cls, op: Any, query: TensorVariable, params: list[np.ndarray]) -> Any:
         """Draw as the mechanism of that noise does: means are one more query to it."""
         mechanism = GaussianMechanism if isinstance(op, ProjectionGaussianRV) else LaplaceMechanism
-        return mechanism._draw_release(op, query, params)
+        *drawn, published = mechanism._draw_release(op, query, params)
+        return *drawn, published | {"n_records": records_added(query)}
 
     @classmethod
     def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:

@@ -105,7 +105,10 @@ class RandomizedResponse(Mechanism, Discrete):
     n_categories : int, optional
         K. Found by itself for a Categorical or Bernoulli variable, and on counts.
     n : int or array_like, optional
-        Number of people in each table: the release is then of counts. Public and fixed.
+        Number of people in each table: the release is then of counts. Public and fixed. Several tables
+        must be of different people: each person is then in one table and spends `epsilon` once, so that
+        the guarantee states the largest epsilon of a table, not their sum. Tables of several questions to
+        the same people are releases of their own, whose epsilons add up.
     **kwargs
         ``observed`` (reports, or counts that add up to n), ``dims``, ``initval`` and so on, as for any
         PyMC distribution; and ``records``.

@@ -283,11 +283,12 @@ class SmoothedHistogramSample(Mechanism, Continuous):
         cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any
     ) -> TensorVariable:
         """Check that the observed values are within the bounds, then declare the release."""
-        values = None if isinstance(observed, Release) else observed_numbers(observed)
+        published = isinstance(observed, Release)
+        values = observed_numbers(observed)
         if values is not None and values.ndim == 1:
-            if kwargs.get("n_released") is None:
+            if kwargs.get("n_released") is None and not published:
                 kwargs["n_released"] = len(values)
-            lo, hi = interval(kwargs.get("bounds", (0, 1)))
+            lo, hi = interval((observed.parameters if published else kwargs).get("bounds", (0, 1)))
             outside = values[(values < lo) | (values > hi)]
             if outside.size:
                 raise ValueError(
@@ -356,6 +357,7 @@ class SmoothedHistogramSample(Mechanism, Continuous):
             "smoothing": float(params[0]),
             "n_released": op.n_released,
             "bounds": op.bounds,
+            "n_records": int(params[1]),
         }
 
     def support_point(rv: Any, size: Any, counts: Any, smoothing: Any, n_records: Any) -> TensorVariable:

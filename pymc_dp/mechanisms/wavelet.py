@@ -29,7 +29,7 @@ from pymc_dp.mechanisms.base import (
     exactly_one,
     noise_parameter,
 )
-from pymc_dp.privacy._checks import positive
+from pymc_dp.privacy._checks import finite_noise, positive
 from pymc_dp.privacy.exact_noise import discrete_laplace
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
@@ -269,7 +269,7 @@ class WaveletMechanism(Mechanism, Continuous):
             clamped = clamped_rows(cls.__name__, query, lo, hi)
         if way == "epsilon=":
             epsilon = positive("epsilon", epsilon)
-            scale = _CALIBRATIONS[calibration](level) / epsilon
+            scale = finite_noise("epsilon", epsilon, _CALIBRATIONS[calibration](level) / epsilon)
         else:
             scale = positive("scale", scale)
             epsilon = haar_sensitivity(level) / scale

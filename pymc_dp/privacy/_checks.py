@@ -33,8 +33,21 @@ def probability(name: str, value: Any) -> float:
     """Return `value` as a float; it must be strictly between 0 and 1."""
     number = as_number(name, value)
     if not 0 < number < 1:
+        advice = {
+            "delta": "It is usually far below 1/n, n being the number of people.",
+            "smoothing": "The nearer to 1, the more private and the less informative.",
+        }
         raise ValueError(
-            f"{name} must be strictly between 0 and 1, got {number:g}. "
-            "It is usually far below 1/n, n being the number of people."
+            f"{name} must be strictly between 0 and 1, got {number:g}. {advice.get(name, '')}".rstrip()
         )
     return number
+
+
+def finite_noise(budget: str, value: float, level: float) -> float:
+    """Return the noise level that a budget gives; it must be finite."""
+    if not math.isfinite(level):
+        raise ValueError(
+            f"{budget} = {value:g} is too small for this sensitivity: the noise would not be finite. Give a "
+            f"larger {budget}, or release the query in larger units."
+        )
+    return level

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import erf
 
-from pymc_dp.privacy._checks import positive, probability
+from pymc_dp.privacy._checks import finite_noise, positive, probability
 from pymc_dp.privacy._gaussian_curve import log_delta, log_one_minus_delta
 from pymc_dp.privacy.bounds import parse_bounds
 
@@ -107,7 +107,8 @@ def laplace_scale(epsilon: float, sensitivity: float) -> float:
     >>> laplace_scale(0.5, 2.0)
     4.0
     """
-    return positive("sensitivity", sensitivity) / positive("epsilon", epsilon)
+    change, epsilon = positive("sensitivity", sensitivity), positive("epsilon", epsilon)
+    return finite_noise("epsilon", epsilon, change / epsilon)
 
 
 def laplace_epsilon(scale: float, sensitivity: float) -> float:
@@ -167,7 +168,8 @@ def gaussian_sigma_zcdp(rho: float, sensitivity: float) -> float:
     >>> gaussian_sigma_zcdp(0.5, 3.0)
     3.0
     """
-    return positive("sensitivity", sensitivity) / math.sqrt(2 * positive("rho", rho))
+    change, rho = positive("sensitivity", sensitivity), positive("rho", rho)
+    return finite_noise("rho", rho, change / math.sqrt(2 * rho))
 
 
 def gaussian_rho(sigma: float, sensitivity: float) -> float:

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.optimize import minimize_scalar
 
-from pymc_dp.privacy.calibration import gaussian_epsilon
+from pymc_dp.privacy.calibration import gaussian_delta, gaussian_epsilon
 
 NEIGHBOURS = ("replace-one", "add-remove")
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -220,9 +221,10 @@ class PrivacyGuarantee:
         return PrivacyGuarantee(epsilon, delta, rho, "replace-one", mu)
 
     def exceeds(self, stated: PrivacyGuarantee) -> bool:
-        """Whether this promises less than a stated guarantee, by more than rounding.
+        """Whether this, of a known noise, is certain to promise less than is stated, beyond rounding.
 
-        Only what both know is compared.
+        Other neighbours are not what is promised here; noise that is not purely private contradicts a pure
+        statement; and of Gaussian noise the delta at every epsilon is known exactly.
 
         Parameters
         ----------
@@ -232,10 +234,72 @@ class PrivacyGuarantee:
         -------
         bool
         """
+        if self.neighbours != stated.neighbours:
+            return True
         pairs = [(self.rho, stated.rho), (self.mu, stated.mu)]
-        if self.is_pure and math.isfinite(stated.epsilon):
-            pairs.append((self.epsilon if stated.is_pure else 0.0, stated.epsilon))
-        return any(a is not None and b is not None and a > b * (1 + 1e-6) for a, b in pairs)
+        if stated.is_pure:
+            if not self.is_pure:
+                return self.rho != 0
+            pairs.append((self.epsilon, stated.epsilon))
+        elif self.mu and math.isfinite(stated.epsilon):
+            pairs.append((_gaussian_delta(stated.epsilon, self.mu), stated.delta))
+        return any(a is not None and b is not None and a > b * (1 + _ROUNDING) for a, b in pairs)
+
+    def implies(self, stated: PrivacyGuarantee) -> bool:
+        """Whether all that is stated is known to follow from this, up to rounding.
+
+        Parameters
+        ----------
+        stated : PrivacyGuarantee
+
+        Returns
+        -------
+        bool
+        """
+        if self.neighbours != stated.neighbours or self.exceeds(stated):
+            return False
+        if stated.mu is not None and self.mu is None:
+            return False
+        rho = self.epsilon**2 / 2 if self.rho is None and self.is_pure else self.rho
+        if stated.rho is not None and (rho is None or rho > stated.rho * (1 + _ROUNDING)):
+            return False
+        if math.isinf(stated.epsilon) or stated.is_pure or self.mu is not None:
+            return True  # compared exactly
+        if self.is_pure and _pure_delta(stated.epsilon, self.epsilon) <= stated.delta * (1 + _ROUNDING):
+            return True
+        try:
+            epsilon = self.to_approximate(stated.delta).epsilon
+        except ValueError:
+            return False
+        return epsilon <= stated.epsilon * (1 + _ROUNDING)
+
+    def settled(self, stated: PrivacyGuarantee | None) -> PrivacyGuarantee:
+        """Return what may be said of a release whose noise gives this guarantee, and which states another.
+
+        That is the statement where it is known to follow from the noise, and otherwise what the noise gives.
+
+        Parameters
+        ----------
+        stated : PrivacyGuarantee or None
+
+        Returns
+        -------
+        PrivacyGuarantee
+
+        Raises
+        ------
+        ValueError
+            The noise contradicts the statement.
+        """
+        if stated is None:
+            return self
+        if self.exceeds(stated):
+            raise ValueError(
+                "observed states a guarantee that is better than its own noise level and sensitivity give: "
+                f"they give {in_words(self._statements())} for {self.neighbours} neighbours. The release is "
+                "damaged, or is not of this query: ask for it again."
+            )
+        return stated if self.implies(stated) else self
 
     def _statements(self) -> list[str]:
         parts = []
@@ -254,6 +318,16 @@ class PrivacyGuarantee:
     def __str__(self) -> str:
         sentence = in_words(self._statements())
         return f"{sentence[0].upper()}{sentence[1:]}, for {self.neighbours} neighbours."
+
+
+def _gaussian_delta(epsilon: float, mu: float) -> float:
+    """Exact delta of Gaussian noise at an epsilon, which may be 0."""
+    return gaussian_delta(epsilon, 1.0, mu) if epsilon > 0 else math.erf(mu / math.sqrt(8))
+
+
+def _pure_delta(epsilon: float, pure: float) -> float:
+    """Largest delta at `epsilon` of any mechanism with a pure guarantee, that of randomized response."""
+    return max(0.0, -math.expm1(epsilon - pure)) / (1 + math.exp(-pure))
 
 
 def in_words(items: list[str]) -> str:

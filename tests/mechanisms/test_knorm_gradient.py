@@ -284,6 +284,19 @@ def test_bad_gradients(gradients):
         choice(gradients)
 
 
+def test_resized_choices_are_refused():
+    """The guarantee was worked out for two parameters about the same people, not for six."""
+    with pm.Model() as model:
+        times = pm.Data("times", np.ones((2, 1)))
+        y = pm.Normal("y", shape=(50, 2))
+        dp.KNormGradient("z", times * dp.record_sum(y), hessian=np.eye(2), epsilon=1, sensitivity=1)
+    assert dp.guarantee(model).epsilon == 2
+    with model:
+        pm.set_data({"times": np.ones((6, 1))})
+    with pytest.raises(ValueError, match="guarantee of z was worked out for data of other lengths"):
+        dp.guarantee(model)
+
+
 def test_bad_observed():
     with pm.Model():
         y = pm.Normal("y", 0, 1, shape=(5, 3, 2))

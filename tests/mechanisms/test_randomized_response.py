@@ -312,3 +312,17 @@ def test_release_and_back():
         dp.RandomizedResponse.release(PROBS, epsilon=3, n=4)
     with pytest.raises(ValueError, match="query has a value that is not a category"):
         dp.RandomizedResponse.release([0, 3], epsilon=3, n_categories=3)
+
+
+def test_tables_of_one_release_are_of_different_people():
+    """A person is in one of them: epsilon once; two releases are of the same people, and add up."""
+    counts = [3, 3, 4]
+    with pm.Model() as one:
+        p = pm.Dirichlet("p", np.ones(3), shape=(2, 3))
+        dp.RandomizedResponse("z", p, n=10, epsilon=1, observed=[counts, counts])
+    with pm.Model() as two:
+        p = pm.Dirichlet("p", np.ones(3), shape=(2, 3))
+        for j in range(2):
+            dp.RandomizedResponse(f"z{j}", p[j], n=10, epsilon=1, observed=counts)
+    assert (dp.guarantee(one).epsilon, dp.guarantee(two).epsilon) == (1, 2)
+    assert "must be of different people" in dp.RandomizedResponse.__doc__

@@ -12,7 +12,7 @@ import scipy.stats as st
 from pymc.logprob.utils import ParameterValueError
 
 import pymc_dp as dp
-from pymc_dp.mechanisms import guarantee
+from pymc_dp.mechanisms import binomial, guarantee
 from pymc_dp.mechanisms._integers import not_whole
 from pymc_dp.mechanisms.binomial import binomial_epsilon, binomial_theta
 
@@ -187,10 +187,61 @@ def test_binomial_calibration(n_trials, epsilon):
     assert 0 < theta < 0.5
     back = binomial_epsilon(theta, n_trials)
     assert back <= epsilon
-    if epsilon / n_trials < 20:
-        assert back == pytest.approx(epsilon, rel=1e-6)
     release = dp.BinomialMechanism.dist(0.3, n_trials=n_trials, epsilon=epsilon)
-    assert guarantee(release).epsilon == epsilon
+    if epsilon / n_trials <= 20:
+        assert back == pytest.approx(epsilon, rel=1e-6)
+        assert guarantee(release).epsilon == epsilon
+    else:
+        assert guarantee(release).epsilon == back == pytest.approx(54 * math.log(2) * n_trials)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 20.0, 30.0, 34.0, 36.0, 36.5, 37.0, 38.0, 50.0, 1000.0])
+def test_binomial_law_density_and_guarantee_agree(epsilon, monkeypatch):
+    """Also where 1/2 + theta rounds to 1: what is tossed, in fractions, what is computed, what is stated."""
+    tossed = []
+
+    def toss(numerator, denominator, words):
+        tossed.append([Fraction(int(a), int(b)) for a, b in zip(numerator, denominator, strict=True)])
+        return np.zeros(numerator.shape, dtype=np.int64)  # the rare side never
+
+    monkeypatch.setattr(binomial, "bernoulli", toss)
+    y = np.array([0.0, 0.2, 0.5, 0.9, 1.0])
+    release = dp.BinomialMechanism.release(y, n_trials=1, epsilon=epsilon)
+    assert release.value.tolist() == [0, 0, 0, 1, 1]
+    (rare,) = tossed
+    success = [1 - p if u > 0.5 else p for p, u in zip(rare, y, strict=True)]
+    theta, promised = Fraction(release.parameters["theta"]), release.guarantee.epsilon
+    assert 0 <= min(success) - (Fraction(1, 2) - theta) <= Fraction(1, 2**54)  # so that it costs no more
+    assert min(success) == 1 - max(success) and (theta < 0.25 or min(success) == Fraction(1, 2) - theta)
+    loss = math.log(success[-1] / success[0])
+    assert loss == pytest.approx(promised, rel=1e-6) and promised <= epsilon
+    assert binomial_epsilon(float(theta), 1) <= promised * (1 + 1e-15)
+    value = pt.lvector()
+    logp = pm.logp(dp.BinomialMechanism.dist(y, **release.parameters), value)
+    law = [[math.log(1 - p) for p in success], [math.log(p) for p in success]]
+    # inside the bounds, the bias is rounded to the digits of 1/2
+    for k in range(2):
+        found = np.exp(logp.eval({value: np.full(5, k)}))
+        np.testing.assert_allclose(found, np.exp(law[k]), rtol=1e-10, atol=2.0**-53)
+        assert np.log(found[[0, -1]]) == pytest.approx([law[k][0], law[k][-1]], rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize("epsilon", [2.0, 30.0, 50.0])
+def test_binomial_simulations_toss_the_rare_side(epsilon, rng):
+    """Their generator is asked for probabilities up to 1/2 only, so that none of them is rounded to 0."""
+    asked = []
+
+    class Spy:
+        def binomial(self, n, p, size=None):
+            asked.append(np.asarray(p))
+            return rng.binomial(n, p, size=size)
+
+    release = dp.BinomialMechanism.dist(np.array([0.0, 0.3, 1.0]), n_trials=7, epsilon=7 * epsilon)
+    op, theta = release.owner.op, binomial_theta(7 * epsilon, 7)
+    drawn = op.rng_fn(Spy(), np.array([0.0, 0.3, 1.0]), theta, size=(4000, 3))
+    assert asked[0].max() <= 0.5 and asked[0].min() == 0.5 - theta > 0
+    mean = 7 * (0.5 + theta * np.array([-1, -0.4, 1]))
+    assert drawn.mean(axis=0) == pytest.approx(mean, abs=5 * math.sqrt(7 / 4 / 4000))
 
 
 def test_binomial_bounds_rescale(rng):
