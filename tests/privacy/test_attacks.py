@@ -202,10 +202,9 @@ def test_choices_about_the_same_people_add_up():
     central = dp.ExponentialMechanism.release(dp.record_sum(C(utility)), epsilon=1, sensitivity=1)
     assert central.value.shape == (3,)
     assert (central.guarantee.epsilon, central.guarantee.rho) == (3, 0.375)
-    local = dp.ExponentialMechanism.release(utility[:, 0], epsilon=1, sensitivity=1)
+    u = C(utility[:, 0, 0])
+    local = dp.ExponentialMechanism.release(pt.stack([u, 1 - u], axis=1), epsilon=1, sensitivity=1)
     assert local.value.shape == (40,) and local.guarantee.epsilon == 1
-    both = dp.ExponentialMechanism.release(utility, epsilon=1, sensitivity=1)
-    assert both.value.shape == (40, 3) and both.guarantee.epsilon == 3
     with pm.Model() as model:
         u = pm.Beta("u", 1, 1, shape=40)
         query = dp.record_sum(pt.stack([pt.stack([u, 1 - u], axis=1)] * 3, axis=1))
@@ -216,6 +215,21 @@ def test_choices_about_the_same_people_add_up():
     assert dp.guarantee(row).epsilon == 1
     assert dp.guarantee(slope).epsilon == 3 and dp.guarantee(grid).epsilon == 3
     assert dp.guarantee(model).epsilon == 10
+
+
+@pytest.mark.parametrize("turn", [lambda t: t, lambda t: -C(t), lambda t: 2 * C(t) + 1, lambda t: C(t)[:3]])
+def test_choices_by_utilities_counted_with_numpy_add_up(turn):
+    """Five questions to the same people: their answers would cost five times what is stated."""
+    votes = np.random.default_rng(0).integers(0, 2, (50, 5))
+    utilities = turn(np.stack([50 - votes.sum(0), votes.sum(0)], axis=1).astype(float))
+    gradients = utilities[..., None]
+    for release in (
+        dp.ExponentialMechanism.release(utilities, epsilon=1, sensitivity=1),
+        dp.ExponentialMechanism.release(utilities, epsilon=1, bounds=(0, 50)),
+        dp.KNormGradient.release(gradients, epsilon=1, sensitivity=1),
+        dp.KNormGradient.release(utilities, epsilon=1, sensitivity=1, hessian=np.eye(2)),
+    ):
+        assert release.guarantee.epsilon == len(release.value)
 
 
 def test_disjoint_releases_of_counts_cost_something():
