@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Cast, Mul, TrueDiv
+from pytensor.scalar.basic import Cast, Clip, Mul, TrueDiv
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
@@ -137,29 +137,33 @@ def _is_input(v: Variable) -> bool:
 def resizable_lengths(query: TensorVariable) -> tuple[int, ...] | None:
     """Lengths that what one record can change depends on; None where no resizable data set them.
 
-    The first is the number of records where the query divides by it, otherwise -1.
+    The first is the number of records where the query divides by a length, otherwise -1; then the
+    lengths of the statistics; then all lengths that the query computes with, if it divides by one.
     """
     summed = _summed(query)
     if summed is None:
-        return None if None not in query.type.shape[1:] else present_lengths(query)
-    divides = any(
-        v.owner is not None
-        and isinstance(v.owner.op, Shape | Shape_i)
-        and None in v.owner.inputs[0].type.shape
-        for v in ancestors([query], blockers=rvs_in_graph([query]))
-    )
+        return None if None not in query.type.shape[1:] else present_lengths(query, False)
+    divides = any(None in v.type.shape for v in _measured(query))
     if not divides and None not in query.type.shape:
         return None
-    n, *others = present_lengths(query)
-    return (n if divides else -1, *others)
+    return present_lengths(query, divides)
 
 
-def present_lengths(query: TensorVariable) -> tuple[int, ...]:
-    """Return the number of records that a query adds up, or -1, and the lengths of its statistics."""
+def present_lengths(query: TensorVariable, divides: bool) -> tuple[int, ...]:
+    """Return the lengths of :func:`resizable_lengths` as they are now."""
     summed = _summed(query)
     if summed is None:  # a local query, to which one person contributes one row
         return (-1, *lengths_of(query)[1:])
-    return (lengths_of(summed)[0], *lengths_of(query))
+    if not divides:
+        return (-1, *lengths_of(query))
+    measured = sorted({lengths_of(v) for v in _measured(query)})
+    return (lengths_of(summed)[0], *lengths_of(query), *(n for lengths in measured for n in lengths))
+
+
+def _measured(query: TensorVariable) -> list[TensorVariable]:
+    """Return the variables whose lengths a query computes with."""
+    nodes = (v.owner for v in ancestors([query], blockers=rvs_in_graph([query])))
+    return [node.inputs[0] for node in nodes if node is not None and isinstance(node.op, Shape | Shape_i)]
 
 
 def _summed(query: TensorVariable) -> TensorVariable | None:
@@ -181,7 +185,20 @@ def contributions(node: Apply) -> tuple[TensorVariable, tuple[int, ...]] | None:
     if 0 not in axes:
         return None
     rest = [a for a in axes if a != 0]
-    return (t, axes) if is_local(t.sum(axis=rest) if rest else t) else None
+    rows = _unclamped(t)
+    return (t, axes) if is_local(rows.sum(axis=rest) if rest else rows) else None
+
+
+def _unclamped(t: TensorVariable) -> TensorVariable:
+    """Return what was clamped to known ends, the same for all rows; ends have a length of their own."""
+    if t.owner is None or not isinstance(t.owner.op, Elemwise) or not isinstance(t.owner.op.scalar_op, Clip):
+        return t
+    x, *ends = t.owner.inputs
+    for end in ends:
+        bare = end.owner.inputs[0] if end.owner and isinstance(end.owner.op, DimShuffle) else end
+        if not isinstance(bare, TensorConstant) or (end.ndim and end.type.shape[0] != 1):
+            return t
+    return x if x.type.shape == t.type.shape else t
 
 
 def _clamp_sum(

@@ -74,6 +74,13 @@ def test_turned_sums_are_added_in_integers(order):
     assert (count == expected).all()
 
 
+@pytest.mark.parametrize("n", [3, 4, 7])
+def test_sums_under_a_pair_of_bounds_each_are_added_in_integers(n):
+    """Also where there are as many statistics as people, or more."""
+    query = dp.LaplaceMechanism.dist(dp.record_sum(np.ones((n, 4))), epsilon=1, bounds=[(0, 1)] * 4)
+    assert _grid._sum_in_granules(query.owner.op.dist_params(query.owner)[0], 2.0**-20) is not None
+
+
 @pytest.mark.parametrize(("dtype", "n"), [("float32", 2**24 + 3), ("float16", 4099)])
 @pytest.mark.parametrize("bounds", [None, (0, 1)])
 @pytest.mark.parametrize("name", ["DiscreteLaplaceMechanism", "DiscreteGaussianMechanism"])
