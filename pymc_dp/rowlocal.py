@@ -28,7 +28,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.publicshapes import is_number, shape_is_public
+from pymc_dp.publicshapes import is_number, is_shape, shape_is_public
 from pymc_dp.rowrules import FREE, FUNCTION, MIXED, SUM, Role, op_axis, rule
 
 
@@ -185,7 +185,7 @@ def joined_lengths(graphs: Sequence[Variable], variables: Collection[Variable]) 
 
 
 def with_known_shapes(graphs: Sequence[Variable]) -> list[Variable]:
-    """Evaluate the shapes of random variables in some graphs.
+    """Evaluate the shapes of random variables in some graphs, where no value of theirs decides them.
 
     A mean divides by ``x.shape[0]``: without this, what is free of the records would still need
     them as an input when it is compiled.
@@ -197,7 +197,7 @@ def with_known_shapes(graphs: Sequence[Variable]) -> list[Variable]:
         if v in seen or v.owner is None:
             continue
         seen.add(v)
-        if isinstance(v.owner.op, Shape | Shape_i) and rvs_in_graph(v):
+        if isinstance(v.owner.op, Shape | Shape_i) and rvs_in_graph(v) and is_shape(v):
             known[v] = pt.constant(v.eval())
         elif not isinstance(v.owner.op, RNGConsumerOp):
             stack.extend(v.owner.inputs)
