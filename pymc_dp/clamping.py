@@ -1,14 +1,14 @@
 """Clamping what one record contributes to a query, and by how much it can then change the query."""
 
 from collections.abc import Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Cast, Mul, TrueDiv
+from pytensor.scalar.basic import Cast, Clip, Mul, TrueDiv
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
@@ -16,8 +16,10 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
+from pymc_dp.publicshapes import data_behind, is_fixed, is_number, is_shape, value_is_public
 from pymc_dp.records import clamp
-from pymc_dp.rowlocal import RowAnalysis, is_shape, joined_lengths, leaves_of, lengths_of
+from pymc_dp.rowlocal import RowAnalysis, joined_lengths, leaves_of, lengths_of, record_axis
+from pymc_dp.rowrules import Role
 
 
 def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorVariable, np.ndarray]:
@@ -54,8 +56,9 @@ def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorV
     if not is_local(query):
         raise ValueError(
             "`bounds` cannot be applied to this query: it is neither local (row i computed from "
-            "record i only) nor a plain sum or mean over the records, so what one record can "
-            "change does not follow from them. Clamp the contributions yourself "
+            "record i only) nor a plain sum or mean over the records, whichever of the arrays in it hold "
+            "the records, so what one record can change does not follow from them. Compute public weights, "
+            "choices of rows and look-ups before, with NumPy; or clamp the contributions yourself "
             "(dp.record_sum(dp.clamp(x, lo, hi))) and pass `sensitivity=`."
         )
     row = lengths_of(query)[1:]
@@ -66,92 +69,101 @@ def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorV
 def is_local(t: TensorVariable) -> bool:
     """Whether row i of `t` is computed from row i of the variables that have its leading axis.
 
-    Without random variables these are the longest arrays of data behind `t`.
+    Which of several variables hold the records is not known, so that the verdict must hold whichever
+    do: another one may at most be broadcast along axes of its own. Without random variables these are
+    the arrays of data behind `t`, the longest of which gives the rows.
     """
     if t.ndim == 0:
         return False
     variables = {v for v in rvs_in_graph([t]) if isinstance(v, TensorVariable)}
-    if variables:
-        lengths = {
-            v: lengths_of(v)[0]
-            for v in leaves_of([t], variables)
-            if v.owner is not None and v.type.ndim - getattr(v.owner.op, "ndim_supp", 0) >= 1
-        }
-        lengths.update(joined_lengths([t], variables))  # type: ignore[arg-type]
-    else:
-        bare: Variable = t
-        while bare.owner is not None and isinstance(bare.owner.op, Elemwise) and len(bare.owner.inputs) == 1:
-            bare = bare.owner.inputs[0]
-        if bare.owner is None:  # row by row, whatever is computed of each entry
-            return True
-        data = _data_behind(t)
-        if any(_is_input(v) and None in v.type.shape for v in data):
-            return False
-        longest = max((lengths_of(v)[0] for v in data), default=0)
-        lengths = {v: longest for v in data if lengths_of(v)[0] == longest}
-        variables = set(lengths)  # type: ignore[arg-type]
-    # rows of a query over some of the records (y[:50]) are fewer than the records
-    for n in {k for k in lengths.values() if k >= lengths_of(t)[0]}:
-        role = RowAnalysis({v for v in lengths if lengths[v] == n}, n, variables).role(t)
-        once = role.rows is None or len(set(role.rows)) == len(role.rows)
-        if role.kind == "row" and role.axis == 0 and once:
-            return True
-    return False
-
-
-def _data_behind(t: Variable) -> list[TensorVariable]:
-    """Arrays of data, or inputs for them, whose values a graph is computed from; numbers are none."""
-    shapes = [v for v in ancestors([t]) if v.owner is not None and isinstance(v.owner.op, Shape | Shape_i)]
-    leaves = (v for v in ancestors([t], blockers=shapes) if v.owner is None)
-    return [
-        v
-        for v in leaves
-        if (_is_input(v) and v.ndim > 0)
-        or (isinstance(v, TensorConstant | TensorSharedVariable) and np.prod(lengths_of(v)) > 1)
+    if not variables:
+        return _is_local_in_data(t)
+    lengths = {
+        v: lengths_of(v)[0]
+        for v in leaves_of([t], variables)
+        if v.owner is not None and v.type.ndim - getattr(v.owner.op, "ndim_supp", 0) >= 1
+    }
+    lengths.update(joined_lengths([t], variables))  # type: ignore[arg-type]
+    roles = [
+        RowAnalysis({v for v in lengths if lengths[v] == n}, n, variables).role(t)
+        for n in set(lengths.values())
     ]
+    rows = [role for role in roles if role.kind != "free"]
+    return bool(rows) and all(_is_row_by_row(role) for role in rows)
 
 
-def _is_input(v: Variable) -> TypeGuard[TensorVariable]:
-    """Whether a variable stands for data that are given when a graph is evaluated."""
-    return v.owner is None and isinstance(v, TensorVariable) and not isinstance(v, TensorConstant)
+def _is_local_in_data(t: TensorVariable) -> bool:
+    """Whether a query of data is local, by its graph and the lengths of the data, not their values."""
+    bare: Variable = t
+    while bare.owner is not None and isinstance(bare.owner.op, Elemwise) and len(bare.owner.inputs) == 1:
+        bare = bare.owner.inputs[0]
+    if bare.owner is None:  # row by row, whatever is computed of each entry
+        return True
+    data = data_behind(t)
+    if not data or any(_is_input(v) and None in v.type.shape for v in data):
+        return False
+    lengths = {v: lengths_of(v)[record_axis(v)] for v in data}
+    roles = {
+        n: RowAnalysis(records := {v for v in data if lengths[v] == n}, n, records, of_data=True).role(t)
+        for n in set(lengths.values())
+    }
+    return _is_row_by_row(roles.pop(max(roles))) and all(
+        role.kind == "free" or (role.kind == "row" and role.axis != 0) for role in roles.values()
+    )
+
+
+def _is_row_by_row(role: Role) -> bool:
+    """Whether a role is that of rows, none of which holds two records, and no record two of them."""
+    once = role.rows is None or len(set(role.rows)) == len(role.rows)
+    return role.kind == "row" and role.axis == 0 and once
 
 
 def is_public(factor: TensorVariable, query: TensorVariable) -> bool:
     """Whether a factor of a query is known without any record: a number written there, or a shape.
 
-    In a query of data every array may be confidential, and what is computed from one is too.
+    In a query of data every array may be confidential, and what is computed from one is too. In a
+    model data are known, but one that can be set anew would change what the guarantee was computed from.
     """
-    if not is_shape(factor):  # evaluating it would take one random draw for the scale
-        return False
-    return bool(rvs_in_graph([query])) or not _data_behind(factor)
+    if rvs_in_graph([query]):  # evaluating a random factor would take one draw for the scale
+        return is_shape(factor) and is_fixed(factor)
+    return value_is_public(factor, is_number, in_model=False)
+
+
+def _is_input(v: Variable) -> bool:
+    """Whether a variable stands for data that are given when a graph is evaluated."""
+    return not isinstance(v, TensorConstant | TensorSharedVariable)
 
 
 def resizable_lengths(query: TensorVariable) -> tuple[int, ...] | None:
     """Lengths that what one record can change depends on; None where no resizable data set them.
 
-    The first is the number of records where the query divides by it, otherwise -1.
+    The first is the number of records where the query divides by a length, otherwise -1; then the
+    lengths of the statistics; then all lengths that the query computes with, if it divides by one.
     """
     summed = _summed(query)
     if summed is None:
-        return None if None not in query.type.shape[1:] else present_lengths(query)
-    divides = any(
-        v.owner is not None
-        and isinstance(v.owner.op, Shape | Shape_i)
-        and None in v.owner.inputs[0].type.shape
-        for v in ancestors([query], blockers=rvs_in_graph([query]))
-    )
+        return None if None not in query.type.shape[1:] else present_lengths(query, False)
+    divides = any(None in v.type.shape for v in _measured(query))
     if not divides and None not in query.type.shape:
         return None
-    n, *others = present_lengths(query)
-    return (n if divides else -1, *others)
+    return present_lengths(query, divides)
 
 
-def present_lengths(query: TensorVariable) -> tuple[int, ...]:
-    """Return the number of records that a query adds up, or -1, and the lengths of its statistics."""
+def present_lengths(query: TensorVariable, divides: bool) -> tuple[int, ...]:
+    """Return the lengths of :func:`resizable_lengths` as they are now."""
     summed = _summed(query)
     if summed is None:  # a local query, to which one person contributes one row
         return (-1, *lengths_of(query)[1:])
-    return (lengths_of(summed)[0], *lengths_of(query))
+    if not divides:
+        return (-1, *lengths_of(query))
+    measured = sorted({lengths_of(v) for v in _measured(query)})
+    return (lengths_of(summed)[0], *lengths_of(query), *(n for lengths in measured for n in lengths))
+
+
+def _measured(query: TensorVariable) -> list[TensorVariable]:
+    """Return the variables whose lengths a query computes with."""
+    nodes = (v.owner for v in ancestors([query], blockers=rvs_in_graph([query])))
+    return [node.inputs[0] for node in nodes if node is not None and isinstance(node.op, Shape | Shape_i)]
 
 
 def _summed(query: TensorVariable) -> TensorVariable | None:
@@ -170,7 +182,23 @@ def contributions(node: Apply) -> tuple[TensorVariable, tuple[int, ...]] | None:
         return None
     (t,) = node.inputs
     axes = tuple(range(t.ndim)) if node.op.axis is None else tuple(node.op.axis)
-    return (t, axes) if 0 in axes and is_local(t) else None
+    if 0 not in axes:
+        return None
+    rest = [a for a in axes if a != 0]
+    rows = _unclamped(t)
+    return (t, axes) if is_local(rows.sum(axis=rest) if rest else rows) else None
+
+
+def _unclamped(t: TensorVariable) -> TensorVariable:
+    """Return what was clamped to known ends, the same for all rows; ends have a length of their own."""
+    if t.owner is None or not isinstance(t.owner.op, Elemwise) or not isinstance(t.owner.op.scalar_op, Clip):
+        return t
+    x, *ends = t.owner.inputs
+    for end in ends:
+        bare = end.owner.inputs[0] if end.owner and isinstance(end.owner.op, DimShuffle) else end
+        if not isinstance(bare, TensorConstant) or (end.ndim and end.type.shape[0] != 1):
+            return t
+    return x if x.type.shape == t.type.shape else t
 
 
 def _clamp_sum(
@@ -194,7 +222,9 @@ def _clamp_sum(
         if target.kind != "f" and not np.can_cast(source, target):  # truncation jumps by 1, or around
             return None
         inner = _clamp_sum(node.inputs[0], lo, hi)
-        return None if inner is None else (pt.cast(inner[0], query.dtype), inner[1])
+        if inner is None or target.kind != "f":  # what was clamped to fractions must not be truncated
+            return inner
+        return pt.cast(inner[0], query.dtype), inner[1]
     if (
         isinstance(node.op, Elemwise)
         and isinstance(node.op.scalar_op, TrueDiv | Mul)
@@ -229,9 +259,8 @@ def _clamp_sum(
             parts.append(inner[0])
             widths.append(np.ravel(inner[1]))
             start = stop
-        return node.op(*parts) if isinstance(node.op, MakeVector) else pt.concatenate(parts), np.concatenate(
-            widths
-        )
+        whole = pt.stack(parts) if isinstance(node.op, MakeVector) else pt.concatenate(parts)
+        return whole, np.concatenate(widths)
     return None
 
 

@@ -22,8 +22,9 @@ from pytensor.tensor.math import Sum
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.publicshapes import is_shape
 from pymc_dp.recordrules import check_child, check_independent, named
-from pymc_dp.rowlocal import MIXED, RowAnalysis, is_shape, joined_lengths, leaves_of, lengths_of
+from pymc_dp.rowlocal import MIXED, RowAnalysis, joined_lengths, leaves_of, lengths_of
 
 QueryKind = Literal["central", "local", "function", "general"]
 _KINDS: dict[str, QueryKind] = {

@@ -28,6 +28,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.publicshapes import is_number, is_shape, shape_is_public
 from pymc_dp.rowrules import FREE, FUNCTION, MIXED, SUM, Role, op_axis, rule
 
 
@@ -42,6 +43,9 @@ class RowAnalysis:
         Number of records.
     variables : collection of Variable
         Random variables of the model, at which interpretation stops.
+    of_data : bool, default False
+        Whether the records are arrays of data, which are leaves of the graph: then no verdict may
+        depend on their values, and the record axis is the first that is longer than 1.
 
     Attributes
     ----------
@@ -50,8 +54,16 @@ class RowAnalysis:
         observed covariate), the index of the record behind each of its rows.
     """
 
-    def __init__(self, records: Collection[Variable], n: int, variables: Collection[Variable]):
+    def __init__(
+        self,
+        records: Collection[Variable],
+        n: int,
+        variables: Collection[Variable],
+        *,
+        of_data: bool = False,
+    ):
         self.records = set(records)
+        self.of_data = of_data
         self.n = n
         self.variables = set(variables)
         self.roles: dict[Variable, Role] = {}
@@ -102,10 +114,16 @@ class RowAnalysis:
         return found
 
     def _leaf(self, variable: Variable) -> Role:
-        return Role("row", 0) if variable in self.records else FREE
+        if variable not in self.records:
+            return FREE
+        if not self.of_data:
+            return Role("row", 0)
+        return Role("row", record_axis(variable))
 
     def _apply(self, node: Apply, roles: list[Role]) -> Role:
-        if all(r.kind == "free" for r in roles) or isinstance(node.op, Shape | Shape_i):
+        if all(r.kind == "free" for r in roles):
+            return FREE
+        if isinstance(node.op, Shape | Shape_i) and self._is_public_shape(node.inputs[0]):
             return FREE
         if any(r.kind == "mixed" for r in roles):
             return MIXED
@@ -118,6 +136,12 @@ class RowAnalysis:
             return FUNCTION
         return rule(node.op, node, roles, self)
 
+    def _is_public_shape(self, shaped: Variable) -> bool:
+        """Whether a shape shows no record, as the number of those that pass a test would."""
+        if self.of_data:
+            return shape_is_public(shaped, is_number, in_model=False)
+        return shape_is_public(shaped, lambda leaf: leaf not in self.records, in_model=True)
+
     def add_sum(self, output: Variable, rows: Variable, role: Role) -> Role:
         """Note that ``output`` is the sum over the leading axis of ``rows``."""
         if role.rows is not None:
@@ -125,6 +149,12 @@ class RowAnalysis:
             rows = full[np.array(role.rows)].inc(rows)
         self.sums[output] = rows
         return SUM
+
+
+def record_axis(data: Variable) -> int:
+    """Return the axis of an array of data that its records would be along: the first longer than 1."""
+    lengths = lengths_of(data)
+    return next((k for k, length in enumerate(lengths) if length != 1), 0)
 
 
 def leaves_of(graphs: Sequence[Variable], variables: Collection[Variable]) -> list[Variable]:
@@ -154,21 +184,8 @@ def joined_lengths(graphs: Sequence[Variable], variables: Collection[Variable]) 
     return found
 
 
-def is_shape(variable: Variable) -> bool:
-    """Whether a variable is computed from shapes only, which are known before sampling."""
-    stack: list[Variable] = [variable]
-    while stack:
-        node = stack.pop().owner
-        if node is None or isinstance(node.op, Shape | Shape_i):
-            continue
-        if isinstance(node.op, RNGConsumerOp):
-            return False
-        stack.extend(node.inputs)
-    return True
-
-
 def with_known_shapes(graphs: Sequence[Variable]) -> list[Variable]:
-    """Evaluate the shapes of random variables in some graphs.
+    """Evaluate the shapes of random variables in some graphs, where no value of theirs decides them.
 
     A mean divides by ``x.shape[0]``: without this, what is free of the records would still need
     them as an input when it is compiled.
@@ -180,7 +197,7 @@ def with_known_shapes(graphs: Sequence[Variable]) -> list[Variable]:
         if v in seen or v.owner is None:
             continue
         seen.add(v)
-        if isinstance(v.owner.op, Shape | Shape_i) and rvs_in_graph(v):
+        if isinstance(v.owner.op, Shape | Shape_i) and rvs_in_graph(v) and is_shape(v):
             known[v] = pt.constant(v.eval())
         elif not isinstance(v.owner.op, RNGConsumerOp):
             stack.extend(v.owner.inputs)

@@ -328,6 +328,8 @@ def _advanced(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") 
     assert k is not None
     known = [_constant(i) for _, i in arrays]
     consumed = [c.ndim if c is not None and c.dtype == bool else 1 for c in known]
+    if k in places and analysis.of_data:
+        return MIXED  # whether somebody is picked twice would depend on what may be data
     if k in places and len(arrays) == 1 and ndim == 1:
         return _select(roles[0], _constant(arrays[0][1]), analysis)
     if k in places or any(c != 1 for c in consumed):

@@ -14,9 +14,11 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast, Clip, Mul, TrueDiv
 from pytensor.tensor.basic import Join, MakeVector
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import contributions, is_public
@@ -68,6 +70,25 @@ def in_granules(query: TensorVariable, granule: float, local: bool) -> Granules:
         return Granules(_rounded(values, granule), 1, max(entries, 1))
     count, slack = exact
     return Granules(count, slack, max(count.size, 1))
+
+
+def whole_counts(query: TensorVariable) -> np.ndarray:
+    """Return a whole-numbered query of data; a sum over records is added in integers.
+
+    The data's own floating-point type may have gaps between the sums, over which one record counts double.
+    """
+    exact = _sum_in_granules(query, 1.0)
+    if exact is not None:
+        return exact[0]
+    for v in ancestors([query]):
+        op, kind = getattr(v.owner, "op", None), str(getattr(v.type, "dtype", ""))
+        over_records = isinstance(op, CAReduce) and (op.axis is None or 0 in op.axis)
+        if kind in ("float16", "float32") and (over_records or isinstance(op, Dot)):
+            raise ValueError(
+                f"query adds up numbers of type {kind}, which leaves out some large whole numbers: convert "
+                "the records before, for example with array.astype('float64')."
+            )
+    return evaluate(query)
 
 
 def inflation(stated: float, rounded: Granules, granule: float, noise: np.ndarray, order: int) -> float:
@@ -190,10 +211,7 @@ def _sum_in_granules(
         return np.array(together, dtype=object), max(slack for _, slack in parts)
     if isinstance(node.op, DimShuffle):
         inner = _sum_in_granules(node.inputs[0], granule, factor)
-        kept = [axis for axis in node.op.new_order if axis != "x"]
-        if inner is None or kept != sorted(kept):
-            return None
-        return inner[0].reshape(evaluate(query).shape), inner[1]
+        return None if inner is None else (_turned(inner[0], node.op.new_order), inner[1])
     if not isinstance(node.op, Elemwise):
         return None
     if isinstance(node.op.scalar_op, Cast) and np.dtype(query.dtype).kind == "f":
@@ -201,6 +219,15 @@ def _sum_in_granules(
     if isinstance(node.op.scalar_op, TrueDiv | Mul) and len(node.inputs) == 2:
         return _scaled(node, granule, factor)
     return None
+
+
+def _turned(count: np.ndarray, order: tuple[Any, ...]) -> np.ndarray:
+    """Exchange, add and drop axes of counts, as a DimShuffle does."""
+    kept = [axis for axis in order if axis != "x"]
+    dropped = tuple(k for k in range(count.ndim) if k not in kept)
+    turned = np.transpose(count, (*kept, *dropped))
+    turned = turned.reshape([count.shape[k] for k in kept])
+    return np.expand_dims(turned, tuple(k for k, axis in enumerate(order) if axis == "x"))
 
 
 def _scaled(node: Any, granule: float, factor: Fraction) -> tuple[np.ndarray, int] | None:

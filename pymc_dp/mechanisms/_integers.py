@@ -28,9 +28,12 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, I
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._checks import as_query, held, observed_numbers
-from pymc_dp.mechanisms.base import Mechanism, PreparedQuery
+from pymc_dp.mechanisms._grid import whole_counts
+from pymc_dp.mechanisms.base import Mechanism, MechanismOp, PreparedQuery
 from pymc_dp.privacy.bounds import parse_bounds
 from pymc_dp.privacy.exact_noise import Words
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.noise import draw_securely
 from pymc_dp.privacy.release import Release
 
 # whole numbers from any numbers, and from whole numbers only
@@ -136,6 +139,19 @@ class WholeRelease(Mechanism, Discrete):
         return observed if isinstance(observed, Variable) else array.astype(np.int64)
 
 
+class AddedWhole(WholeRelease):
+    """Base of the mechanisms that add whole-numbered noise to a whole-numbered query."""
+
+    @classmethod
+    def _draw_release(
+        cls, op: MechanismOp, query: TensorVariable, params: list[np.ndarray]
+    ) -> tuple[np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
+        """Draw in integer arithmetic, of sums that were added in integers too."""
+        known = whole_counts(query)
+        value = draw_securely(lambda generator: op.secure_draw(generator, known, *params))
+        return value, params, op.guarantee, {}
+
+
 def whole_values(observed: Any) -> np.ndarray | None:
     """Return the numbers of an observed release, whole or not.
 
@@ -158,11 +174,12 @@ def add_noise(query: Any, level: Any, draw: Any, words: Words) -> np.ndarray:
 
 def as_whole(query: Any) -> np.ndarray:
     """Return a query's value as integers; fractions are refused."""
-    if (np.floor(query) != query).any():
+    query = np.asarray(query)
+    if query.dtype.kind == "f" and (np.floor(query) != query).any():
         raise ValueError("query must be whole numbers: round it before.")
     if (np.abs(query) >= 2**53).any():  # floats have gaps there, over which one record is not exact
         raise ValueError("query must be below 2^53 in size: release it in larger units.")
-    return np.asarray(query).astype(np.int64)
+    return query.astype(np.int64)
 
 
 def _first_broken(numbers: Any) -> float:

@@ -143,10 +143,9 @@ def _of_one(released: Any) -> PrivacyGuarantee:
 
 def _check_lengths(released: TensorVariable, op: MechanismOp) -> None:
     """Refuse a guarantee that was worked out for another number of records than there are now."""
-    now = present_lengths(op.dist_params(released.owner)[0])  # type: ignore[attr-defined]
-    if op.lengths is not None and op.lengths[0] < 0:
-        now = (-1, *now[1:])
-    if now != op.lengths:
+    assert op.lengths is not None
+    now = present_lengths(op.dist_params(released.owner)[0], op.lengths[0] >= 0)  # type: ignore[attr-defined]
+    if now[: len(op.lengths)] != op.lengths:
         raise ValueError(
             f"The guarantee of {released} was worked out for data of other lengths than they have now, and "
             "so was its noise level: declare the model again with the present data."

@@ -14,7 +14,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.samplers import register_draw
 from pymc_dp.mechanisms._additive import GAUSSIAN, query_as_support_point
-from pymc_dp.mechanisms._integers import WholeRelease, add_noise
+from pymc_dp.mechanisms._integers import AddedWhole, add_noise
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
 from pymc_dp.privacy.exact_noise import discrete_gaussian, words_from
 
@@ -75,7 +75,7 @@ class DiscreteGaussianMechanismRV(MechanismOp, RandomVariable):
 register_draw(DiscreteGaussianMechanismRV, _draw)
 
 
-class DiscreteGaussianMechanism(WholeRelease):
+class DiscreteGaussianMechanism(AddedWhole):
     r"""Release of whole numbers with discrete Gaussian noise on every entry.
 
     .. math:: P(z = k \mid q) = \frac{\exp(-(k - q)^2 / 2 \sigma^2)}

@@ -14,7 +14,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.samplers import register_draw
 from pymc_dp.mechanisms._additive import LAPLACE, query_as_support_point
-from pymc_dp.mechanisms._integers import WholeRelease, add_noise, as_whole
+from pymc_dp.mechanisms._integers import AddedWhole, add_noise, as_whole
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
 from pymc_dp.privacy.exact_noise import discrete_laplace, words_from
 
@@ -56,7 +56,7 @@ class DiscreteLaplaceMechanismRV(MechanismOp, RandomVariable):
 register_draw(DiscreteLaplaceMechanismRV, _draw)
 
 
-class DiscreteLaplaceMechanism(WholeRelease):
+class DiscreteLaplaceMechanism(AddedWhole):
     r"""Release of whole numbers with discrete Laplace noise on every entry.
 
     .. math:: P(z = k \mid q) = \tanh\left(\frac{1}{2b}\right) \exp\left(-\frac{|k - q|}{b}\right),

@@ -13,6 +13,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.distribution import Discrete
 from pymc.distributions.shape_utils import rv_size_is_none
+from pymc.pytensorf import rvs_in_graph
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -29,6 +30,7 @@ from pymc_dp.mechanisms.base import (
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.exact_noise import bernoulli_exp, uniform_below, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.publicshapes import data_behind
 from pymc_dp.rowlocal import lengths_of
 
 
@@ -191,7 +193,7 @@ class Choice(Mechanism, Discrete):
         batch = query.ndim - own_axes
         if batch <= 0:
             return 1
-        of_rows = 1 if is_local(query) else 0  # a person is in one row only
+        of_rows = 1 if is_local(query) and not _may_be_totals(query) else 0  # a person is in one row only
         return int(np.prod(lengths_of(query)[of_rows:batch], dtype=int))
 
     @classmethod
@@ -209,6 +211,13 @@ class Choice(Mechanism, Discrete):
         params = [pt.constant(p, dtype=prepared.query.dtype) for p in (epsilon, prepared.sensitivity)]
         expected = cls._release_shape(prepared.query)
         return cls._release(prepared, params, promise, expected=expected, **kwargs)
+
+
+def _may_be_totals(query: TensorVariable) -> bool:
+    """Whether a query of data starts from a table, which may hold the utilities of several questions."""
+    if rvs_in_graph([query]):
+        return False
+    return any(v.ndim > 1 and lengths_of(v)[0] != 1 for v in data_behind(query))
 
 
 def log_probability(value: Any, utility: Any, epsilon: Any, sensitivity: Any) -> TensorVariable:
@@ -237,7 +246,8 @@ class ExponentialMechanism(Choice):
         Utility of each of k candidates, an expression of the records; usually ``dp.record_sum`` of
         the records' own utilities, shape (n, k). With leading axes, each is a choice of its own: the
         same people are behind all of them, and the guarantee adds them up. Only a leading record axis
-        makes it a local release, one choice per record.
+        makes it a local release, one choice per record; of data, it is one where it is computed from a
+        vector with an entry per record, while a table may hold the same people's utilities.
     epsilon : float
         Budget in nats of one choice.
     sensitivity : float, optional

@@ -68,7 +68,8 @@ class KNormGradient(Choice):
         Gradient of the summed loss at each of k candidates, an expression of the records; usually
         ``dp.record_sum`` of the records' own gradients, shape (n, k, d). The gradient of a public
         penalty may be added. With leading axes, each is a choice of its own about the same people, and
-        the guarantee adds them up; only a leading record axis makes it a local release. With
+        the guarantee adds them up; only a leading record axis makes it a local release (of data: where
+        it is computed from a vector with an entry per record). With
         `hessian`: the gradient at zero, shape (d,).
     epsilon : float
         Budget in nats of one choice.

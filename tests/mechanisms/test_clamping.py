@@ -27,6 +27,11 @@ def known(name):
     return pm.Data(f"{name}{len(pm.modelcontext(None).data_vars)}", x)
 
 
+def other_records():
+    """Of other people, one of whom changes all rows that these are in."""
+    return pm.Normal("x", 0, 1, shape=N + 5)
+
+
 def noise_of(release):
     return release.owner.op.dist_params(release.owner)[1].eval()
 
@@ -40,6 +45,7 @@ QUERIES = {
     "counts": (lambda y, k: k.sum(), (0, 5), [5], ()),
     "covariates": (lambda y, k: (known("x") * y[:, :1]).sum(0), (-1, 1), [2, 2, 2], (None,)),
     "stacked": (lambda y, k: pt.stack([k.sum(), y[:, 0].sum()]), (0, 5), [5, 5], (2,)),
+    "stacked counts": (lambda y, k: pt.stack([k.sum(), k[:5].sum()]), (0, 5), [5, 5], (2,)),
     "joined": (
         lambda y, k: pt.concatenate([y.sum(0), k.sum()[None]]),
         [(0, 1), (0, 2), (0, 3)],
@@ -176,6 +182,13 @@ def test_bad_bounds(model, mechanism, bounds, error, message):
         lambda y: ((y - y.mean(0)) ** 2).sum(0),
         lambda y: y.sum(0) * pm.HalfNormal.dist(),
         lambda y: y[:, 0].sum() * y[:, 1].sum(),
+        lambda y: y.sum() / y[y > 0].shape[0],
+        lambda y: y * y[y > 0].shape[0],
+        lambda y: y * other_records().sum(),
+        lambda y: pt.sum(y - other_records().mean()),
+        lambda y: y[:, :1] * other_records()[None, :],
+        lambda y: y.sum() / pm.Data("total", 50.0),
+        lambda y: y.sum() * (1 + pm.Data("factors", [0.5, 2.0]).sum()),
     ],
     ids=[
         "max",
@@ -187,6 +200,13 @@ def test_bad_bounds(model, mechanism, bounds, error, message):
         "sum of squares about the mean",
         "scaled by a random number",
         "product of sums",
+        "over a number that is random",
+        "rows times a number that is random",
+        "times a sum over other records",
+        "less a mean over other records",
+        "times other records",
+        "over data that can be set anew",
+        "times a sum of data that can be set anew",
     ],
 )
 def test_what_cannot_be_clamped_is_refused(model, query):

@@ -37,6 +37,41 @@ NOT_BOUNDED = {
     "a truncated sum": lambda: pt.cast(dp.record_sum(x), "int64"),
     "a mean of truncated sums": lambda: pt.cast(dp.record_sum(x), "int64") / 100,
 }
+# Several arrays: a shorter one, or one that is public, may just as well hold the records.
+GRID, REPEAT = np.linspace(0, 1, 200), np.repeat(np.arange(100), 5)
+NOT_BOUNDED |= {
+    # a person moves up to 200 entries, or all 300
+    "a distribution function on a longer grid": lambda: pt.le(C(x)[None, :], GRID[:, None]).sum(axis=1),
+    "the same, turned in NumPy": lambda: pt.le(C(x[None, :]), GRID[:, None]).sum(axis=1),
+    "a workload": lambda: pt.dot(np.ones((300, 100)), C(x)),
+    "everybody five times": lambda: C(x)[REPEAT],
+    "a sum of everybody five times": lambda: C(x)[REPEAT].sum(),
+    "a mean of one column over all": lambda: C(X) * C(x[:50]).mean(),
+    # refused whether or not the data pick an entry twice, which the refusal would tell
+    "chosen rows": lambda: C(X)[np.array([3, 1, 2])],
+    "different entries of a table": lambda: dp.record_sum(C(GRID)[np.arange(100)]),
+    "entries of a table, one twice": lambda: dp.record_sum(C(GRID)[np.r_[0, np.arange(99)]]),
+    "entries of a shorter table": lambda: dp.record_sum(C(GRID[:3])[np.arange(100) % 3]),
+}
+INSIDE = C(x) > 0.5
+# A noise level would publish the number of people inside, or the total, exactly.
+NOT_BOUNDED |= {
+    f"over {name}": lambda length=length: dp.record_sum(C(x)) / length()
+    for name, length in {
+        "a number inside": lambda: C(x)[INSIDE].shape[0],
+        "a number inside, of rows": lambda: (2 * C(X)[INSIDE] + 1).sum(axis=1).shape[0],
+        "a number inside, by positions": lambda: C(x)[INSIDE.nonzero()[0]].shape[0],
+        "a range": lambda: pt.arange(pt.cast(C(x).sum(), "int64")).shape[0],
+        "zeros": lambda: pt.zeros(pt.cast(C(x).sum(), "int64")).shape[0],
+        "a slice": lambda: C(x)[: pt.cast(C(x).sum(), "int64")].shape[0],
+        "different values": lambda: pt.unique(pt.round(10 * C(x))).shape[0],
+        "positions": lambda: INSIDE.nonzero()[0].shape[0],
+        "repetitions": lambda: pt.repeat(C(x), pt.cast(INSIDE, "int64")).shape[0],
+        "a size": lambda: C(x)[INSIDE].size,
+    }.items()
+}
+NOT_BOUNDED["rows times a number inside"] = lambda: C(x) * C(x)[INSIDE].shape[0]
+NOT_BOUNDED["the mean of those inside"] = lambda: C(x)[INSIDE].mean()
 BOUNDED = {
     "data": (lambda: x, 1),
     "rows of data": (lambda: X, 3),
@@ -48,7 +83,12 @@ BOUNDED = {
     "two sums of two columns": (lambda: dp.record_sum(pt.stack([C(x), C(x) * C(X[:, 1])], axis=1)), 2),
     "a sum over a number": (lambda: dp.record_sum(X) / 100, 0.03),
     "a sum over a length": (lambda: dp.record_sum(C(X)) / C(X).shape[0], 0.03),
-    "chosen rows": (lambda: C(X)[np.array([3, 1, 2])], 3),
+    "a length of what is computed": (
+        lambda: dp.record_sum(C(X)) / pt.concatenate([2 * C(X)[:, 0], C(X)[:50].sum(1)]).shape[0],
+        0.02,
+    ),
+    "the first rows": (lambda: C(X)[:7], 3),
+    "steps of a grid": (lambda: dp.record_sum(C(x)[:, None] <= np.linspace(0, 1, 7)), 7),
     "weights": (lambda: dp.record_sum(C(X) * np.array([1.0, 2, 3])), 3),
     "stacked sums": (lambda: pt.stack([dp.record_sum(C(x)), dp.record_sum(C(x) ** 2)]), 2),
     "squares": (lambda: C(x) ** 2, 1),
@@ -67,6 +107,23 @@ def test_bounds_of_data_are_bounds_of_what_one_record_adds(query):
 def test_bounds_of_data_give_the_sensitivity(query, change):
     release = dp.LaplaceMechanism.release(query(), epsilon=1, bounds=(0, 1))
     assert release.parameters["scale"] == pytest.approx(change, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["RandomizedResponse", "UnaryEncoding", "PerturbedHistogram"])
+def test_nobody_reports_several_times(name):
+    """Each person's report would cost five times what is stated."""
+    settings = {"n_bins": 3, "bounds": (0, 1)} if name == "PerturbedHistogram" else {"n_categories": 3}
+    values = C(x) if name == "PerturbedHistogram" else C((3 * x).astype(int))
+    with pytest.raises(ValueError, match="mix several"):
+        getattr(dp, name).release(values[REPEAT], epsilon=1, **settings)
+
+
+def test_clamped_whole_numbers_are_not_truncated():
+    """Between 0.5 and 1 person a truncated total would change by 1, with noise for 0.5."""
+    for rows, total in (([1, 0, 0], 0.5), ([1, 1, 0], 1.0)):
+        count = pt.cast(C(np.array(rows)).sum(dtype="int32"), "int64")
+        release = dp.LaplaceMechanism.release(count, epsilon=1e4, bounds=(0, 0.5))
+        assert release.value == pytest.approx(total, abs=0.01) and release.parameters["scale"] < 1e-4
 
 
 @pytest.mark.parametrize("name", ["PerturbedHistogram", "ProjectionMechanism", "SmoothedHistogramSample"])
@@ -145,10 +202,9 @@ def test_choices_about_the_same_people_add_up():
     central = dp.ExponentialMechanism.release(dp.record_sum(C(utility)), epsilon=1, sensitivity=1)
     assert central.value.shape == (3,)
     assert (central.guarantee.epsilon, central.guarantee.rho) == (3, 0.375)
-    local = dp.ExponentialMechanism.release(utility[:, 0], epsilon=1, sensitivity=1)
+    u = C(utility[:, 0, 0])
+    local = dp.ExponentialMechanism.release(pt.stack([u, 1 - u], axis=1), epsilon=1, sensitivity=1)
     assert local.value.shape == (40,) and local.guarantee.epsilon == 1
-    both = dp.ExponentialMechanism.release(utility, epsilon=1, sensitivity=1)
-    assert both.value.shape == (40, 3) and both.guarantee.epsilon == 3
     with pm.Model() as model:
         u = pm.Beta("u", 1, 1, shape=40)
         query = dp.record_sum(pt.stack([pt.stack([u, 1 - u], axis=1)] * 3, axis=1))
@@ -159,6 +215,21 @@ def test_choices_about_the_same_people_add_up():
     assert dp.guarantee(row).epsilon == 1
     assert dp.guarantee(slope).epsilon == 3 and dp.guarantee(grid).epsilon == 3
     assert dp.guarantee(model).epsilon == 10
+
+
+@pytest.mark.parametrize("turn", [lambda t: t, lambda t: -C(t), lambda t: 2 * C(t) + 1, lambda t: C(t)[:3]])
+def test_choices_by_utilities_counted_with_numpy_add_up(turn):
+    """Five questions to the same people: their answers would cost five times what is stated."""
+    votes = np.random.default_rng(0).integers(0, 2, (50, 5))
+    utilities = turn(np.stack([50 - votes.sum(0), votes.sum(0)], axis=1).astype(float))
+    gradients = utilities[..., None]
+    for release in (
+        dp.ExponentialMechanism.release(utilities, epsilon=1, sensitivity=1),
+        dp.ExponentialMechanism.release(utilities, epsilon=1, bounds=(0, 50)),
+        dp.KNormGradient.release(gradients, epsilon=1, sensitivity=1),
+        dp.KNormGradient.release(utilities, epsilon=1, sensitivity=1, hessian=np.eye(2)),
+    ):
+        assert release.guarantee.epsilon == len(release.value)
 
 
 def test_disjoint_releases_of_counts_cost_something():

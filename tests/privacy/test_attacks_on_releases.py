@@ -129,6 +129,17 @@ def test_guarantees_of_resized_data_are_refused():
     assert [dp.guarantee(z) for z in (*stale, total, person)] == before
 
 
+def test_guarantees_of_totals_over_the_length_of_other_data_are_refused():
+    """With a tenth of the divisor, the total changes by ten times what the noise is for."""
+    with pm.Model() as model:
+        other, y = pm.Data("other", np.zeros(50)), pm.Normal("y", 0, 1, shape=50)
+        z = dp.LaplaceMechanism("z", y.sum() / other.shape[0], epsilon=1, bounds=(0, 1))
+    assert dp.guarantee(z).epsilon == 1
+    pm.set_data({"other": np.zeros(5)}, model=model)
+    with pytest.raises(ValueError, match=r"guarantee of z .* other lengths .* declare the model"):
+        dp.guarantee(z)
+
+
 # ---- files that claim too much -----------------------------------------------------------------------
 
 

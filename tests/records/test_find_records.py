@@ -355,3 +355,16 @@ def test_records_are_found_again_in_copies():
         assert block.names == ["x"]
         assert block.releases[0].kind == "central"
         assert dp.guarantee(block.releases[0].rv).epsilon == 1
+
+
+def test_lengths_that_records_decide_are_no_constants():
+    """One random draw would fix the number of people above zero for the whole posterior."""
+    with pm.Model() as model:
+        y = pm.Normal("y", 0, 1, shape=N)
+        above = y[y > 0].shape[0]
+        dp.LaplaceMechanism("ratio", y.sum() / (1 + above), epsilon=1, sensitivity=1, observed=0.3)
+        dp.LaplaceMechanism("rows", y * above, epsilon=1, sensitivity=1, observed=np.zeros(N))
+        dp.LaplaceMechanism("mean", y.mean(), epsilon=1, sensitivity=1, observed=0.1)
+    (block,) = find_record_blocks(model)
+    kinds = {r.name: r.kind for r in block.releases}
+    assert kinds == {"ratio": "general", "rows": "general", "mean": "central"}
