@@ -152,7 +152,12 @@ def test_published_and_declared_again(row, imputation):
     assert again.guarantee == release.guarantee
     from_release = row.model(imputation, again)
     by_hand = row.model(imputation, release.value, **noise)
-    assert guarantee(from_release["z"]) == guarantee(by_hand["z"]) == release.guarantee
+    stated, computed = release.guarantee, guarantee(by_hand["z"])
+    if imputation.rows_apart and row.mechanism is dp.KNormGradient:
+        # a table beside the data cannot be told from data: the choices are taken to be about the same people
+        assert stated.epsilon == pytest.approx(imputation.n * computed.epsilon)
+    else:
+        assert guarantee(from_release["z"]) == computed == stated
     rng = np.random.default_rng(3)
     x = rng.choice(imputation.points()[0], size=(20, imputation.n))
     np.testing.assert_allclose(release_logp(from_release)(x), release_logp(by_hand)(x), rtol=1e-9)
