@@ -32,12 +32,22 @@ def pytest_addoption(parser):
 
 
 STARTED = time.monotonic()
+OUT_OF_TIME = "the time given by --minutes is used up"
+# What decides which tests are left over; a continuous build gives its commit, so that it changes.
+ORDER = os.environ.get("TEST_ORDER", "")
 
 
 def pytest_runtest_setup(item):
     """Keep to the time that was given, on a machine of any speed."""
     if time.monotonic() - STARTED > 60 * item.config.getoption("--minutes"):
-        pytest.skip("the time given by --minutes is used up")
+        pytest.skip(OUT_OF_TIME)
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say how many tests were not begun."""
+    left = [r for r in terminalreporter.stats.get("skipped", []) if OUT_OF_TIME in str(r.longrepr)]
+    if left:
+        terminalreporter.write_line(f"{len(left)} tests were not begun: {OUT_OF_TIME}.")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -45,7 +55,7 @@ def pytest_collection_modifyitems(config, items):
 
     The statistical suites come last, in an order that mixes them: if time runs out, some of each have run.
     """
-    items.sort(key=lambda item: crc32(item.nodeid.encode()) if "statistical" in item.keywords else -1)
+    items.sort(key=lambda item: crc32(f"{ORDER}{item.nodeid}".encode()) if "statistical" in item.keywords else -1)
     full = config.getoption("--full") or "statistical" in config.getoption("markexpr", "")
     long_suite = pytest.mark.skip(reason="statistical suite: run with --full")
     no_answers = pytest.mark.skip(reason="needs the reference answers in ../shared/reference")
