@@ -55,7 +55,9 @@ def pytest_collection_modifyitems(config, items):
 
     The statistical suites come last, in an order that mixes them: if time runs out, some of each have run.
     """
-    items.sort(key=lambda item: crc32(f"{ORDER}{item.nodeid}".encode()) if "statistical" in item.keywords else -1)
+    items.sort(
+        key=lambda item: crc32(f"{ORDER}{item.nodeid}".encode()) if "statistical" in item.keywords else -1
+    )
     full = config.getoption("--full") or "statistical" in config.getoption("markexpr", "")
     long_suite = pytest.mark.skip(reason="statistical suite: run with --full")
     no_answers = pytest.mark.skip(reason="needs the reference answers in ../shared/reference")
