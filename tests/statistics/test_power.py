@@ -95,7 +95,7 @@ def stale_sums(patch):
     """The cached sums are not brought up to date when a record is accepted."""
 
     def rewrite(text):
-        return re.sub(r"old\[\S+\] = new\[\S+\]", "pass", text)
+        return re.sub(r"old(\d+|\[\S+\]) = new(\d+|\[\S+\])", "pass", text)
 
     for owner in (fused, discrete.DiscreteSweep):
         _rewritten(patch, owner, rewrite)

@@ -335,8 +335,10 @@ def test_conditional_is_reached(name, rng):
 class NoWidth(CellSweep):
     """Forgets how wide cells are and how often they are proposed."""
 
-    def _source(self, d, p, loops):
-        return super()._source(d, p, loops).replace("+ log_weight(at, row", "+ 0.0 * log_weight(at, row")
+    def _source(self, d, p):
+        text = super()._source(d, p)
+        assert "+ log_weight(at, row" in text
+        return text.replace("+ log_weight(at, row", "+ 0.0 * log_weight(at, row")
 
 
 class NoNoise(ReversedSweep):
