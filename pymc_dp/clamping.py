@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Cast, Clip, Mul, TrueDiv
+from pytensor.scalar.basic import Cast, Clip, Mul, Neg, TrueDiv
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
@@ -16,7 +16,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_dp.publicshapes import data_behind, is_fixed, is_number, is_shape, value_is_public
+from pymc_dp.publicshapes import data_behind, is_fixed, is_number, is_shape, may_hold_data, value_is_public
 from pymc_dp.records import clamp
 from pymc_dp.rowlocal import RowAnalysis, joined_lengths, leaves_of, lengths_of, record_axis
 from pymc_dp.rowrules import Role
@@ -26,7 +26,7 @@ def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorV
     """Clamp what one record can contribute to a query, and say by how much it can change it.
 
     Rows of a local query are clamped elementwise. Of a sum or mean over the leading axis (possibly
-    scaled by a constant, or stacked), each record's contribution is clamped before it is summed.
+    scaled by a constant, negated, or stacked), each record's contribution is clamped before it is summed.
 
     Parameters
     ----------
@@ -100,9 +100,16 @@ def _is_local_in_data(t: TensorVariable) -> bool:
     if bare.owner is None:  # row by row, whatever is computed of each entry
         return True
     data = data_behind(t)
+    if any(v.owner is not None and may_hold_data(v.owner.op) for v in ancestors([t])):
+        return False
     if not data or any(_is_input(v) and None in v.type.shape for v in data):
         return False
     lengths = {v: lengths_of(v)[record_axis(v)] for v in data}
+    # one row of many people may as well be the only person's: the verdict must hold whichever it is
+    alone = {v for v in data if lengths_of(v)[0] == 1}
+    if any(lengths[v] == max(lengths.values()) for v in alone):
+        if not _is_row_by_row(RowAnalysis(alone, 1, alone, of_data=True).role(t)):
+            return False
     roles = {
         n: RowAnalysis(records := {v for v in data if lengths[v] == n}, n, records, of_data=True).role(t)
         for n in set(lengths.values())
@@ -225,6 +232,11 @@ def _clamp_sum(
         if inner is None or target.kind != "f":  # what was clamped to fractions must not be truncated
             return inner
         return pt.cast(inner[0], query.dtype), inner[1]
+    if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Neg):
+        if np.dtype(query.type.dtype).kind == "u":  # would wrap around
+            return None
+        inner = _clamp_sum(node.inputs[0], lo, hi)
+        return None if inner is None else (-inner[0], inner[1])
     if (
         isinstance(node.op, Elemwise)
         and isinstance(node.op.scalar_op, TrueDiv | Mul)
@@ -237,7 +249,8 @@ def _clamp_sum(
             other = node.inputs[1 - position]
             if not is_public(other, query):
                 return None
-            factor = np.asarray(other.eval())
+            # in few bits the least whole number has no absolute value, and an inverse is rounded
+            factor = np.asarray(other.eval(), dtype=float)
             args = [inner[0], other] if position == 0 else [other, inner[0]]
             scale = 1 / factor if isinstance(node.op.scalar_op, TrueDiv) else factor
             return node.op(*args), np.abs(scale) * inner[1]

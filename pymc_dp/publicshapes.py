@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 from pymc.distributions.distribution import SymbolicRandomVariable
-from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.compile.builders import SymbolicOp
+from pytensor.compile.ops import DeepCopyOp, FromFunctionOp, ViewOp
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
@@ -82,23 +84,46 @@ def is_fixed(factor: Variable) -> bool:
 
 
 def data_behind(t: Variable) -> list[TensorVariable]:
-    """Arrays of data, or inputs for them, whose values a graph is computed from; numbers are none."""
+    """Arrays of data, or inputs for them, whose values a graph is computed from.
+
+    One with a single entry is broadcast along the rows as a number is, so that it says nothing of them.
+    """
     public_shapes = [
         v
         for v in ancestors([t])
         if _is_shape_of(v) and shape_is_public(v.owner.inputs[0], is_number, in_model=False)
     ]
     leaves = (v for v in ancestors([t], blockers=public_shapes) if v.owner is None)
-    return [v for v in leaves if isinstance(v, TensorVariable) and not is_number(v)]
+    return [v for v in leaves if isinstance(v, TensorVariable) and not is_number(v) and not _has_one_entry(v)]
 
 
 def is_number(leaf: Variable) -> bool:
-    """Whether a leaf of a graph is one number, or no tensor at all: arrays may be confidential."""
+    """Whether a leaf of a graph is a number, or no tensor at all: arrays may be confidential.
+
+    An array with one entry is no number: it may hold the only person of a group.
+    """
+    return not isinstance(leaf, TensorVariable) or leaf.ndim == 0
+
+
+def may_hold_data(op: Any) -> bool:
+    """Whether an operation may compute with data that are no inputs of it, since its inside is not seen.
+
+    Functions and loops may, and operations that neither PyTensor nor PyMC brought, also in batches.
+    PyTensor's own functions, such as softmax, are built from their inputs alone.
+    """
+    op = getattr(op, "core_op", op)
+    written = getattr(op, "scalar_op", op)
+    if type(written).__module__.split(".")[0] not in ("pytensor", "pymc", "pymc_dp"):
+        return True
+    return isinstance(op, FromFunctionOp | HasInnerGraph) and not isinstance(op, SymbolicOp)
+
+
+def _has_one_entry(leaf: TensorVariable) -> bool:
     if isinstance(leaf, TensorConstant):
         return int(np.prod(leaf.data.shape)) <= 1
     if isinstance(leaf, TensorSharedVariable):
         return int(np.prod(leaf.get_value(borrow=True).shape)) <= 1
-    return not isinstance(leaf, TensorVariable) or leaf.ndim == 0
+    return False
 
 
 def _may_be_lengths(v: Variable) -> bool:
@@ -131,7 +156,7 @@ class _Walk:
         node = variable.owner
         if node is None:
             return self.leaf_is_public(variable)
-        if isinstance(node.op, RNGConsumerOp):
+        if isinstance(node.op, RNGConsumerOp) or may_hold_data(node.op):
             return False
         if isinstance(node.op, Shape | Shape_i):
             return self.shape(node.inputs[0])
@@ -142,7 +167,8 @@ class _Walk:
         known = getattr(variable.type, "shape", ())
         if node is None or known == () or (self.in_model and None not in known):
             return True
-        if not isinstance(node.op, RNGConsumerOp) and all(map(self.value, node.inputs)):
+        closed = isinstance(node.op, RNGConsumerOp) or may_hold_data(node.op)
+        if not closed and all(map(self.value, node.inputs)):
             return True
         return self._follows(node.op, node)
 

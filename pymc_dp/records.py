@@ -68,7 +68,7 @@ def record_sum(t: Any) -> TensorVariable:
     >>> dp.record_sum(np.ones((5, 2))).eval()
     array([5., 5.])
     """
-    t = pt.as_tensor_variable(t)
+    t = _as_tensor("t", t)
     if t.ndim == 0:
         raise ValueError(
             "`t` is a scalar: record_sum needs per-record contributions with a leading record "
@@ -107,7 +107,16 @@ def clamp(x: Any, lo: Any, hi: Any) -> TensorVariable:
         lo, hi = np.asarray(lo, dtype=float), np.asarray(hi, dtype=float)
         if np.isnan(lo).any() or np.isnan(hi).any() or not (lo < hi).all():
             raise ValueError(f"`lo` and `hi` must be numbers with lo < hi everywhere; got lo={lo}, hi={hi}.")
-    return pt.clip(pt.as_tensor_variable(x), lo, hi)
+    return pt.clip(_as_tensor("x", x), lo, hi)
+
+
+def _as_tensor(name: str, value: Any) -> TensorVariable:
+    """Return an argument as a tensor; PyTensor's refusal would show what may be confidential."""
+    try:
+        return pt.as_tensor_variable(value)
+    except (TypeError, ValueError, NotImplementedError):
+        refusal = TypeError(f"`{name}` must be a tensor or an array of numbers, got {type(value).__name__}.")
+    raise refusal
 
 
 @dataclass

@@ -45,7 +45,7 @@ class RowAnalysis:
         Random variables of the model, at which interpretation stops.
     of_data : bool, default False
         Whether the records are arrays of data, which are leaves of the graph: then no verdict may
-        depend on their values, and the record axis is the first that is longer than 1.
+        depend on their values, and the record axis is the first of length `n`.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class RowAnalysis:
             return FREE
         if not self.of_data:
             return Role("row", 0)
-        return Role("row", record_axis(variable))
+        return Role("row", lengths_of(variable).index(self.n))
 
     def _apply(self, node: Apply, roles: list[Role]) -> Role:
         if all(r.kind == "free" for r in roles):

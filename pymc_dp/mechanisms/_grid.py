@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Cast, Clip, Mul, TrueDiv
+from pytensor.scalar.basic import Cast, Clip, Mul, Neg, TrueDiv
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
@@ -65,7 +65,7 @@ def in_granules(query: TensorVariable, granule: float, local: bool) -> Granules:
     """
     exact = _sum_in_granules(query, granule)
     if exact is None:
-        values = evaluate(query)
+        values = evaluate(_before_cast(query))
         entries = values.size // max(len(values), 1) if local and values.ndim else values.size
         return Granules(_rounded(values, granule), 1, max(entries, 1))
     count, slack = exact
@@ -162,10 +162,24 @@ def _is_clamped(query: TensorVariable) -> bool:
     return op is None or (isinstance(op, Elemwise) and isinstance(op.scalar_op, Clip))
 
 
+def _before_cast(query: TensorVariable) -> TensorVariable:
+    """Return whole numbers as they were before they were cast to floats, where large ones are rounded."""
+    op = None if query.owner is None else query.owner.op
+    if not isinstance(op, Elemwise) or not isinstance(op.scalar_op, Cast):
+        return query
+    (source,) = query.owner.inputs
+    return source if np.dtype(source.type.dtype).kind in "iu" else query
+
+
 def _rounded(values: np.ndarray, granule: float, factor: Fraction = Fraction(1)) -> np.ndarray:
     """Return values times a factor in whole granules, each rounded exactly."""
     per = factor / Fraction(granule)
-    flat = np.asarray(values, dtype=float).ravel()
+    values = np.asarray(values)
+    if values.dtype.kind in "iu" and ((values >= 2**53) | (values <= -(2**53))).any():
+        # floats have gaps there, over which one record would count for more than its own share
+        exact = np.array([round(int(v) * per) for v in values.ravel()], dtype=object)
+        return exact.reshape(values.shape)
+    flat = values.astype(float).ravel()
     with np.errstate(over="ignore", invalid="ignore"):
         # exact unless there is a factor; what rounding could carry across a half is done again
         scaled = flat * (float(per) if abs(per) < 2**1023 else np.inf)
@@ -216,6 +230,8 @@ def _sum_in_granules(
         return None
     if isinstance(node.op.scalar_op, Cast) and np.dtype(query.dtype).kind == "f":
         return _sum_in_granules(node.inputs[0], granule, factor)
+    if isinstance(node.op.scalar_op, Neg) and np.dtype(query.dtype).kind != "u":
+        return _sum_in_granules(node.inputs[0], granule, -factor)
     if isinstance(node.op.scalar_op, TrueDiv | Mul) and len(node.inputs) == 2:
         return _scaled(node, granule, factor)
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,19 @@ def evaluate(variable: TensorVariable) -> np.ndarray:
     except Exception as error:  # PyTensor's own messages show the numbers that it computed with
         kind = type(error).__name__
     raise ValueError(_FAILED.format(kind))
+
+
+def without_cause[Read](read: Callable[[], Read]) -> Read:
+    """Return what is read of confidential data; an error says nothing of those that it came from."""
+    try:
+        return read()
+    except TypeError as error:
+        refusal: Exception = TypeError(str(error))
+    except ValueError as error:
+        refusal = ValueError(str(error))
+    except Exception as error:
+        refusal = ValueError(_FAILED.format(type(error).__name__))
+    raise refusal
 
 
 def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
@@ -146,7 +160,7 @@ def _is_of_settings(message: str, mechanism: Any, query: Any, noise: dict[str, A
         zeros: dict[Variable, Variable] = {}
         for v in graph_inputs([tensor]):
             values = v.data if isinstance(v, TensorConstant) else v.get_value()  # type: ignore[attr-defined]
-            if v is tensor or values.size > 1 or values.dtype.kind == "f":  # others are axes and lengths
+            if v is tensor or values.ndim or values.dtype.kind == "f":  # other numbers are axes and lengths
                 zeros[v] = constant(np.zeros_like(values))
         mechanism.dist(graph_replace([tensor], zeros, strict=False)[0], **noise)
     except Exception as error:

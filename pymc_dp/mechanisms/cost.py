@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pymc as pm
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
-from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
@@ -20,7 +21,7 @@ from pymc_dp.privacy.accountant import compose, compose_disjoint
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 from pymc_dp.records import find_record_blocks
-from pymc_dp.rowlocal import leaves_of
+from pymc_dp.rowlocal import leaves_of, lengths_of
 
 
 def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = False) -> PrivacyGuarantee:
@@ -87,9 +88,10 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
             k if isinstance(item, PrivacyGuarantee) else id(item): item for k, item in enumerate(released)
         }.values():
             name = str(getattr(item, "name", None) or getattr(item, "mechanism", None) or "release")
-            label = name
+            label, k = name, 1
             while label in parts:
-                label = f"{name} ({sum(k.split(' (')[0] == name for k in parts) + 1})"
+                k += 1
+                label = f"{name} ({k})"
             parts[label] = _of_one(item)
         if not parts:
             raise ValueError("No release is listed: give at least one.")
@@ -103,17 +105,32 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
 
 
 def _check_disjoint(variables: list[TensorVariable]) -> None:
-    """Refuse releases whose queries read the same variable with a record axis."""
-    seen: dict[Variable, Variable] = {}
-    for rv in {id(v): v for v in variables}.values():
-        query = rv.owner.op.dist_params(rv.owner)[0]
-        behind = {v for v in rvs_in_graph([query]) if v is not rv}
-        for v in leaves_of([query], behind):
-            if v.type.ndim > 0 and seen.setdefault(v, rv) is not rv:  # type: ignore[attr-defined]
-                raise ValueError(
-                    f"disjoint=True, but the releases {seen[v]} and {rv} both read {v}: the same people may "
-                    "be behind them. Leave disjoint out, or pass the model, which tells them apart."
-                )
+    """Refuse releases one of which depends on the people of another."""
+    behind = [(rv, _arrays_behind(rv)) for rv in {id(v): v for v in variables}.values()]
+    for (first, own), (second, others) in permutations(behind, 2):
+        shared = next((v for v, of_people in own.items() if of_people and v in others), None)
+        if shared is not None:
+            raise ValueError(
+                f"disjoint=True, but the releases {first} and {second} both read {shared}: the same people "
+                "may be behind them. Leave disjoint out, or pass the model, which tells them apart."
+            )
+
+
+def _arrays_behind(rv: TensorVariable) -> dict[Variable, bool]:
+    """Return the variables behind a release, and whether they hold its people.
+
+    Those are the arrays that its query reads, and those behind them with as many rows.
+    """
+    queue: list[tuple[list[Variable], int | None]] = [([rv.owner.op.dist_params(rv.owner)[0]], None)]
+    found: dict[Variable, bool] = {}
+    for graphs, people in queue:
+        for v in leaves_of(graphs, rvs_in_graph(graphs)):
+            rows = lengths_of(v)[0] if v.type.ndim else -1  # type: ignore[attr-defined]
+            of_people = rows >= 0 and people in (None, rows)
+            if v not in found or of_people > found[v]:
+                found[v] = of_people
+                queue.append((v.owner.inputs, rows if of_people else -1))  # type: ignore[union-attr]
+    return found
 
 
 def _of_one(released: Any) -> PrivacyGuarantee:
@@ -125,8 +142,10 @@ def _of_one(released: Any) -> PrivacyGuarantee:
         variable = isinstance(released, TensorVariable) and released.owner is not None
         op = released.owner.op if variable else None
         if not isinstance(op, MechanismOp):
+            # not what it is: data may have been passed by mistake
+            given = (released.name if variable else None) or type(released).__name__
             raise TypeError(
-                f"{released} is not a release: pass the variable that a mechanism returned, a Release, a "
+                f"{given} is not a release: pass the variable that a mechanism returned, a Release, a "
                 "list of these, or a model."
             )
         known = op.guarantee
@@ -209,4 +228,5 @@ def _draws_release(node: Apply) -> bool:
     """Whether an operation draws a release, or one inside of it does."""
     if isinstance(node.op, MechanismOp):
         return True
-    return isinstance(node.op, OpFromGraph) and any(map(_draws_release, node.op.fgraph.apply_nodes))
+    op = getattr(node.op, "core_op", node.op)  # of one in a batch
+    return isinstance(op, HasInnerGraph) and any(map(_draws_release, op.fgraph.apply_nodes))

@@ -207,7 +207,13 @@ class Choice(Mechanism, Discrete):
         m = cls._choices_per_person(prepared.query, cls.candidate_axes)
         if m > 1 or prepared.lengths is not None:
             prepared = replace(prepared, lengths=resizable_lengths(prepared.query))
-        promise = PrivacyGuarantee(m * epsilon, rho=m * epsilon**2 / 8)
+        rho = m * (epsilon * epsilon) / 8
+        if not math.isfinite(rho):
+            raise ValueError(
+                f"epsilon = {epsilon:g} is too large: its zero-concentrated guarantee, epsilon^2 / 8 for "
+                "each choice, would not be finite. Give a smaller epsilon."
+            )
+        promise = PrivacyGuarantee(m * epsilon, rho=rho)
         params = [pt.constant(p, dtype=prepared.query.dtype) for p in (epsilon, prepared.sensitivity)]
         expected = cls._release_shape(prepared.query)
         return cls._release(prepared, params, promise, expected=expected, **kwargs)

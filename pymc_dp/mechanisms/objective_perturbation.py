@@ -34,7 +34,7 @@ from pymc_dp.mechanisms._logistic import (
     rows_of,
     statistics_at,
 )
-from pymc_dp.mechanisms._releases import declared_by
+from pymc_dp.mechanisms._releases import declared_by, without_cause
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery, exactly_one
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
@@ -212,7 +212,8 @@ class ObjectivePerturbation(Mechanism, Continuous):
         TypeError, ValueError
             As for the distribution; or `x` or `y` is not finite.
         """
-        rows = rows_of(x, y, positive("x_bound", noise.get("x_bound", 1.0)))
+        x_bound = positive("x_bound", noise.get("x_bound", 1.0))
+        rows = without_cause(lambda: rows_of(x, y, x_bound))
         return super().release(rows, y=_JOINED, **noise)
 
     @classmethod

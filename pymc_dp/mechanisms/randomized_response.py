@@ -54,6 +54,8 @@ class RandomizedResponseRV(MechanismOp, RandomVariable):
         category = np.broadcast_to(np.asarray(category, dtype=np.int64), shape)
         # another category is the true one moved on by 1, ..., K - 1 places
         others = (self.n_categories - 1) * np.exp(-np.asarray(epsilon, dtype=float))
+        # exp(-epsilon) may be 0 as a float, but never to lie would cost more than any epsilon
+        others = np.maximum(others, np.finfo(float).smallest_subnormal)
         lies = rng.random(shape) * (1 + others) < others
         moved = category + rng.integers(1, self.n_categories, size=shape)
         return np.where(lies, moved % self.n_categories, category)

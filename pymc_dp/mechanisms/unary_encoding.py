@@ -76,7 +76,8 @@ def _rare(odds: float) -> np.uint64:
     """Probability of the less likely value of a bit with these log-odds, in units of 2^-64."""
     weight = math.exp(-abs(odds))
     share = Fraction(weight / (1 + weight)) * (1 + Fraction(1, 2**50))
-    return np.uint64(min(math.ceil(share * 2**64), 2**63))
+    # of the largest budgets, exp(-epsilon) is 0 as a float: never to lie would cost more than any of them
+    return np.uint64(max(1, min(math.ceil(share * 2**64), 2**63)))
 
 
 class UnaryEncodingCountsRV(MechanismOp, RandomVariable):

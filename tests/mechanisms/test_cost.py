@@ -118,8 +118,8 @@ def test_classic_calibration_is_for_small_epsilon_only():
 @pytest.mark.parametrize(
     ("released", "error", "message"),
     [
-        (3.0, TypeError, "3.0 is not a release: pass the variable"),
-        ([1], TypeError, "1 is not a release"),
+        (3.0, TypeError, "float is not a release: pass the variable"),
+        ([1], TypeError, "int is not a release"),
         ([], ValueError, "No release is listed"),
         (pm.Model(), ValueError, "model publishes nothing"),
     ],

@@ -213,6 +213,7 @@ BAD = {
     "no sensitivity": ({"sensitivity": None}, ValueError, "epsilon needs the sensitivity of a candidate's"),
     "epsilon zero": ({"epsilon": 0}, ValueError, "epsilon must be a finite number > 0, got 0"),
     "epsilon infinite": ({"epsilon": math.inf}, ValueError, "epsilon must be a finite number > 0"),
+    "epsilon too large": ({"epsilon": 1e300}, ValueError, r"epsilon = 1e\+300 is too large"),
     "epsilon random": ({"epsilon": pt.scalar()}, TypeError, "epsilon must be one real number"),
     "sensitivity": ({"sensitivity": -1}, ValueError, "sensitivity must be a finite number > 0, got -1"),
     "contradiction": ({"bounds": (0, 3)}, ValueError, "sensitivity = 2 contradicts bounds, .* by 3:"),

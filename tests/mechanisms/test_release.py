@@ -133,6 +133,25 @@ def test_sums_are_exact_whatever_the_order(rng):
     assert len({float(np.add.reduce(rows[o])) for o in orders}) > 1  # what is avoided
 
 
+@pytest.mark.parametrize("rows", [[2**60 + 129, -(2**60)], [2**53 + 1, 1]], ids=str)
+def test_sums_of_large_whole_numbers_are_exact(rows):
+    """Between floats of this size there are gaps, over which one record would change more than stated."""
+    data = np.array(rows)
+    for granule, factor in ((1.0, 1), (2.0**-10, 3), (2.0**60, 5)):
+        exact = sum(round(r * factor / Fraction(granule)) for r in rows)
+        assert int(_grid.in_granules(dp.record_sum(data) * factor, granule, False).count) == exact
+    counts = _grid.whole_counts(dp.record_sum(data))
+    assert int(counts) == sum(rows)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64"])
+def test_large_whole_numbers_are_exact(dtype):
+    """Half of them are no floats: an entry that changes by 1 would change by 0 or 2."""
+    data = np.array([2**53 + 1, 2**62 + 3, 0], dtype=dtype)
+    for query in (pt.cast(data, "float64"), pt.cast(pt.as_tensor(data)[::-1][::-1], "float64")):
+        assert _grid.in_granules(query, 0.5, True).count.tolist() == [2 * int(v) for v in data]
+
+
 def test_sums_are_recognised_in_every_form():
     """Otherwise they would be added up in floating point, which no other test would notice."""
     for how, query in QUERIES.items():
@@ -256,6 +275,13 @@ BAD_DATA = {
     "words": lambda: dp.LaplaceMechanism.release([*ROWS, "x"], epsilon=1, bounds=(0, 1)),
     "nan": lambda: dp.LaplaceMechanism.release([*ROWS, np.nan], epsilon=1, bounds=(0, 1)),
     "ragged": lambda: dp.LaplaceMechanism.release([ROWS.tolist(), [1.0]], epsilon=1, bounds=(0, 1)),
+    "a table of features": lambda: dp.ObjectivePerturbation.release(
+        {"age": ROWS.tolist()}, ROWS, epsilon=1, regularization=1
+    ),
+    "a table to be summed": lambda: dp.record_sum({"age": ROWS.tolist()}),
+    "a table to be clamped": lambda: dp.clamp({"age": ROWS.tolist()}, 0, 1),
+    "data in the place of a release": lambda: dp.guarantee(ROWS),
+    "data among releases": lambda: dp.guarantee([pt.as_tensor(ROWS)]),
     "too many bounds": lambda: dp.LaplaceMechanism.release(
         dp.record_sum(ROWS), epsilon=1, bounds=[(0, 1), (0, 1)]
     ),
@@ -296,6 +322,15 @@ def test_messages_of_any_mechanism_are_cleaned(monkeypatch):
     hidden = "(a number not shown)"
     assert str(caught.value) == f"value {hidden} of row {hidden} at epsilon 0.5, {hidden}"
     assert caught.value.__cause__ is None and caught.value.__context__ is None
+
+
+def test_messages_about_an_only_person_are_cleaned(monkeypatch):
+    def careless(query, epsilon):
+        raise ValueError(f"category {query.eval()[0]}")
+
+    monkeypatch.setattr(dp.LaplaceMechanism, "dist", careless)
+    with pytest.raises(ValueError, match=r"category \(a number not shown\)"):
+        dp.LaplaceMechanism.release(pt.as_tensor(np.array([47])) + 0, epsilon=0.5)
 
 
 def test_compilers_keep_nothing(tmp_path):

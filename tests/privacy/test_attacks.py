@@ -8,6 +8,11 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.ops import wrap_py
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.tensor.blockwise import Blockwise
 
 import pymc_dp as dp
 from pymc_dp.mechanisms import _grid, smoothed_histogram
@@ -25,7 +30,6 @@ NOT_BOUNDED = {
     "centred rows": lambda: C(x) - C(x).mean(),
     "a product over records": lambda: pt.dot(C(X).T, C(x)),
     "a sum, shifted": lambda: dp.record_sum(X) - 0.5,
-    "a sum, negated": lambda: -dp.record_sum(X),
     "part of a sum": lambda: dp.record_sum(X)[:2],
     "running sums": lambda: pt.cumsum(C(x)),
     "everybody twice": lambda: pt.concatenate([C(x), C(x)]),
@@ -52,6 +56,67 @@ NOT_BOUNDED |= {
     "different entries of a table": lambda: dp.record_sum(C(GRID)[np.arange(100)]),
     "entries of a table, one twice": lambda: dp.record_sum(C(GRID)[np.r_[0, np.arange(99)]]),
     "entries of a shorter table": lambda: dp.record_sum(C(GRID[:3])[np.arange(100) % 3]),
+}
+# Three statistics of one person are no three persons.
+NOT_BOUNDED |= {
+    "the only person's statistics": lambda: C(X[:1])[0],
+    "the sum of them": lambda: C(X[:1])[0].sum(),
+    "the same, turned": lambda: C(X[:1]).T,
+    "the same, weighted": lambda: (C(X[:1]) * np.array([1.0, 2, 3])).sum(axis=0)[::-1],
+}
+
+
+def closed(inner):
+    """An operation that holds data, and has a number as its only input."""
+    a = pt.dscalar()
+    return OpFromGraph([a], [a + inner()])(0.0)
+
+
+NOT_BOUNDED |= {
+    "over a total inside of a function": lambda: dp.record_sum(x) / closed(lambda: C(X[:, 1]).sum()),
+    "over a length inside of a function": lambda: (
+        dp.record_sum(x) / closed(lambda: pt.zeros(pt.cast(C(x).sum(), "int64"))).shape[0]
+    ),
+    "order inside of a function": lambda: dp.record_sum(C(x) + closed(lambda: pt.sort(C(x)))),
+}
+
+
+class Own(Op):
+    """Somebody's operation, which holds data."""
+
+    def __init__(self, held):
+        self.held = held
+
+    def make_node(self, number):
+        return Apply(self, [number], [self.held.type()])
+
+    def perform(self, node, inputs, output_storage):
+        output_storage[0][0] = self.held.eval()
+
+
+def batched(inner):
+    a = pt.dscalar()
+    return Blockwise(OpFromGraph([a], [a + inner()]), signature="()->(k)" if inner().ndim else "()->()")(ZERO)
+
+
+def wrapped(inner):
+    kind = pt.dvector if inner().ndim else pt.dscalar
+    return wrap_py(itypes=[pt.dscalar], otypes=[kind])(lambda number: inner().eval())(ZERO)
+
+
+ZERO = C(np.float64(0))
+HOLDING = {
+    "an own operation": lambda inner: Own(inner())(ZERO),
+    "a batched function": batched,
+    "a Python function": wrapped,
+    "a function in a function": lambda inner: closed(lambda: closed(inner)),
+}
+NOT_BOUNDED |= {
+    f"over a total inside of {name}": lambda hold=hold: dp.record_sum(x) / hold(lambda: C(X[:, 1]).sum())
+    for name, hold in HOLDING.items()
+} | {
+    f"order inside of {name}": lambda hold=hold: dp.record_sum(C(x) + hold(lambda: pt.sort(C(x))))
+    for name, hold in HOLDING.items()
 }
 INSIDE = C(x) > 0.5
 # A noise level would publish the number of people inside, or the total, exactly.
@@ -93,6 +158,12 @@ BOUNDED = {
     "stacked sums": (lambda: pt.stack([dp.record_sum(C(x)), dp.record_sum(C(x) ** 2)]), 2),
     "squares": (lambda: C(x) ** 2, 1),
     "clamped": (lambda: dp.clamp(x, 0, 1), 1),
+    "the only person": (lambda: dp.record_sum(X[:1]), 3),
+    "steps of a grid in a row": (lambda: dp.record_sum(C(x)[:, None] <= np.linspace(0, 1, 7)[None]), 7),
+    "shares": (lambda: dp.record_sum(pt.special.softmax(C(X), axis=1)), 3),
+    "shares of each": (lambda: pt.special.log_softmax(C(X), axis=1), 3),
+    "a sum, negated": (lambda: -dp.record_sum(X), 3),
+    "a mean, negated": (lambda: -(C(X).mean(axis=0) * 2), 0.06),
     "counts": (lambda: dp.record_sum(pt.eq(C((x * 3).astype(int))[:, None], np.arange(3))), 3),
 }
 
@@ -174,6 +245,31 @@ def test_noise_levels_do_not_depend_on_factors(query):
         for secret in (0.25, 3.0, 123456.5, 9.9e7)
     }
     assert len(levels) == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda secret: dp.record_sum(x) / dp.record_sum(C([secret])),
+        lambda secret: dp.record_sum(x) * C([secret]),
+        lambda secret: dp.record_sum(C([0.5])) * dp.record_sum(C([secret])),
+        lambda secret: dp.record_sum(x) / pt.arange(pt.cast(C([secret])[0], "int64")).shape[0],
+    ],
+    ids=["over a group of one", "times an array", "all of one person", "a length of it"],
+)
+def test_the_only_person_of_a_group_is_no_public_number(query):
+    with pytest.raises(ValueError, match="bounds"):
+        dp.LaplaceMechanism.release(query(3.7), epsilon=1, bounds=(0, 1))
+
+
+def test_factors_of_few_bits_do_not_cancel():
+    """-128 is its own absolute value in 8 bits, and 1/3.0 in single precision is not 1/3."""
+    total = dp.record_sum(x)
+    release = dp.LaplaceMechanism.release(pt.stack([total * -128, total * 128]), scale=1, bounds=(0, 1))
+    assert release.guarantee.epsilon == 256
+    for k in range(1, 60):
+        divided = dp.LaplaceMechanism.dist(total / float(k), scale=1, bounds=(0, 1))
+        assert dp.guarantee(divided).epsilon == pytest.approx(1 / k, rel=1e-14)
 
 
 @pytest.mark.parametrize("factor", [1 / 3, 1e-9, 7.0, 2.0**-5, -12345.678, 1e9], ids=str)
@@ -332,7 +428,7 @@ def test_reports_are_of_one_person_each(mechanism, query):
 
 
 @pytest.mark.parametrize("variant", ["symmetric", "optimized"])
-@pytest.mark.parametrize("epsilon", [0.1, 3.0, 40.0, 60.0, 74.0, 80.0])
+@pytest.mark.parametrize("epsilon", [0.1, 3.0, 40.0, 60.0, 74.0, 80.0, 2000.0])
 def test_bits_as_drawn_cost_no_more_than_stated(variant, epsilon):
     op = dp.UnaryEncoding.dist(0, epsilon=epsilon, variant=variant, n_categories=2).owner.op
     odds = (epsilon / 2, -epsilon / 2) if variant == "symmetric" else (0.0, -epsilon)
@@ -368,6 +464,21 @@ def test_bits_as_drawn_cost_no_more_than_stated(variant, epsilon):
 def test_smoothing_is_rounded_upwards(epsilon, released):
     smoothing = smoothed_histogram.smoothing_for(epsilon, 10, 10, released)
     assert smoothed_histogram.smoothed_epsilon(smoothing, 10, 10, released) <= epsilon
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 30.0, 700.0, 800.0])
+def test_somebody_may_always_lie(epsilon):
+    """A report that is true for sure costs more than any epsilon."""
+
+    class Lowest:
+        def random(self, shape):
+            return np.zeros(shape)
+
+        def integers(self, low, high, size):
+            return np.full(size, low)
+
+    op = dp.RandomizedResponse.dist(0, epsilon=epsilon, n_categories=3).owner.op
+    assert op.rng_fn(Lowest(), np.array([0, 2]), epsilon, None).tolist() == [1, 0]
 
 
 def test_generators_without_entropy_draw_nothing(monkeypatch):
