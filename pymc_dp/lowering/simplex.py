@@ -1,16 +1,23 @@
 """PyMC's transform of probability tables as two loops.
 
 Written out in PyTensor, it is a dozen operations on arrays of one more axis than the table's rows have,
-which take ten seconds to compile where these take one.
+which take ten seconds to compile where these take one. PyMC compiles it too, to record draws; so the way
+back to probabilities is a rewrite of PyTensor's numba mode, and holds for every function compiled in it.
 """
 
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Apply
+from pymc.distributions.transforms import simplex
+from pytensor.compile.mode import optdb
+from pytensor.graph.basic import Apply, equal_computations
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.tensor.basic import Join
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.version import SOURCE
@@ -94,9 +101,29 @@ def _funcify_forward(op: Any, **kwargs: Any) -> Any:
     return probabilities_to_rows, SOURCE
 
 
-def simplex_backward(value: TensorVariable) -> TensorVariable:
-    """Return the probabilities (..., k) of values (..., k - 1), as ``transforms.simplex.backward`` does."""
-    return _by_rows(_RowsToProbabilities(), value, 1)
+@node_rewriter(tracks=[pt.true_div])
+def _use_loops(fgraph: FunctionGraph, node: Apply) -> list[TensorVariable] | None:
+    """Recognise ``transforms.simplex.backward(value)`` as PyMC writes it, in double precision.
+
+    A gradient shares its exponentials, and would not be spared them.
+    """
+    joined = node.inputs[0]
+    for _ in ("exponentials", "differences from the largest"):
+        if joined.owner is None or not isinstance(joined.owner.op, Elemwise):
+            return None
+        joined = joined.owner.inputs[0]
+    if joined.owner is None or not isinstance(joined.owner.op, Join):
+        return None
+    value: Any = joined.owner.inputs[0]
+    if value.type.dtype != "float64" or len(fgraph.clients[node.inputs[0]]) > 2:
+        return None
+    if not equal_computations(node.outputs, [simplex.backward(value)]):
+        return None
+    return [_by_rows(_RowsToProbabilities(), value, 1)]
+
+
+# before anything else has changed the graph
+optdb.register("pymc_dp_simplex", dfs_rewriter(_use_loops), "numba", position=0.01)
 
 
 def simplex_forward(probabilities: TensorVariable) -> TensorVariable:

@@ -31,7 +31,7 @@ from pymc_dp.lowering.native import (
     NativeFunction,
 )
 from pymc_dp.lowering.polynomial import without_products
-from pymc_dp.lowering.simplex import simplex_backward, simplex_forward
+from pymc_dp.lowering.simplex import simplex_forward
 from pymc_dp.records import RecordBlock, Release, is_elementwise
 from pymc_dp.step_methods.block.cells import ChannelTable, find_histograms, find_tables
 from pymc_dp.step_methods.block.central import CentralReleases
@@ -124,8 +124,6 @@ class RecordProgram:
         transform = self.model.rvs_to_transforms.get(rv)
         if transform is None:
             return value
-        if isinstance(transform, SimplexTransform):
-            return simplex_backward(value)
         return transform.backward(value, *substitute(rv.owner.inputs, reading))  # type: ignore[union-attr]
 
     def forward(self, rv: Variable, natural: TensorVariable, reading: Reading) -> TensorVariable:
