@@ -21,15 +21,24 @@ from pymc_dp.mechanisms import (
     WaveletMechanism,
     guarantee,
 )
+from pymc_dp.mixtures.clusters import n_clusters
+from pymc_dp.mixtures.partition import ChineseRestaurantProcess
+from pymc_dp.plots.mixtures import plot_density, plot_informativeness, plot_similarity
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 from pymc_dp.records import clamp, record_sum
 from pymc_dp.stats.acceptance import acceptance_report
+from pymc_dp.stats.density import mixture_density
+from pymc_dp.stats.informativeness import informativeness
+from pymc_dp.stats.partitions import point_partition, similarity_matrix
 from pymc_dp.stats.plan import plan
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
+from pymc_dp.step_methods.atoms import AtomUpdate
 from pymc_dp.step_methods.collapsed import CollapsedUpdate
 from pymc_dp.step_methods.conjugate import ConjugateUpdate
 from pymc_dp.step_methods.imputation import RecordImputation
+from pymc_dp.step_methods.neal import PrivateNeal5
+from pymc_dp.step_methods.slice import PrivateSlice
 
 try:
     __version__ = version("pymc-dp")
@@ -38,7 +47,9 @@ except PackageNotFoundError:  # running from a source tree that is not installed
 
 __all__ = [
     "AncillaryUpdate",
+    "AtomUpdate",
     "BinomialMechanism",
+    "ChineseRestaurantProcess",
     "CollapsedUpdate",
     "ConjugateUpdate",
     "DiscreteGaussianMechanism",
@@ -50,6 +61,8 @@ __all__ = [
     "ObjectivePerturbation",
     "PerturbedHistogram",
     "PrivacyGuarantee",
+    "PrivateNeal5",
+    "PrivateSlice",
     "ProjectionMechanism",
     "RandomizedResponse",
     "RecordImputation",
@@ -60,12 +73,28 @@ __all__ = [
     "acceptance_report",
     "clamp",
     "guarantee",
+    "informativeness",
+    "mixture_density",
+    "n_clusters",
     "plan",
+    "plot_density",
+    "plot_informativeness",
+    "plot_similarity",
+    "point_partition",
     "record_sum",
+    "similarity_matrix",
 ]
 
 # at the front, because PyMC takes the first of equally competent steps
-for _step in (RecordImputation, ConjugateUpdate, AncillaryUpdate, CollapsedUpdate):
+for _step in (
+    RecordImputation,
+    ConjugateUpdate,
+    AncillaryUpdate,
+    CollapsedUpdate,
+    AtomUpdate,
+    PrivateSlice,
+    PrivateNeal5,
+):
     if _step not in STEP_METHODS:
         STEP_METHODS.insert(0, _step)
 del _step

@@ -96,8 +96,26 @@ def test_only_the_lowering_touches_compilers():
 
 
 def test_lowering_knows_nothing_of_privacy():
-    for package in ("pymc_dp.mechanisms", "pymc_dp.records", "pymc_dp.step_methods"):
+    for package in ("pymc_dp.mechanisms", "pymc_dp.mixtures", "pymc_dp.records", "pymc_dp.step_methods"):
         assert not importing(package, {"lowering"})
+
+
+def test_partitions_are_distributions():
+    """Samplers and summaries know them, and they know neither these nor releases."""
+    for package in ("pymc_dp.mechanisms", "pymc_dp.privacy", "pymc_dp.stats", "pymc_dp.step_methods"):
+        assert not importing(package, {"mixtures"}), package
+    known_to = {room(name) for name in importing("pymc_dp.mixtures")}
+    assert known_to <= {"", "mixtures", "stats", "step_methods"}
+    assert importing("pymc_dp.mixtures", {""}) == {"__init__.py"}
+
+
+def test_plots_show_what_is_computed_elsewhere():
+    """They may use the summaries; nothing uses them."""
+    assert importing("pymc_dp.plots") == {"__init__.py"}
+    for package in ("lowering", "mechanisms", "mixtures", "privacy", "records", "step_methods"):
+        assert not importing(f"pymc_dp.{package}", {"plots"}), package
+    drawing = {name for name in MODULES if any(inside(m, "matplotlib") for m in imports(name))}
+    assert drawing == {"plots/mixtures.py"}
 
 
 def test_privacy_is_arithmetic():

@@ -13,7 +13,6 @@ from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
 from pymc_dp.lowering.version import SOURCE
 
-# Part of the keys of the disk cache: change it when a function below changes.
 # Spread of draws beyond the edges, as a part of the distance between them.
 _TAIL = 0.125
 

@@ -19,7 +19,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.version import SOURCE
 
-# Part of the disk cache's key: change it with the source below.
 # Largest count that is looked for.
 _LARGEST = 2**52
 

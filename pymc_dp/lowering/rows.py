@@ -76,10 +76,13 @@ class RowGraph:
 
     def fork(self, record_entry: Callable[[Variable, tuple[int, ...]], TensorVariable]) -> "RowGraph":
         """Return the same with other entries for the records, sharing what was hoisted."""
-        other = RowGraph(self._is_free, record_entry, list(self._records))
+        other = self._like(record_entry)
         for name in ("constants", "constant_inputs", "columns", "column_inputs", "_hoisted"):
             setattr(other, name, getattr(self, name))
         return other
+
+    def _like(self, record_entry: Callable[[Variable, tuple[int, ...]], TensorVariable]) -> "RowGraph":
+        return RowGraph(self._is_free, record_entry, list(self._records))
 
     def entry(self, variable: Variable, index: tuple) -> TensorVariable:
         """Return one entry; ``index`` holds integers, and :data:`ROW` on the record axis."""

@@ -23,8 +23,6 @@ from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.lowering.version import SOURCE
 
-# Part of the keys of the disk cache: change it when a function below changes.
-
 # Header: numbers of cells and of rows, address of the log densities, 1 if they are float64 (else float32),
 # address of their exponentials, address of the slots, bytes per slot, lowest edge, cells per unit, the edges.
 N_CELLS, N_ROWS, LOG_ADDRESS, IS_WIDE, EXP_ADDRESS = range(5)

@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pymc_dp.records import RecordBlock
+from pymc_dp.stats._draws import group_of
 from pymc_dp.stats._printing import as_text, entry_name, table_of
 from pymc_dp.step_methods.discovery import record_blocks
 
@@ -251,7 +252,7 @@ def acceptance_report(
 
 def _measured(idata: Any) -> tuple[float, float]:
     """Share of proposals accepted in all draws, and the lowest acceptance probability of any."""
-    stats = _group(idata, "sample_stats")
+    stats = group_of(idata, "sample_stats")
     missing = [name for name in _STATISTICS if name not in stats]
     if missing:
         raise ValueError(
@@ -263,17 +264,6 @@ def _measured(idata: Any) -> tuple[float, float]:
     if not mean.size:
         raise ValueError("idata holds no draws: sample with draws > 0.")
     return float(mean.mean()), float(lowest.min())
-
-
-def _group(idata: Any, name: str) -> Any:
-    groups = getattr(idata, "children", None)
-    if groups is None:
-        raise TypeError(
-            f"idata must be the xarray.DataTree that pm.sample returns, got {type(idata).__name__}."
-        )
-    if name not in groups:
-        raise ValueError(f"idata has no group {name!r}: pass what pm.sample returned, with that group.")
-    return groups[name].dataset
 
 
 def _bound(block: RecordBlock, proposals: str) -> RecordBound:
@@ -317,7 +307,7 @@ def _why_not(block: RecordBlock, guarantees: list, proposals: str) -> str:
 
 def _slowest(idata: Any, names: list[str]) -> tuple[str | None, float, float]:
     """Return the parameter with the fewest effective draws, these, and iterations for each."""
-    posterior = _group(idata, "posterior")
+    posterior = group_of(idata, "posterior")
     kept = [name for name in names if name in posterior]
     if not kept:
         return None, math.nan, math.nan

@@ -10,6 +10,7 @@ from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
+from pymc_dp.mixtures.structure import is_labels
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
@@ -316,6 +317,9 @@ def default_parameters(model: Model) -> list[Variable]:
 
 def _parameters_of_block(model: Model, block: RecordBlock) -> list[Variable]:
     parents: list[Variable] = [*ancestors_of_records(model, block)]
+    laws = [p for rv in block.records for p in parameters_of(rv)]
+    if any(is_labels(rv) for rv in leaves_of(laws, set(model.basic_RVs))):
+        return []  # a mixture has steps of its own
     shapes = model.eval_rv_shapes()
     size = sum(int(np.prod(shapes[rv.name])) for rv in parents)
     reason = ""

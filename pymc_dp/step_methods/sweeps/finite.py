@@ -28,7 +28,6 @@ from pymc_dp.step_methods.block.supports import MAX_SUPPORT, finite_support
 _LARGEST, _FEW = 2048, 2**22
 # Records whose row of a table is asked for ahead of time, since a large table is not in the cache.
 _AHEAD = 8
-# Part of the disk cache's key: change it with the source below.
 
 
 class FiniteSweep:

@@ -19,6 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
+from pymc_dp.lowering.valuedraws import draw_value
 from pymc_dp.rowlocal import columns_of, with_known_shapes
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.readings import substitute
@@ -48,13 +49,13 @@ class FusedSweep:
             raise NotScalar("a query that is no sum over records, or a partly observed covariate")
         self.program = program
         records = program.block.records
-        analysis = program.block.analysis
         self._x = [ps.float64(f"x{k}") for k in range(program.records.width)]
         self._rng = pt.random.type.random_generator_type("rng")
-        self._state = RowGraph(lambda v: analysis.role(v).kind == "free", self._state_entry, records)
+        self._state = self._row_graph()
         self._draws = self._state.fork(self._draw_entry)
         self._n_draws = 0
         self._drawn: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
+        self._drawn_values: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
         statistics = self._statistics()
         weight_graphs = self._weight_graphs()
         state = [self._state.entry(c, (ROW,)) for c in statistics]
@@ -68,6 +69,12 @@ class FusedSweep:
         self._compile(state, candidates, state_weight, weight, columns)
 
     # -- entries ----------------------------------------------------------------------------------
+
+    def _row_graph(self) -> RowGraph:
+        analysis = self.program.block.analysis
+        return RowGraph(
+            lambda v: analysis.role(v).kind == "free", self._state_entry, self.program.block.records
+        )
 
     def _column(self, rv: Variable, index: tuple[int, ...]) -> int:
         layout = self.program.records
@@ -107,11 +114,18 @@ class FusedSweep:
         if key not in self._drawn:
             # numbered before its parameters are drawn: equal draws with equal labels would be merged
             self._n_draws += 1
-            self._drawn[key] = draw_entry(self._draws, rv, index, self._rng, self._n_draws)
+            label = self._n_draws
+            exact = draw_value(self._draws, rv, self._transform(rv), index, self._rng, label)
+            if exact is None:
+                self._drawn[key] = draw_entry(self._draws, rv, index, self._rng, label)
+            else:
+                self._drawn_values[key], self._drawn[key] = exact
         return self._drawn[key]
 
     def _to_value(self, rv: Variable, index: tuple[int, ...], rows: RowGraph) -> TensorVariable:
         natural = rows.entry(rv, (ROW, *index))
+        if rows is self._draws and (rv, index) in self._drawn_values:
+            return self._drawn_values[(rv, index)]
         transform = self._transform(rv)
         self._column(rv, index)
         return natural if transform is None else transform.forward(natural, *self._inputs(rv, index, rows))

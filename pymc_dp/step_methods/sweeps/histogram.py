@@ -27,8 +27,6 @@ from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
 from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indented
 
-# Part of the disk cache's key: change it with the source below.
-
 
 class HistogramSweep(FusedSweep):
     """Candidates from the model, decided by the two counts that change; see :class:`FusedSweep`."""

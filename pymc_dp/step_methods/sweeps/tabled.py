@@ -32,7 +32,6 @@ from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indente
 
 # Records of a group.
 GROUP = 16
-# Part of the disk cache's key: change it with the source below.
 _FUNCTIONS = {
     name: getattr(tables, name) for name in ("cell_of", "fetch", "log_density", "draw_value", "log_weight")
 }

@@ -1,0 +1,120 @@
+"""Log densities that are polynomials in numbers of a record alone.
+
+The log density of a normal record is quadratic in the record, that of a gamma one linear in the record and
+its logarithm. Sums over records then need sums of a few products only, and the density under any parameters
+is a short product: nothing else has to be computed for each record.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant, Variable, equal_computations
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import io_toposort
+from pytensor.scalar import basic as ps
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.polynomial import degree
+
+# Numbers of a record of which products of two are kept.
+MAX_FEATURES = 4
+
+
+@dataclass
+class Polynomial:
+    """A graph as a polynomial.
+
+    Attributes
+    ----------
+    features : list of TensorVariable
+        0-d graphs of the record alone.
+    inputs : list of ScalarVariable
+        What stands for them in ``graph``.
+    graph : TensorVariable
+        The polynomial.
+    degree : int
+        1 or 2.
+    """
+
+    features: list[TensorVariable]
+    inputs: list[Variable]
+    graph: TensorVariable
+    degree: int
+
+
+def as_polynomial(
+    graph: TensorVariable, record: Sequence[Variable], parameters: Sequence[Variable], fixed_support: bool
+) -> Polynomial | None:
+    """Write a graph of numbers as a polynomial of at most second degree in numbers of the record.
+
+    Parameters
+    ----------
+    graph : TensorVariable
+    record, parameters : sequences of ScalarVariable
+        Inputs that belong to the record, and those that the polynomial's coefficients are functions of.
+    fixed_support : bool
+        Whether the record is known to have positive density: a choice of minus infinity is then none.
+    """
+    if fixed_support:
+        graph = _inside_support(graph, record, parameters)
+    of_record, of_parameters = _dependence(graph, record), _dependence(graph, parameters)
+    features: list[TensorVariable] = []
+    stands_for: dict[Variable, TensorVariable] = {}
+    inputs: list[Variable] = []
+    stack, seen = [graph], set()
+    while stack:
+        v = stack.pop()
+        if v in seen or v not in of_record:
+            continue
+        seen.add(v)
+        if v in of_parameters:
+            stack.extend(v.owner.inputs)
+            continue
+        if not hasattr(v.type, "dtype") or v.type.ndim != 0:
+            return None
+        known = [k for k, f in enumerate(features) if equal_computations([f], [v])]
+        if not known:
+            features.append(v)
+            inputs.append(ps.float64(f"v{len(inputs)}"))
+            known = [len(inputs) - 1]
+        stands_for[v] = pt.cast(pt.tensor_from_scalar(inputs[known[0]]), v.dtype)
+    if not features or len(features) > MAX_FEATURES:
+        return None
+    (replaced,) = graph_replace([graph], stands_for, strict=False)
+    found = degree(replaced, inputs)
+    if found not in (1, 2):
+        return None
+    return Polynomial(features, inputs, replaced, found)
+
+
+def _dependence(graph: Variable, roots: Sequence[Variable]) -> Collection[Variable]:
+    """Variables of a graph that depend on some inputs."""
+    found = set(roots)
+    for node in io_toposort(list(roots), [graph]):
+        if any(v in found for v in node.inputs):
+            found.update(node.outputs)
+    return found
+
+
+def _inside_support(
+    graph: TensorVariable, record: Sequence[Variable], parameters: Sequence[Variable]
+) -> TensorVariable:
+    """Leave out outer choices between a number and minus infinity that the record alone decides."""
+    of_parameters = _dependence(graph, parameters)
+    while graph.owner is not None and isinstance(graph.owner.op, Elemwise):
+        if not isinstance(graph.owner.op.scalar_op, ps.Switch):
+            return graph
+        condition, inside, outside = graph.owner.inputs
+        if condition in of_parameters or not _is_minus_infinity(outside):
+            return graph
+        graph = inside
+    return graph
+
+
+def _is_minus_infinity(v: Variable) -> bool:
+    while v.owner is not None and len(v.owner.inputs) == 1:
+        v = v.owner.inputs[0]
+    return isinstance(v, Constant) and bool(np.all(np.isneginf(v.data)))

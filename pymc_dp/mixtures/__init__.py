@@ -1,0 +1,1 @@
+"""Random partitions as PyMC distributions, and the mixtures that a model builds on them."""

@@ -1,0 +1,1 @@
+"""Pictures of what one looks at after sampling."""

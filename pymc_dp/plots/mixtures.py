@@ -1,0 +1,282 @@
+"""Pictures of mixtures: density with bands, similarity of records, and what a release taught."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Records that fit as rows of a picture; their names are left out beyond.
+_NAMED_RECORDS = 40
+
+
+def plot_density(
+    density: xr.Dataset,
+    *,
+    band: str = "both",
+    n_draws: int = 0,
+    color: str = "C0",
+    label: str | None = None,
+    ax: Axes | None = None,
+    **kwargs: Any,
+) -> Axes:
+    """Plot the posterior mean of a mixture's density, with credible bands.
+
+    Parameters
+    ----------
+    density : xarray.Dataset
+        From :func:`mixture_density`, on a grid of numbers.
+    band : {"both", "pointwise", "simultaneous", "none"}, default "both"
+        Which bands: darker the pointwise, lighter the simultaneous one.
+    n_draws : int, default 0
+        So many draws of the density as thin lines.
+    color : str, default "C0"
+    label : str, optional
+        Of the line, in the legend; "posterior mean" by default.
+    ax : matplotlib.axes.Axes, optional
+        Where to plot; a new figure by default.
+    **kwargs
+        For the line of the mean, as for ``Axes.plot``.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    TypeError
+        `density` is no dataset.
+    ValueError
+        `density` is not from :func:`mixture_density`, its points have several numbers, or `band` is not
+        known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> with pm.Model() as model:
+    ...     labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=6, max_components=6)
+    ...     mu = pm.Normal("mu", 0, 3, shape=6)
+    ...     y = pm.Normal("y", mu[labels], 1)
+    ...     z = dp.LaplaceMechanism("z", y, epsilon=20, bounds=(-10, 10), observed=[-4, -3, -3, 2, 3, 3])
+    ...     idata = pm.sample(100, tune=100, chains=1, progressbar=False, random_seed=1)
+    >>> density = dp.mixture_density(idata, model, np.linspace(-8, 8, 33), random_seed=1)
+    >>> ax = dp.plot_density(density)
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('y', 'density')
+    """
+    _check(density, ("density", "mean", "lower", "upper"), "density", "dp.mixture_density")
+    if band not in ("both", "pointwise", "simultaneous", "none"):
+        raise ValueError(f"band must be 'both', 'pointwise', 'simultaneous' or 'none', got {band!r}.")
+    if isinstance(n_draws, bool) or not isinstance(n_draws, int | np.integer) or n_draws < 0:
+        raise ValueError(f"n_draws must be a whole number of at least 0, got {n_draws!r}.")
+    ax = _new_axes(1)[0] if ax is None else ax
+    x, prob = density["point"].values, density.attrs["prob"]
+    for kind, prefix, alpha in (("simultaneous", "simultaneous_", 0.2), ("pointwise", "", 0.35)):
+        if band in (kind, "both"):
+            lower, upper = density[f"{prefix}lower"].values, density[f"{prefix}upper"].values
+            ax.fill_between(x, lower, upper, color=color, alpha=alpha, lw=0, label=f"{prob:.0%} {kind} band")
+    draws = density["density"].values.reshape(-1, len(x))
+    for i in np.arange(min(n_draws, len(draws))) * len(draws) // max(min(n_draws, len(draws)), 1):
+        ax.plot(x, draws[i], color=color, alpha=0.4, lw=0.5)
+    ax.plot(x, density["mean"].values, **{"color": color, "label": label or "posterior mean", **kwargs})
+    ax.set(xlabel=density.attrs["records"], ylabel="density", xlim=(x[0], x[-1]))
+    ax.set_ylim(bottom=0)
+    ax.legend(frameon=False)
+    return ax
+
+
+def plot_similarity(
+    similarity: xr.DataArray,
+    *,
+    partition: Any = None,
+    colorbar: bool = True,
+    cmap: str = "Blues",
+    ax: Axes | None = None,
+) -> Axes:
+    """Plot the probabilities that records are in one cluster, similar records side by side.
+
+    Parameters
+    ----------
+    similarity : xarray.DataArray, shape (n, n)
+        From :func:`similarity_matrix`.
+    partition : array_like of int, shape (n,), optional
+        Such as that of :func:`point_partition`: its clusters are shown as squares along the diagonal.
+    colorbar : bool, default True
+    cmap : str, default "Blues"
+    ax : matplotlib.axes.Axes, optional
+        Where to plot; a new figure by default.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+
+    Raises
+    ------
+    TypeError
+        `similarity` is no array.
+    ValueError
+        `similarity` is not square, or `partition` has another length.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import xarray as xr
+    >>> import pymc_dp as dp
+    >>> draws = np.random.default_rng(1).integers(0, 2, (1, 50, 8))
+    >>> posterior = xr.Dataset({"labels": (("chain", "draw", "record"), draws)})
+    >>> idata = xr.DataTree.from_dict({"posterior": posterior})
+    >>> ax = dp.plot_similarity(dp.similarity_matrix(idata), partition=dp.point_partition(idata))
+    >>> ax.get_xlabel()
+    'record'
+    """
+    if not isinstance(similarity, xr.DataArray):
+        raise TypeError(
+            "similarity must be the xarray.DataArray that dp.similarity_matrix returns, got "
+            f"{type(similarity).__name__}."
+        )
+    if similarity.ndim != 2 or similarity.shape[0] != similarity.shape[1]:
+        raise ValueError(
+            f"similarity must have one row and one column for each record, got shape {similarity.shape}: "
+            "give what dp.similarity_matrix returns."
+        )
+    n = len(similarity)
+    order = _side_by_side(similarity.values)
+    if partition is not None:
+        clusters = np.asarray(partition)
+        if clusters.shape != (n,):
+            raise ValueError(
+                f"partition must have one label for each of {n} records, got shape {clusters.shape}: give "
+                "what dp.point_partition returns."
+            )
+        # clusters one after another, where most of their records are
+        place = np.argsort(order)
+        _, of = np.unique(clusters, return_inverse=True)
+        middle = np.bincount(of, place) / np.bincount(of)
+        order = np.lexsort((place, of, middle[of]))
+    ax = _new_axes(1, square=True)[0] if ax is None else ax
+    values = similarity.values[np.ix_(order, order)]
+    image = ax.imshow(values, vmin=0, vmax=1, cmap=cmap, interpolation="nearest")
+    if colorbar:
+        ax.figure.colorbar(image, ax=ax, label="probability of one cluster", shrink=0.8)
+    if partition is not None:
+        starts = np.flatnonzero(np.diff(clusters[order], prepend=clusters[order][0] - 1))
+        for start, stop in zip(starts, np.append(starts[1:], n), strict=True):
+            ends = np.array([start, stop, stop, start, start]) - 0.5
+            ax.plot(ends, ends[[0, 0, 1, 1, 0]], color="C3", lw=1)
+    record = str(similarity.dims[0])
+    if n <= _NAMED_RECORDS:
+        names = similarity[record].values[order] if record in similarity.coords else order
+        ax.set_xticks(range(n), names, rotation=90)
+        ax.set_yticks(range(n), names)
+    else:
+        ax.set(xticks=[], yticks=[])
+    ax.set(xlabel="record", ylabel="record")
+    return ax
+
+
+def plot_informativeness(informativeness: xr.Dataset, *, color: str = "C0", axes: Any = None) -> np.ndarray:
+    """Plot prior and posterior mean density, and below how far the release took the one from the other.
+
+    Parameters
+    ----------
+    informativeness : xarray.Dataset
+        From :func:`informativeness`, on a grid of numbers.
+    color : str, default "C0"
+    axes : sequence of two matplotlib.axes.Axes, optional
+        Where to plot; a new figure by default.
+
+    Returns
+    -------
+    ndarray of matplotlib.axes.Axes, shape (2,)
+
+    Raises
+    ------
+    TypeError
+        `informativeness` is no dataset.
+    ValueError
+        `informativeness` is not from :func:`informativeness`, its points have several numbers, or `axes` are
+        not two.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> with pm.Model() as model:
+    ...     labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=6, max_components=6)
+    ...     mu = pm.Normal("mu", 0, 3, shape=6)
+    ...     y = pm.Normal("y", mu[labels], 1)
+    ...     z = dp.LaplaceMechanism("z", y, epsilon=20, bounds=(-10, 10), observed=[-4, -3, -3, 2, 3, 3])
+    ...     idata = pm.sample(100, tune=100, chains=1, progressbar=False, random_seed=1)
+    >>> taught = dp.informativeness(idata, model, np.linspace(-8, 8, 33), random_seed=1)
+    >>> above, below = dp.plot_informativeness(taught)
+    >>> below.get_ylabel()
+    'Hellinger distance'
+    """
+    _check(
+        informativeness, ("distance", "prior_mean", "posterior_mean"), "informativeness", "dp.informativeness"
+    )
+    axes = _new_axes(2) if axes is None else np.atleast_1d(axes)
+    if len(axes) != 2:
+        raise ValueError(f"axes must be two, one above the other, got {len(axes)}.")
+    above, below = axes
+    x = informativeness["point"].values
+    above.plot(x, informativeness["prior_mean"].values, color="0.4", ls="--", label="prior mean")
+    above.plot(x, informativeness["posterior_mean"].values, color=color, label="posterior mean")
+    above.set(ylabel="density", xlim=(x[0], x[-1]))
+    above.set_ylim(bottom=0)
+    above.legend(frameon=False)
+    overall = float(informativeness["overall"])
+    below.plot(x, informativeness["distance"].values, color=color, label="of the density's laws, at a point")
+    below.axhline(overall, color="0.4", ls=":", label=f"of the mean densities: {overall:.2f}")
+    below.set(
+        xlabel=informativeness.attrs["records"], ylabel="Hellinger distance", xlim=(x[0], x[-1]), ylim=(0, 1)
+    )
+    below.legend(frameon=False)
+    return np.array([above, below])
+
+
+def _check(given: Any, names: tuple[str, ...], argument: str, source: str) -> None:
+    if not isinstance(given, xr.Dataset):
+        raise TypeError(
+            f"{argument} must be the xarray.Dataset that {source} returns, got {type(given).__name__}."
+        )
+    missing = [name for name in names if name not in given]
+    if missing or "point" not in given.coords:
+        raise ValueError(
+            f"{argument} has no {' and no '.join(missing or ['point'])}: give what {source} returns."
+        )
+    if "grid" in given.coords:
+        raise ValueError(
+            f"{argument} is on points of several numbers, which have no picture: plot {names[0]} yourself, "
+            "along a line or on a plane."
+        )
+
+
+def _new_axes(rows: int, square: bool = False) -> np.ndarray:
+    # imported when it is needed: it takes as long as PyMC itself
+    import matplotlib.pyplot as plt
+
+    size = (5.5, 4.8) if square else (6.4, 3.0 + 1.8 * (rows - 1))
+    axes = plt.subplots(rows, sharex=True, squeeze=False, figsize=size, layout="constrained")[1]
+    flat: np.ndarray = axes[:, 0]
+    return flat
+
+
+def _side_by_side(similarity: np.ndarray) -> np.ndarray:
+    """Order of the records in which similar ones are near each other."""
+    n = len(similarity)
+    if n < 3:
+        return np.arange(n)
+    distance = squareform(1.0 - (similarity + similarity.T) / 2, checks=False)
+    tree = linkage(np.maximum(distance, 0.0), "average", optimal_ordering=n <= 500)
+    order: np.ndarray = leaves_list(tree)
+    return order

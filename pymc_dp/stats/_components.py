@@ -1,0 +1,113 @@
+"""Draws of a random mixture's density on a grid, one for each draw of labels and atoms."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.stats._draws import stacked
+from pymc_dp.stats._predictive import PredictiveMixture
+from pymc_dp.stats._weights import draw_weights, expected_weights
+
+# Atoms from the base for the expected density, which is smoother the more there are.
+_ATOMS_FOR_MEAN = 4
+
+
+@dataclass(frozen=True)
+class State:
+    """What one draw says about the mixture.
+
+    Attributes
+    ----------
+    sizes : ndarray of int, shape (k,)
+        Records in each occupied slot.
+    atoms : list of ndarray, shape (k, ...)
+        Their atoms.
+    parameters : list of ndarray
+        All others that the mixture's laws depend on.
+    """
+
+    sizes: np.ndarray
+    atoms: list[np.ndarray]
+    parameters: list[np.ndarray]
+
+
+def posterior_states(mixture: PredictiveMixture, posterior: xr.Dataset) -> Iterator[State]:
+    """Go through the draws of labels, atoms and parameters."""
+    own = mixture.mixture
+    labels = stacked(posterior[str(own.labels.name)])
+    if labels.dtype.kind not in "iu" or labels.shape[1:] != (own.n,):
+        raise ValueError(
+            f"idata.posterior has {own.labels.name} of shape {labels.shape[1:]} and dtype {labels.dtype}, "
+            f"the model has {own.n} labels: pass the draws of this model."
+        )
+    if labels.min() < 0 or labels.max() >= own.max_components:
+        raise ValueError(
+            f"idata.posterior has values of {own.labels.name} that are no slots of the model, 0 to "
+            f"{own.max_components - 1}: pass the draws of this model."
+        )
+    atoms = [_values(posterior, rv) for rv in own.atoms]
+    parameters = [_values(posterior, rv) for rv in mixture.hyperparameters]
+    for i in range(len(labels)):
+        counts = np.bincount(labels[i], minlength=own.max_components)
+        slots = np.flatnonzero(counts)
+        yield State(counts[slots], [a[i][slots] for a in atoms], [p[i] for p in parameters])
+
+
+def _values(posterior: xr.Dataset, rv: Any) -> np.ndarray:
+    """Draws of a variable, of its own dtype."""
+    values = stacked(posterior[str(rv.name)])
+    shape = values.shape[1:]
+    if len(shape) != rv.type.ndim or any(
+        length not in (None, size) for length, size in zip(rv.type.shape, shape, strict=True)
+    ):
+        raise ValueError(
+            f"idata.posterior has {rv.name} of shape {shape}, the model of shape {rv.type.shape}: pass the "
+            "draws of this model."
+        )
+    return values.astype(rv.type.dtype, copy=False)
+
+
+def prior_states(mixture: PredictiveMixture, seed: Any, size: int) -> Iterator[State]:
+    """Draws of the parameters from the prior, with no record."""
+    for parameters in mixture.prior(seed, size):
+        yield State(np.empty(0, np.int64), [], parameters)
+
+
+def density_draws(
+    mixture: PredictiveMixture,
+    states: Iterator[State],
+    rng: np.random.Generator,
+    tolerance: float,
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Draw weights and further atoms given each state, and evaluate the mixture.
+
+    Returns
+    -------
+    draws : ndarray, shape (draws, points)
+    mean : ndarray, shape (points,)
+        Average of the expected densities given labels and occupied atoms.
+    undivided : float
+        The largest weight left over for one more component.
+    """
+    draws, total, undivided = [], np.zeros(len(mixture.grid)), 0.0
+    for state in states:
+        concentration, discount = mixture.urn(state.parameters)
+        occupied, others, left = draw_weights(rng, state.sizes, concentration, discount, tolerance)
+        undivided = max(undivided, left)
+        mean_occupied, mean_others = expected_weights(state.sizes, concentration, discount)
+        k, m = len(occupied), max(len(others), _ATOMS_FOR_MEAN) if mean_others > 0 else 0
+        atoms = state.atoms
+        if m:
+            fresh = mixture.base(state.parameters, m)
+            atoms = [np.concatenate(pair) for pair in zip(atoms, fresh, strict=True)] if k else fresh
+        densities = mixture.kernel(atoms, state.parameters)
+        draws.append(np.concatenate([occupied, others]) @ densities[: k + len(others)])
+        total += mean_occupied @ densities[:k]
+        if m:
+            total += mean_others * densities[k:].mean(axis=0)
+    return np.array(draws), total / len(draws), undivided

@@ -1,0 +1,216 @@
+"""Log density of records given their labels, for as many records as one likes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.exceptions import ShapeError
+from pymc.logprob.utils import ParameterValueError
+from pymc.pytensorf import rvs_in_graph
+from pytensor.graph.traversal import io_toposort
+from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.type_other import NoneTypeT
+
+from pymc_dp.mixtures.structure import Mixture
+from pymc_dp.recordrules import named
+
+# Evaluated operation by operation on whole arrays: many rows at once make that as fast as compiled code,
+# without the wait.
+MODE = "FAST_COMPILE"
+
+
+class RowsDiffer(Exception):
+    """The law of a record depends on which record it is."""
+
+
+def evaluator(inputs: list[Any], outputs: Any, what: str) -> Callable[..., Any]:
+    """Return a function of a graph, in which no random variable may be left."""
+    left = rvs_in_graph(outputs if isinstance(outputs, list) else [outputs])
+    if left:
+        raise NotImplementedError(
+            f"{what} depends on {named(left)} in a way that cannot be evaluated: write the law with "
+            "distributions whose log density PyMC knows."
+        )
+    return pytensor.function(  # type: ignore[no-any-return]
+        inputs, outputs, mode=MODE, on_unused_input="ignore", trust_input=True
+    )
+
+
+class KernelDensity:
+    """Log density of rows under a mixture's kernel.
+
+    The model's own graph has the model's own number of records. It is rebuilt for any number; where its parts
+    do not allow that, it is evaluated for that number of rows at a time.
+
+    Parameters
+    ----------
+    mixture : Mixture
+    substitute : callable
+        Replaces variables of the model in graphs, ``(graphs, replaced) -> graphs``.
+    parameters : dict
+        Variables of the model other than atoms, and the inputs that stand for them.
+    covariates : list of Variable
+        Those that the caller gives by row.
+    columns : tuple of int
+        Shape of one record.
+    """
+
+    def __init__(
+        self,
+        mixture: Mixture,
+        substitute: Callable[[list[Any], Mapping[Any, Any]], list[Any]],
+        parameters: dict[Any, Any],
+        covariates: Sequence[Any],
+        columns: tuple[int, ...],
+    ) -> None:
+        self._n, self._slots = mixture.n, mixture.max_components
+        self._name = str(mixture.kernel.name)  # type: ignore[attr-defined]
+        kernel: Any = mixture.kernel
+        sized, size = _with_size_input(kernel)
+        self._substitute, self._size = substitute, size
+        self._columns = np.array(columns, dtype=np.int64)
+        self._own = [v.type() for v in (mixture.labels, kernel, *covariates, *mixture.atoms)]
+        labels, value, *others = self._own
+        # inputs go into the variable before its density is asked for, which may copy what it depends on
+        inner = dict(zip([mixture.labels, *covariates, *mixture.atoms], [labels, *others], strict=True))
+        self._parameters = list(parameters.values())
+        (law,) = substitute([sized], {**inner, **parameters})
+        self._logp: Any = pm.logp(law, value)
+        self._n_by_row = 2 + len(covariates)
+        self._any_length: Callable[..., Any] | None
+        try:
+            self._any_length = self._rebuilt()
+        except (AssertionError, IndexError, ShapeError, TypeError, ValueError):
+            self._any_length = None
+        self._own_length: Callable[..., Any] | None = None
+
+    def __call__(
+        self, by_row: list[np.ndarray], atoms: list[np.ndarray], parameters: list[np.ndarray]
+    ) -> np.ndarray:
+        """Log density of each row, shape (rows,).
+
+        Parameters
+        ----------
+        by_row : list of ndarray, shape (rows, ...)
+            Labels, values, and covariates.
+        atoms : list of ndarray, shape (components, ...)
+        parameters : list of ndarray
+
+        Raises
+        ------
+        RowsDiffer
+            The law depends on the record otherwise.
+        """
+        if self._own_length is None:
+            found = self._at_once(by_row, atoms, parameters)
+            if found is not None:
+                return found
+            self._own_length = self._at_own_length()
+            self._check_rows_alike(by_row, atoms, parameters)
+        return self._in_parts(by_row, atoms, parameters)
+
+    def _at_once(
+        self, by_row: list[np.ndarray], atoms: list[np.ndarray], parameters: list[np.ndarray]
+    ) -> np.ndarray | None:
+        if self._any_length is None:
+            return None
+        rows = len(by_row[0])
+        # one more, where there would be as many as records: values by record must not seem to fit
+        extra = int(rows in (1, self._n))
+        if extra:
+            by_row = [np.concatenate([v, v[:1]]) for v in by_row]
+        try:
+            logp = self._any_length(*by_row, *atoms, *parameters)
+        except ParameterValueError:
+            raise
+        except (AssertionError, IndexError, ShapeError, TypeError, ValueError):
+            return None
+        if logp.shape[:1] != (rows + extra,):
+            return None
+        return _summed(logp)[:rows]
+
+    def _in_parts(
+        self, by_row: list[np.ndarray], atoms: list[np.ndarray], parameters: list[np.ndarray]
+    ) -> np.ndarray:
+        """As many rows at a time as the model has records, and as many components as it has slots."""
+        assert self._own_length is not None
+        labels = by_row[0]
+        result = np.empty(len(labels))
+        for first in range(0, len(atoms[0]), self._slots):
+            here = np.flatnonzero((labels >= first) & (labels < first + self._slots))
+            chosen = np.minimum(np.arange(first, first + self._slots), len(atoms[0]) - 1)
+            tables = [a[chosen] for a in atoms]
+            for start in range(0, len(here), self._n):
+                part = here[start : start + self._n]
+                padded = np.concatenate([part, np.repeat(part[:1], self._n - len(part))])
+                rows = [labels[padded] - first, *(v[padded] for v in by_row[1:])]
+                result[part] = _summed(self._own_length(*rows, *tables, *parameters))[: len(part)]
+        return result
+
+    def _check_rows_alike(
+        self, by_row: list[np.ndarray], atoms: list[np.ndarray], parameters: list[np.ndarray]
+    ) -> None:
+        """The same label and value must have the same density in every row of the model."""
+        assert self._own_length is not None
+        tables = [a[np.minimum(np.arange(self._slots), len(a) - 1)] for a in atoms]
+        for row in np.flatnonzero(by_row[0] < self._slots):
+            same = [np.repeat(v[row : row + 1], self._n, axis=0) for v in by_row]
+            try:
+                logp = _summed(self._own_length(*same, *tables, *parameters))
+            except ParameterValueError:
+                raise
+            except (AssertionError, IndexError, ShapeError, TypeError, ValueError) as error:
+                raise RowsDiffer from error
+            if not np.allclose(logp, logp[0], rtol=1e-9, equal_nan=True):
+                raise RowsDiffer
+
+    def _rebuilt(self) -> Callable[..., Any]:
+        longer = [pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape[1:])) for v in self._own]
+        replaced: dict[Any, Any] = dict(zip(self._own, longer, strict=True))
+        if self._size is not None:
+            batch = self._columns[: self._size.type.shape[0] - 1]
+            replaced[self._size] = pt.concatenate([longer[0].shape[:1], batch])
+        logp = _of_any_length(self._logp, replaced)
+        return evaluator([*longer, *self._parameters], logp, f"The density of {self._name}")
+
+    def _at_own_length(self) -> Callable[..., Any]:
+        logp = self._logp
+        if self._size is not None:
+            batch = self._columns[: self._size.type.shape[0] - 1]
+            size = pt.constant(np.array([self._n, *batch]), dtype=self._size.type.dtype)
+            (logp,) = self._substitute([logp], {self._size: size})
+        return evaluator([*self._own, *self._parameters], logp, f"The density of {self._name}")
+
+
+def _summed(logp: np.ndarray) -> np.ndarray:
+    """Log density of a row from those of its entries."""
+    result: np.ndarray = logp.reshape(len(logp), -1).sum(axis=1)
+    return result
+
+
+def _with_size_input(rv: Any) -> tuple[Any, Any]:
+    """Return a random variable with its size as an input of the graph, if it was given, and this input."""
+    node = rv.owner
+    size = node.op.size_param(node)
+    if size is None or isinstance(size.type, NoneTypeT):
+        return rv, None
+    free = size.type()
+    inputs = [free if v is size else v for v in node.inputs]
+    return node.clone_with_new_inputs(inputs, strict=False).outputs[node.outputs.index(rv)], free
+
+
+def _of_any_length(graph: Any, replaced: Mapping[Any, Any]) -> Any:
+    """Rebuild a graph on inputs of other lengths, without its assertions of lengths."""
+    new = dict(replaced)
+    for node in io_toposort(list(replaced), [graph]):
+        if isinstance(node.op, SpecifyShape):
+            new[node.outputs[0]] = new.get(node.inputs[0], node.inputs[0])
+        elif any(v in new for v in node.inputs):
+            rebuilt = node.op.make_node(*(new.get(v, v) for v in node.inputs))
+            new.update(zip(node.outputs, rebuilt.outputs, strict=True))
+    return new.get(graph, graph)

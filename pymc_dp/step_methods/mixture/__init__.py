@@ -1,0 +1,1 @@
+"""Kernels of mixtures: labels, records and atoms."""

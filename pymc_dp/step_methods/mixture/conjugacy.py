@@ -1,0 +1,175 @@
+"""Atoms whose law given the records of their slot is a known one.
+
+Normal laws are recognised by the degree of the log density in the atoms (symbolically: 2). The one-parameter
+laws by the derivative of the log density, l'(s), which is affine after multiplication with
+
+* s, in s: gamma;  * s, in 1/s: inverse gamma;  * s (1 - s), in s: beta;
+
+where the laws are among those whose support does not depend on their parameters (an affine derivative says
+nothing about a support). What is affine is found by evaluating it at random points; coefficients are taken
+from two points at run time, so that nothing has to be known about how a model writes its parameters.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytensor.gradient as tg
+import pytensor.tensor as pt
+from pytensor.graph.replace import graph_replace
+from pytensor.tensor.random import basic as rv
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.polynomial import degree
+from pymc_dp.step_methods.mixture.program import FIXED_SUPPORT, MixtureProgram
+
+FAMILIES = {rv.GammaRV: "gamma", rv.ExponentialRV: "gamma", rv.InvGammaRV: "inverse gamma", rv.BetaRV: "beta"}
+_POINTS = 12
+
+
+@dataclass
+class AtomLaws:
+    """How each number of a slot can be drawn.
+
+    Attributes
+    ----------
+    normal : list of int
+        Numbers that are jointly normal given the others and the records.
+    scale : int or None
+        Number whose inverse multiplies every normal term: it is drawn with the normal numbers at once.
+    single : list of (int, str)
+        Numbers with a one-parameter law given the others, and its family.
+    other : list of int
+        The rest.
+    """
+
+    normal: list[int] = field(default_factory=list)
+    scale: int | None = None
+    single: list[tuple[int, str]] = field(default_factory=list)
+    other: list[int] = field(default_factory=list)
+
+
+class Derivatives:
+    """Derivatives of a record's and of a slot's log density in the numbers of the slot."""
+
+    def __init__(self, program: MixtureProgram):
+        self.program = program
+        self.at = [pt.dscalar(f"at{k}") for k in range(program.width)]
+        to_tensor = {a: pt.scalar_from_tensor(t) for a, t in zip(program.atom_inputs, self.at, strict=True)}
+        self.own, self.base = (
+            graph_replace([g], to_tensor, strict=False)[0] for g in (program.own_graph, program.base_graph)
+        )
+
+    def back(self, graphs: list[TensorVariable]) -> list[TensorVariable]:
+        """Return graphs as functions of the program's own inputs."""
+        numbers = {
+            t: pt.tensor_from_scalar(a) for a, t in zip(self.program.atom_inputs, self.at, strict=True)
+        }
+        return list(graph_replace(graphs, numbers, strict=False))
+
+    def slopes(self, graph: TensorVariable, which: list[int]) -> list[TensorVariable]:
+        """First derivatives in some numbers."""
+        wrt = [self.at[k] for k in which]
+        return list(tg.grad(graph, wrt, disconnected_inputs="ignore", return_disconnected="zero"))
+
+    def quadratic(self, graph: TensorVariable, which: list[int]) -> list[TensorVariable]:
+        """Slopes at zero in some numbers, then the lower triangle of the negative second derivatives."""
+        first = self.slopes(graph, which)
+        second = [-s for i, slope in enumerate(first) for s in self.slopes(slope, which[: i + 1])]
+        zero = {self.at[k]: pt.constant(0.0, dtype="float64") for k in which}
+        return list(graph_replace([*first, *second], zero, strict=False))
+
+
+def find_laws(program: MixtureProgram, derivatives: Derivatives) -> AtomLaws:
+    """Recognise the laws of the numbers of a slot; functions of their derivatives join the program's."""
+    laws = AtomLaws()
+    inputs = program.atom_inputs
+    for k in range(program.width):
+        together = [inputs[j] for j in [*laws.normal, k]]
+        degrees = [degree(g, together) for g in (program.own_graph, program.base_graph)]
+        if degrees[0] in (0, 1, 2) and degrees[1] == 2:
+            laws.normal.append(k)
+    if laws.normal:
+        for name, graph, more in (
+            ("own", derivatives.own, program.record_inputs),
+            ("base", derivatives.base, []),
+        ):
+            outputs = derivatives.back(derivatives.quadratic(graph, laws.normal))
+            program.add(f"{name}_quadratic", [*more, *inputs], outputs)
+    probe = _Probe(program)
+    children = [program.mixture.kernel, *program.mixture.atoms]
+    known = all(isinstance(v.owner.op, FIXED_SUPPORT) for v in children)  # type: ignore[union-attr]
+    for k, (atom, _) in enumerate(program.each_atom()):
+        family = FAMILIES.get(type(atom.owner.op))
+        if k in laws.normal:
+            continue
+        if family is None or not known:
+            laws.other.append(k)
+            continue
+        for name, graph, more in (
+            ("own", derivatives.own, program.record_inputs),
+            ("base", derivatives.base, []),
+        ):
+            program.add(
+                f"{name}_slope{k}", [*more, *inputs], derivatives.back(derivatives.slopes(graph, [k]))
+            )
+        if probe.is_affine(k, family):
+            laws.single.append((k, family))
+        else:
+            laws.other.append(k)
+    for k, family in list(laws.single):
+        if family == "inverse gamma" and laws.normal and laws.scale is None and probe.scales(k, laws.normal):
+            laws.scale = k
+            laws.single.remove((k, family))
+    return laws
+
+
+class _Probe:
+    """Derivatives at random points, to find out what they are like."""
+
+    def __init__(self, program: MixtureProgram):
+        self.program = program
+        self.rng = np.random.default_rng(20)
+        constants, columns = program.hoisted_at_start()
+        self.points = []
+        for _ in range(_POINTS):
+            row = self.rng.integers(columns.shape[1])
+            given = [*constants, *columns[:, row]]
+            atoms = np.array(program.functions["base_draw"](self.rng, *given))
+            drawn = program.functions["draw"](self.rng, *given, *atoms)
+            y = list(program.functions["features"](*given, *drawn))
+            self.points.append((given, y, atoms))
+
+    def _evaluate(self, name: str, given: list[float], y: list[float], atoms: np.ndarray) -> np.ndarray:
+        arguments = [*given, *(y if name.startswith("own") else []), *atoms]
+        return np.array(self.program.functions[name](*arguments))
+
+    def is_affine(self, k: int, family: str) -> bool:
+        """Whether the slope in one number is what a family's is, for records and for the base."""
+        middle = np.array([0.2, 0.4, 0.6, 0.8]) if family == "beta" else np.array([1.0, 2.0, 3.0, 40.0])
+        for given, y, atoms in self.points:
+            s = middle if family == "beta" else middle * atoms[k]
+            factor, u = (s * (1 - s), s) if family == "beta" else (s, 1 / s if family[0] == "i" else s)
+            for name in (f"own_slope{k}", f"base_slope{k}"):
+                values = []
+                for point in s:
+                    moved = atoms.copy()
+                    moved[k] = point
+                    values.append(self._evaluate(name, given, y, moved)[0])
+                line = np.array(values) * factor
+                fit = np.polynomial.polynomial.polyfit(u[:2], line[:2], 1)
+                size = np.abs(line).max() + np.abs(fit).max() + 1e-300
+                # written so that a number that is none counts as different
+                if not np.abs(fit[0] + fit[1] * u - line).max() < 1e-8 * size:
+                    return False
+        return True
+
+    def scales(self, k: int, normal: list[int]) -> bool:
+        """Whether one number divides everything that is quadratic in the normal ones."""
+        for given, y, atoms in self.points:
+            for name in ("own_quadratic", "base_quadratic"):
+                moved = atoms.copy()
+                moved[k] *= 3.0
+                now, other = (self._evaluate(name, given, y, a) for a in (atoms, moved))
+                if not np.abs(3.0 * other - now).max() <= 1e-9 * (np.abs(now).max() + 1e-300):
+                    return False
+        return True

@@ -1,0 +1,85 @@
+"""Cycles of sweeps over labels, records and atoms in one native loop."""
+
+import numpy as np
+from numba import njit, types
+
+from pymc_dp.lowering.native import (
+    HANDLE,
+    HOIST,
+    INTEGERS,
+    MATRIX,
+    MIXTURE,
+    RELEASES,
+    VECTOR,
+    function_at,
+    generator_at,
+)
+from pymc_dp.step_methods.mixture.source import FULL
+from pymc_dp.step_methods.sweeps.kernels import sweep
+
+_HOIST = types.FunctionType(HOIST)
+_RELEASES = types.FunctionType(RELEASES)
+_MIXTURE = types.FunctionType(MIXTURE)
+
+# What a cycle does before the atoms are updated, the entries of a plan: labels and records together, or
+# labels given records (with atoms of free slots, by sticks, or with atoms integrated out) and then records
+# given labels.
+JOINT, CONDITIONAL, STICKS, COLLAPSED, ATOMS_ONLY = range(5)
+
+
+@njit(
+    types.void(
+        HANDLE, INTEGERS, INTEGERS, types.Array(types.intp, 1, "C"), types.Array(types.intp, 1, "C"),
+        types.Array(types.int64, 2, "C"), types.Array(types.intp, 2, "C"), VECTOR, VECTOR, MATRIX, INTEGERS,
+        MATRIX, INTEGERS, VECTOR, VECTOR, VECTOR, VECTOR,
+    ),
+    cache=True,
+)  # fmt: skip
+def mixture_cycles(
+    handle, plan, sizes, addresses, updates, move_sizes, move_addresses, theta, data, x, labels, atoms,
+    counts, learnt, totals, tally, record_tally,
+):  # fmt: skip
+    """Run the cycles of a plan in place; ``theta``, ``x``, ``labels``, ``atoms`` hold the result.
+
+    ``sizes``: statistics, release parameters, hoisted numbers, hoisted covariates, splits and merges with new
+    records after each sweep, and given the records in each collapsed one. ``addresses``: releases, hoist,
+    load, store, refresh, joint sweep, conditional sweep, splits; ``updates``: of the atoms. ``move_sizes``,
+    ``move_addresses``: the records' own moves given the labels.
+    """
+    rng = generator_at(handle)
+    n = x.shape[0]
+    d, n_params, n_constants, n_columns, n_splits, n_dealt = sizes
+    value, params, offset = np.empty(d), np.empty((d, n_params)), np.empty(d)
+    if d > 0:
+        function_at(addresses[0], _RELEASES)(theta, data, value, params, offset)
+    c, cov = np.empty(n_constants), np.empty((n_columns, n))
+    function_at(addresses[1], _HOIST)(theta, data, c, cov)
+    # every kernel takes the same arguments, after a number of sweeps
+    given = (
+        rng, theta, data, c, cov, value, params, offset, x, totals, labels, atoms, counts, learnt, tally,
+    )  # fmt: skip
+    function_at(addresses[2], _MIXTURE)(1, *given)
+    for t in range(plan.size):
+        if plan[t] == JOINT:
+            function_at(addresses[5], _MIXTURE)(1, *given)
+        elif plan[t] != ATOMS_ONLY:
+            if plan[t] == CONDITIONAL:
+                function_at(addresses[4], _MIXTURE)(1, *given)
+            function_at(addresses[6], _MIXTURE)(n_dealt if plan[t] == COLLAPSED else 1, *given)
+            if plan[t] == COLLAPSED:
+                for a in updates:
+                    function_at(a, _MIXTURE)(1, *given)
+            function_at(addresses[3], _MIXTURE)(1, *given)
+            # any of them at random: by turns, some would always meet the same kind of cycle
+            move = int(rng.random() * move_sizes.shape[0])
+            sweep(
+                rng, 1, 0, move_sizes[move], move_addresses[move], theta, data, x, totals, record_tally
+            )  # fmt: skip
+        if addresses[7] != 0 and n_splits > 0:
+            function_at(addresses[7], _MIXTURE)(n_splits, *given)
+        if tally[FULL] > 0.0:
+            return
+        for a in updates:
+            function_at(a, _MIXTURE)(1, *given)
+    function_at(addresses[4], _MIXTURE)(1, *given)
+    function_at(addresses[3], _MIXTURE)(0, *given)

@@ -1,0 +1,264 @@
+"""A mixture, lowered: one record and one slot as scalar functions of numbers.
+
+The functions are put together from the model's graphs: what a record's slot is enters as the numbers of that
+slot's atoms, so that a sweep can ask for any slot, or for atoms that have just been drawn.
+"""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.tensor.random import basic as rv_ops
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.features import as_polynomial
+from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
+from pymc_dp.lowering.slots import LabelledGraph, SlotGraph
+from pymc_dp.mixtures.structure import Mixture
+from pymc_dp.records import parameters_of
+from pymc_dp.rowlocal import leaves_of
+from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.sweeps.fused import scalar_function
+from pymc_dp.step_methods.sweeps.histogram import HistogramSweep
+from pymc_dp.step_methods.sweeps.kernels import hoist
+
+# Laws with a support that is free of their parameters.
+FIXED_SUPPORT = (
+    rv_ops.NormalRV, rv_ops.LogNormalRV, rv_ops.GammaRV, rv_ops.ExponentialRV, rv_ops.InvGammaRV,
+    rv_ops.PoissonRV, rv_ops.BernoulliRV, rv_ops.BinomialRV, rv_ops.NegBinomialRV, rv_ops.GeometricRV,
+    rv_ops.BetaRV, rv_ops.LaplaceRV, rv_ops.HalfNormalRV, rv_ops.WeibullRV, rv_ops.VonMisesRV,
+    rv_ops.WaldRV,
+)  # fmt: skip
+
+
+class MixtureProgram(HistogramSweep):
+    """Scalar functions of a mixture and of the records behind its kernel.
+
+    Parameters
+    ----------
+    program : RecordProgram
+        The records' block, in which labels and atoms are parameters.
+    mixture : Mixture
+
+    Attributes
+    ----------
+    width : int
+        Numbers of one slot's atoms.
+    functions, keys : dict
+        Nopython functions by name, with the keys of their compiled code. C stands for the hoisted numbers and
+        the record's covariates, a for the numbers of a slot, x for the record in value space:
+
+        * ``urn(C)``: concentration and discount;
+        * ``base_draw(rng, C)``, ``base_logp(C, a)``: a slot's law;
+        * ``load(C, values)``, ``store(C, a)``: from value space, and back;
+        * ``current(C, x)``: statistics, weight, numbers of histograms;
+        * ``propose(rng, C, a)``: a record drawn, with the same; ``draw(rng, C, a)`` gives the record only;
+        * ``features(C, x)``, ``own(C, v, a)``: numbers of the record, and its log density.
+    degree, n_features : int
+        The log density's degree as a polynomial in the numbers of a record, 0 if it is none, and how many
+        they are.
+    learnt_from : int
+        Where what is learnt begins; before that stand whether it is to be, and the middle and the spread of
+        the numbers of the records.
+    """
+
+    def __init__(self, program: RecordProgram, mixture: Mixture):
+        self.mixture = mixture
+        self._variables = set(program.model.basic_RVs)
+        self._of_mixture = {mixture.labels, *mixture.atoms}
+        shapes = program.model.eval_rv_shapes()
+        self.atom_shapes = [tuple(int(k) for k in shapes[rv.name][1:]) for rv in mixture.atoms]
+        ends = np.cumsum([0, *(int(np.prod(s)) for s in self.atom_shapes)])
+        self._atom_starts, self.width = ends[:-1], int(ends[-1])
+        self.atom_inputs = [ps.float64(f"a{k}") for k in range(self.width)]
+        self._y = [ps.float64(f"y{k}") for k in range(program.records.width)]
+        self._natural = [pt.tensor_from_scalar(y) for y in self._y]
+        self._slot_draws: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
+        self.functions: dict[str, Any] = {}
+        self.keys: dict[str, str | None] = {}
+        self._program = program
+        super().__init__(program)
+
+    # -- entries ----------------------------------------------------------------------------------
+
+    def _is_free(self, v: Variable) -> bool:
+        if set(leaves_of([v], self._variables)) & self._of_mixture:
+            return False
+        return self._program.block.analysis.role(v).kind == "free"
+
+    def _row_graph(self) -> RowGraph:
+        rows = LabelledGraph(
+            self._is_free, self._state_entry, self._program.block.records, self.mixture.labels
+        )
+        self.slots = SlotGraph(self._is_free, self._atom_entry, self.mixture.atoms, rows)
+        rows.slots = self.slots
+        return rows
+
+    def _transform(self, rv: Variable) -> Any:
+        transform = super()._transform(rv)
+        if transform is not None:
+            natural = transform.backward(rv.type(), *rv.owner.inputs)  # type: ignore[union-attr]
+            if set(leaves_of([natural], self._variables)) & self._of_mixture:
+                raise NotScalar(f"{rv.name} lies between ends that are atoms; give it transform=None")
+        return transform
+
+    def _number_of(self, atom: Variable, index: tuple[int, ...]) -> int:
+        k = self.mixture.atoms.index(atom)  # type: ignore[arg-type]
+        shape = self.atom_shapes[k]
+        return int(self._atom_starts[k] + (np.ravel_multi_index(index, shape) if index else 0))
+
+    def _atom_entry(self, atom: Variable, index: tuple[int, ...]) -> TensorVariable:
+        number = pt.tensor_from_scalar(self.atom_inputs[self._number_of(atom, index)])
+        return pt.cast(number, atom.dtype)  # type: ignore[attr-defined]
+
+    def _atom_draw(self, atom: Variable, index: tuple[int, ...]) -> TensorVariable:
+        key = (atom, index)
+        if key not in self._slot_draws:
+            label = 1000 + len(self._slot_draws)  # apart from the labels of the records' draws
+            self._slot_draws[key] = pt.constant(0.0)
+            self._slot_draws[key] = draw_entry(self._base, atom, index, self._rng, label)
+        return self._slot_draws[key]
+
+    def _natural_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
+        return pt.cast(self._natural[self._column(rv, index)], rv.dtype)  # type: ignore[attr-defined]
+
+    def each_atom(self) -> list[tuple[Any, tuple[int, ...]]]:
+        """Return the atoms with the index of each of their numbers within a slot."""
+        return [
+            (rv, index)
+            for rv, shape in zip(self.mixture.atoms, self.atom_shapes, strict=True)
+            for index in np.ndindex(*shape)
+        ]
+
+    def _atom_transform(self, atom: Any) -> Any:
+        transform = self._program.model.rvs_to_transforms.get(atom)
+        if transform is not None and getattr(transform, "ndim_supp", 0) != 0:
+            raise NotScalar(f"{atom.name} has a transform over several entries")
+        return transform
+
+    def _atom_inputs(self, atom: Any, index: tuple[int, ...], slots: RowGraph) -> list[Variable]:
+        full = (ROW, *index)
+        params = parameters_of(atom)
+        entries = {p: slots.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ()) for p in params}
+        return [entries.get(v, v) for v in atom.owner.inputs]
+
+    # -- compilation ------------------------------------------------------------------------------
+
+    def _compile(self, state: list, candidates: list, state_weight: Any, weight: Any, columns: list) -> None:
+        program, rows = self.program, self._state
+        histograms = list(program.histograms.values())
+        now, new = ([g.entry(h.number, (ROW,)) for h in histograms] for g in (self._state, self._draws))
+        self._base = self.slots.fork(self._atom_draw)
+        base_draw = [self._base.entry(rv, (ROW, *index)) for rv, index in self.each_atom()]
+        self.base_graph = self._base_logp()
+        self.natural_graphs, store = self._transforms()
+        kernel = self.mixture.kernel
+        natural = rows.fork(self._natural_entry)
+        density = self._sum_of(natural, pm.logp(kernel, kernel))  # type: ignore[arg-type]
+        y = [
+            self._state.entry(rv, (ROW, *index))
+            for rv, shape in zip(program.block.records, program.records.shapes, strict=True)
+            for index in np.ndindex(*shape[1:])
+        ]
+        urn = [rows.entry(p, ()) for p in self.urn_parameters()]
+        self.statistics = len(state)
+        self.n_columns_of_record = len(columns)
+        self.histograms = histograms
+        self._compile_hoist()
+        fixed = isinstance(kernel.owner.op, FIXED_SUPPORT)  # type: ignore[union-attr]
+        found = as_polynomial(density, [*rows.column_inputs, *self._y], self.atom_inputs, fixed)
+        if found is None:
+            self.degree, self.record_inputs, self.own_graph, features = 0, self._y, density, y
+        else:
+            # as functions of the value, a logarithm of a number near 0 or 1 is rewritten to one that is exact
+            natural_numbers = {a: pt.cast(b, "float64") for a, b in zip(self._natural, y, strict=True)}
+            features = graph_replace(found.features, natural_numbers, strict=False)
+            self.degree, self.record_inputs, self.own_graph = found.degree, found.inputs, found.graph
+        self.n_features = len(self.record_inputs)
+        self.learnt_from = 1 + 2 * self.n_features
+        # every graph is known now, and with it everything that is taken from outside of records and slots
+        self.given = [*rows.constant_inputs, *rows.column_inputs]
+        x, a = self._x, self.atom_inputs
+        self.add("urn", [], urn)
+        self.add("base_draw", [self._rng], base_draw, rng_first=True)
+        self.add("base_logp", a, [self.base_graph])
+        self.add("load", self.value_inputs, self.natural_graphs)
+        self.add("store", a, store)
+        self.add("current", x, [*state, state_weight, *now])
+        self.add("propose", [self._rng, *a], [*columns, *candidates, weight, *new], rng_first=True)
+        self.add("features", x, features)
+        self.add("draw", [self._rng, *a], columns, rng_first=True)
+        self.add("own", [*self.record_inputs, *a], [self.own_graph])
+
+    def urn_parameters(self) -> list[Any]:
+        """Return concentration and discount of the labels' law."""
+        return list(parameters_of(self.mixture.labels)[:2])
+
+    def _sum_of(self, rows: RowGraph, graph: TensorVariable) -> TensorVariable:
+        """Sum of a row-local graph over the entries of one row."""
+        sizes = graph.type.shape[1:]
+        if None in sizes:
+            raise NotScalar("a density of unknown shape")
+        first, *rest = (rows.entry(graph, (ROW, *index)) for index in np.ndindex(*sizes))  # type: ignore[arg-type]
+        return sum(rest, start=first)
+
+    def _base_logp(self) -> TensorVariable:
+        """Log density of one slot's atoms, in natural space."""
+        return sum(
+            (self._sum_of(self.slots, pm.logp(rv, rv)) for rv in self.mixture.atoms), start=pt.constant(0.0)
+        )
+
+    def _transforms(self) -> tuple[list[TensorVariable], list[TensorVariable]]:
+        """Atoms as functions of their values, and values as functions of the atoms."""
+        self.value_inputs = [ps.float64(f"v{k}") for k in range(self.width)]
+
+        def from_value(atom: Variable, index: tuple[int, ...]) -> TensorVariable:
+            value = pt.tensor_from_scalar(self.value_inputs[self._number_of(atom, index)])
+            transform = self._atom_transform(atom)
+            if transform is not None:
+                value = transform.backward(value, *self._atom_inputs(atom, index, values))
+            return pt.cast(value, atom.dtype)  # type: ignore[attr-defined]
+
+        values = self._values = self.slots.fork(from_value)
+        load, store = [], []
+        for atom, index in self.each_atom():
+            load.append(values.entry(atom, (ROW, *index)))
+            number, transform = self.slots.entry(atom, (ROW, *index)), self._atom_transform(atom)
+            if transform is not None:
+                number = transform.forward(number, *self._atom_inputs(atom, index, self.slots))
+            store.append(number)
+        return load, store
+
+    def volume(self, which: list[int]) -> TensorVariable:
+        """Logarithm of the Jacobian of some numbers' transforms, as a graph of the values."""
+        total: TensorVariable = pt.constant(0.0, dtype="float64")
+        for k, (atom, index) in enumerate(self.each_atom()):
+            transform = self._atom_transform(atom)
+            if k in which and transform is not None:
+                value = pt.tensor_from_scalar(self.value_inputs[k])
+                total = total + transform.log_jac_det(value, *self._atom_inputs(atom, index, self._values))
+        return total
+
+    def add(self, name: str, inputs: list[Any], outputs: list[Any], rng_first: bool = False) -> None:
+        """Compile a function of the hoisted numbers and of some inputs."""
+        first = inputs[:1] if rng_first else []
+        rest = inputs[1:] if rng_first else inputs
+        self.functions[name], self.keys[name] = scalar_function([*first, *self.given, *rest], outputs)
+
+    def hoisted_at_start(self) -> tuple[np.ndarray, np.ndarray]:
+        """Hoisted numbers, and covariates by record, at the model's initial point."""
+        program = self.program
+        theta = program.parameters.flatten(program.model.initial_point())
+        constants, columns = np.empty(self.n_constants), np.empty((self.n_columns, program.n))
+        hoist(self.hoist.address, theta, program.data.gather(), constants, columns)
+        return constants, columns
+
+    def call(self, name: str, *args: str, rng: bool = False, row: str = "i") -> str:
+        """Source that calls a function with the hoisted numbers, and the covariates of one record."""
+        hoisted = [f"c{k}" for k in range(self.n_constants)]
+        hoisted += [f"cov[{k}, {row}]" if row else "0.0" for k in range(self.n_columns)]
+        return f"{name}({', '.join([*(['rng'] if rng else []), *hoisted, *args])})"

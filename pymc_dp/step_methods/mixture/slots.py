@@ -1,0 +1,90 @@
+"""Which slots are occupied, as a permutation of the slots with the occupied ones first."""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from pymc_dp.lowering.urn import weight_of_new_cluster
+
+
+@njit(inline="always")
+def occupied_first(counts, slots, where):
+    """Fill the permutation and its inverse from the counts; return the number of occupied slots."""
+    k = 0
+    last = counts.size - 1
+    for h in range(counts.size):
+        if counts[h] > 0:
+            slots[k] = h
+            where[h] = k
+            k += 1
+        else:
+            slots[last] = h
+            where[h] = last
+            last -= 1
+    return k
+
+
+@njit(inline="always")
+def swap(slots, where, a, b):
+    """Exchange what stands at two places of the permutation."""
+    g, h = slots[a], slots[b]
+    slots[a], slots[b] = h, g
+    where[h], where[g] = a, b
+
+
+@njit(inline="always")
+def free_slot(rng, slots, k):
+    """Return a free slot chosen uniformly."""
+    return slots[k + int(rng.random() * (slots.size - k))]
+
+
+@njit(inline="always")
+def exponentials(first, second, m):
+    """Replace two times m logarithms by numbers in proportion, and return the sums of both."""
+    best = first[0]
+    for j in range(m):
+        best = max(best, first[j], second[j])
+    one, other = 0.0, 0.0
+    if best > -np.inf:
+        for j in range(m):
+            first[j], second[j] = np.exp(first[j] - best), np.exp(second[j] - best)
+            one += first[j]
+            other += second[j]
+    return one, other
+
+
+@njit(inline="always")
+def weighted(rng, weights, total, m):
+    """Draw one of m with given weights; the first if all are zero."""
+    left = rng.random() * total
+    for j in range(m):
+        left -= weights[j]
+        if left < 0.0:
+            return j
+    return 0
+
+
+@njit(inline="always")
+def pick(rng, logs, m):
+    """Draw one of m with given logarithms of weights, which are overwritten; -1 if all are zero."""
+    best = logs[0]
+    for j in range(1, m):
+        best = max(best, logs[j])
+    if not best > -np.inf:
+        return -1
+    total = 0.0
+    for j in range(m):
+        logs[j] = np.exp(logs[j] - best)
+        total += logs[j]
+    return weighted(rng, logs, total, m)
+
+
+@njit
+def log_split(alpha, d, k, n, m, s):
+    """Logarithm of the ratio for a cluster of m among n records and k clusters that loses s; see there."""
+    partition = np.log(weight_of_new_cluster(alpha, d, k))
+    partition += math.lgamma(m - s - d) + math.lgamma(s - d) - math.lgamma(m - d) - math.lgamma(1.0 - d)
+    subsets = math.lgamma(m + 1.0) - math.lgamma(s + 1.0) - math.lgamma(m - s + 1.0)
+    size = np.log(np.log1p(1.0 / s) / np.log(m))
+    return partition + subsets - size + np.log((m - s) / ((k + 1.0) * (n - s)) / (m / n))

@@ -1,0 +1,203 @@
+"""What the steps for labels and records of mixtures share."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from pymc.model.core import Model
+from pymc.step_methods.compound import Competence
+from pymc.step_methods.state import dataclass_state
+from pytensor.graph.basic import Variable
+from rich.progress import ProgressColumn, TextColumn
+from rich.table import Column
+
+from pymc_dp.mixtures.structure import Mixture, find_mixtures, is_labels
+from pymc_dp.records import RecordBlock
+from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
+from pymc_dp.step_methods.discovery import model_of, record_blocks
+from pymc_dp.step_methods.mixture.chain import MixtureChain
+from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY
+from pymc_dp.step_methods.mixture.source import ACCEPTED, CONSIDERED, MOVED, N_TALLY, PROPOSED
+
+# Work that one draw is worth, in records: PyMC's own loop takes as long as a sweep over a few hundred. Fixed,
+# so that draws are reproducible.
+_WORK = 1_000
+_MAX_CYCLES = 10
+# Before a chain's first draw: sweeps over the records, the largest number of clusters that it starts with,
+# and updates of their atoms, which begin at the same place.
+_FIRST_SWEEPS, _MOST_STARTING, _FIRST_UPDATES = 5, 6, 200
+
+
+def private_mixtures(model: Model) -> list[tuple[Mixture, RecordBlock]]:
+    """Return the mixtures of a model whose kernel is a confidential record, with its block."""
+    mixtures = find_mixtures(model)
+    blocks = record_blocks(model) if mixtures else []
+    found = [(m, block) for m in mixtures for block in blocks if m.kernel in block.records]
+    for mixture, _ in found:
+        if min(mixture.n, mixture.max_components) < 2:
+            raise ValueError(
+                f"{mixture.labels.name} has {mixture.n} record(s) and {mixture.max_components} slot(s), and "
+                "the samplers of mixtures need two of each: leave the labels out of the model, and use the "
+                "atoms themselves."
+            )
+    return found
+
+
+@dataclass_state
+class MixtureStepState(RecordStepState):
+    """What a chain needs to be continued."""
+
+    rates: np.ndarray
+    learnt: list[np.ndarray]
+
+
+class MixtureStep(RecordStep):
+    """A step that moves the labels of mixtures and the records behind them."""
+
+    _lowered = ("chains", "_mixtures")
+    _state_class = MixtureStepState
+    _mixtures: list[MixtureChain]
+    rates: np.ndarray
+    learnt: list[np.ndarray]
+    n_cycles: int | None
+    proposals: str = "auto"
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
+        "n_clusters": (np.int64, []),
+        "cluster_acceptance": (np.float64, []),
+        "labels_moved": (np.float64, []),
+    }
+
+    # kernels that a subclass runs: auxiliary records of joint sweeps (0 for none), conditional sweeps or not
+    @property
+    @abstractmethod
+    def _kernels(self) -> dict[str, Any]:
+        """Arguments of :class:`MixtureChain`."""
+
+    @abstractmethod
+    def _plan(self, m: int, n_cycles: int) -> tuple[np.ndarray, tuple[int, int]]:
+        """Which kernel each cycle of a draw runs for a mixture, and how many splits and merges."""
+
+    def _build(self) -> None:
+        self.chains, self._mixtures = [], []
+        for mixture, block in private_mixtures(self.model):
+            if self.model.rvs_to_values[mixture.labels] not in self.vars:
+                continue
+            self._check_all(mixture, block)
+            records = RecordChain(self.model, block, self.proposals, self._default_point)
+            self.chains.append(records)
+            self._mixtures.append(MixtureChain(records, mixture, **self._kernels))
+        if not hasattr(self, "rates"):
+            self.rates = np.zeros((len(self._mixtures), N_TALLY))
+            self.learnt = [m.learnt for m in self._mixtures]
+        for chain, learnt in zip(self._mixtures, self.learnt, strict=True):
+            chain.learnt = learnt
+
+    def _check_all(self, mixture: Mixture, block: RecordBlock) -> None:
+        mine = [self.model.rvs_to_values[rv] for rv in (mixture.labels, *block.records)]
+        missing = [str(v.name) for v in mine if v not in self.vars]
+        if missing:
+            raise ValueError(
+                f"The labels {mixture.labels.name} and the records {', '.join(block.names)} have to move "
+                f"together; `vars` leaves out {', '.join(missing)}."
+            )
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Prepare for a new chain: forget what the last one learnt."""
+        super().setup_chain(rng, tune, draws)
+        self.rates = np.zeros_like(self.rates)
+        self.learnt = [np.zeros_like(m.learnt) for m in self._mixtures]
+
+    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Run the cycles of one draw; atoms move between them."""
+        fresh = not self.started
+        point = self._started(point)
+        tally, clusters = np.zeros(N_TALLY), 0
+        for m, mixture in enumerate(self._mixtures):
+            mixture.learnt = self.learnt[m]
+            if fresh:
+                point.update(self._start(mixture, point))
+            n_cycles = self.n_cycles or int(np.clip(_WORK / mixture.mixture.n, 1, _MAX_CYCLES))
+            plan, n_splits = self._plan(m, n_cycles)
+            moved, part = mixture.run(self.rng, point, plan, n_splits, self.tune)
+            point.update(moved)
+            tally += part
+            if self.tune:  # rates of the last draws count most
+                self.rates[m] = 0.95 * self.rates[m] + part
+            clusters += int(np.count_nonzero(mixture.counts))
+        self.n_steps += 1
+        return point, [
+            {
+                "n_clusters": clusters,
+                "cluster_acceptance": tally[ACCEPTED] / tally[PROPOSED] if tally[PROPOSED] else np.nan,
+                "labels_moved": tally[MOVED] / max(tally[CONSIDERED], 1.0),
+            }
+        ]
+
+    def _start(self, mixture: MixtureChain, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Starting labels where nobody set them: neighbouring records together, in one to six clusters.
+
+        Records are moved towards their releases first, and atoms towards the records that start with them.
+        Chains start with different numbers of clusters, because from one wide cluster to several narrow ones
+        the way can be long.
+        """
+        name = mixture.names[0]
+        default = self._default_point[name]
+        if not (np.array_equal(point[name], default) and np.array_equal(self._initial_point[name], default)):
+            return {}
+        records, program = mixture.records, mixture.records.program
+        theta = program.parameters.flatten(point)
+        x = program.records.pack(point)
+        for _ in range(_FIRST_SWEEPS):
+            for which in range(len(records.moves)):
+                records.sweep(self.rng, theta, x, which)
+        n, most = mixture.mixture.n, min(_MOST_STARTING, mixture.mixture.max_components)
+        if mixture.mixture.labels.owner.op.finite:  # type: ignore[union-attr]
+            most = len(np.unique(default))  # as many as there are components, up to three
+        ends = np.sort(self.rng.integers(n, size=self.rng.integers(most)))
+        slots = self.rng.permutation(mixture.mixture.max_components)
+        labels = np.empty_like(default)
+        labels[np.argsort(x[:, 0])] = slots[np.searchsorted(ends, np.arange(n), side="right")]
+        point = {**point, **program.records.unpack(x), name: labels}
+        return mixture.run(self.rng, point, np.full(_FIRST_UPDATES, ATOMS_ONLY), (0, 0), self.tune)[0]
+
+    @classmethod
+    def _claimable(cls, model: Model) -> list[Variable]:
+        claimed = [
+            model.rvs_to_values[rv]
+            for mixture, block in private_mixtures(model)
+            for rv in (mixture.labels, *block.records)
+        ]
+        if not claimed:
+            raise ValueError(
+                f"{cls.__name__} found no mixture of confidential records in this model: declare labels with "
+                "dp.ChineseRestaurantProcess, a law of the records that picks atoms by them, and what was "
+                "released of the records with a mechanism."
+            )
+        return claimed
+
+    @staticmethod
+    def _wants(var: Variable) -> bool:
+        model = model_of(var)
+        if model is None or not any(is_labels(rv) for rv in model.free_RVs):
+            return False
+        return any(var is m.labels or var in block.records for m, block in private_mixtures(model))
+
+    @staticmethod
+    def competence(var: Variable, has_grad: bool) -> Competence:
+        """Answer PyMC: whether this step can move the variable."""
+        return Competence.COMPATIBLE if MixtureStep._wants(var) else Competence.INCOMPATIBLE
+
+    @staticmethod
+    def _progressbar_config(n_chains: int = 1) -> tuple[list[ProgressColumn], dict[str, list[float]]]:
+        columns: list[ProgressColumn] = [
+            TextColumn("{task.fields[n_clusters]:d}", table_column=Column("Clusters", ratio=1)),
+            TextColumn("{task.fields[labels_moved]:0.2f}", table_column=Column("Labels moved", ratio=1)),
+        ]
+        return columns, {"n_clusters": [0] * n_chains, "labels_moved": [0.0] * n_chains}
+
+    @staticmethod
+    def _make_progressbar_update_functions() -> tuple[Any]:
+        def update(stats: dict[str, Any]) -> dict[str, Any]:
+            return {"n_clusters": stats["n_clusters"], "labels_moved": stats["labels_moved"]}
+
+        return (update,)

@@ -1,0 +1,192 @@
+"""Sweeps over labels and records together: each proposed from the urn and its cluster.
+
+Algorithm 1 of Beraha, Favaro & Rao. The label comes from the law of one more record given the others' labels,
+the record from that cluster, and the release decides. The urn costs O(1), as the label of another record
+picked at random, or one of a new cluster.
+"""
+
+from pymc_dp.lowering import bins
+from pymc_dp.lowering.native import SourceFunction
+from pymc_dp.records import parameters_of
+from pymc_dp.step_methods.mixture.program import MixtureProgram
+from pymc_dp.step_methods.mixture.source import LEAVE, compiled, header, join, numbers, occupation
+from pymc_dp.step_methods.sweeps.source import indented
+
+# The urn. With a discount d, a record's label is kept with probability 1 - d / n_h, and a new cluster opened
+# otherwise; with -d = g > 0 (K components, concentration K g), g more for each occupied slot. All k discounts
+# together are the chance d k of a new cluster, of which a negative concentration takes a part away: of those
+# cases as many are drawn again.
+URN = [
+    "g = -1",
+    "u = rng.random() * (n - 1 + max(alpha, 0.0))",
+    "while u < n - 1:",
+    "    j = int(u)",
+    "    u -= j",
+    "    j += j >= i",
+    "    g = labels[j]",
+    "    if d <= 0.0 or u * counts[g] >= d:",
+    "        break",
+    "    g = -1",
+    "    if alpha >= 0.0 or rng.random() * d * k >= -alpha:",
+    "        break",
+    "    u = rng.random() * (n - 1)",
+    "if g < 0 and d < 0.0:",
+    "    j = int((u - (n - 1)) / -d)",
+    "    if j < k or weight_of_new_cluster(alpha, d, k) == 0.0:",
+    "        g = slots[min(j, k - 1)]",
+]
+OPEN = [
+    "    if k == n_slots:",
+    "        tally[6] = 1.0",
+    "        g = h",
+    "    else:",
+    "        g = free_slot(rng, slots, k)",
+]
+
+
+def urn_sweep(program: MixtureProgram) -> SourceFunction:
+    """Compile the sweep with one auxiliary record, for releases of any kind."""
+    p, d, width = program.n_columns_of_record, program.statistics, program.width
+    histograms = program.histograms
+    dense = list(enumerate(program._positions))
+    starts = [program._starts[h.release.rv] for h in histograms]
+    now = program.call("current", *numbers("x", "i", p))
+    drawn = [f"a{j}" for j in range(width)]
+    lines = [
+        *header("urn_sweep", program),
+        f"    alpha, d = {program.call('urn', row='')}",
+        *occupation(),
+        "    old, new = offset.copy(), offset.copy()",
+        "    w = np.empty(n)",
+        f"    bins = np.empty(({len(histograms)}, n), np.int32)",
+        "    for i in range(n):",
+        f"        s = {now}",
+        f"        w[i] = s[{d}]",
+        *(f"        old[{at}] += s[{j}]" for j, at in dense),
+    ]
+    for h in range(len(histograms)):
+        lines += [
+            f"        bins[{h}, i] = bin_of(edges{h}, s[{d + 1 + h}])",
+            f"        old[{starts[h][1]} + bins[{h}, i]] += 1.0",
+        ]
+    lines += [
+        "    accepted, moved = 0.0, 0.0",
+        "    for _ in range(n_sweeps):",
+        "        for i in range(n):",
+        *indented([*LEAVE, *URN], 12),
+        "            if g >= 0:",
+        f"                {''.join(f'{a}, ' for a in drawn)} = {', '.join(numbers('atoms', 'g', width))},",
+        "            else:",
+        f"                {''.join(f'{a}, ' for a in drawn)} = {program.call('base_draw', rng=True, row='')}",
+        f"            r = {program.call('propose', *drawn, rng=True)}",
+        *([f"            s = {now}"] if dense else []),
+        *(f"            new[{at}] = old[{at}] + (r[{p + j}] - s[{j}])" for j, at in dense),
+        *(
+            f"            b{h} = {starts[h][1]} + bin_of(edges{h}, r[{p + d + 1 + h}])"
+            for h in range(len(histograms))
+        ),
+        *(f"            o{h} = {starts[h][1]} + bins[{h}, i]" for h in range(len(histograms))),
+        "            total = 0.0",
+        *indented(program.program.central.loops(leaving_out=program.program.histograms), 12),
+    ]
+    for h, histogram in enumerate(histograms):
+        at, rv = starts[h][0], histogram.release.rv
+        lines += [f"            if o{h} != b{h}:"]
+        for j, by in ((f"o{h}", "- 1.0"), (f"b{h}", "+ 1.0")):
+            args = "".join(f", params[{j}, {m}]" for m in range(len(parameters_of(rv)) - 1))
+            lines += [f"                total += change{at}(value[{j}], old[{j}], old[{j}] {by}{args})[0]"]
+    if program.program.n_statistics:
+        lines += [f"            total *= data[{program.program.temper_at}]"]
+    lines += [
+        "            if w[i] != -np.inf:",
+        f"                total += r[{p + d}] - w[i]",
+        "            if total >= 0.0 or total > -rng.standard_exponential():",
+        "                accepted += 1.0",
+        "                if g < 0:",
+        *indented(OPEN, 16),
+        *(f"                    atoms[g, {j}] = {a}" for j, a in enumerate(drawn)),
+        "                moved += g != h",
+        *(f"                x[i, {j}] = r[{j}]" for j in range(p)),
+        f"                w[i] = r[{p + d}]",
+        *(f"                old[{at}] = new[{at}]" for _, at in dense),
+    ]
+    for h in range(len(histograms)):
+        lines += [
+            f"                if o{h} != b{h}:",
+            f"                    old[o{h}] -= 1.0",
+            f"                    old[b{h}] += 1.0",
+            f"                    bins[{h}, i] = b{h} - {starts[h][1]}",
+        ]
+    lines += [
+        "            else:",
+        "                g = h",
+        *indented(join("g"), 12),
+        "    for j in range(old.size):",
+        "        totals[j] = old[j] - offset[j]",
+        "    tally[0] += accepted",
+        "    tally[1] += n * n_sweeps",
+        "    tally[2] += moved",
+        "    tally[3] += n * n_sweeps",
+    ]
+    arrays = {f"edges{h}": histogram.edges for h, histogram in enumerate(histograms)}
+    further = {"bin_of": bins.bin_of, **arrays} if histograms else {}
+    return compiled("urn_sweep", lines, program, ["urn", "base_draw", "propose", "current"], **further)
+
+
+def auxiliary_sweep(program: MixtureProgram, m: int) -> SourceFunction:
+    """Compile the sweep with m auxiliary records, for local releases.
+
+    The record is one of its auxiliaries: the others are drawn afresh from its cluster before the proposal,
+    and one of them becomes the record afterwards, so that nothing has to be kept between sweeps.
+    """
+    p, d, width = program.n_columns_of_record, program.statistics, program.width
+    drawn = [f"a{j}" for j in range(width)]
+
+    def draws(first: int, start: str, atoms: list[str], array: str) -> list[str]:
+        """Fill auxiliaries and their weights."""
+        return [
+            f"for j in range({first}, {m}):",
+            f"    r = {program.call('propose', *atoms, rng=True)}",
+            *(f"    {array}[j, {q}] = r[{q}]" for q in range(p)),
+            f"    {start}[j] = r[{p + d}]",
+        ]
+
+    lines = [
+        *header("auxiliary_sweep", program),
+        f"    alpha, d = {program.call('urn', row='')}",
+        *occupation(),
+        f"    before, after = np.empty({m}), np.empty({m})",
+        f"    kept, fresh = np.empty(({m}, {p})), np.empty(({m}, {p}))",
+        "    accepted, moved = 0.0, 0.0",
+        "    for _ in range(n_sweeps):",
+        "        for i in range(n):",
+        *indented(LEAVE, 12),
+        *(f"            kept[0, {q}] = x[i, {q}]" for q in range(p)),
+        f"            before[0] = {program.call('current', *numbers('x', 'i', p))}[{d}]",
+        *indented(draws(1, "before", numbers("atoms", "h", width), "kept"), 12),
+        *indented(URN, 12),
+        "            if g >= 0:",
+        f"                {''.join(f'{a}, ' for a in drawn)} = {', '.join(numbers('atoms', 'g', width))},",
+        "            else:",
+        f"                {''.join(f'{a}, ' for a in drawn)} = {program.call('base_draw', rng=True, row='')}",
+        *indented(draws(0, "after", drawn, "fresh"), 12),
+        f"            now, then = exponentials(before, after, {m})",
+        "            if now == 0.0 or rng.random() * now < then:",
+        "                accepted += 1.0",
+        "                if g < 0:",
+        *indented(OPEN, 16),
+        *(f"                    atoms[g, {j}] = {a}" for j, a in enumerate(drawn)),
+        "                moved += g != h",
+        f"                t = weighted(rng, after, then, {m})",
+        *(f"                x[i, {q}] = fresh[t, {q}]" for q in range(p)),
+        "            else:",
+        "                g = h",
+        f"                t = weighted(rng, before, now, {m})",
+        *(f"                x[i, {q}] = kept[t, {q}]" for q in range(p)),
+        *indented(join("g"), 12),
+        "    tally[0] += accepted",
+        "    tally[1] += n * n_sweeps",
+        "    tally[2] += moved",
+        "    tally[3] += n * n_sweeps",
+    ]
+    return compiled("auxiliary_sweep", lines, program, ["urn", "base_draw", "propose", "current"])

@@ -1,0 +1,43 @@
+"""The samplers that the suites run: a new one is one more row.
+
+Each entry makes the steps of a model from nothing but the model in context. Numbers of cycles are small, so
+that the cycles of a step are tested as well as what happens between its draws.
+"""
+
+import pymc_dp as dp
+
+
+def joint():
+    return [dp.PrivateNeal5(moves="joint", n_cycles=1), dp.AtomUpdate()]
+
+
+def joint_of_two():
+    return [dp.PrivateNeal5(moves="joint", n_auxiliary=2, n_cycles=2), dp.AtomUpdate()]
+
+
+def joint_of_five():
+    return [dp.PrivateNeal5(moves="joint", n_auxiliary=5, n_cycles=1), dp.AtomUpdate()]
+
+
+def conditional():
+    return [dp.PrivateNeal5(moves="conditional", n_cycles=2), dp.AtomUpdate()]
+
+
+def auto():
+    """Both sweeps, splits and merges of local releases; no update of atoms but the step's own."""
+    return [dp.PrivateNeal5(n_cycles=2)]
+
+
+def auto_of_two():
+    """The same from draw to draw."""
+    return [dp.PrivateNeal5(n_auxiliary=2, n_cycles=1), dp.AtomUpdate(n_updates=2)]
+
+
+def by_slices():
+    return [dp.PrivateSlice(n_cycles=2), dp.AtomUpdate()]
+
+
+# of releases of any kind, and those that only know releases of each record by itself
+SAMPLERS = {"joint": joint, "conditional": conditional, "slice": by_slices, "auto": auto}
+LOCAL_SAMPLERS = {"joint of 2": joint_of_two, "joint of 5": joint_of_five, "auto of 2": auto_of_two}
+ALL_SAMPLERS = SAMPLERS | LOCAL_SAMPLERS

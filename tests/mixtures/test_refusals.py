@@ -1,0 +1,292 @@
+"""Mixtures that the samplers would get wrong are refused before sampling, each for its own reason."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_dp as dp
+
+N, H = 4, 6
+
+
+def labels(name="labels", **kwargs):
+    return dp.ChineseRestaurantProcess(
+        name, **{"concentration": 1, "shape": N, "max_components": H, **kwargs}
+    )
+
+
+def means(name="mu", shape=H):
+    return pm.Normal(name, 0, 2, shape=shape)
+
+
+def normal(mu, name="y"):
+    return pm.Normal(name, mu, 1)
+
+
+def released(y, name="z", scale=1.0):
+    dp.LaplaceMechanism(name, y, scale=scale, observed=np.zeros(y.type.shape))
+
+
+def two_kernels():
+    c, mu = labels(), means()
+    released(normal(mu[c], "x") + normal(mu[c]))
+
+
+def public_kernel():
+    c, mu = labels(), means()
+    released(normal(mu[c]))
+    pm.Normal("w", mu[c], 1, observed=np.zeros(N))
+
+
+def used_by(mu_of):
+    """A law of the records with something wrong in its mean."""
+
+    def declare():
+        c = labels()
+        released(normal(mu_of(means(), c)))
+
+    return declare
+
+
+def outside(more):
+    """A sound mixture and something more that depends on it."""
+
+    def declare():
+        c, mu = labels(), means()
+        released(normal(mu[c]))
+        more(mu, c)
+
+    return declare
+
+
+def row_per_record():
+    c, mu = labels(max_components=N), means(shape=N)
+    released(normal(mu[c] + mu))
+
+
+def atoms_with(law):
+    def declare():
+        c = labels()
+        released(normal(law()[c]))
+
+    return declare
+
+
+def concentration_of_atoms():
+    mu = means()
+    released(normal(mu[labels(concentration=pt.exp(mu[0]))]))
+
+
+def noise_of_atoms():
+    c, mu = labels(), means()
+    released(normal(mu[c]), scale=pt.exp(mu[c]))
+
+
+def query_of_labels():
+    c, mu = labels(), means()
+    released(normal(mu[c]) + c)
+
+
+def atoms_shared_by_labels():
+    mu = means()
+    released(normal(mu[labels("c")] + mu[labels("d")]))
+
+
+def kernel(law):
+    def declare():
+        c, mu = labels(), means()
+        released(law(mu[c]))
+
+    return declare
+
+
+def unused_labels():
+    labels()
+    released(pm.Normal("y", pm.Normal("m"), 1, shape=N))
+
+
+def auxiliaries_of_a_sum():
+    c, mu = labels(), means()
+    dp.LaplaceMechanism("z", dp.record_sum(normal(mu[c])), scale=1.0, observed=1.0)
+    return dp.PrivateNeal5(n_auxiliary=2)
+
+
+def step(make):
+    """A sound mixture with a step that is not."""
+
+    def declare():
+        c, mu = labels(), means()
+        released(normal(mu[c]))
+        return make(c, mu)
+
+    return declare
+
+
+def two_columns_of_atoms():
+    c = labels()
+    released(normal(pm.Normal("mu", shape=(H, 2))[c], "y"))
+    return dp.AtomUpdate(vars=[pm.Normal("other")])
+
+
+ORDERED = pm.distributions.transforms.ordered
+
+CASES = {
+    "two kernels": (two_kernels, ValueError, "labels labels are used by x, y, and one kernel is supported"),
+    "a public kernel": (public_kernel, ValueError, "labels labels are used by w, y"),
+    "labels in arithmetic": (
+        used_by(lambda mu, c: mu[c] + c),
+        ValueError,
+        "otherwise than as the first index",
+    ),
+    "labels shifted": (
+        used_by(lambda mu, c: mu[(c + 1) % H]),
+        ValueError,
+        "otherwise than as the first index",
+    ),
+    "labels of others": (used_by(lambda mu, c: mu[c[::-1]]), ValueError, "otherwise than as the first index"),
+    "labels compared": (
+        used_by(lambda mu, c: mu[c] * pt.eq(c, 0)),
+        ValueError,
+        "otherwise than as the first",
+    ),
+    "atoms of others": (used_by(lambda mu, c: mu[c][::-1]), NotImplementedError, "slice of the record axis"),
+    "atoms of all": (
+        used_by(lambda mu, c: mu[c] - mu[c].mean()),
+        NotImplementedError,
+        "mu is not read row by",
+    ),
+    "atoms centred": (
+        used_by(lambda mu, c: (mu - mu.mean())[c]),
+        NotImplementedError,
+        "mu is not read row by",
+    ),
+    "atoms added up": (used_by(lambda mu, c: pt.cumsum(mu)[c]), NotImplementedError, "no scalar form"),
+    "a number per slot": (
+        used_by(lambda mu, c: (mu + np.arange(H))[c]),
+        NotImplementedError,
+        "a row of its own for every slot",
+    ),
+    "a law per slot": (
+        atoms_with(lambda: pm.Normal("mu", np.arange(H), 1, shape=H)),
+        NotImplementedError,
+        "a row of its own for every slot",
+    ),
+    "ordered atoms": (
+        atoms_with(lambda: pm.Normal("mu", shape=H, transform=ORDERED, initval=np.arange(H))),
+        NotImplementedError,
+        "mu has a transform over several entries",
+    ),
+    "atoms of one vector": (
+        atoms_with(lambda: pm.MvNormal("mu", np.zeros(H), np.eye(H))),
+        ValueError,
+        "pick no atoms",
+    ),
+    "atoms of one walk": (
+        atoms_with(lambda: pm.GaussianRandomWalk("mu", init_dist=pm.Normal.dist(), steps=H - 1)),
+        ValueError,
+        "pick no atoms",
+    ),
+    "too many atoms": (atoms_with(lambda: means(shape=H + 1)), ValueError, r"of shape \(6, ...\)"),
+    "no atoms": (atoms_with(lambda: pt.as_tensor(np.arange(float(H)))), ValueError, "pick no atoms"),
+    "atoms elsewhere": (
+        outside(lambda mu, c: pm.Normal("w", mu[0], 1, observed=0.0)),
+        ValueError,
+        "The law of w depends on the atoms mu otherwise than through the labels",
+    ),
+    "atoms by row": (row_per_record, ValueError, "The law of y depends on the atoms mu otherwise"),
+    "potential on atoms": (
+        outside(lambda mu, c: pm.Potential("p", -pt.sum(mu))),
+        ValueError,
+        "potential p depends on the atoms mu",
+    ),
+    "potential on labels": (
+        outside(lambda mu, c: pm.Potential("p", -pt.sum(pt.eq(c, 0)))),
+        ValueError,
+        "potential p depends on the labels labels",
+    ),
+    "potential on a record's atoms": (
+        outside(lambda mu, c: pm.Potential("p", -pt.sum(mu[c] ** 2))),
+        ValueError,
+        "potential p depends on the labels labels",
+    ),
+    "concentration of atoms": (
+        concentration_of_atoms,
+        ValueError,
+        "The law of labels depends on the atoms mu",
+    ),
+    "noise of atoms": (noise_of_atoms, ValueError, "labels labels are used by y, z"),
+    "query of labels": (query_of_labels, ValueError, "labels labels are used by y, z"),
+    "atoms shared by labels": (atoms_shared_by_labels, ValueError, "depends on the atoms mu otherwise"),
+    "kernel of a mixture": (
+        kernel(lambda m: pm.NormalMixture("y", [0.5, 0.5], pt.stack([m, -m], axis=1), 1)),
+        NotImplementedError,
+        "mixture of y cannot be lowered: y is not univariate",
+    ),
+    "kernel by its density": (
+        kernel(lambda m: pm.CustomDist("y", m, logp=lambda value, m: -abs(value - m))),
+        NotImplementedError,
+        "mixture of y cannot be lowered",
+    ),
+    "unused labels": (unused_labels, ValueError, "Nothing depends on the labels labels"),
+    "auxiliary records of a sum": (auxiliaries_of_a_sum, ValueError, "`n_auxiliary` must be 1, got 2"),
+    "no auxiliary record": (
+        step(lambda c, mu: dp.PrivateNeal5(n_auxiliary=0)),
+        ValueError,
+        "`n_auxiliary` must be a positive integer, got 0",
+    ),
+    "unknown moves": (
+        step(lambda c, mu: dp.PrivateNeal5(moves="neal8")),
+        ValueError,
+        "`moves` must be 'auto', 'joint' or 'conditional', got 'neal8'",
+    ),
+    "no cycles": (
+        step(lambda c, mu: dp.PrivateNeal5(n_cycles=0)),
+        ValueError,
+        "`n_cycles` must be a positive",
+    ),
+    "slices, no cycles": (
+        step(lambda c, mu: dp.PrivateSlice(n_cycles=0.5)),
+        ValueError,
+        "`n_cycles` must be",
+    ),
+    "labels alone": (
+        step(lambda c, mu: dp.PrivateNeal5(vars=[c])),
+        ValueError,
+        "have to move together; `vars` leaves out y",
+    ),
+    "no updates": (
+        step(lambda c, mu: dp.AtomUpdate(n_updates=0)),
+        ValueError,
+        "`n_updates` must be a positive",
+    ),
+}
+
+
+def nothing_is_drawn(*args, **kwargs):
+    raise AssertionError("sampling started")
+
+
+@pytest.mark.parametrize(("declare", "error", "message"), CASES.values(), ids=CASES)
+@pytest.mark.filterwarnings("ignore:Numba will use object mode")
+def test_refused_before_sampling(declare, error, message, monkeypatch):
+    for kind in (dp.PrivateNeal5, dp.PrivateSlice, dp.AtomUpdate, dp.RecordImputation):
+        monkeypatch.setattr(kind, "step", nothing_is_drawn)
+    with pm.Model(), pytest.raises(error, match=f"(?s){message}") as caught:
+        declare()
+        pm.sample(draws=1, tune=0, chains=1, cores=1, progressbar=False)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("make", [dp.PrivateNeal5, dp.PrivateSlice, dp.AtomUpdate])
+def test_steps_without_a_mixture(make):
+    """Labels of public records, or none."""
+    with pm.Model():
+        released(pm.Normal("y", pm.Normal("m"), 1, shape=N))
+        with pytest.raises(ValueError, match="found no mixture of confidential records"):
+            make()
+    with pm.Model():
+        c, mu = labels(), means()
+        pm.Normal("y", mu[c], 1, observed=np.zeros(N))
+        with pytest.raises(ValueError, match="found no mixture of confidential records"):
+            make()

@@ -1,0 +1,262 @@
+"""The suites reject samplers of mixtures that are broken on purpose.
+
+Each breakage is a line of the source that a model is lowered to, replaced on its way to the compiler. Among
+them are the defects of the authors' own program that are known: a concentration that never arrives, sticks
+broken as far as other slice variables ask, and a component drawn from the base whatever it holds.
+"""
+
+from __future__ import annotations
+
+import re
+from zlib import crc32
+
+import pytest
+
+from pymc_dp.step_methods.mixture import source
+from tests.mixtures import models, small
+from tests.mixtures.samplers import ALL_SAMPLERS
+from tests.mixtures.small import Urn
+from tests.mixtures.test_samplers_exact import histogram_verdict
+from tests.mixtures.test_samplers_joint import kernel_of
+
+pytestmark = pytest.mark.statistical
+
+ALPHA = 1e-5
+FEW, ONE, MANY, PITMAN_YOR = Urn(0.3), Urn(1.0), Urn(5.0), Urn(0.5, 0.5)
+
+
+def rewritten(patch, pattern, by, *kernels):
+    """Replace a pattern in the source of some kernels."""
+    original, broken = source.SourceFunction, []
+
+    def compiled(name, text, *args):
+        if name in kernels:
+            after = re.sub(pattern, by, text)
+            assert after != text, f"the line to break has gone from {name}"
+            text = after
+            broken.append(name)
+        return original(name, text, *args)
+
+    patch.setattr(source, "SourceFunction", compiled)
+    return broken
+
+
+# name: (pattern, what takes its place, kernels)
+LINES = {
+    "concentration never arrives": (
+        r"alpha, d = urn\(.*\)",
+        "alpha, d = 1.0, 0.0",
+        ("urn_sweep", "auxiliary_sweep", "conditional_sweep", "slice_sweep", "split_merge"),
+    ),
+    "sticks for other slice variables": (
+        r"least = min\(least, u\[i\]\)",
+        "least = min(least, rng.random() * weights[which[i], 0])",
+        ("slice_sweep",),
+    ),
+    "a component always from the base": (
+        r"if counts\[h\] == 0:",
+        "if counts[h] == 0 or h == labels[0]:",
+        ("refresh_atoms",),
+    ),
+    "lowest free slot": (
+        r"g = free_slot\(rng, slots, k\)",
+        "g = slots[k:].min()",
+        ("urn_sweep", "auxiliary_sweep"),
+    ),
+    "the slot left first": (
+        r"left = int\(rng\.random\(\) \* free\)",
+        "left = 0",
+        ("slice_sweep",),
+    ),
+    "free atoms kept": (r"if counts\[h\] == 0:", "if False:", ("refresh_atoms",)),
+    "ratio upside down": (
+        r"total \+= r\[(\d+)\] - w\[i\]",
+        r"total += w[i] - r[\1]",
+        ("urn_sweep",),
+    ),
+    "ratio of means upside down": (
+        r"rng\.random\(\) \* now < then",
+        "rng.random() * then < now",
+        ("auxiliary_sweep",),
+    ),
+    "no ratio": (r"total \+= r\[(\d+)\] - w\[i\]", "total += 0.0", ("urn_sweep",)),
+    "ratio of means, half of it": (
+        r"rng\.random\(\) \* now < then",
+        "rng.random() * np.sqrt(now) < np.sqrt(then)",
+        ("auxiliary_sweep",),
+    ),
+    "new cluster without discount": (
+        r"if d <= 0\.0 or u \* counts\[g\] >= d:",
+        "if True:",
+        ("urn_sweep", "auxiliary_sweep"),
+    ),
+    "new cluster's weight without discount": (
+        r"rest = weight_of_new_cluster\(alpha, d, k\)",
+        "rest = alpha",
+        ("conditional_sweep", "slice_sweep"),
+    ),
+    "old clusters' weights without discount": (
+        r"counts\[(\w+)\] - d",
+        r"counts[\1]",
+        ("conditional_sweep", "slice_sweep"),
+    ),
+    # Weights cannot be stale between sweeps, which work them out again, and depend on no atoms.
+    "weight of the record left out": (r"w\[i\] = s\[\d+\]", "w[i] = -3.0", ("urn_sweep",)),
+    "weights of the records left out": (
+        r"w\[i\] = current\(.*\)\[\d+\]",
+        "w[i] = -3.0",
+        ("split_merge",),
+    ),
+    "half of the density": (
+        r"total = after\[h, 0\] - before\[h, 0\]",
+        "total = 0.5 * (after[h, 0] - before[h, 0])",
+        ("langevin",),
+    ),
+    "any auxiliary record": (
+        r"t = weighted\(rng, (after|before), \w+, (\d+)\)",
+        r"t = int(rng.random() * \2)",
+        ("auxiliary_sweep",),
+    ),
+    "every empty cluster at full weight": (
+        r"np\.log\(rest / n_empty\)",
+        "np.log(rest)",
+        ("conditional_sweep",),
+    ),
+    "own atoms of a lonely record forgotten": (
+        r"if t > 0 or not alone:",
+        "if True:",
+        ("conditional_sweep",),
+    ),
+    "splits as often as merges": (
+        r"total = (-?)log_split\(",
+        r"total = 0.0 * log_split(",
+        ("split_merge",),
+    ),
+    "splits without the number of clusters": (
+        r"log_split\(alpha, d, k, n, left, need\)",
+        "log_split(alpha, d, k, n, left, need) + np.log(k + 1.0)",
+        ("split_merge",),
+    ),
+    "variance given means that are integrated out": (
+        r"standard_gamma\(shape - [\d.]+\)",
+        "standard_gamma(shape)",
+        ("conjugate_draws",),
+    ),
+    "means at the old variance": (r"sums\[h, j\] \*= s / drawn", "pass", ("conjugate_draws",)),
+    "count of the new bin only": (r"old\[o0\] -= 1\.0", "pass", ("urn_sweep",)),
+    "sum not brought up to date": (r"old\[(\d+)\] = new\[\d+\]", "pass", ("urn_sweep",)),
+    "no volume of the transform": (r"\+= r\[0\] \+ v\[0\]", "+= r[0]", ("langevin",)),
+}
+
+# sampler, kernel, channel, urn
+BY_EXACT_ANSWERS = [
+    ("concentration never arrives", "joint", "NIG", "laplace", MANY),
+    ("concentration never arrives", "joint of 2", "NIG", "laplace", FEW),
+    ("concentration never arrives", "conditional", "NIG", "laplace", FEW),
+    ("concentration never arrives", "slice", "NIG", "laplace", MANY),
+    ("sticks for other slice variables", "slice", "NIG", "laplace", ONE),
+    ("a component always from the base", "slice", "NIG", "laplace", ONE),
+    ("a component always from the base", "joint", "normal", "laplace", ONE),
+    ("lowest free slot", "joint", "NIG", "laplace", ONE),
+    ("lowest free slot", "joint of 2", "NIG", "laplace", ONE),
+    ("the slot left first", "slice", "NIG", "laplace", ONE),
+    ("free atoms kept", "joint", "normal", "laplace", ONE),
+    ("ratio upside down", "joint", "NIG", "gaussian, clamped", ONE),
+    ("ratio of means upside down", "joint of 5", "NIG", "laplace", ONE),
+    ("no ratio", "joint", "NIG", "laplace", ONE),
+    ("ratio of means, half of it", "joint of 2", "NIG", "laplace", ONE),
+    ("new cluster without discount", "joint", "NIG", "laplace", PITMAN_YOR),
+    ("new cluster without discount", "joint of 5", "NIG", "laplace", PITMAN_YOR),
+    ("new cluster's weight without discount", "conditional", "NIG", "laplace", PITMAN_YOR),
+    ("new cluster's weight without discount", "slice", "NIG", "laplace", Urn(0.5, 0.3)),
+    ("old clusters' weights without discount", "conditional", "NIG", "laplace", PITMAN_YOR),
+    ("old clusters' weights without discount", "slice", "NIG", "laplace", Urn(0.5, 0.3)),
+    ("weight of the record left out", "joint", "NIG", "laplace", ONE),
+    ("weights of the records left out", "auto", "NIG", "laplace", ONE),
+    # conditional sweeps alone leave free atoms at the law of the base; joint ones do not
+    ("free atoms kept", "auto", "normal", "laplace", ONE),
+    ("half of the density", "joint", "Beta", "", MANY),
+    ("any auxiliary record", "joint of 5", "NIG", "laplace", ONE),
+    ("every empty cluster at full weight", "conditional", "NIG", "laplace", ONE),
+    ("own atoms of a lonely record forgotten", "conditional", "NIG", "laplace", ONE),
+    ("splits as often as merges", "auto", "NIG", "laplace", ONE),
+    ("splits without the number of clusters", "auto", "NIG", "laplace", ONE),
+    ("no volume of the transform", "joint", "Beta", "", ONE),
+]
+SLOTS_ONLY = ("lowest free slot", "the slot left first")
+
+
+def _ids(rows):
+    return [" ".join(map(str, row)).replace("  ", " ") for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("line", "sampler", "kernel", "channel", "urn"), BY_EXACT_ANSWERS, ids=_ids(BY_EXACT_ANSWERS)
+)
+def test_exact_answers_reject(monkeypatch, line, sampler, kernel, channel, urn):
+    pattern, by, kernels = LINES[line]
+    broken = rewritten(monkeypatch, pattern, by, *kernels)
+    n = 3 if kernel == "Beta" else 5
+    model = small.declared(kernel, channel, n, urn)
+    draws = 40_000 if line.startswith("sticks") else 10_000
+    verdict = small.verdict_on(
+        ALL_SAMPLERS[sampler], kernel, channel, urn, n=n, draws=draws, seed=3, model=model
+    )
+    assert broken
+    assert verdict.outcome == "rejected", verdict
+    if line in SLOTS_ONLY:
+        # partitions, atoms and records are right all the same
+        others = [z for name, z in verdict.checks.items() if not name.startswith(("slot", "order"))]
+        assert max(map(abs, others)) < 5
+
+
+BY_JOINT_LAW = [
+    ("concentration never arrives", "auto", models.NormalInverseGamma, 10.0),
+    ("a component always from the base", "conditional", models.PoissonGamma, 1.0),
+    ("lowest free slot", "joint of 2", models.Regressions, 1.0),
+    ("free atoms kept", "slice", models.KnownVariance, 10.0),
+    ("no ratio", "joint", models.PublicOutcomes, 1.0),
+    ("weight of the record left out", "joint", models.GammaRates, 10.0),
+    ("means at the old variance", "joint", models.NormalInverseGamma, 10.0),
+    ("half of the density", "joint", models.HalfNormalScales, 10.0),
+    ("any auxiliary record", "joint of 5", models.LatentParents, 10.0),
+    ("every empty cluster at full weight", "conditional", models.BinomialBeta, 1.0),
+    ("splits as often as merges", "auto", models.PoissonGamma, 1.0),
+    ("variance given means that are integrated out", "joint", models.TwoColumns, 10.0),
+    ("sum not brought up to date", "joint", models.ReleasedSum, 10.0),
+    ("no volume of the transform", "conditional", models.BetaShapes, 10.0),
+]
+
+
+@pytest.mark.parametrize(
+    ("line", "sampler", "model_type", "epsilon"),
+    BY_JOINT_LAW,
+    ids=[f"{line} {m.__name__} {s}" for line, s, m, _ in BY_JOINT_LAW],
+)
+def test_joint_distribution_test_rejects(monkeypatch, line, sampler, model_type, epsilon):
+    pattern, by, kernels = LINES[line]
+    broken = rewritten(monkeypatch, pattern, by, *kernels)
+    kernel = kernel_of(model_type(epsilon), sampler, crc32(line.encode()))
+    verdict = kernel.short_chains(seed=4, alpha=ALPHA, replicates=2000, transitions=2)
+    assert broken
+    assert verdict.outcome == "rejected", verdict
+
+
+@pytest.mark.parametrize("line", ["count of the new bin only"])
+def test_exact_histograms_reject(monkeypatch, line):
+    pattern, by, kernels = LINES[line]
+    rewritten(monkeypatch, pattern, by, *kernels)
+    verdict = histogram_verdict(ALL_SAMPLERS["joint"], "perturbed", ONE, 10_000)
+    assert verdict.outcome == "rejected", verdict
+
+
+def test_nothing_is_rejected_when_nothing_is_broken(monkeypatch):
+    """The same calls with a pattern that is replaced by itself."""
+    broken = rewritten(monkeypatch, r"if counts\[h\] == 0:", "if counts[h]  == 0:", "refresh_atoms")
+    model = small.declared("NIG", "laplace", 5, ONE)
+    verdict = small.verdict_on(ALL_SAMPLERS["auto"], "NIG", "laplace", ONE, draws=10_000, seed=3, model=model)
+    assert verdict.passed, verdict
+    kernel = kernel_of(models.PoissonGamma(1.0), "auto", 5)
+    verdict = kernel.short_chains(seed=4, alpha=ALPHA, replicates=2000, transitions=2)
+    assert verdict.passed, verdict
+    assert len(broken) == 2

@@ -1,0 +1,106 @@
+"""Pictures of mixtures: what is drawn is what was computed."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+
+import pymc_dp as dp
+from tests.stats.mixtures import normal_mixture, repeated, tree
+
+GRID = np.linspace(-5, 5, 11)
+
+
+@pytest.fixture(autouse=True)
+def no_figures_left():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def posterior():
+    return repeated(60, labels=[0, 0, 1, 1, 1], mu=[2.0, -2.0, 0.0, 0.0])
+
+
+@pytest.fixture(scope="module")
+def density(posterior):
+    return dp.mixture_density(posterior, normal_mixture(5), GRID, random_seed=1)
+
+
+def test_density(density):
+    ax = dp.plot_density(density, n_draws=3, label="mine", ls="--")
+    *draws, mean = ax.lines
+    assert len(draws) == 3
+    np.testing.assert_array_equal(draws[0].get_ydata(), density["density"].values[0, 0])
+    np.testing.assert_array_equal(mean.get_xydata(), np.stack([GRID, density["mean"]], axis=1))
+    assert (mean.get_label(), mean.get_linestyle()) == ("mine", "--")
+    wide, narrow = ax.collections
+    assert wide.get_label() == "90% simultaneous band"
+    assert narrow.get_label() == "90% pointwise band"
+    for drawn, prefix in ((wide, "simultaneous_"), (narrow, "")):
+        corners = drawn.get_paths()[0].vertices
+        assert corners[:, 1].max() == density[f"{prefix}upper"].max()
+        assert corners[:, 1].min() == density[f"{prefix}lower"].min()
+
+
+def test_density_on_axes_that_are_given(density):
+    ax = plt.figure().subplots()
+    assert dp.plot_density(density, band="none", ax=ax) is ax
+    assert not ax.collections
+    assert len(dp.plot_density(density, band="pointwise").collections) == 1
+
+
+@pytest.mark.parametrize("n", [1, 2, 30, 60])
+def test_similarity_shows_similar_records_side_by_side(rng, n):
+    centre = rng.integers(0, 3, n)
+    labels = np.where(rng.random((100, n)) < 0.1, rng.integers(0, 6, (100, n)), centre)
+    idata = tree(labels=labels[None])
+    similarity, partition = dp.similarity_matrix(idata), dp.point_partition(idata)
+    ax = dp.plot_similarity(similarity, partition=partition)
+    shown = np.asarray(ax.images[0].get_array())
+    np.testing.assert_allclose(np.sort(shown.sum(axis=0)), np.sort(similarity.values.sum(axis=0)))
+    # a square for each cluster, of its size
+    sizes = [np.ptp(line.get_xdata()) for line in ax.lines]
+    assert sorted(sizes) == sorted(np.bincount(partition))
+    if n > 2:
+        beside = np.diagonal(shown, 1).mean()
+        assert beside > np.diagonal(similarity.values, 1).mean()
+    if 2 < n <= 40:
+        names = [int(t.get_text()) for t in ax.get_xticklabels()]
+        np.testing.assert_array_equal(shown, similarity.values[np.ix_(names, names)])
+    bare = dp.plot_similarity(similarity, colorbar=False, ax=plt.figure().subplots())
+    assert len(bare.figure.axes) == 1
+
+
+def test_informativeness(posterior):
+    found = dp.informativeness(posterior, normal_mixture(5), GRID, n_prior=50, random_seed=1)
+    above, below = dp.plot_informativeness(found)
+    np.testing.assert_array_equal(above.lines[1].get_ydata(), found["posterior_mean"])
+    np.testing.assert_array_equal(below.lines[0].get_ydata(), found["distance"])
+    assert below.lines[1].get_label() == f"of the mean densities: {float(found['overall']):.2f}"
+    given = plt.figure().subplots(2)
+    assert list(dp.plot_informativeness(found, axes=given)) == list(given)
+    with pytest.raises(ValueError, match="axes must be two, one above the other, got 1"):
+        dp.plot_informativeness(found, axes=given[0])
+
+
+def test_bad_input(density):
+    with pytest.raises(TypeError, match=r"the xarray\.Dataset that dp\.mixture_density returns"):
+        dp.plot_density(density["mean"])
+    with pytest.raises(ValueError, match="density has no density and no upper"):
+        dp.plot_density(density.drop_vars(["density", "upper"]))
+    with pytest.raises(ValueError, match="band must be 'both'"):
+        dp.plot_density(density, band="wide")
+    with pytest.raises(ValueError, match="n_draws must be a whole number"):
+        dp.plot_density(density, n_draws=-1)
+    with pytest.raises(ValueError, match="on points of several numbers, which have no picture"):
+        dp.plot_density(density.assign_coords(grid=("point", GRID)))
+    with pytest.raises(TypeError, match=r"similarity must be the xarray\.DataArray"):
+        dp.plot_similarity(np.eye(3))
+    square = xr.DataArray(np.eye(3), dims=("a", "b"))
+    with pytest.raises(ValueError, match=r"one row and one column for each record, got shape \(2, 3\)"):
+        dp.plot_similarity(square[:2])
+    with pytest.raises(ValueError, match=r"one label for each of 3 records, got shape \(2,\)"):
+        dp.plot_similarity(square, partition=[0, 1])
+    with pytest.raises(ValueError, match="informativeness has no distance"):
+        dp.plot_informativeness(density)
