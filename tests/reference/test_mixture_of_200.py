@@ -30,7 +30,7 @@ SAMPLERS = {
     "auto": (lambda: dp.PrivateNeal5(n_cycles=10), 4000),
     "joint of 2": (lambda: dp.PrivateNeal5(moves="joint", n_auxiliary=2, n_cycles=10), 4000),
     "conditional": (lambda: dp.PrivateNeal5(moves="conditional", n_cycles=5), 4000),
-    "slice": (lambda: dp.PrivateSlice(n_cycles=5), 6000),
+    "slice": (lambda: dp.PrivateSlice(n_cycles=10), 6000),
 }
 
 
