@@ -37,8 +37,10 @@ from pymc_dp.step_methods.atoms import AtomUpdate
 from pymc_dp.step_methods.collapsed import CollapsedUpdate
 from pymc_dp.step_methods.conjugate import ConjugateUpdate
 from pymc_dp.step_methods.imputation import RecordImputation
+from pymc_dp.step_methods.label_sweeps import Neal2, Neal3, Neal8
 from pymc_dp.step_methods.neal import PrivateNeal5
 from pymc_dp.step_methods.slice import PrivateSlice
+from pymc_dp.step_methods.split_merge_step import SplitMerge
 
 try:
     __version__ = version("pymc-dp")
@@ -58,6 +60,9 @@ __all__ = [
     "GaussianMechanism",
     "KNormGradient",
     "LaplaceMechanism",
+    "Neal2",
+    "Neal3",
+    "Neal8",
     "ObjectivePerturbation",
     "PerturbedHistogram",
     "PrivacyGuarantee",
@@ -68,6 +73,7 @@ __all__ = [
     "RecordImputation",
     "Release",
     "SmoothedHistogramSample",
+    "SplitMerge",
     "UnaryEncoding",
     "WaveletMechanism",
     "acceptance_report",
@@ -94,6 +100,10 @@ for _step in (
     AtomUpdate,
     PrivateSlice,
     PrivateNeal5,
+    Neal2,
+    Neal3,
+    Neal8,
+    SplitMerge,
 ):
     if _step not in STEP_METHODS:
         STEP_METHODS.insert(0, _step)

@@ -9,13 +9,14 @@ from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
-from pymc_dp.mixtures.structure import is_labels
-from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
+from pymc_dp.mixtures.structure import Mixture, is_labels
+from pymc_dp.records import RecordBlock
+from pymc_dp.step_methods.base import RecordStep, RecordStepState
 from pymc_dp.step_methods.discovery import model_of
 from pymc_dp.step_methods.mixture.chain import MixtureChain
 from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY
 from pymc_dp.step_methods.mixture.source import ATOMS_ACCEPTED, ATOMS_PROPOSED, N_TALLY
-from pymc_dp.step_methods.mixture.step import private_mixtures
+from pymc_dp.step_methods.mixture.step import chain_of, plain_mixtures, private_mixtures
 
 
 @dataclass_state
@@ -25,8 +26,12 @@ class AtomUpdateState(RecordStepState):
     learnt: list[np.ndarray]
 
 
+def _all_mixtures(model: Model) -> list[tuple[Mixture, RecordBlock]]:
+    return [*private_mixtures(model), *plain_mixtures(model)]
+
+
 class AtomUpdate(RecordStep):
-    """Atoms of a mixture of confidential records, given the labels and the records.
+    """Atoms of a mixture, given the labels and the records.
 
     Numbers of a slot whose law given its records is known are drawn from it: normal ones together (means,
     regression coefficients), a variance that scales their law with them (Normal-Inverse-Gamma), others one
@@ -35,8 +40,8 @@ class AtomUpdate(RecordStep):
     step sizes that are learnt while tuning for each size of cluster. Atoms of unoccupied slots are drawn from
     the base.
 
-    ``pm.sample`` chooses this step by itself for the atoms of a mixture behind a mechanism. The steps for the
-    labels move atoms in the same way between their sweeps.
+    ``pm.sample`` chooses this step by itself for the atoms of a mixture, of confidential records or of data.
+    The steps for the labels move atoms in the same way between their sweeps.
 
     Parameters
     ----------
@@ -101,7 +106,7 @@ class AtomUpdate(RecordStep):
 
     def _build(self) -> None:
         self.chains, self._mixtures = [], []
-        for mixture, block in private_mixtures(self.model):
+        for mixture, block in _all_mixtures(self.model):
             mine = [self.model.rvs_to_values[rv] for rv in mixture.atoms]
             if not set(mine) & set(self.vars):
                 continue
@@ -111,7 +116,7 @@ class AtomUpdate(RecordStep):
                     f"The atoms of {mixture.labels.name} have to move together; `vars` leaves out "
                     f"{', '.join(missing)}."
                 )
-            records = RecordChain(self.model, block, "auto", self._default_point)
+            records = chain_of(self.model, block, "auto", self._default_point)
             self.chains.append(records)
             self._mixtures.append(MixtureChain(records, mixture, 0, ""))
         if not hasattr(self, "learnt"):
@@ -145,10 +150,10 @@ class AtomUpdate(RecordStep):
 
     @classmethod
     def _claimable(cls, model: Model) -> list[Variable]:
-        claimed = [model.rvs_to_values[rv] for mixture, _ in private_mixtures(model) for rv in mixture.atoms]
+        claimed = [model.rvs_to_values[rv] for mixture, _ in _all_mixtures(model) for rv in mixture.atoms]
         if not claimed:
             raise ValueError(
-                "AtomUpdate found no mixture of confidential records in this model: declare labels with "
+                "AtomUpdate found no mixture in this model: declare labels with "
                 "dp.ChineseRestaurantProcess, and a law of the records that picks atoms by them."
             )
         return claimed
@@ -159,5 +164,5 @@ class AtomUpdate(RecordStep):
         model = model_of(var)
         if model is None or not any(is_labels(rv) for rv in model.free_RVs):
             return Competence.INCOMPATIBLE
-        wanted = any(var in mixture.atoms for mixture, _ in private_mixtures(model))
+        wanted = any(var in mixture.atoms for mixture, _ in _all_mixtures(model))
         return Competence.IDEAL if wanted else Competence.INCOMPATIBLE

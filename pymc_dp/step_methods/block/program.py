@@ -74,7 +74,7 @@ class RecordProgram:
                     "proper one."
                 )
         self.parameters = ParameterLayout(model, others, point)
-        self.records = RecordLayout(model, block.records, block.n, block.analysis.placements, point)
+        self.records = self._layout_of_records(model, point)
         self.data = DataLayout()
         # power of the density of the central releases: below 1 for the first draws of tuning only
         self.temper = self.data.graph(pytensor.shared(np.array(1.0)))
@@ -92,6 +92,9 @@ class RecordProgram:
         self.state = self._stand_ins()
         self.central = CentralReleases(self)
         self.n_statistics, self.n_parameters = self.central.n_statistics, self.central.n_parameters
+
+    def _layout_of_records(self, model: Model, point: dict[str, Any]) -> RecordLayout:
+        return RecordLayout(model, self.block.records, self.n, self.block.analysis.placements, point)
 
     # -- readings ---------------------------------------------------------------------------------
 
@@ -160,7 +163,7 @@ class RecordProgram:
 
     def shape_of(self, release: Release) -> tuple[int, ...]:
         """Return the shape of a release."""
-        return np.shape(_static_value(self.model.rvs_to_values[release.rv]))
+        return np.shape(static_value(self.model.rvs_to_values[release.rv]))
 
     @staticmethod
     def is_separable(release: Release) -> bool:
@@ -283,7 +286,8 @@ def _per_record(logp: TensorVariable, axis: int, rows: tuple[int, ...] | None, n
     return graph if rows is None else pt.zeros(n)[np.array(rows)].inc(graph)
 
 
-def _static_value(value: Variable) -> Any:
+def static_value(value: Variable) -> Any:
+    """Return what an observed variable's value is now."""
     if isinstance(value, SharedVariable):
         return value.get_value()
     return value.data if isinstance(value, Constant) else value.eval()

@@ -1,6 +1,7 @@
 """Source of the update of atoms given labels and records."""
 
 from pymc_dp.lowering.native import SourceFunction
+from pymc_dp.lowering.truncated import truncated_inverse_gamma
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
 from pymc_dp.step_methods.mixture.draws import solve_normal
 from pymc_dp.step_methods.mixture.moments import add_sums, sums_of_moments
@@ -46,7 +47,7 @@ def conjugate_draws(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
             f"                s = atoms[h, {k}]",
             "                scale = 2.0 * s * (slopes[h, 0] - slopes[h, 1])",
             "                shape = scale / s - slopes[h, 0] - 1.0",
-            f"                drawn = scale / rng.standard_gamma(shape - {q / 2})",
+            f"                drawn = {_inverse_gamma(k, f'shape - {q / 2}', laws, program)}",
             # the precisions were those at the old value
             f"                for j in range({size}):",
             "                    sums[h, j] *= s / drawn",
@@ -63,8 +64,17 @@ def conjugate_draws(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
         used += [f"own_slope{k}", f"base_slope{k}"]
         lines += indented(_two_slopes(k, family, at_slot, program), 8)
         lines += ["        for h in range(n_slots):", "            if counts[h] > 0:"]
-        lines += indented(_single_draw(k, family), 16)
-    return compiled("conjugate_draws", lines, program, used, **solve_normal)
+        lines += indented(_single_draw(k, family, laws, program), 16)
+    used += [f"lower{k}" for k in laws.above]
+    above = {"truncated_inverse_gamma": truncated_inverse_gamma}
+    return compiled("conjugate_draws", lines, program, used, **solve_normal, **above)
+
+
+def _inverse_gamma(k: int, shape: str, laws: AtomLaws, program: MixtureProgram) -> str:
+    """Draw of an inverse gamma number, which may be cut off from below."""
+    if k not in laws.above:
+        return f"scale / rng.standard_gamma({shape})"
+    return f"truncated_inverse_gamma(rng, {shape}, scale, {program.call(f'lower{k}', row='')}[0])"
 
 
 def _sums(name: str, size: int, at_slot: list[str], program: MixtureProgram) -> list[str]:
@@ -101,7 +111,7 @@ def _two_slopes(k: int, family: str, atoms: list[str], program: MixtureProgram) 
     return lines
 
 
-def _single_draw(k: int, family: str) -> list[str]:
+def _single_draw(k: int, family: str, laws: AtomLaws, program: MixtureProgram) -> list[str]:
     """Draw of one number from the two slopes; see :mod:`.conjugacy` for what they are."""
     if family == "gamma":  # s l' = (a - 1) - b s, at s and 2 s
         return [
@@ -113,7 +123,7 @@ def _single_draw(k: int, family: str) -> list[str]:
         return [
             f"s = atoms[h, {k}]",
             "scale = 2.0 * s * (slopes[h, 0] - slopes[h, 1])",
-            f"atoms[h, {k}] = scale / rng.standard_gamma(scale / s - slopes[h, 0] - 1.0)",
+            f"atoms[h, {k}] = {_inverse_gamma(k, 'scale / s - slopes[h, 0] - 1.0', laws, program)}",
         ]
     # beta: s (1 - s) l' = (a - 1) - (a + b - 2) s, at 1/4 and 3/4
     return [

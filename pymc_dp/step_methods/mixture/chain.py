@@ -1,5 +1,6 @@
 """A mixture as a chain sees it: lowered kernels, and the arrays that they work on."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -17,8 +18,11 @@ from pymc_dp.step_methods.mixture import (
     atoms,
     collapsed,
     conjugacy,
+    conjugate_gibbs,
     labels,
     langevin,
+    laplace_scans,
+    restricted_scans,
     split_merge,
     sticks,
     transfer,
@@ -27,6 +31,8 @@ from pymc_dp.step_methods.mixture import (
 from pymc_dp.step_methods.mixture.cycles import mixture_cycles
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.source import FULL, N_TALLY
+
+_log = logging.getLogger("pymc.dp")
 
 # Records up to which labels given records are drawn with the atoms integrated out where they can be: a sweep
 # costs two to three times as much, and gains less the larger clusters are.
@@ -58,6 +64,7 @@ class LoweredMixture:
             self.program = MixtureProgram(program, mixture)
         self._joint: dict[int, SourceFunction] = {}
         self._labels: dict[str, SourceFunction] = {}
+        self._scans: dict[int, SourceFunction] = {}
         # the atoms that a step has drawn last, so that another need not draw them again
         self.just_drawn: np.ndarray | None = None
         self.atoms_tally = np.zeros(N_TALLY)
@@ -71,16 +78,39 @@ class LoweredMixture:
             )
         return self._joint[n_auxiliary]
 
-    def labels(self, kind: str) -> SourceFunction:
-        """Return the sweep over the labels given the records: "neal8", "collapsed" or "slice"."""
-        if kind not in self._labels:
+    def labels(self, kind: str, n_empty: int = _N_EMPTY) -> SourceFunction:
+        """Return the sweep over the labels given the records: "neal2", "neal8", "collapsed" or "slice".
+
+        ``n_empty``: empty clusters of Neal's algorithm 8.
+        """
+        key = f"{kind} {n_empty}" if kind == "neal8" else kind
+        if key not in self._labels:
             if kind == "collapsed":
-                self._labels[kind] = collapsed.collapsed_sweep(self.program, self.laws)
+                self._labels[key] = collapsed.collapsed_sweep(self.program, self.laws)
             elif kind == "slice":
-                self._labels[kind] = sticks.slice_sweep(self.program)
+                self._labels[key] = sticks.slice_sweep(self.program)
+            elif kind == "neal2":
+                self._labels[key] = conjugate_gibbs.conjugate_gibbs(self.program, self.laws)
             else:
-                self._labels[kind] = labels.conditional_sweep(self.program, _N_EMPTY)
-        return self._labels[kind]
+                self._labels[key] = labels.conditional_sweep(self.program, n_empty)
+        return self._labels[key]
+
+    def scans(self, n_scans: int) -> SourceFunction:
+        """Return splits and merges by restricted scans of the labels."""
+        if n_scans not in self._scans:
+            if self.integrates_out:
+                self._scans[n_scans] = restricted_scans.collapsed_scans(self.program, self.laws, n_scans)
+            else:
+                with explained(self.program.mixture):
+                    self._scans[n_scans] = laplace_scans.laplace_scans(
+                        self.program, self._derivatives, n_scans
+                    )
+        return self._scans[n_scans]
+
+    @cached_property
+    def integrates_out(self) -> bool:
+        """Whether the atoms of a cluster integrate out in closed form."""
+        return collapsed.can_collapse(self.program, self.laws)
 
     @cached_property
     def splits(self) -> SourceFunction:
@@ -137,6 +167,10 @@ class MixtureChain:
         n_auxiliary: int,
         conditional: str,
         splits: bool = False,
+        *,
+        n_empty: int = _N_EMPTY,
+        n_scans: int | None = None,
+        scans_needed: bool = True,
     ):
         self.records, self.mixture = records, mixture
         if n_auxiliary > 1 and records.program.n_statistics:
@@ -145,33 +179,64 @@ class MixtureChain:
                 f"{mixture.kernel.name} together, and auxiliary ones serve releases of each record by itself."
             )
         self.lowered = lowered_mixture(records, mixture)
-        self.collapses = mixture.n <= _COLLAPSED_UP_TO and collapsed.can_collapse(
-            self.lowered.program, self.lowered.laws
-        )
+        self.collapses = mixture.n <= _COLLAPSED_UP_TO and self.lowered.integrates_out
         program = records.program
         shape = (mixture.max_components, self.lowered.program.width)
         self.labels, self.counts = np.zeros(mixture.n, np.int64), np.zeros(shape[0], np.int64)
         self.atoms = np.zeros(shape)
         self.learnt = np.zeros(self.lowered.program.learnt_from + self.lowered.n_learnt)
+        self.sweep = self._sweep_for(conditional)
+        scans = None if n_scans is None else self._scans(n_scans, scans_needed)
         names = [program.model.rvs_to_values[rv].name for rv in (mixture.labels, *mixture.atoms)]
         self.names = [str(name) for name in names]
         functions = [
             program.central.releases, self.lowered.program.hoist, *self.lowered.transfer,
             self.lowered.joint(n_auxiliary) if n_auxiliary else None,
-            self.lowered.labels(conditional if self.collapses or conditional != "collapsed" else "neal8")
-            if conditional
-            else None,
-            self.lowered.splits if splits and not program.n_statistics else None,
+            self.lowered.labels(self.sweep, n_empty) if self.sweep else None,
+            self.lowered.splits if splits and not program.n_statistics else scans,
         ]  # fmt: skip
         self._addresses = np.array([0 if f is None else f.address for f in functions], dtype=np.intp)
         self._updates = np.array([u.address for u in self.lowered.updates], dtype=np.intp)
         moves = [records.native(k) for k in range(len(records.moves))]
-        self._move_sizes, self._move_addresses = (np.array([m[k] for m in moves]) for k in range(2))
+        self._move_sizes = np.array([m[0] for m in moves], dtype=np.int64).reshape(-1, 4)
+        self._move_addresses = np.array([m[1] for m in moves], dtype=np.intp).reshape(-1, 7)
         inner = self.lowered.program
         self._sizes = np.array(
             [program.n_statistics, program.n_parameters, inner.n_constants, inner.n_columns, 0, 0],
             dtype=np.int64,
         )
+
+    def _sweep_for(self, asked: str) -> str:
+        """Return the sweep over labels that serves a mixture, where it depends on the mixture."""
+        if self.records.program.block.releases:
+            return "neal8" if asked == "collapsed" and not self.collapses else asked
+        if asked == "auto":
+            if not self.lowered.integrates_out:
+                return "neal8"
+            return "collapsed" if self.collapses else "neal2"
+        if asked in ("collapsed", "neal2") and not self.lowered.integrates_out:
+            atoms = ", ".join(str(rv.name) for rv in self.mixture.atoms)
+            raise ValueError(
+                f"Neal's algorithms 2 and 3 need atoms that integrate out given the records, and {atoms} of "
+                f"{self.mixture.labels.name} do not: normal means with a known variance or an inverse gamma "
+                "one that the means scale with, or one number with a gamma, inverse gamma or beta law that "
+                "fits the kernel. Use dp.Neal8, which takes any atoms."
+            )
+        return asked
+
+    def _scans(self, n_scans: int, needed: bool) -> SourceFunction | None:
+        try:
+            return self.lowered.scans(n_scans)
+        except NotImplementedError as reason:
+            if needed:
+                raise
+            _log.info("No splits and merges of %s. %s", self.mixture.labels.name, reason)
+            return None
+
+    @property
+    def has_splits(self) -> bool:
+        """Whether clusters can be split and merged."""
+        return bool(self._addresses[7])
 
     def run(
         self,

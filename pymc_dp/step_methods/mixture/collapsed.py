@@ -14,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from pymc_dp.lowering.native import SourceFunction
+from pymc_dp.lowering.truncated import log_gamma_p
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
 from pymc_dp.step_methods.mixture.draws import factor
 from pymc_dp.step_methods.mixture.labels import record_numbers
@@ -92,6 +93,21 @@ def beta(t, root, q):
     return log_gamma(t[0] + 1.0) + math.lgamma(t[1] + 1.0) - math.lgamma(t[0] + t[1] + 2.0)
 
 
+@njit
+def normal_inverse_gamma_above(t, root, q):
+    """Statistics: those of a normal inverse gamma law, and the lower end of the scale."""
+    half, log_det = _solve(t, root, q)
+    shape, scale = t[t.size - 3] - 0.5 * q - 1.0, t[t.size - 2] - half
+    mass = log_gamma_p(shape, scale / t[t.size - 1])
+    return log_gamma(shape) - shape * np.log(scale) - 0.5 * log_det + mass
+
+
+@njit
+def inverse_gamma_above(t, root, q):
+    """Statistics: powers of the inverse of the number and of its exponential, and the lower end."""
+    return log_gamma(t[0] - 1.0) - (t[0] - 1.0) * np.log(t[1]) + log_gamma_p(t[0] - 1.0, t[1] / t[2])
+
+
 _SINGLE = {"gamma": gamma, "inverse gamma": inverse_gamma, "beta": beta}
 
 
@@ -103,14 +119,19 @@ def can_collapse(program: MixtureProgram, laws: AtomLaws) -> bool:
     return one or (bool(laws.normal) and not laws.single)
 
 
+def normaliser(laws: AtomLaws):  # type: ignore[no-untyped-def]
+    """Return the logarithm of the normaliser that fits the laws of a slot's numbers."""
+    if laws.normal and laws.scale is None:
+        return normal
+    if laws.normal:
+        return normal_inverse_gamma_above if laws.above else normal_inverse_gamma
+    return inverse_gamma_above if laws.above else _SINGLE[laws.single[0][1]]
+
+
 def collapsed_sweep(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
     """Compile the sweep, O(number of clusters) per record, and the splits and merges that follow each."""
     q, size = len(laws.normal), n_moments(program)
-    if laws.scale is not None:
-        log_z = normal_inverse_gamma
-    else:
-        log_z = normal if q else _SINGLE[laws.single[0][1]]
-    lines_of_weights, n_statistics, used = _weights(program, laws)
+    lines_of_weights, n_statistics, used = weights_of_records(program, laws)
     add = [
         f"for r in range({n_statistics}):",
         "    own[r] = 0.0",
@@ -180,7 +201,7 @@ def collapsed_sweep(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
         "    tally[3] += n",
         *_splits(n_statistics, q, record),
     ]
-    helpers = {"log_z": log_z, "split_ratio": split_ratio}
+    helpers = {"log_z": normaliser(laws), "split_ratio": split_ratio}
     return compiled("collapsed_sweep", lines, program, ["urn", "features", *used], **helpers)
 
 
@@ -271,12 +292,15 @@ def _splits(n_statistics: int, q: int, record: list[str]) -> list[str]:
     ]
 
 
-def _weights(program: MixtureProgram, laws: AtomLaws) -> tuple[list[str], int, list[str]]:
-    """Source of the statistics as functions of the moments, ``weights``, and those of the base, ``empty``."""
+def weights_of_records(program: MixtureProgram, laws: AtomLaws) -> tuple[list[str], int, list[str]]:
+    """Source of the statistics as functions of the moments, ``weights``, and those of the base, ``empty``.
+
+    A lower end is a statistic of the base that no record adds to.
+    """
     q, width, size = len(laws.normal), program.width, n_moments(program)
     n_quadratic = q + q * (q + 1) // 2
     k = laws.scale if laws.scale is not None else (laws.single[0][0] if laws.single else None)
-    n_statistics = n_quadratic + (2 if k is not None else 0)
+    n_statistics = n_quadratic + (2 if k is not None else 0) + len(laws.above)
     family = laws.single[0][1] if laws.single else "inverse gamma"
     lines = [
         f"weights, empty = np.empty(({n_statistics}, {size})), np.empty({n_statistics})",
@@ -322,4 +346,7 @@ def _weights(program: MixtureProgram, laws: AtomLaws) -> tuple[list[str], int, l
         f"empty[{at_b}] = {second.format(one='b1s', two='b2s')}",
         f"empty[{at_a}] = {first.format(one='b1s', two='b2s', b=f'empty[{at_b}]')}",
     ]
+    for j in laws.above:
+        used.append(f"lower{j}")
+        lines += [f"weights[{at_b + 1}, :] = 0.0", f"empty[{at_b + 1}] = {program.call(f'lower{j}', row='')}[0]"]
     return lines, n_statistics, used

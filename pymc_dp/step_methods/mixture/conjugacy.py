@@ -40,12 +40,15 @@ class AtomLaws:
         Numbers with a one-parameter law given the others, and its family.
     other : list of int
         The rest.
+    above : list of int
+        Those with an inverse gamma law that is cut off from below.
     """
 
     normal: list[int] = field(default_factory=list)
     scale: int | None = None
     single: list[tuple[int, str]] = field(default_factory=list)
     other: list[int] = field(default_factory=list)
+    above: list[int] = field(default_factory=list)
 
 
 class Derivatives:
@@ -97,9 +100,10 @@ def find_laws(program: MixtureProgram, derivatives: Derivatives) -> AtomLaws:
             program.add(f"{name}_quadratic", [*more, *inputs], outputs)
     probe = _Probe(program)
     children = [program.mixture.kernel, *program.mixture.atoms]
-    known = all(isinstance(v.owner.op, FIXED_SUPPORT) for v in children)  # type: ignore[union-attr]
-    for k, (atom, _) in enumerate(program.each_atom()):
-        family = FAMILIES.get(type(atom.owner.op))
+    known = all(isinstance(v.owner.op, FIXED_SUPPORT) or program.lower_end(v) for v in children)
+    for k, (atom, index) in enumerate(program.each_atom()):
+        end = program.lower_end(atom)
+        family = "inverse gamma" if end else FAMILIES.get(type(atom.owner.op))
         if k in laws.normal:
             continue
         if family is None or not known:
@@ -114,6 +118,9 @@ def find_laws(program: MixtureProgram, derivatives: Derivatives) -> AtomLaws:
             )
         if probe.is_affine(k, family):
             laws.single.append((k, family))
+            if end is not None:
+                laws.above.append(k)
+                program.add(f"lower{k}", [], [program.end_of(atom, index)])
         else:
             laws.other.append(k)
     for k, family in list(laws.single):
@@ -130,12 +137,16 @@ class _Probe:
         self.program = program
         self.rng = np.random.default_rng(20)
         constants, columns = program.hoisted_at_start()
-        self.points = []
+        self.points: list[tuple[list[float], list[float], np.ndarray]] = []
+        values = program.program.records.pack(program.program.model.initial_point())
         for _ in range(_POINTS):
             row = self.rng.integers(columns.shape[1])
             given = [*constants, *columns[:, row]]
             atoms = np.array(program.functions["base_draw"](self.rng, *given))
-            drawn = program.functions["draw"](self.rng, *given, *atoms)
+            if program.draws_records:
+                drawn = program.functions["draw"](self.rng, *given, *atoms)
+            else:
+                drawn = values[row]
             y = list(program.functions["features"](*given, *drawn))
             self.points.append((given, y, atoms))
 

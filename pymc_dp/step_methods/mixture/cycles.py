@@ -23,8 +23,8 @@ _MIXTURE = types.FunctionType(MIXTURE)
 
 # What a cycle does before the atoms are updated, the entries of a plan: labels and records together, or
 # labels given records (with atoms of free slots, by sticks, or with atoms integrated out) and then records
-# given labels.
-JOINT, CONDITIONAL, STICKS, COLLAPSED, ATOMS_ONLY = range(5)
+# given labels; or none of these.
+JOINT, CONDITIONAL, STICKS, COLLAPSED, ATOMS_ONLY, SPLITS_ONLY = range(6)
 
 
 @njit(
@@ -62,19 +62,20 @@ def mixture_cycles(
     for t in range(plan.size):
         if plan[t] == JOINT:
             function_at(addresses[5], _MIXTURE)(1, *given)
-        elif plan[t] != ATOMS_ONLY:
+        elif plan[t] != ATOMS_ONLY and plan[t] != SPLITS_ONLY:
             if plan[t] == CONDITIONAL:
                 function_at(addresses[4], _MIXTURE)(1, *given)
             function_at(addresses[6], _MIXTURE)(n_dealt if plan[t] == COLLAPSED else 1, *given)
-            if plan[t] == COLLAPSED:
-                for a in updates:
-                    function_at(a, _MIXTURE)(1, *given)
-            function_at(addresses[3], _MIXTURE)(1, *given)
-            # any of them at random: by turns, some would always meet the same kind of cycle
-            move = int(rng.random() * move_sizes.shape[0])
-            sweep(
-                rng, 1, 0, move_sizes[move], move_addresses[move], theta, data, x, totals, record_tally
-            )  # fmt: skip
+            if move_sizes.shape[0] > 0:  # there are none where the records are data
+                if plan[t] == COLLAPSED:
+                    for a in updates:
+                        function_at(a, _MIXTURE)(1, *given)
+                function_at(addresses[3], _MIXTURE)(1, *given)
+                # any of them at random: by turns, some would always meet the same kind of cycle
+                move = int(rng.random() * move_sizes.shape[0])
+                sweep(
+                    rng, 1, 0, move_sizes[move], move_addresses[move], theta, data, x, totals, record_tally
+                )  # fmt: skip
         if addresses[7] != 0 and n_splits > 0:
             function_at(addresses[7], _MIXTURE)(n_splits, *given)
         if tally[FULL] > 0.0:

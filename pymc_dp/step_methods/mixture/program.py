@@ -15,9 +15,11 @@ from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random import basic as rv_ops
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.draws import ScalarDraw
 from pymc_dp.lowering.features import as_polynomial
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
 from pymc_dp.lowering.slots import LabelledGraph, SlotGraph
+from pymc_dp.lowering.truncated import parameters_above, truncated_inverse_gamma_law
 from pymc_dp.mixtures.structure import Mixture
 from pymc_dp.records import parameters_of
 from pymc_dp.rowlocal import leaves_of
@@ -55,12 +57,14 @@ class MixtureProgram(HistogramSweep):
         * ``urn(C)``: concentration and discount;
         * ``base_draw(rng, C)``, ``base_logp(C, a)``: a slot's law;
         * ``load(C, values)``, ``store(C, a)``: from value space, and back;
-        * ``current(C, x)``: statistics, weight, numbers of histograms;
+        * ``current(C, x)``: statistics, weight, numbers of histograms, of records behind a release;
         * ``propose(rng, C, a)``: a record drawn, with the same; ``draw(rng, C, a)`` gives the record only;
         * ``features(C, x)``, ``own(C, v, a)``: numbers of the record, and its log density.
     degree, n_features : int
         The log density's degree as a polynomial in the numbers of a record, 0 if it is none, and how many
         they are.
+    draws_records : bool
+        Whether there is ``draw``: a kernel that is data may have a density only.
     learnt_from : int
         Where what is learnt begins; before that stand whether it is to be, and the middle and the spread of
         the numbers of the records.
@@ -81,6 +85,7 @@ class MixtureProgram(HistogramSweep):
         self.functions: dict[str, Any] = {}
         self.keys: dict[str, str | None] = {}
         self._program = program
+        self.draws_records = True
         super().__init__(program)
 
     # -- entries ----------------------------------------------------------------------------------
@@ -120,11 +125,28 @@ class MixtureProgram(HistogramSweep):
         if key not in self._slot_draws:
             label = 1000 + len(self._slot_draws)  # apart from the labels of the records' draws
             self._slot_draws[key] = pt.constant(0.0)
-            self._slot_draws[key] = draw_entry(self._base, atom, index, self._rng, label)
+            above = parameters_above(atom)
+            if above is None:
+                self._slot_draws[key] = draw_entry(self._base, atom, index, self._rng, label)
+            else:
+                numbers = [pt.cast(self._entry_for(p, index, self._base), "float64") for p in above]
+                draw = ScalarDraw(truncated_inverse_gamma_law, label)
+                self._slot_draws[key] = pt.tensor_from_scalar(
+                    draw(self._rng, *map(pt.scalar_from_tensor, numbers))
+                )
         return self._slot_draws[key]
 
     def _natural_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
         return pt.cast(self._natural[self._column(rv, index)], rv.dtype)  # type: ignore[attr-defined]
+
+    def _draw_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
+        try:
+            return super()._draw_entry(rv, index)
+        except NotScalar:
+            if self._program.block.releases:
+                raise
+            self.draws_records = False  # records that are no confidential ones are never drawn
+            return self._state_entry(rv, index)
 
     def each_atom(self) -> list[tuple[Any, tuple[int, ...]]]:
         """Return the atoms with the index of each of their numbers within a slot."""
@@ -140,10 +162,22 @@ class MixtureProgram(HistogramSweep):
             raise NotScalar(f"{atom.name} has a transform over several entries")
         return transform
 
+    def lower_end(self, rv: Any) -> Variable | None:
+        """Return the lower end of an inverse gamma variable that is cut off from below, free of atoms."""
+        found = parameters_above(rv)
+        return found[2] if found is not None and self._is_free(found[2]) else None
+
+    def end_of(self, atom: Any, index: tuple[int, ...]) -> TensorVariable:
+        """Return one number's lower end."""
+        return self._entry_for(parameters_above(atom)[2], index, self.slots)  # type: ignore[index]
+
+    @staticmethod
+    def _entry_for(parameter: Any, index: tuple[int, ...], slots: RowGraph) -> TensorVariable:
+        full, ndim = (ROW, *index), parameter.type.ndim
+        return slots.entry(parameter, full[len(full) - ndim :] if ndim else ())
+
     def _atom_inputs(self, atom: Any, index: tuple[int, ...], slots: RowGraph) -> list[Variable]:
-        full = (ROW, *index)
-        params = parameters_of(atom)
-        entries = {p: slots.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ()) for p in params}
+        entries = {p: self._entry_for(p, index, slots) for p in parameters_of(atom)}
         return [entries.get(v, v) for v in atom.owner.inputs]
 
     # -- compilation ------------------------------------------------------------------------------
@@ -188,10 +222,12 @@ class MixtureProgram(HistogramSweep):
         self.add("base_logp", a, [self.base_graph])
         self.add("load", self.value_inputs, self.natural_graphs)
         self.add("store", a, store)
-        self.add("current", x, [*state, state_weight, *now])
-        self.add("propose", [self._rng, *a], [*columns, *candidates, weight, *new], rng_first=True)
         self.add("features", x, features)
-        self.add("draw", [self._rng, *a], columns, rng_first=True)
+        if program.block.releases:
+            self.add("current", x, [*state, state_weight, *now])
+            self.add("propose", [self._rng, *a], [*columns, *candidates, weight, *new], rng_first=True)
+        if self.draws_records:
+            self.add("draw", [self._rng, *a], columns, rng_first=True)
         self.add("own", [*self.record_inputs, *a], [self.own_graph])
 
     def urn_parameters(self) -> list[Any]:

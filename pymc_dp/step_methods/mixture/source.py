@@ -1,5 +1,6 @@
 """What the generated source of every mixture kernel has in common."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from pymc_dp.lowering.native import MIXTURE, SourceFunction
@@ -62,7 +63,12 @@ def numbers(array: str, row: str, width: int) -> list[str]:
 
 
 def compiled(
-    name: str, lines: list[str], program: MixtureProgram, used: list[str], **further: Any
+    name: str,
+    lines: list[str],
+    program: MixtureProgram,
+    used: list[str],
+    more_keys: Sequence[str | None] = (),
+    **further: Any,
 ) -> SourceFunction:
     """Compile a kernel that calls some of the mixture's functions."""
     helpers = {
@@ -76,5 +82,5 @@ def compiled(
         "\n".join(lines) + "\n",
         {**central.functions, **helpers, **further, **{f: program.functions[f] for f in used}},
         MIXTURE,
-        [*central.keys, *(program.keys[f] for f in used), str(SOURCE)],
+        [*central.keys, *(program.keys[f] for f in used), *more_keys, str(SOURCE)],
     )

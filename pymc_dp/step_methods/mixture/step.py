@@ -17,6 +17,7 @@ from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.mixture.chain import MixtureChain
 from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY
+from pymc_dp.step_methods.mixture.plain import KernelChain, kernel_blocks
 from pymc_dp.step_methods.mixture.source import ACCEPTED, CONSIDERED, MOVED, N_TALLY, PROPOSED
 
 # Work that one draw is worth, in records: PyMC's own loop takes as long as a sweep over a few hundred. Fixed,
@@ -32,7 +33,22 @@ def private_mixtures(model: Model) -> list[tuple[Mixture, RecordBlock]]:
     """Return the mixtures of a model whose kernel is a confidential record, with its block."""
     mixtures = find_mixtures(model)
     blocks = record_blocks(model) if mixtures else []
-    found = [(m, block) for m in mixtures for block in blocks if m.kernel in block.records]
+    return _large_enough([(m, block) for m in mixtures for block in blocks if m.kernel in block.records])
+
+
+def plain_mixtures(model: Model) -> list[tuple[Mixture, RecordBlock]]:
+    """Return the mixtures of a model whose kernel is none, with the block of its values."""
+    return _large_enough(kernel_blocks(model))
+
+
+def chain_of(model: Model, block: RecordBlock, proposals: str, point: dict[str, Any]) -> RecordChain:
+    """Return the records of a mixture as a chain sees them."""
+    if not block.releases:
+        return KernelChain(model, block, point)
+    return RecordChain(model, block, proposals, point)
+
+
+def _large_enough(found: list[tuple[Mixture, RecordBlock]]) -> list[tuple[Mixture, RecordBlock]]:
     for mixture, _ in found:
         if min(mixture.n, mixture.max_components) < 2:
             raise ValueError(
@@ -67,6 +83,23 @@ class MixtureStep(RecordStep):
         "labels_moved": (np.float64, []),
     }
 
+    # what the error says that this step has not found
+    _needs: str = (
+        "found no mixture of confidential records in this model: declare labels with "
+        "dp.ChineseRestaurantProcess, a law of the records that picks atoms by them, and what was "
+        "released of the records with a mechanism."
+    )
+
+    @classmethod
+    def _mixtures_in(cls, model: Model) -> list[tuple[Mixture, RecordBlock]]:
+        """Mixtures that the step can move, with the records of each."""
+        return private_mixtures(model)
+
+    @classmethod
+    def _moved(cls, mixture: Mixture, block: RecordBlock) -> list[Any]:
+        """Return the variables of a mixture that the step takes."""
+        return [mixture.labels, *block.records]
+
     # kernels that a subclass runs: auxiliary records of joint sweeps (0 for none), conditional sweeps or not
     @property
     @abstractmethod
@@ -79,11 +112,11 @@ class MixtureStep(RecordStep):
 
     def _build(self) -> None:
         self.chains, self._mixtures = [], []
-        for mixture, block in private_mixtures(self.model):
+        for mixture, block in self._mixtures_in(self.model):
             if self.model.rvs_to_values[mixture.labels] not in self.vars:
                 continue
             self._check_all(mixture, block)
-            records = RecordChain(self.model, block, self.proposals, self._default_point)
+            records = chain_of(self.model, block, self.proposals, self._default_point)
             self.chains.append(records)
             self._mixtures.append(MixtureChain(records, mixture, **self._kernels))
         if not hasattr(self, "rates"):
@@ -93,7 +126,7 @@ class MixtureStep(RecordStep):
             chain.learnt = learnt
 
     def _check_all(self, mixture: Mixture, block: RecordBlock) -> None:
-        mine = [self.model.rvs_to_values[rv] for rv in (mixture.labels, *block.records)]
+        mine = [self.model.rvs_to_values[rv] for rv in self._moved(mixture, block)]
         missing = [str(v.name) for v in mine if v not in self.vars]
         if missing:
             raise ValueError(
@@ -125,13 +158,13 @@ class MixtureStep(RecordStep):
                 self.rates[m] = 0.95 * self.rates[m] + part
             clusters += int(np.count_nonzero(mixture.counts))
         self.n_steps += 1
-        return point, [
-            {
-                "n_clusters": clusters,
-                "cluster_acceptance": tally[ACCEPTED] / tally[PROPOSED] if tally[PROPOSED] else np.nan,
-                "labels_moved": tally[MOVED] / max(tally[CONSIDERED], 1.0),
-            }
-        ]
+        return point, [{"n_clusters": clusters, **self._rates_of(tally)}]
+
+    def _rates_of(self, tally: np.ndarray) -> dict[str, Any]:
+        return {
+            "cluster_acceptance": tally[ACCEPTED] / tally[PROPOSED] if tally[PROPOSED] else np.nan,
+            "labels_moved": tally[MOVED] / max(tally[CONSIDERED], 1.0),
+        }
 
     def _start(self, mixture: MixtureChain, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Starting labels where nobody set them: neighbouring records together, in one to six clusters.
@@ -164,23 +197,19 @@ class MixtureStep(RecordStep):
     def _claimable(cls, model: Model) -> list[Variable]:
         claimed = [
             model.rvs_to_values[rv]
-            for mixture, block in private_mixtures(model)
-            for rv in (mixture.labels, *block.records)
+            for mixture, block in cls._mixtures_in(model)
+            for rv in cls._moved(mixture, block)
         ]
         if not claimed:
-            raise ValueError(
-                f"{cls.__name__} found no mixture of confidential records in this model: declare labels with "
-                "dp.ChineseRestaurantProcess, a law of the records that picks atoms by them, and what was "
-                "released of the records with a mechanism."
-            )
+            raise ValueError(f"{cls.__name__} {cls._needs}")
         return claimed
 
-    @staticmethod
-    def _wants(var: Variable) -> bool:
+    @classmethod
+    def _wants(cls, var: Variable) -> bool:
         model = model_of(var)
         if model is None or not any(is_labels(rv) for rv in model.free_RVs):
             return False
-        return any(var is m.labels or var in block.records for m, block in private_mixtures(model))
+        return any(var in cls._moved(*found) for found in cls._mixtures_in(model))
 
     @staticmethod
     def competence(var: Variable, has_grad: bool) -> Competence:

@@ -11,6 +11,7 @@ up to a constant. Moves read a mechanism only through its operation's attributes
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakValueDictionary
@@ -89,13 +90,19 @@ def independence_move(program: RecordProgram) -> Move:
 _PROGRAMS: "WeakValueDictionary[int, RecordProgram]" = WeakValueDictionary()
 
 
+def shared_program(block: RecordBlock, make: Callable[[], RecordProgram]) -> RecordProgram:
+    """Return the program of a block, made if no living step has one."""
+    program = _PROGRAMS.get(id(block))
+    if program is None:
+        program = _PROGRAMS[id(block)] = make()
+    return program
+
+
 def lowered(
     model: Model, block: RecordBlock, proposals: str, initial_point: dict[str, Any]
 ) -> tuple[RecordProgram, list[Move]]:
     """Return a block's program and moves; the steps of one model share them instead of compiling twice."""
-    program = _PROGRAMS.get(id(block))
-    if program is None:
-        program = _PROGRAMS[id(block)] = RecordProgram(model, block, initial_point)
+    program = shared_program(block, lambda: RecordProgram(model, block, initial_point))
     if proposals not in program.moves:
         program.moves[proposals] = moves_for(program, proposals)
     return program, program.moves[proposals]

@@ -1,0 +1,97 @@
+"""Draws of a slot's numbers from the statistics by which they are integrated out (:mod:`.collapsed`)."""
+
+import numpy as np
+from numba import njit
+
+from pymc_dp.lowering.truncated import truncated_inverse_gamma
+from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
+from pymc_dp.step_methods.mixture.draws import back, factor
+
+# Each takes the generator, the statistics, room for a Cholesky factor, room for the normal numbers and how
+# many they are; it fills these, and returns the number that is not normal, if there is one.
+
+
+@njit
+def _whitened(t, root, mean, q):
+    """Fill ``mean`` with the root of the precision times the mean; return half of its square."""
+    factor(t, root, q)
+    half = 0.0
+    for i in range(q):
+        z = t[i]
+        for j in range(i):
+            z -= root[i, j] * mean[j]
+        mean[i] = z / root[i, i]
+        half += 0.5 * mean[i] * mean[i]
+    return half
+
+
+@njit
+def _scattered(rng, root, mean, q, deviation):
+    for i in range(q):
+        mean[i] += deviation * rng.standard_normal()
+    back(root, mean, q)
+
+
+@njit
+def normal(rng, t, root, mean, q):
+    _whitened(t, root, mean, q)
+    _scattered(rng, root, mean, q, 1.0)
+    return 0.0
+
+
+@njit
+def normal_inverse_gamma(rng, t, root, mean, q):
+    half = _whitened(t, root, mean, q)
+    s = (t[t.size - 1] - half) / rng.standard_gamma(t[t.size - 2] - 0.5 * q - 1.0)
+    _scattered(rng, root, mean, q, np.sqrt(s))
+    return s
+
+
+@njit
+def normal_inverse_gamma_above(rng, t, root, mean, q):
+    half = _whitened(t, root, mean, q)
+    shape, scale = t[t.size - 3] - 0.5 * q - 1.0, t[t.size - 2] - half
+    s = truncated_inverse_gamma(rng, shape, scale, t[t.size - 1])
+    _scattered(rng, root, mean, q, np.sqrt(s))
+    return s
+
+
+@njit
+def gamma(rng, t, root, mean, q):
+    return rng.standard_gamma(t[0] + 1.0) / t[1]
+
+
+@njit
+def inverse_gamma(rng, t, root, mean, q):
+    return t[1] / rng.standard_gamma(t[0] - 1.0)
+
+
+@njit
+def inverse_gamma_above(rng, t, root, mean, q):
+    return truncated_inverse_gamma(rng, t[0] - 1.0, t[1], t[2])
+
+
+@njit
+def beta(rng, t, root, mean, q):
+    return rng.beta(t[0] + 1.0, t[1] + 1.0)
+
+
+_SINGLE = {"gamma": gamma, "inverse gamma": inverse_gamma, "beta": beta}
+
+
+def draw_of(laws: AtomLaws):  # type: ignore[no-untyped-def]
+    """Return the draw that fits the laws of a slot's numbers."""
+    if laws.normal and laws.scale is None:
+        return normal
+    if laws.normal:
+        return normal_inverse_gamma_above if laws.above else normal_inverse_gamma
+    return inverse_gamma_above if laws.above else _SINGLE[laws.single[0][1]]
+
+
+def draw_lines(laws: AtomLaws, statistics: str, array: str, row: str) -> list[str]:
+    """Source that draws the numbers of a slot into a row of an array."""
+    q = len(laws.normal)
+    k = laws.scale if laws.scale is not None else (laws.single[0][0] if laws.single else None)
+    lines = [f"drawn = draw_atom(rng, {statistics}, root, mean, {q})"]
+    lines += [f"{array}[{row}, {k}] = drawn"] if k is not None else []
+    return lines + [f"{array}[{row}, {j}] = mean[{i}]" for i, j in enumerate(laws.normal)]
