@@ -278,6 +278,26 @@ def normal_known(z, channel, m0=0.0, v0=9.0, s2=1.0, fine=1):
     return _released_normal(z, m0 + np.sqrt(v0) * t, s2, log_w, channel)
 
 
+def normal_nig_above(z, end, m0=0.0, lam=0.1, a=3.0, b=3.0, fine=1):
+    """Known records as of `normal_nig`, with s2 ~ IG(a, b) restricted to [end, inf)."""
+    t, log_t = _standard_axis(lam, len(z), fine)
+    x, w = np.polynomial.legendre.leggauss(120 * fine)
+    precision = 0.5 * (1 + x)[:, None] / end
+    log_w = stats.gamma.logpdf(precision, a, scale=1 / b) - np.log(special.gammainc(a, b / end))
+    log_w += np.log(0.5 * w / end)[:, None]
+    return _released_normal(
+        z, m0 + np.sqrt(1 / precision / lam) * t, 1 / precision + 0 * t, log_w + log_t, None
+    )
+
+
+def nig_above_log_marginal(y, end, m0=0.0, lam=0.1, a=3.0, b=3.0):
+    """The same in closed form: of known records y (r,) of one cluster."""
+    y, r = np.asarray(y, dtype=float), len(y)
+    rate = b + 0.5 * ((y - np.mean(y)) ** 2).sum() + 0.5 * lam * r / (lam + r) * (np.mean(y) - m0) ** 2
+    mass = np.log(special.gammainc(a + r / 2, rate / end)) - np.log(special.gammainc(a, b / end))
+    return nig_log_marginal(y, m0, lam, a, b) + mass
+
+
 def nig_log_marginal(y, m0=0.0, lam=0.1, a=3.0, b=3.0):
     """Log density of known records y (r,) of one cluster: a multivariate Student density."""
     y = np.asarray(y, dtype=float)
@@ -304,6 +324,25 @@ def poisson_gamma(z, scale, shape=2.0, rate=0.4, fine=1):
     mean = (q * y) @ f / g
     var = (q * y**2) @ f / g - mean**2
     return Released(theta.shape, log_w, np.log(g), mean, var, lambda x: stats.poisson.pmf(x[:, None], theta))
+
+
+def poisson_known(y, shape=2.0, rate=0.4, fine=1):
+    """Known records of the same mixture."""
+    log_theta, log_w = _log_gamma_axis(shape, rate, 0.05 / fine)
+    return _known(y, log_theta.shape, log_w, stats.poisson(np.exp(log_theta)).logpmf)
+
+
+def beta_known(y, shape=2.0, rate=2.0, fine=1):
+    """Known records Beta(a, b), base a, b ~ iid Gamma(shape, rate)."""
+    a, b, log_w = _beta_nodes(shape, rate, fine)
+    return _known(y, a.shape, log_w, stats.beta(a.ravel(), b.ravel()).logpdf)
+
+
+def _known(y, shape, log_w, log_pdf):
+    y = np.asarray(y)[:, None]
+    log_g = log_pdf(y)
+    mean = np.broadcast_to(y, log_g.shape)
+    return Released(shape, log_w, log_g, mean, 0.0 * mean, lambda x: np.exp(log_pdf(x[:, None])))
 
 
 def _beta_nodes(shape, rate, fine):

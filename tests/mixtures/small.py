@@ -75,36 +75,58 @@ def _release(y, z, channel):
     return dp.GaussianMechanism("z", y, sigma=channel.scale, bounds=bounds, observed=z)
 
 
-def _nig(labels, slots):
+def _nig(labels, slots, **known):
     s2 = pm.InverseGamma("s2", 3, 3, shape=slots)
     mu = pm.Normal("mu", 0, pt.sqrt(10 * s2), shape=slots)
-    return pm.Normal("y", mu[labels], pt.sqrt(s2[labels]))
+    return pm.Normal("y", mu[labels], pt.sqrt(s2[labels]), **known)
 
 
 def _nig_density(x, point):
     return stats.norm._pdf((x - point["mu"]) / np.sqrt(point["s2"])) / np.sqrt(point["s2"])
 
 
-def _known(labels, slots):
+def _known(labels, slots, **known):
     mu = pm.Normal("mu", 0, 3, shape=slots)
-    return pm.Normal("y", mu[labels], 1)
+    return pm.Normal("y", mu[labels], 1, **known)
 
 
-def _poisson(labels, slots):
+def _poisson(labels, slots, **known):
     rate = pm.Gamma("rate", 2, 0.4, shape=slots)
-    return pm.Poisson("y", rate[labels])
+    return pm.Poisson("y", rate[labels], **known)
 
 
-def _beta(labels, slots):
+def _beta(labels, slots, **known):
     a, b = (pm.Gamma(name, 2, 2, shape=slots) for name in ("a", "b"))
-    return pm.Beta("y", a[labels], b[labels])
+    return pm.Beta("y", a[labels], b[labels], **known)
+
+
+# variance of the noise about records that are known through their noise only
+NOISE = CHANNELS["gaussian"].scale ** 2
+
+
+def _above(labels, slots, **known):
+    tau2 = pm.Truncated("tau2", pm.InverseGamma.dist(3, 3), lower=NOISE, shape=slots)
+    mu = pm.Normal("mu", 0, pt.sqrt(10 * tau2), shape=slots)
+    return pm.Normal("y", mu[labels], pt.sqrt(tau2[labels]), **known)
+
+
+def _noisy(labels, slots, **known):
+    s2 = pm.InverseGamma("s2", 3, 3, shape=slots)
+    mu = pm.Normal("mu", 0, pt.sqrt(10 * s2), shape=slots)
+    return pm.Normal("y", mu[labels], pt.sqrt(s2[labels] + NOISE), **known)
+
+
+def _mean_above(power):
+    """Mean of a power of a precision that is at most 1 / NOISE."""
+    mass = special.gammainc(3 + power, 3 / NOISE) / special.gammainc(3, 3 / NOISE)
+    return special.gamma(3 + power) / special.gamma(3) / 3**power * mass
 
 
 @dataclass(frozen=True)
 class Kernel:
     """A kernel with its base.
 
-    declare(labels, slots): the record variable. density(x, point): of the kernel, for atoms (..., slots).
+    declare(labels, slots, **known): the record variable, observed or not. density(x, point): of the kernel, for atoms (..., slots).
     unchanging: functions of the atoms, with their means under the base.
     """
 
@@ -139,6 +161,16 @@ KERNELS = {
         (0.0, 3.0, 12.0),
         {"rate": (lambda p: p["rate"], 5.0), "rate^2": (lambda p: p["rate"] ** 2, 37.5)},
     ),
+    "NIG above": Kernel(
+        _above,
+        lambda x, p: stats.norm._pdf((x - p["mu"]) / np.sqrt(p["tau2"])) / np.sqrt(p["tau2"]),
+        NORMAL_POINTS,
+        {
+            "1/tau2": (lambda p: 1 / p["tau2"], _mean_above(1)),
+            "1/tau2^2": (lambda p: p["tau2"] ** -2.0, _mean_above(2)),
+            "mu^2/tau2": (lambda p: p["mu"] ** 2 / p["tau2"], 10.0),
+        },
+    ),
     # no conjugate base
     "Beta": Kernel(
         _beta,
@@ -153,9 +185,26 @@ KERNELS = {
 }
 
 
+KERNELS["NIG behind noise"] = Kernel(
+    _noisy, _nig_density, NORMAL_POINTS, KERNELS["NIG"].unchanging
+)
+KNOWN_POISSON, KNOWN_BETA = np.array([0, 2, 5, 5, 19]), np.array([0.02, 0.4, 0.9])
+KNOWN = {
+    "NIG": (Z, lambda z: exact.normal_nig(z, None)),
+    "normal": (Z, lambda z: exact.normal_known(z, None)),
+    "NIG above": (Z, lambda z: exact.normal_nig_above(z, NOISE)),
+    "NIG behind noise": (Z, lambda z: exact.normal_nig(z, CHANNELS["gaussian"])),
+    "Poisson": (KNOWN_POISSON, exact.poisson_known),
+    "Beta": (KNOWN_BETA, exact.beta_known),
+}
+
+
 @cache
 def released_by(kernel, channel, n):
-    """Exact law of the releases given atoms."""
+    """Exact law of the releases, or of the known records, given atoms."""
+    if channel == "known":
+        y, make = KNOWN[kernel]
+        return make(y[:n])
     if kernel == "Poisson":
         return exact.poisson_gamma(POISSON_Z[:n], 1.0)
     if kernel == "Beta":
@@ -168,7 +217,10 @@ def declared(kernel, channel, n, urn, slots=None):
     """The model in PyMC."""
     slots = slots or urn.components or n + 2
     with pm.Model() as model:
-        y = KERNELS[kernel].declare(urn.labels(n, slots), slots)
+        known = {"observed": KNOWN[kernel][0][:n]} if channel == "known" else {}
+        y = KERNELS[kernel].declare(urn.labels(n, slots), slots, **known)
+        if known:
+            return model
         if kernel == "Poisson":
             dp.DiscreteLaplaceMechanism("z", y, scale=1.0, observed=POISSON_Z[:n])
         elif kernel == "Beta":
@@ -189,6 +241,8 @@ def _natural(name, values):
         return name.removesuffix("_log__"), np.exp(values)
     if name.endswith("_logodds__"):
         return name.removesuffix("_logodds__"), special.expit(values)
+    if name.endswith("_interval__"):
+        return name.removesuffix("_interval__"), NOISE + np.exp(values)
     return name, values
 
 
@@ -217,7 +271,7 @@ class Chain:
                 for name in names:
                     kept[name][t] = point[name]
         natural = dict(_natural(name, values) for name, values in kept.items())
-        self.labels, self.y = natural.pop("labels"), natural.pop("y")
+        self.labels, self.y = natural.pop("labels"), natural.pop("y", None)
         self.atoms = natural
         self.slots = next(iter(self.atoms.values())).shape[1]
         self.sizes = (self.labels[:, :, None] == np.arange(self.slots)).sum(axis=1)
@@ -284,8 +338,8 @@ def compare(chain, kernel, released, post, alpha=1e-5):
         **z_scores(
             np.transpose(density), exact.mean_density(released, post, np.array(kernel.points)), "density"
         ),
-        **z_scores(chain.y, mean, "y"),
-        **z_scores((chain.y - mean) ** 2, sd**2, "var y"),
+        **({} if chain.y is None else z_scores(chain.y, mean, "y")),
+        **({} if chain.y is None else z_scores((chain.y - mean) ** 2, sd**2, "var y")),
         **slot_checks(chain),
         **base_checks(chain, kernel),
     }

@@ -183,6 +183,10 @@ class DataLayout:
         else:
             self._pending = [(s, v) for s, v in self._pending if s is not source] + [(source, value)]
 
+    def in_use(self, source: Variable) -> np.ndarray | None:
+        """Return the value that a source has now, if another is used in its place; None otherwise."""
+        return next((v for i, v in self._overrides.items() if self._sources[i] is source), None)
+
     def gather(self) -> np.ndarray:
         """Return the current values of all sources, one after the other."""
         used = [compute() for compute in self.before_gathering]

@@ -100,10 +100,13 @@ def find_laws(program: MixtureProgram, derivatives: Derivatives) -> AtomLaws:
             program.add(f"{name}_quadratic", [*more, *inputs], outputs)
     probe = _Probe(program)
     children = [program.mixture.kernel, *program.mixture.atoms]
-    known = all(isinstance(v.owner.op, FIXED_SUPPORT) or program.lower_end(v) for v in children)
+    known = all(
+        isinstance(v.owner.op, FIXED_SUPPORT) or program.lower_end(v) is not None  # type: ignore[union-attr]
+        for v in children
+    )
     for k, (atom, index) in enumerate(program.each_atom()):
         end = program.lower_end(atom)
-        family = "inverse gamma" if end else FAMILIES.get(type(atom.owner.op))
+        family = "inverse gamma" if end is not None else FAMILIES.get(type(atom.owner.op))
         if k in laws.normal:
             continue
         if family is None or not known:

@@ -50,9 +50,9 @@ class KernelLayout(RecordLayout):
     """Values of a kernel as a matrix with a row per record; what is packed is not written back."""
 
     def __init__(self, model: Model, kernel: Any, n: int, initial_point: dict[str, Any]):
-        self._kernel, self._source = kernel, model.rvs_to_values[kernel]
+        self._kernel, self.source = kernel, model.rvs_to_values[kernel]
         self.observed = kernel in model.observed_RVs
-        name = str(self._source.name)
+        name = str(self.source.name)
         values = self.values_now() if self.observed else initial_point[name]
         if np.shape(values)[:1] != (n,):
             raise ValueError(
@@ -64,7 +64,7 @@ class KernelLayout(RecordLayout):
 
     def values_now(self) -> np.ndarray:
         """Return the data, which ``pm.set_data`` may have changed."""
-        values = np.asarray(static_value(self._source))
+        values = np.asarray(static_value(self.source))
         if np.isnan(values).any():
             raise ValueError(
                 f"The data of {self._kernel.name} are NaN in {int(np.isnan(values).sum())} place(s), and a "
@@ -109,7 +109,8 @@ class KernelChain(RecordChain):
         super().refresh_data()
         layout = self.program.records
         if isinstance(layout, KernelLayout) and layout.observed:
-            values = layout.values_now()
+            other = self.program.data.in_use(layout.source)
+            values = layout.values_now() if other is None else other
             if values.size != self.x.size or len(values) != len(self.x):
                 raise ValueError(
                     f"{self.program.names[0]} now has data of shape {values.shape}, not {layout.shapes[0]}: "
