@@ -56,10 +56,11 @@ def as_polynomial(
     record, parameters : sequences of ScalarVariable
         Inputs that belong to the record, and those that the polynomial's coefficients are functions of.
     fixed_support : bool
-        Whether the record is known to have positive density: a choice of minus infinity is then none.
+        Whether the record is known to have positive density: a choice of minus infinity is then none. Nor
+        is one for a parameter that equals a number, which has no probability.
     """
     if fixed_support:
-        graph = _inside_support(graph, record, parameters)
+        graph = _inside_support(_without_ties(graph, parameters), record, parameters)
     of_record, of_parameters = _dependence(graph, record), _dependence(graph, parameters)
     features: list[TensorVariable] = []
     stands_for: dict[Variable, TensorVariable] = {}
@@ -108,10 +109,40 @@ def _inside_support(
         if not isinstance(graph.owner.op.scalar_op, ps.Switch):
             return graph
         condition, inside, outside = graph.owner.inputs
+        if _is_minus_infinity(inside):
+            inside, outside = outside, inside
         if condition in of_parameters or not _is_minus_infinity(outside):
             return graph
         graph = inside
     return graph
+
+
+def _without_ties(graph: TensorVariable, parameters: Sequence[Variable]) -> TensorVariable:
+    """Leave out choices for parameters that equal a number, such as a rate of exactly zero."""
+    of_parameters = _dependence(graph, parameters)
+    never: dict[Variable, TensorVariable] = {}
+    for node in io_toposort([], [graph]):
+        op = node.op
+        if isinstance(op, Elemwise) and isinstance(op.scalar_op, ps.Switch):
+            if _is_tie(node.inputs[0], of_parameters):
+                never[node.outputs[0]] = pt.cast(node.inputs[2], node.outputs[0].type.dtype)
+    while graph in never:
+        graph = never.pop(graph)
+    if not never:
+        return graph
+    return _without_ties(graph_replace([graph], never, strict=False)[0], parameters)
+
+
+def _is_tie(condition: Variable, of_parameters: Collection[Variable]) -> bool:
+    node = condition.owner
+    if node is None or not isinstance(node.op, Elemwise) or condition not in of_parameters:
+        return False
+    if isinstance(node.op.scalar_op, ps.AND | ps.Mul):
+        return any(_is_tie(v, of_parameters) for v in node.inputs)
+    if not isinstance(node.op.scalar_op, ps.EQ):
+        return False
+    varying = [v for v in node.inputs if v in of_parameters]
+    return len(varying) == 1 and str(varying[0].type.dtype).startswith("float")  # type: ignore[attr-defined]
 
 
 def _is_minus_infinity(v: Variable) -> bool:

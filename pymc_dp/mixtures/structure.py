@@ -74,6 +74,11 @@ def _mixture(model: Model, labels: Any) -> Mixture:
             f"Nothing depends on the labels {labels.name}; use them as the index of atoms in the law of the "
             f"records, as in pm.Normal('y', mu[{labels.name}], 1)."
         )
+    if {"PartialObservedRV"} & {type(rv.owner.op).__name__ for rv in users}:  # type: ignore[union-attr]
+        raise ValueError(
+            f"The data whose law uses the labels {labels.name} have missing values ({named(users)}), and a "
+            "record needs a value to have a cluster: leave these records out."
+        )
     if len(users) > 1:
         raise ValueError(
             f"The labels {labels.name} are used by {named(users)}, and one kernel is supported. Give each "

@@ -581,6 +581,36 @@ class BetaShapes(MixtureModel):
         return pm.Beta("y", a[labels], b[labels])
 
 
+class CutVariances(MixtureModel):
+    """Variances from a lower end on, below a hyperparameter, with means whose law scales with them."""
+
+    end = 1.5
+    laws = ([1], 0, [])
+
+    def draw_hyper(self, rng):
+        return {"b": rng.gamma(3, 1 / 2)}
+
+    def draw_base(self, rng, s, size):
+        mass = special.gammainc(3, s["b"] / self.end)
+        tau2 = s["b"] / special.gammaincinv(3, mass * rng.random(size))
+        return {"tau2": np.maximum(tau2, self.end), "mu": rng.normal(0.5, np.sqrt(4 * tau2))}
+
+    def draw_records(self, rng, a):
+        return rng.normal(a["mu"], np.sqrt(a["tau2"]))
+
+    def log_kernel(self, y, a):
+        return log_normal(y, a["mu"], a["tau2"])
+
+    def summaries(self, a):
+        return [np.tanh(a["mu"] / 4), np.log(a["tau2"])]
+
+    def declare(self, labels):
+        law = pm.InverseGamma.dist(3, pm.Gamma("b", 3, 2))
+        tau2 = pm.Truncated("tau2", law, lower=self.end, shape=self.slots, default_transform=None)
+        mu = pm.Normal("mu", 0.5, 2 * pt.sqrt(tau2), shape=self.slots)
+        return pm.Normal("y", mu[labels], pt.sqrt(tau2[labels]))
+
+
 class PublicOutcomes(KnownVariance):
     """Something public depends on every record, beside the release."""
 
@@ -670,3 +700,35 @@ MODELS = [
 ]  # fmt: skip
 # of all records together: not for several auxiliary records
 CENTRAL_MODELS = [ReleasedSum, ReleasedHistogram]
+
+
+def known(model_type):
+    """Return the same mixture with records that are data."""
+
+    class Known(model_type):
+        def build(self, release):
+            with pm.Model() as model:
+                self.declare(self.declare_labels())
+            return pm.observe(model, {"y": release["y"]})
+
+        def query(self, state):
+            return {"y": (state["y"] - self.squash(state["y"]), "none", 1.0)}
+
+        def redraw_release(self, state, rng):
+            return state
+
+    Known.__name__ = f"Known{model_type.__name__}"
+    return Known
+
+
+KNOWN_MODELS = [
+    *map(known, (
+        NormalInverseGamma, KnownVariance, PoissonGamma, Regressions, MatrixOfCoefficients, GammaRates,
+        BinomialBeta, TwoColumns, Precisions, HalfNormalScales, BetaShapes, CutVariances,
+    ))
+]  # fmt: skip
+# atoms that integrate out
+CONJUGATE_MODELS = [
+    m for m in KNOWN_MODELS
+    if not m.other and (m.laws[0] == [] or m.laws[2] == []) and m.__name__ != "KnownMatrixOfCoefficients"
+]  # fmt: skip

@@ -69,6 +69,10 @@ def prepare_density(program: MixtureProgram) -> list[str]:
         "for h in range(n_slots):",
         *indented(coefficients(program, "own", numbers("atoms", "h", program.width), 1, "coef"), 4),
         *(f"    density[h, {j}] = coef[0, {j}]" for j in range(n_moments(program))),
+        # atoms at an end of their range, where no density is a polynomial
+        "    if not np.isfinite(coef[0]).all():",
+        "        density[h, 0] = -np.inf",
+        *(f"        density[h, {j}] = 0.0" for j in range(1, n_moments(program))),
     ]
 
 

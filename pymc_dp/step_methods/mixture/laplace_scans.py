@@ -17,6 +17,7 @@ from pytensor.graph.replace import graph_replace
 
 from pymc_dp.lowering.native import INTEGERS, MATRIX, VECTOR, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.lowering.trigamma import TriGamma  # noqa: F401  (registers its code)
 from pymc_dp.step_methods.mixture.collapsed import split_ratio
 from pymc_dp.step_methods.mixture.conjugacy import Derivatives
 from pymc_dp.step_methods.mixture.draws import back

@@ -137,7 +137,10 @@ class MixtureProgram(HistogramSweep):
         return self._slot_draws[key]
 
     def _natural_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
-        return pt.cast(self._natural[self._column(rv, index)], rv.dtype)  # type: ignore[attr-defined]
+        number = self._natural[self._column(rv, index)]
+        # a whole number as a real one where that makes no difference: sums of it are then as good
+        whole = not isinstance(rv.owner.op, FIXED_SUPPORT)  # type: ignore[union-attr]
+        return pt.cast(number, rv.dtype) if whole else number  # type: ignore[attr-defined]
 
     def _draw_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
         try:

@@ -1,0 +1,144 @@
+"""Joint distribution tests and calibration of the samplers of mixtures whose records are known."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from zlib import crc32
+
+import pytest
+
+from pymc_dp.step_methods.mixture import source
+from tests.mixtures.models import CONJUGATE_MODELS, KNOWN_MODELS
+from tests.mixtures.samplers import ALL_KNOWN, CONJUGATE_SAMPLERS
+from tests.mixtures.test_samplers_joint import Shared
+from tests.statistics.drive import StepKernel
+from tests.statistics.test_sbc import calibration
+
+# About 40 verdicts: this keeps the chance of a false alarm anywhere below one in a thousand.
+ALPHA = 1e-5
+BY_NAME = {m.__name__.removeprefix("Known"): m for m in KNOWN_MODELS}
+
+
+@cache
+def shared(model_type):
+    return Shared(model_type(1.0))
+
+
+@cache
+def shared_kernel(model_type, sampler):
+    """Kept, so that what is compiled is kept."""
+    return kernel_of(shared(model_type), sampler, crc32(f"{model_type.__name__} {sampler}".encode()))
+
+
+def kernel_of(model, sampler, seed=0):
+    """The steps of a sampler as a transition of a test model, after the update of the concentration."""
+    return StepKernel(model, lambda _: ALL_KNOWN[sampler](), gibbs=True, seed=seed)
+
+
+def _rows():
+    for k, model in enumerate(KNOWN_MODELS):
+        conjugate = list(CONJUGATE_SAMPLERS) if model in CONJUGATE_MODELS else []
+        fitting = [*conjugate, "neal 8", ("splits", "split-merge of neal 8")[k % 2]]
+        for sampler in fitting:
+            short = model.__name__ == "KnownPoissonGamma" and sampler == "neal 3"
+            marks = () if short else pytest.mark.statistical
+            yield pytest.param(model, sampler, id=f"{model.__name__} {sampler}", marks=marks)
+
+
+@pytest.mark.parametrize(("model_type", "sampler"), list(_rows()))
+def test_joint_distribution(model_type, sampler):
+    seed = crc32(f"{sampler} {model_type.__name__}".encode())
+    kernel = shared_kernel(model_type, sampler)
+    verdict = kernel.short_chains(seed=seed, alpha=ALPHA, replicates=2000, transitions=2)
+    assert verdict.passed, verdict
+
+
+CALIBRATED = [
+    ("NormalInverseGamma", "neal 2"), ("KnownVariance", "neal 3"), ("GammaRates", "neal 8"),
+    ("Regressions", "split-merge"), ("HalfNormalScales", "split-merge"), ("CutVariances", "neal 3"),
+]  # fmt: skip
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("name", "sampler"), CALIBRATED)
+def test_calibration(name, sampler):
+    seed = crc32(f"{name} {sampler}".encode())
+    verdict = calibration(shared_kernel(BY_NAME[name], sampler), 200, seed, alpha=ALPHA)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("model_type", KNOWN_MODELS, ids=lambda m: m.__name__)
+def test_laws_of_atoms_are_recognised(model_type):
+    """As if the records were confidential; those that integrate out are taken for such."""
+    lowered = shared_kernel(model_type, "neal 8").steps[0]._mixtures[0].lowered
+    assert (lowered.laws.normal, lowered.laws.scale, lowered.laws.single) == model_type.laws
+    assert lowered.laws.other == model_type.other
+    assert lowered.integrates_out == (model_type in CONJUGATE_MODELS)
+
+
+# what is broken: (line, what takes its place, kernel, sampler, model)
+BROKEN = {
+    "no factor of the density": (
+        r"lone\[i\] \+= constant\[0\] \* m0", "pass", "conjugate_gibbs", "neal 2", "NormalInverseGamma",
+    ),
+    "a new cluster without the base": (
+        r"lone\[i\] = log_z\(both, root, (\d)\) - z_empty", r"lone[i] = log_z(both, root, \1)",
+        "conjugate_gibbs", "neal 2", "PoissonGamma",
+    ),
+    "atoms of a new cluster from the base": (
+        r"drawn = draw_atom\(rng, both,", "drawn = draw_atom(rng, empty,", "conjugate_gibbs", "neal 2", "GammaRates",
+    ),
+    "lowest free slot": (
+        r"g = free_slot\(rng, slots, k\)", "g = slots[k:].min()", "conjugate_gibbs", "neal 2", "Regressions",
+    ),
+    "no mass above the end": (
+        r"empty\[(\d)\] = lower(\d)\(.*\)\[0\]", r"empty[\1] = 1e-9", "collapsed_sweep", "neal 3", "CutVariances",
+    ),
+    "draws below the end": (
+        r"truncated_inverse_gamma\(rng, (.*), scale, lower.*\)", r"scale / rng.standard_gamma(\1)",
+        "conjugate_draws", "neal 8", "CutVariances",
+    ),
+    "proposals without their probability": (
+        r"chosen -= np\.log1p\(.*\)", "chosen -= 0.0", "collapsed_scans", "splits", "NormalInverseGamma",
+    ),
+    "the last scan of a merge draws": (
+        r"if splits or scan < \d:", "if True:", "collapsed_scans", "splits", "PoissonGamma",
+    ),
+    "splits without the partition": (
+        r"total \+= split_ratio\(.*\)", "total += 0.0", "collapsed_scans", "splits", "KnownVariance",
+    ),
+    "proposed atoms without their density": (
+        r"part_of_total = out\[0\] - student_logp\(.*\)", "part_of_total = out[0]",
+        "laplace_scans", "splits", "HalfNormalScales",
+    ),
+    "no law of the atoms": (
+        r"part_of_total = out\[0\] - ", "part_of_total = -", "laplace_scans", "split-merge of neal 8", "BetaShapes",
+    ),
+    "labels without their probability": (
+        r"total = -chosen", "total = 0.0", "laplace_scans", "splits", "Precisions",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_on_purpose(monkeypatch, name):
+    """A line of the source, replaced on its way to the compiler: the joint distribution test rejects."""
+    pattern, by, kernel, sampler, model = BROKEN[name]
+    original, broken = source.SourceFunction, []
+
+    def compiled(called, text, *args):
+        if called == kernel:
+            after = re.sub(pattern, by, text)
+            assert after != text, f"the line to break has gone from {kernel}"
+            broken.append(called)
+            text = after
+        return original(called, text, *args)
+
+    monkeypatch.setattr(source, "SourceFunction", compiled)
+    kernel = kernel_of(BY_NAME[model](1.0), sampler, 3)
+    verdict = kernel.short_chains(seed=4, alpha=ALPHA, replicates=2000, transitions=2)
+    assert broken
+    assert verdict.outcome == "rejected", verdict
