@@ -1,4 +1,4 @@
-"""Mixtures behind a Laplace channel, beside a straightforward C++ program of the same samplers.
+"""Mixtures behind a Laplace channel, and of known records, beside a C++ program of the same samplers.
 
 The program is compiled from `../shared/yardstick/yardstick.cpp` where that folder and a compiler are present;
 without, its columns stay empty. Ours go through `pm.sample`; both run in turn, on the same released records.
@@ -52,14 +52,17 @@ class Yardstick:
             subprocess.run([str(compiler), *flags, str(YARDSTICK), "-o", target], check=True)
 
     def run(
-        self, algorithm: str, z: np.ndarray, epsilon: float, sweeps: int, m: int = 1
+        self, algorithm: str, z: np.ndarray, epsilon: float | None, sweeps: int, m: int = 1
     ) -> tuple[float, float]:
-        """Microseconds of CPU per sweep, and effective draws of the number of clusters per sweep."""
+        """Microseconds of CPU per sweep, and effective draws of the number of clusters per sweep.
+
+        Without epsilon the records are known.
+        """
         np.savetxt(self.folder / "z", z)
         arguments = [
             algorithm,
             "z",
-            f"L:{20 / epsilon}",
+            f"L:{20 / epsilon}" if epsilon else "N",
             "1",
             str(sweeps),
             str(sweeps // 10),
@@ -152,6 +155,74 @@ def effective(yardstick: Yardstick, quick: bool) -> None:
     measure.show(table, "mixture_effective")
 
 
+def separated(n: int) -> np.ndarray:
+    """Known records from five clusters that are far from each other."""
+    rng = np.random.default_rng(n)
+    return np.array([-12.0, -6.0, 0.0, 6.0, 12.0])[rng.integers(5, size=n)] + rng.normal(size=n)
+
+
+def known_mixture(y: np.ndarray) -> pm.Model:
+    with pm.Model() as model:
+        labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=len(y), max_components=SLOTS)
+        sigma2 = pm.InverseGamma("sigma2", 3, 3, shape=SLOTS)
+        mu = pm.Normal("mu", 0, pt.sqrt(10 * sigma2), shape=SLOTS)
+        pm.Normal("y", mu[labels], pt.sqrt(sigma2[labels]), observed=y)
+    return model
+
+
+def known(yardstick: Yardstick, quick: bool) -> None:
+    """Sweeps over known records, and what splits and merges add where clusters are far apart."""
+    table = measure.table(
+        "Known records, CPU seconds per 1000 sweeps through pm.sample: median of 5 runs in turn",
+        "sampler", "n", "pymc_dp", "C++", "ratio", "target", "met",
+    )  # fmt: skip
+    kinds = {
+        "Neal 2": (lambda c: dp.Neal2(n_cycles=c), "neal2", 1),
+        "Neal 8, m = 3": (lambda c: dp.Neal8(n_auxiliary=3, n_cycles=c), "neal8", 3),
+    }
+    n, n_cycles = 1000, 10
+    rng = np.random.default_rng(n)
+    y = np.where(rng.random(n) < 0.5, rng.normal(-3, 1, n), rng.normal(3, 1, n))
+    model = known_mixture(y)
+    for name, (make, algorithm, m) in kinds.items():
+        with model:
+            step = [make(n_cycles)]
+        ours(model, step, 5, 5, 1)  # compiled now
+        times = []
+        for _ in range(2 if quick else 5):
+            mine = ours(model, step, 100, 50, 1)[0] / 100 / n_cycles * 1000
+            theirs = yardstick.run(algorithm, y, None, 1000, m)[0] / 1000 if yardstick.there else np.nan
+            times.append((mine, theirs))
+        mine, theirs = np.median(times, axis=0)
+        ratio = float(np.median([a / b for a, b in times]))
+        table.add_row(
+            name, f"{n:,}", f"{mine:.4f}", f"{theirs:.4f}", f"{ratio:.2f}", "1.0",
+            measure.verdict(ratio, 1.0, at_most=True),
+        )  # fmt: skip
+    measure.show(table, "known_sweeps")
+
+    table = measure.table(
+        "Known records in five clusters far apart: effective draws of the number of clusters per CPU second",
+        "n", "step", "draws", "mean k", "R-hat", "per second", "ratio to Neal 8",
+    )  # fmt: skip
+    steps = {"Neal 8": lambda: [dp.Neal8()], "Neal 2": lambda: [dp.Neal2()], "Neal 3": lambda: [dp.Neal3()],
+             "SplitMerge": lambda: None, "SplitMerge, Neal 8": lambda: [dp.SplitMerge(sweeps="neal8")]}  # fmt: skip
+    for n in (200,) if quick else (200, 1000):
+        model, base = known_mixture(separated(n)), 0.0
+        draws = 400 if quick else 4000
+        for name, make in steps.items():
+            with model:
+                step = make()
+            seconds, k = ours(model, step, draws, draws // 4, 4)
+            rate = float(az.ess(k)) / seconds
+            base = base or rate
+            table.add_row(
+                f"{n:,}", name, f"{draws:,}", f"{k.mean():.2f}", f"{float(az.rhat(k)):.3f}", f"{rate:.0f}",
+                f"{rate / base:.2f}",
+            )  # fmt: skip
+    measure.show(table, "known_effective")
+
+
 def large(quick: bool) -> None:
     n, draws = (10_000, 20) if quick else (100_000, 1000)
     table = measure.table(
@@ -179,6 +250,7 @@ def main(quick: bool = False) -> None:
         yardstick = Yardstick(folder)
         sweeps(yardstick, quick)
         effective(yardstick, quick)
+        known(yardstick, quick)
     large(quick)
 
 

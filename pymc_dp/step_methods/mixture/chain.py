@@ -29,6 +29,7 @@ from pymc_dp.step_methods.mixture import (
     urn,
 )
 from pymc_dp.step_methods.mixture.cycles import mixture_cycles
+from pymc_dp.step_methods.mixture.plain import KernelChain
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.source import FULL, N_TALLY
 
@@ -182,6 +183,9 @@ class MixtureChain:
         self.collapses = mixture.n <= _COLLAPSED_UP_TO and self.lowered.integrates_out
         program = records.program
         shape = (mixture.max_components, self.lowered.program.width)
+        if not program.block.releases:
+            # nothing is released that they could be totals of; Neal's algorithm 2 keeps densities here
+            records.totals = np.full(2 * mixture.n + self.lowered.program.n_constants, np.nan)
         self.labels, self.counts = np.zeros(mixture.n, np.int64), np.zeros(shape[0], np.int64)
         self.atoms = np.zeros(shape)
         self.learnt = np.zeros(self.lowered.program.learnt_from + self.lowered.n_learnt)
@@ -211,9 +215,7 @@ class MixtureChain:
         if self.records.program.block.releases:
             return "neal8" if asked == "collapsed" and not self.collapses else asked
         if asked == "auto":
-            if not self.lowered.integrates_out:
-                return "neal8"
-            return "collapsed" if self.collapses else "neal2"
+            return "neal2" if self.lowered.integrates_out else "neal8"
         if asked in ("collapsed", "neal2") and not self.lowered.integrates_out:
             atoms = ", ".join(str(rv.name) for rv in self.mixture.atoms)
             raise ValueError(
@@ -255,6 +257,8 @@ class MixtureChain:
             records.refresh_data()
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=records.x)
+        if isinstance(records, KernelChain) and not records.observed:
+            records.totals[:] = np.nan  # other steps have moved the records
         self._sizes[4:], self.learnt[0] = n_splits, tune
         tally, record_tally = np.zeros(N_TALLY), np.array([0.0, 1.0])
         mixture_cycles(

@@ -13,7 +13,17 @@ from pymc_dp.step_methods.mixture.labels import density_of, prepare_density, rec
 from pymc_dp.step_methods.mixture.marginal_draws import draw_lines, draw_of
 from pymc_dp.step_methods.mixture.moments import coefficients, n_moments
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.source import LEAVE, MOVED, compiled, header, join, numbers, occupation
+from pymc_dp.step_methods.mixture.source import (
+    CONSIDERED,
+    FULL,
+    LEAVE,
+    MOVED,
+    compiled,
+    header,
+    join,
+    numbers,
+    occupation,
+)
 from pymc_dp.step_methods.sweeps.source import indented
 
 
@@ -31,40 +41,52 @@ def conjugate_gibbs(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
         *header("conjugate_gibbs", program),
         f"    alpha, d = {program.call('urn', row='')}",
         *occupation(),
-        *indented(prepare_density(program), 4),
+        *indented(prepare_density(program, occupied_only=True), 4),
         *indented(lines_of_weights, 4),
         *indented(_constant(program, laws), 4),
         f"    root, mean = np.empty(({max(q, 1)}, {q + 1})), np.empty({max(q, 1)})",
-        f"    both, lone = np.empty({n_statistics}), np.empty(n)",
-        f"    z_empty = log_z(empty, root, {q})",
-        "    for i in range(n):",
+        f"    both, z_empty = np.empty({n_statistics}), log_z(empty, root, {q})",
+        # kept as long as it holds: a base without hyperparameters is integrated once in a chain
+        *indented(_is_stale(program), 4),
+        *(f"    totals[2 * n + {j}] = c{j}" for j in range(program.n_constants)),
+        "    for i in range(n if stale else 0):",
         *indented(record_numbers(program), 8),
         *indented(both, 8),
-        f"        lone[i] = log_z(both, root, {q}) - z_empty",
-        *(f"        lone[i] += constant[{j}] * m{j}" for j in range(size)),
-        "    logs, sizes = np.empty(n_slots + 1), np.empty(n_slots)",
-        "    for h in range(n_slots):",
-        "        sizes[h] = np.log(counts[h] - d) if counts[h] > 0 else 0.0",
+        f"        totals[i] = log_z(both, root, {q}) - z_empty",
+        *(f"        totals[i] += constant[{j}] * m{j}" for j in range(size)),
+        "        totals[n + i] = np.exp(totals[i])",
+        "    logs = np.empty(n_slots + 1)",
         "    moved = 0.0",
         "    for _ in range(n_sweeps):",
         "        for i in range(n):",
         *indented(LEAVE, 12),
-        "            if not alone:",
-        "                sizes[h] = np.log(counts[h] - d)",
         *indented(record_numbers(program), 12),
-        "            for m in range(k):",
-        "                g = slots[m]",
-        f"                logs[m] = sizes[g] + {density_of(program, 'density', 'g', 'atoms')}",
-        "            rest, m = weight_of_new_cluster(alpha, d, k), k",
+        "            rest, total, m = weight_of_new_cluster(alpha, d, k), 0.0, k",
+        "            for t in range(k):",
+        "                g = slots[t]",
+        f"                total += (counts[g] - d) * np.exp({density_of(program, 'density', 'g', 'atoms')})",
+        "                logs[t] = total",
         "            if rest > 0.0:",
         "                if k == n_slots:",
-        f"                    tally[{6}] = 1.0",
+        f"                    tally[{FULL}] = 1.0",
         "                else:",
-        "                    logs[k] = np.log(rest) + lone[i]",
+        "                    total += rest * totals[n + i]",
+        "                    logs[k] = total",
         "                    m = k + 1",
-        "            m = pick(rng, logs, m)",
-        "            g = slots[m] if m >= 0 else h",
-        "            if m == k:",
+        "            if total > 1e-250 and total < np.inf:",
+        "                u, t = rng.random() * total, 0",
+        "                while t < m - 1 and logs[t] <= u:",
+        "                    t += 1",
+        "            else:",  # densities beyond the range of numbers
+        "                for t in range(k):",
+        "                    g = slots[t]",
+        "                    logs[t] = np.log(counts[g] - d)",
+        f"                    logs[t] += {density_of(program, 'density', 'g', 'atoms')}",
+        "                if m > k:",
+        "                    logs[k] = np.log(rest) + totals[i]",
+        "                t = pick(rng, logs, m)",
+        "            g = slots[t] if t >= 0 else h",
+        "            if t == k:",
         "                g = free_slot(rng, slots, k)",
         *indented(both, 16),
         *indented(draw_lines(laws, "both", "atoms", "g"), 16),
@@ -72,12 +94,21 @@ def conjugate_gibbs(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
         *(f"                density[g, {j}] = coef[0, {j}]" for j in range(size)),
         "            moved += g != h",
         *indented(join("g"), 12),
-        "            sizes[g] = np.log(counts[g] - d)",
         f"    tally[{MOVED}] += moved",
-        "    tally[3] += n * n_sweeps",
+        f"    tally[{CONSIDERED}] += n * n_sweeps",
     ]
     further = {"log_z": normaliser(laws), "draw_atom": draw_of(laws)}
     return compiled("conjugate_gibbs", lines, program, ["urn", "features", "own", *used], **further)
+
+
+def _is_stale(program: MixtureProgram) -> list[str]:
+    """Source that finds out whether ``totals`` still holds the records' densities under the base."""
+    if program.n_columns:  # what belongs to a record may have changed
+        return ["stale = True"]
+    return [
+        "stale = not totals[0] == totals[0]",
+        *(f"stale = stale or not totals[2 * n + {j}] == c{j}" for j in range(program.n_constants)),
+    ]
 
 
 def _constant(program: MixtureProgram, laws: AtomLaws) -> list[str]:

@@ -59,18 +59,20 @@ def conditional_sweep(program: MixtureProgram, m: int) -> SourceFunction:
     return compiled("conditional_sweep", lines, program, ["urn", "features", "own"])
 
 
-def prepare_density(program: MixtureProgram) -> list[str]:
+def prepare_density(program: MixtureProgram, occupied_only: bool = False) -> list[str]:
     """Source of what the density of any record under any slot is put together from."""
     if not program.degree:
         return []
+    size = " + ".join(f"abs(coef[0, {j}])" for j in range(n_moments(program)))
     return [
         *scales(program),
         f"coef, density = np.empty((1, {n_moments(program)})), np.empty((n_slots, {n_moments(program)}))",
         "for h in range(n_slots):",
+        *(["    if counts[h] == 0:", "        continue"] if occupied_only else []),
         *indented(coefficients(program, "own", numbers("atoms", "h", program.width), 1, "coef"), 4),
         *(f"    density[h, {j}] = coef[0, {j}]" for j in range(n_moments(program))),
         # atoms at an end of their range, where no density is a polynomial
-        "    if not np.isfinite(coef[0]).all():",
+        f"    if not {size} < np.inf:",
         "        density[h, 0] = -np.inf",
         *(f"        density[h, {j}] = 0.0" for j in range(1, n_moments(program))),
     ]

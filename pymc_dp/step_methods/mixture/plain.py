@@ -100,7 +100,7 @@ class KernelChain(RecordChain):
         self.program = shared_program(block, lambda: KernelProgram(model, block, initial_point))
         self.moves, self._sizes, self._addresses = [], [], []
         self.x, self.totals = np.zeros((self.program.n, self.program.records.width)), np.zeros(0)
-        self.first_power = 1.0
+        self.first_power, self.observed = 1.0, bool(getattr(self.program.records, "observed", True))
         self._rng, self._handle = None, ()
         self.refresh_data()
 
@@ -117,6 +117,7 @@ class KernelChain(RecordChain):
                     "the number of records is that of their labels; build the model again."
                 )
             self.x[:] = values.reshape(self.x.shape)
+        self.totals[:] = np.nan
 
     def draw(self, rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         """Return the values, which are not drawn."""
