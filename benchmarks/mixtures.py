@@ -205,8 +205,13 @@ def known(yardstick: Yardstick, quick: bool) -> None:
         "Known records in five clusters far apart: effective draws of the number of clusters per CPU second",
         "n", "step", "draws", "mean k", "R-hat", "per second", "ratio to Neal 8",
     )  # fmt: skip
-    steps = {"Neal 8": lambda: [dp.Neal8()], "Neal 2": lambda: [dp.Neal2()], "Neal 3": lambda: [dp.Neal3()],
-             "SplitMerge": lambda: None, "SplitMerge, Neal 8": lambda: [dp.SplitMerge(sweeps="neal8")]}  # fmt: skip
+    steps = {
+        "Neal 8": lambda: [dp.Neal8()],
+        "Neal 2": lambda: [dp.Neal2()],
+        "Neal 3": lambda: [dp.Neal3()],
+        "SplitMerge": lambda: None,
+        "SplitMerge, Neal 8": lambda: [dp.SplitMerge(sweeps="neal8")],
+    }
     for n in (200,) if quick else (200, 1000):
         model, base = known_mixture(separated(n)), 0.0
         draws = 400 if quick else 4000

@@ -30,8 +30,8 @@ class Neal2(SweepStep):
     Raises
     ------
     ValueError
-        If the model has no such mixture, its atoms do not integrate out, an argument is out of range, or, while sampling, all
-        ``max_components`` slots are occupied and a new cluster needs one.
+        If the model has no such mixture, its atoms do not integrate out, an argument is out of range, or,
+        while sampling, all ``max_components`` slots are occupied and a new cluster needs one.
     NotImplementedError
         If the kernel or the law of the atoms has no scalar form.
 
@@ -79,17 +79,17 @@ class Neal2(SweepStep):
 class Neal3(SweepStep):
     r"""Labels of a mixture with the atoms of all clusters integrated out, which needs a conjugate base.
 
-    Weights of old clusters have the density of the record given the other records there. So a record may leave
-    for another cluster whatever the atoms happen to be, and sweeps mix better than those of :class:`Neal2`,
-    most of all where clusters are small. Atoms are drawn afterwards.
+    Weights of old clusters have the density of the record given the other records there. So a record may
+    leave for another cluster whatever the atoms happen to be, and sweeps mix better than those of
+    :class:`Neal2`, most of all where clusters are small. Atoms are drawn afterwards.
 
     The base may be an inverse gamma law of variances that is cut off from below, which is that of noisy
     records: behind Gaussian noise of standard deviation :math:`\eta`, normal records of variance
-    :math:`\sigma^2` have the variance :math:`\tau^2 = \sigma^2 + \eta^2 \ge \eta^2`. With ``pm.Truncated("tau2",
-    pm.InverseGamma.dist(a, b), lower=eta**2, shape=H)`` and means of variance ``tau2 / lam``, a cluster has the
-    usual marginal density times :math:`P(a_n, b_n / \eta^2) / P(a, b / \eta^2)`, P being the regularised lower
-    incomplete gamma function. This is not a normal inverse gamma law of :math:`(\mu, \sigma^2)`, and it needs
-    releases that are not clamped and have one noise level.
+    :math:`\sigma^2` have the variance :math:`\tau^2 = \sigma^2 + \eta^2 \ge \eta^2`. With
+    ``pm.Truncated("tau2", pm.InverseGamma.dist(a, b), lower=eta**2, shape=H)`` and means of variance ``tau2
+    / lam``, a cluster has the usual marginal density times :math:`P(a_n, b_n / \eta^2) / P(a, b / \eta^2)`,
+    P being the regularised lower incomplete gamma function. This is not a normal inverse gamma law of
+    :math:`(\mu, \sigma^2)`, and it needs releases that are not clamped and have one noise level.
 
     Parameters
     ----------
@@ -105,8 +105,8 @@ class Neal3(SweepStep):
     Raises
     ------
     ValueError
-        If the model has no such mixture, its atoms do not integrate out, an argument is out of range, or, while sampling, all
-        ``max_components`` slots are occupied and a new cluster needs one.
+        If the model has no such mixture, its atoms do not integrate out, an argument is out of range, or,
+        while sampling, all ``max_components`` slots are occupied and a new cluster needs one.
     NotImplementedError
         If the kernel or the law of the atoms has no scalar form.
 
@@ -156,17 +156,17 @@ class Neal3(SweepStep):
 class Neal8(SweepStep):
     """Labels of a mixture given atoms, those of some empty clusters among them.
 
-    Any base will do, conjugate or not: a record may also join one of `n_auxiliary` empty clusters, which share
-    the weight of a new one. They are slots of the labels that are free, at most as many as there are; so their
-    atoms are those of the model.
+    Any base will do, conjugate or not: a record may also join one of `n_auxiliary` empty clusters, which
+    share the weight of a new one. They are slots of the labels that are free, at most as many as there are;
+    so their atoms are those of the model.
 
     Parameters
     ----------
     vars : list of variables, optional
         Labels; all whose records are known if left out.
     n_auxiliary : int, default 3
-        Empty clusters that a record may join. More of them cost a density each, and help where the base is much
-        wider than a cluster.
+        Empty clusters that a record may join. More of them cost a density each, and help where the base is
+        much wider than a cluster.
     n_cycles : int, optional
         Sweeps per draw, with an update of the atoms after each; by default more for fewer records.
     model : pymc.Model, optional

@@ -22,10 +22,11 @@ _N_SCANS = 3
 class SplitMerge(LabelStep):
     """Labels of a mixture by splits and merges of whole clusters, between sweeps over the labels.
 
-    Two records are chosen; if they share a cluster it is split, otherwise their clusters are merged. Restricted
-    Gibbs scans find a division of the records that fits, and the last scan proposes one. Atoms are integrated
-    out where they can be; otherwise they are proposed from Student laws about the mode of their density. So the
-    number of clusters changes in one move where sweeps would have to empty a cluster record by record.
+    Two records are chosen; if they share a cluster it is split, otherwise their clusters are merged.
+    Restricted Gibbs scans find a division of the records that fits, and the last scan proposes one. Atoms
+    are integrated out where they can be; otherwise they are proposed from Student laws about the mode of
+    their density. So the number of clusters changes in one move where sweeps would have to empty a cluster
+    record by record.
 
     ``pm.sample`` chooses this step by itself for labels whose records are known. How many splits and merges
     follow a sweep is learnt while tuning, from how many are accepted.
@@ -38,8 +39,9 @@ class SplitMerge(LabelStep):
         Restricted scans before the one that proposes; 3 by default.
     sweeps : {"auto", "neal2", "neal3", "neal8", "none"}
         Sweeps over the labels between the splits and merges, as of :class:`Neal2`, :class:`Neal3` and
-        :class:`Neal8`. ``auto``: Neal 2 where the base is conjugate, else Neal 8. Neal 3 mixes better per sweep
-        and costs more than that: on known records it gave a half to a fifth of the effective draws per second.
+        :class:`Neal8`. ``auto``: Neal 2 where the base is conjugate, else Neal 8. Neal 3 mixes better per
+        sweep and costs more than that: on known records it gave a half to a fifth of the effective draws
+        per second.
     n_moves : int, optional
         Splits and merges after each sweep, instead of what is learnt.
     n_cycles : int, optional
@@ -52,19 +54,18 @@ class SplitMerge(LabelStep):
     Raises
     ------
     ValueError
-        If the model has no such mixture, atoms do not integrate out that `sweeps` ask to, an argument is out of range, or, while sampling, all
-        ``max_components`` slots are occupied and a new cluster needs one.
+        If the model has no such mixture, atoms do not integrate out that `sweeps` ask to, an argument is
+        out of range, or, while sampling, all ``max_components`` slots are occupied and a new cluster needs
+        one.
     NotImplementedError
         If the kernel or the law of the atoms has no scalar form.
 
-    Notes
-    -----
-    A split or merge costs ``n_scans + 1`` passes over the records of two clusters, each about as much as a
-    sweep does for one cluster; without a conjugate base and a log density that is a polynomial in a few numbers
-    of the record, some more passes for the modes. Where atoms are whole numbers, or their density has no second
-    derivative in scalar form, there are sweeps only, and a message says so. ``sample_stats`` get
-    ``n_clusters``, ``labels_moved`` (share of records that changed their cluster in a sweep) and
-    ``splits_accepted`` (share of splits and merges).
+    Notes ----- A split or merge costs ``n_scans + 1`` passes over the records of two clusters, each about
+    as much as a sweep does for one cluster; without a conjugate base and a log density that is a polynomial
+    in a few numbers of the record, some more passes for the modes. Where atoms are whole numbers, or their
+    density has no second derivative in scalar form, there are sweeps only, and a message says so.
+    ``sample_stats`` get ``n_clusters``, ``labels_moved`` (share of records that changed their cluster in a
+    sweep) and ``splits_accepted`` (share of splits and merges).
 
     References
     ----------

@@ -126,7 +126,8 @@ def _mean_above(power):
 class Kernel:
     """A kernel with its base.
 
-    declare(labels, slots, **known): the record variable, observed or not. density(x, point): of the kernel, for atoms (..., slots).
+    declare(labels, slots, **known): the record variable, observed or not. density(x, point): of the kernel,
+    for atoms (..., slots).
     unchanging: functions of the atoms, with their means under the base.
     """
 
@@ -185,9 +186,7 @@ KERNELS = {
 }
 
 
-KERNELS["NIG behind noise"] = Kernel(
-    _noisy, _nig_density, NORMAL_POINTS, KERNELS["NIG"].unchanging
-)
+KERNELS["NIG behind noise"] = Kernel(_noisy, _nig_density, NORMAL_POINTS, KERNELS["NIG"].unchanging)
 KNOWN_POISSON, KNOWN_BETA = np.array([0, 2, 5, 5, 19]), np.array([0.02, 0.4, 0.9])
 KNOWN = {
     "NIG": (Z, lambda z: exact.normal_nig(z, None)),

@@ -6,7 +6,6 @@ from zlib import crc32
 
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 import pytest
 from scipy import special, stats
 
@@ -14,7 +13,7 @@ import pymc_dp as dp
 from pymc_dp.lowering.truncated import log_gamma_p, truncated_inverse_gamma
 from tests.mixtures import exact, small
 from tests.mixtures.examples import every_block
-from tests.mixtures.samplers import ALL_KNOWN, CONJUGATE_SAMPLERS, KNOWN_SAMPLERS
+from tests.mixtures.samplers import ALL_KNOWN, KNOWN_SAMPLERS
 from tests.mixtures.small import NOISE, Urn, Z, verdict_on
 
 # About 40 verdicts: this keeps the chance of a false alarm anywhere below one in a thousand.
@@ -51,3 +50,88 @@ def test_posterior_is_exact(sampler, kernel, urn):
     n = 3 if kernel == "Beta" else 5
     verdict = verdict_on(ALL_KNOWN[sampler], kernel, "known", urn, n=n, draws=DRAWS, seed=seed)
     assert verdict.passed, verdict
+
+
+@pytest.mark.statistical
+def test_records_that_other_steps_move():
+    """Behind noise that is part of the model: NUTS moves the records, the labels follow."""
+    with pm.Model() as model:
+        y = small.KERNELS["normal"].declare(ONE.labels(5, 7), 7)
+        pm.Normal("z", y, small.CHANNELS["gaussian"].scale, observed=Z[:5])
+
+    def sampler():
+        return [dp.Neal8(n_cycles=1), dp.AtomUpdate(), pm.NUTS([model["y"]])]
+
+    verdict = verdict_on(sampler, "normal", "gaussian", ONE, draws=DRAWS, seed=7, model=model)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("sampler", ["neal 2", "neal 8", "split-merge"])
+def test_as_many_slots_as_records(sampler):
+    """Nothing is free at times."""
+    model = small.declared("normal", "known", 4, ONE, 4)
+    verdict = verdict_on(
+        ALL_KNOWN[sampler], "normal", "known", ONE, n=4, draws=DRAWS, seed=3, slots=4, model=model
+    )
+    assert verdict.passed, verdict
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("sampler", ["neal 2", "neal 3", "split-merge"])
+def test_densities_beyond_the_range_of_numbers(sampler):
+    """Records so far from each other that all products of densities underflow."""
+    far = np.array([-300.0, -299.5, 0.0, 250.0, 251.0])
+    with pm.Model() as model:
+        _ = small.KERNELS["normal"].declare(ONE.labels(5, 7), 7, observed=far)
+    chain = small.Chain(model, ALL_KNOWN[sampler], ONE, 5_000, 1)
+    released = exact.posterior(5, lambda b: _far_log_marginal(far[list(b)]), 1.0)
+    together = released.coclustering()
+    same = chain.labels[:, :, None] == chain.labels[:, None, :]
+    assert abs(same.mean(axis=0) - together).max() < 0.05
+
+
+def _far_log_marginal(y):
+    """Of normal records of variance 1 whose mean has variance 9."""
+    return stats.multivariate_normal.logpdf(y, np.zeros(len(y)), np.eye(len(y)) + 9.0)
+
+
+# --- what the cut base rests on -----------------------------------------------------------------------------
+
+
+def test_cut_clusters_by_two_ways():
+    """Quadrature and closed form agree."""
+    released = exact.normal_nig_above(Z[:4], NOISE)
+    assert released.log_marginal(()) == pytest.approx(0, abs=1e-9)
+    for block in every_block(4):
+        expected = exact.nig_above_log_marginal(Z[list(block)], NOISE)
+        assert released.log_marginal(block) == pytest.approx(expected, abs=1e-7)
+
+
+@pytest.mark.parametrize("a", [0.3, 1.0, 3.0, 47.5, 2000.0])
+def test_mass_above_an_end(a):
+    x = a * np.array([1e-6, 0.01, 0.5, 0.9, 1.0, 1.1, 2.0, 40.0])
+    with np.errstate(divide="ignore"):
+        expected = np.log(special.gammainc(a, x))
+    found = [log_gamma_p.py_func(a, v) for v in x]
+    known = np.isfinite(expected)
+    assert np.array(found)[known] == pytest.approx(expected[known], rel=1e-10, abs=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("shape", "scale", "end"),
+    [
+        (3.0, 3.0, 2.25),
+        (0.4, 1.0, 30.0),
+        (3.0, 1.0, 50.0),
+        (60.0, 5.0, 0.2),
+        (60.0, 50.0, 0.5),
+        (1.5, 2.0, 0.0),
+    ],
+)
+def test_draws_above_an_end(rng, shape, scale, end):
+    draws = np.array([truncated_inverse_gamma(rng, shape, scale, end) for _ in range(20_000)])
+    top = special.gammainc(shape, scale / end) if end else 1.0
+    ranks = special.gammainc(shape, scale / draws) / top
+    assert draws.min() >= end
+    assert stats.kstest(ranks, "uniform").pvalue > 1e-5

@@ -88,13 +88,15 @@ BROKEN = {
         "conjugate_gibbs", "neal 2", "PoissonGamma",
     ),
     "atoms of a new cluster from the base": (
-        r"drawn = draw_atom\(rng, both,", "drawn = draw_atom(rng, empty,", "conjugate_gibbs", "neal 2", "GammaRates",
+        r"drawn = draw_atom\(rng, both,", "drawn = draw_atom(rng, empty,",
+        "conjugate_gibbs", "neal 2", "GammaRates",
     ),
     "lowest free slot": (
         r"g = free_slot\(rng, slots, k\)", "g = slots[k:].min()", "conjugate_gibbs", "neal 2", "Regressions",
     ),
     "no mass above the end": (
-        r"empty\[(\d)\] = lower(\d)\(.*\)\[0\]", r"empty[\1] = 1e-9", "collapsed_sweep", "neal 3", "CutVariances",
+        r"empty\[(\d)\] = lower(\d)\(.*\)\[0\]", r"empty[\1] = 1e-9",
+        "collapsed_sweep", "neal 3", "CutVariances",
     ),
     "draws below the end": (
         r"truncated_inverse_gamma\(rng, (.*), scale, lower.*\)", r"scale / rng.standard_gamma(\1)",
@@ -114,7 +116,8 @@ BROKEN = {
         "laplace_scans", "splits", "HalfNormalScales",
     ),
     "no law of the atoms": (
-        r"part_of_total = out\[0\] - ", "part_of_total = -", "laplace_scans", "split-merge of neal 8", "BetaShapes",
+        r"part_of_total = out\[0\] - ", "part_of_total = -",
+        "laplace_scans", "split-merge of neal 8", "BetaShapes",
     ),
     "labels without their probability": (
         r"total = -chosen", "total = 0.0", "laplace_scans", "splits", "Precisions",

@@ -280,11 +280,13 @@ def test_refused_before_sampling(declare, error, message, monkeypatch):
 
 @pytest.mark.parametrize("make", [dp.PrivateNeal5, dp.PrivateSlice, dp.AtomUpdate])
 def test_steps_without_a_mixture(make):
-    """Labels of public records, or none."""
+    """Labels of public records, whose atoms AtomUpdate takes, or none."""
     with pm.Model():
         released(pm.Normal("y", pm.Normal("m"), 1, shape=N))
-        with pytest.raises(ValueError, match="found no mixture of confidential records"):
+        with pytest.raises(ValueError, match="found no mixture"):
             make()
+    if make is dp.AtomUpdate:
+        return
     with pm.Model():
         c, mu = labels(), means()
         pm.Normal("y", mu[c], 1, observed=np.zeros(N))

@@ -348,5 +348,8 @@ def weights_of_records(program: MixtureProgram, laws: AtomLaws) -> tuple[list[st
     ]
     for j in laws.above:
         used.append(f"lower{j}")
-        lines += [f"weights[{at_b + 1}, :] = 0.0", f"empty[{at_b + 1}] = {program.call(f'lower{j}', row='')}[0]"]
+        lines += [
+            f"weights[{at_b + 1}, :] = 0.0",
+            f"empty[{at_b + 1}] = {program.call(f'lower{j}', row='')}[0]",
+        ]
     return lines, n_statistics, used

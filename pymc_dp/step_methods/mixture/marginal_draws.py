@@ -34,6 +34,7 @@ def _scattered(rng, root, mean, q, deviation):
 
 @njit
 def normal(rng, t, root, mean, q):
+    """Normal numbers."""
     _whitened(t, root, mean, q)
     _scattered(rng, root, mean, q, 1.0)
     return 0.0
@@ -41,6 +42,7 @@ def normal(rng, t, root, mean, q):
 
 @njit
 def normal_inverse_gamma(rng, t, root, mean, q):
+    """Normal numbers with their scale."""
     half = _whitened(t, root, mean, q)
     s = (t[t.size - 1] - half) / rng.standard_gamma(t[t.size - 2] - 0.5 * q - 1.0)
     _scattered(rng, root, mean, q, np.sqrt(s))
@@ -49,6 +51,7 @@ def normal_inverse_gamma(rng, t, root, mean, q):
 
 @njit
 def normal_inverse_gamma_above(rng, t, root, mean, q):
+    """The same with a lower end of the scale."""
     half = _whitened(t, root, mean, q)
     shape, scale = t[t.size - 3] - 0.5 * q - 1.0, t[t.size - 2] - half
     s = truncated_inverse_gamma(rng, shape, scale, t[t.size - 1])
@@ -58,21 +61,25 @@ def normal_inverse_gamma_above(rng, t, root, mean, q):
 
 @njit
 def gamma(rng, t, root, mean, q):
+    """A gamma number."""
     return rng.standard_gamma(t[0] + 1.0) / t[1]
 
 
 @njit
 def inverse_gamma(rng, t, root, mean, q):
+    """An inverse gamma number."""
     return t[1] / rng.standard_gamma(t[0] - 1.0)
 
 
 @njit
 def inverse_gamma_above(rng, t, root, mean, q):
+    """The same with a lower end."""
     return truncated_inverse_gamma(rng, t[0] - 1.0, t[1], t[2])
 
 
 @njit
 def beta(rng, t, root, mean, q):
+    """A beta number."""
     return rng.beta(t[0] + 1.0, t[1] + 1.0)
 
 

@@ -35,8 +35,8 @@ def _block_of(model: Model, mixture: Mixture) -> RecordBlock:
     kernel = mixture.kernel
     if kernel.type.ndim - kernel.owner.op.ndim_supp < 1:  # type: ignore[union-attr]
         raise ValueError(
-            f"The records of {kernel.name} are tied together by one multivariate distribution, and labels need "
-            "a law of each record given its atoms: give the record axis as a batch axis."
+            f"The records of {kernel.name} are tied together by one multivariate distribution, and labels "
+            "need a law of each record given its atoms: give the record axis as a batch axis."
         )
     known = _BLOCKS.setdefault(model, {})
     block = known.get(kernel)
