@@ -74,7 +74,8 @@ def _mixture(model: Model, labels: Any) -> Mixture:
             f"Nothing depends on the labels {labels.name}; use them as the index of atoms in the law of the "
             f"records, as in pm.Normal('y', mu[{labels.name}], 1)."
         )
-    if {"PartialObservedRV"} & {type(rv.owner.op).__name__ for rv in users}:  # type: ignore[union-attr]
+    # PyMC splits a variable in two where its data have gaps
+    if {str(rv.name).rpartition("_")[2] for rv in users} == {"observed", "unobserved"}:
         raise ValueError(
             f"The data whose law uses the labels {labels.name} have missing values ({named(users)}), and a "
             "record needs a value to have a cluster: leave these records out."
