@@ -81,10 +81,10 @@ def test_laws_of_atoms_are_recognised(model_type):
 # what is broken: (line, what takes its place, kernel, sampler, model)
 BROKEN = {
     "no factor of the density": (
-        r"lone\[i\] \+= constant\[0\] \* m0", "pass", "conjugate_gibbs", "neal 2", "NormalInverseGamma",
+        r"totals\[i\] \+= constant\[0\] \* m0", "pass", "conjugate_gibbs", "neal 2", "NormalInverseGamma",
     ),
     "a new cluster without the base": (
-        r"lone\[i\] = log_z\(both, root, (\d)\) - z_empty", r"lone[i] = log_z(both, root, \1)",
+        r"totals\[i\] = log_z\(both, root, (\d)\) - z_empty", r"totals[i] = log_z(both, root, \1)",
         "conjugate_gibbs", "neal 2", "PoissonGamma",
     ),
     "atoms of a new cluster from the base": (
