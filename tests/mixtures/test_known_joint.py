@@ -89,7 +89,7 @@ BROKEN = {
     ),
     "atoms of a new cluster from the base": (
         r"drawn = draw_atom\(rng, both,", "drawn = draw_atom(rng, empty,",
-        "conjugate_gibbs", "neal 2", "GammaRates",
+        "conjugate_gibbs", "neal 2", "NormalInverseGamma",
     ),
     "lowest free slot": (
         r"g = free_slot\(rng, slots, k\)", "g = slots[k:].min()", "conjugate_gibbs", "neal 2", "Regressions",
@@ -98,8 +98,8 @@ BROKEN = {
         r"empty\[(\d)\] = lower(\d)\(.*\)\[0\]", r"empty[\1] = 1e-9",
         "collapsed_sweep", "neal 3", "CutVariances",
     ),
-    "draws below the end": (
-        r"truncated_inverse_gamma\(rng, (.*), scale, lower.*\)", r"scale / rng.standard_gamma(\1)",
+    "another shape above the end": (
+        r"truncated_inverse_gamma\(rng, ", "truncated_inverse_gamma(rng, 1.0 + ",
         "conjugate_draws", "neal 8", "CutVariances",
     ),
     "proposals without their probability": (
