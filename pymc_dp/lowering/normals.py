@@ -13,6 +13,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.linalg import MatrixInverse
 from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
@@ -37,8 +38,8 @@ def written_logp(rv: Any) -> TensorVariable:
     inverse = inverse_of(factor_of(cov, size, str(rv.name)))
     distance = [rv[..., j] - mean[..., j] for j in range(size)]
     z = [_sum([w * x for w, x in zip(row, distance, strict=False)]) for row in inverse]
-    log_det = _sum([pt.log(row[-1]) for row in inverse])
-    return log_det - 0.5 * size * np.log(2 * np.pi) - 0.5 * _sum([pt.sqr(x) for x in z])
+    squares = _sum([pt.sqr(x) for x in z])
+    return -0.5 * size * np.log(2 * np.pi) - _log_det(inverse) - 0.5 * squares
 
 
 def factor_of(cov: Any, size: int, name: str) -> Triangle:
@@ -59,17 +60,33 @@ def factor_of(cov: Any, size: int, name: str) -> Triangle:
                 "eigenvalues."
             ) from None
         return [[pt.constant(root[..., j, k], dtype="float64") for k in range(j + 1)] for j in range(size)]
-    root_of: Triangle = []
-    for j in range(size):
+    op = cov.owner.op if cov.owner is not None else None
+    if isinstance(getattr(op, "core_op", op), MatrixInverse):  # the law is given by its precision
+        inverse = inverse_of(_factor(_entries(cov.owner.inputs[0], size)))
+        return _factor(
+            [
+                [_sum([inverse[m][j] * inverse[m][k] for m in range(j, size)]) for k in range(j + 1)]
+                for j in range(size)
+            ]
+        )
+    return _factor(_entries(cov, size))
+
+
+def _entries(matrix: Any, size: int) -> Triangle:
+    return [[matrix[..., j, k] for k in range(j + 1)] for j in range(size)]
+
+
+def _factor(matrix: Triangle) -> Triangle:
+    """Cholesky factor of a matrix given by its entries up to the diagonal."""
+    factor: Triangle = []
+    for given in matrix:
         row: list[TensorVariable] = []
-        for k in range(j + 1):
-            above = row if k == j else root_of[k]
-            rest = cov[..., j, k]
-            if k:
-                rest = rest - _sum([row[m] * above[m] for m in range(k)])
-            row.append(pt.sqrt(rest) if k == j else rest / above[k])
-        root_of.append(row)
-    return root_of
+        for k, value in enumerate(given):
+            above = row if k == len(factor) else factor[k]
+            rest = value - _sum([row[m] * above[m] for m in range(k)]) if k else value
+            row.append(pt.sqrt(rest) if k == len(factor) else rest / above[k])
+        factor.append(row)
+    return factor
 
 
 def inverse_of(factor: Triangle) -> Triangle:
@@ -83,6 +100,11 @@ def inverse_of(factor: Triangle) -> Triangle:
         rows.append([-_sum([row[m] * rows[m][k] for m in range(k, j)]) / row[j] for k in range(j)])
         rows[j].append(1.0 / row[j])
     return rows
+
+
+def _log_det(inverse: Triangle) -> TensorVariable:
+    """Logarithm of the determinant of a factor, from its inverse."""
+    return -_sum([pt.log(row[-1]) for row in inverse])
 
 
 def _sum(terms: list[Any]) -> Any:
