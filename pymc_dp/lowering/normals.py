@@ -51,8 +51,8 @@ def factor_of(cov: Any, size: int, name: str) -> Triangle:
         If the covariance is a constant and not positive definite.
     """
     if all(isinstance(v, Constant) for v in graph_inputs([cov])):
-        value = np.asarray(cov.data if isinstance(cov, Constant) else cov.eval(mode="FAST_COMPILE"))
         try:
+            value = cov.data if isinstance(cov, Constant) else cov.eval(mode="FAST_COMPILE")
             root = np.linalg.cholesky(value)
         except np.linalg.LinAlgError:
             raise ValueError(
