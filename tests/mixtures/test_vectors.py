@@ -19,7 +19,7 @@ from tests.mixtures.test_samplers_joint import kernel_of, shared_kernel
 from tests.mixtures.vectors import EXAMPLES
 from tests.statistics import harness
 
-# About 30 verdicts: this keeps the chance of a false alarm anywhere below one in a thousand.
+# About 40 verdicts: this keeps the chance of a false alarm anywhere below one in a thousand.
 ALPHA = 2e-5
 DRAWS = 20_000
 ONE, PITMAN_YOR = Urn(1.0), Urn(0.5, 0.3)
@@ -80,6 +80,10 @@ RUNS = [
     ("rescaled", "conditional", PITMAN_YOR),
     ("rescaled", "slice", ONE),
     ("rescaled", "auto", ONE),
+    ("correlations", "joint", ONE),
+    ("correlations", "conditional", ONE),
+    ("correlations", "slice", PITMAN_YOR),
+    ("correlations", "auto of 2", ONE),
 ]
 SHORT = {("constant", "joint"), ("constant", "conditional"), ("constant", "slice")}
 
@@ -102,16 +106,12 @@ def test_posterior_is_exact(name, sampler, urn):
     assert verdict.passed, verdict
 
 
-@pytest.mark.parametrize("name", ["scaled", "rescaled"])
-def test_scales_are_summed_over_finely_enough(name):
+@pytest.mark.parametrize("name", ["scaled", "rescaled", "correlations"])
+def test_covariances_are_summed_over_finely_enough(name):
     """Half of the nodes give the same; the error left is about the square of the difference."""
     answers = EXAMPLES[name].exact
-    coarse = replace(
-        answers,
-        weights=2 * answers.weights[::2],
-        scale=answers.scale[::2],
-        base_scale=answers.base_scale[::2],
-    )
+    base = answers.base if answers.base.ndim == 2 else answers.base[::2]
+    coarse = replace(answers, weights=2 * answers.weights[::2], cov=answers.cov[::2], base=base)
     posts = [v.posterior(1.0) for v in (answers, coarse)]
     np.testing.assert_allclose(posts[0].prob, posts[1].prob, rtol=1e-4)
     assert posts[0].prob.min() > 0.01

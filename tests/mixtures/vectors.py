@@ -1,14 +1,14 @@
 """Mixtures of vectors: exact posteriors where everything is normal given a scale, and models to simulate.
 
-Records of a cluster are N(mu, s C) with mu ~ N(m, t S); what is known of them has independent normal noise.
-Given (s, t) the releases of a cluster are jointly normal, and (s, t) is summed over nodes. No code of the
-package or of PyMC is used for the answers.
+Records of a cluster are N(mu, C) with mu ~ N(m, S); what is known of them has independent normal noise. Given
+(C, S) the releases of a cluster are jointly normal, and (C, S) is summed over nodes. No code of the package
+or of PyMC is used for the answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -31,21 +31,21 @@ def correlated(d, rho):
 class Vectors:
     """What is known of n vectors, z (n, d), behind noise of sd sigma.
 
-    weights, scale, base_scale (G,): weights of the nodes, s and t there.
+    weights (G,), cov and base (G, d, d): prior weights of the nodes, and C and S there.
     """
 
     z: np.ndarray
     mean: np.ndarray
     cov: np.ndarray
     base: np.ndarray
-    weights: np.ndarray
-    scale: np.ndarray
-    base_scale: np.ndarray
+    weights: np.ndarray = field(default_factory=lambda: np.ones(1))
     sigma: float = 0.8
 
-    def _joint(self, r, s, t):
-        """Covariance of r records of a cluster."""
-        return np.kron(np.eye(r), s * self.cov) + np.kron(np.ones((r, r)), t * self.base)
+    def _joints(self, r):
+        """Covariance of r records of a cluster at each node, (G, r d, r d)."""
+        n_nodes, d = len(self.weights), len(self.mean)
+        cov, base = (np.broadcast_to(v, (n_nodes, d, d)) for v in (self.cov, self.base))
+        return [np.kron(np.eye(r), c) + np.kron(np.ones((r, r)), s) for c, s in zip(cov, base, strict=True)]
 
     def _nodes(self, block):
         """Log weight of each node given a block's releases, not normalised."""
@@ -54,9 +54,8 @@ class Vectors:
         x = self.z[list(block)].ravel()
         return np.array(
             [
-                np.log(w)
-                + stats.multivariate_normal.logpdf(x, np.tile(self.mean, r), self._joint(r, s, t) + noise)
-                for w, s, t in zip(self.weights, self.scale, self.base_scale, strict=True)
+                np.log(w) + stats.multivariate_normal.logpdf(x, np.tile(self.mean, r), k + noise)
+                for w, k in zip(self.weights, self._joints(r), strict=True)
             ]
         )
 
@@ -75,8 +74,7 @@ class Vectors:
         for block, p in post.block_probabilities().items():
             r = len(block)
             nodes = special.softmax(self._nodes(block))
-            for w, s, t in zip(nodes, self.scale, self.base_scale, strict=True):
-                k = self._joint(r, s, t)
+            for w, k in zip(nodes, self._joints(r), strict=True):
                 gain = k @ np.linalg.inv(k + self.sigma**2 * np.eye(r * d))
                 m = np.tile(self.mean, r)
                 m = m + gain @ (self.z[list(block)].ravel() - m)
@@ -101,8 +99,7 @@ class Vectors:
         d, r = len(self.mean), len(block)
         nodes = special.softmax(self._nodes(block)) if block else self.weights
         density = np.zeros(len(x))
-        for w, s, t in zip(nodes, self.scale, self.base_scale, strict=True):
-            joint = self._joint(r + 1, s, t)
+        for w, joint in zip(nodes, self._joints(r + 1), strict=True):
             known = joint[d:, d:] + self.sigma**2 * np.eye(r * d)
             gain = joint[:d, d:] @ np.linalg.inv(known) if block else np.zeros((d, 0))
             m = self.mean + gain @ (self.z[list(block)].ravel() - np.tile(self.mean, r))
@@ -115,13 +112,13 @@ class Vectors:
 class Example:
     """A small mixture of vectors.
 
-    declare(labels, slots): the records. exact: the answers. variance(atoms): s by slot, (..., slots).
+    declare(labels, slots): the records. exact: the answers. cov(atoms): C by slot, (..., slots, d, d).
     unchanging: functions of the atoms, with their means under the base. laws: normal, scale, single, other.
     """
 
     declare: Callable
     exact: Vectors
-    variance: Callable
+    cov: Callable
     unchanging: dict[str, tuple[Callable, float]]
     laws: tuple
 
@@ -132,11 +129,9 @@ class Example:
 
     def density(self, x, atoms):
         """Of the kernel at one point, for atoms (..., slots)."""
-        s, d = self.variance(atoms), len(x)
-        inverse = np.linalg.inv(self.exact.cov)
-        gap = x - atoms["mu"]
-        square = np.einsum("...j,jk,...k", gap, inverse, gap) / s
-        return np.exp(-0.5 * square) / np.sqrt((2 * np.pi * s) ** d * np.linalg.det(self.exact.cov))
+        cov = self.cov(atoms)
+        fits = np.linalg.eigvalsh(cov)[..., 0] > 0
+        return np.where(fits, np.exp(_log_normal(x, atoms["mu"], cov)), 0.0)
 
     def model(self, urn, slots):
         """In PyMC."""
@@ -149,11 +144,18 @@ class Example:
 Z2 = np.array([[-1.6, -2.0], [-0.9, 0.4], [1.9, 1.2]])
 Z5 = np.array([[-1.6, -2.0, 0.1, 0.6, -1.0], [-0.9, 0.4, -0.3, 0.0, 0.8], [1.9, 1.2, 0.9, 2.2, 0.4]])
 MEAN = np.array([0.3, -0.2])
-ONE = np.ones(1)
 
 
-def _no_scale(atoms):
-    return np.ones(atoms["mu"].shape[:-1])
+def _always(cov):
+    return lambda atoms: cov
+
+
+def _scaling(cov):
+    return lambda atoms: atoms["s2"][..., None, None] * cov
+
+
+def _correlation(r):
+    return np.stack([np.stack([1 + 0 * r, r], axis=-1), np.stack([r, 1 + 0 * r], axis=-1)], axis=-2)
 
 
 def _moments_of_means(mean, base):
@@ -197,53 +199,70 @@ def _rescaled(labels, slots):
     return pm.MvNormal("y", mu[labels], chol=root[labels])
 
 
+def _correlations(labels, slots):
+    """A number of each slot that is no correlation one time in seven: the slot is then of no record."""
+    r = pm.Normal("r", 0, 0.7, shape=slots)
+    mu = pm.Normal("mu", MEAN, [1.5, 2.0], shape=(slots, 2))
+    one = pt.ones_like(r)
+    cov = pt.stack([pt.stack([one, r], axis=-1), pt.stack([r, one], axis=-1)], axis=-2)
+    return pm.MvNormal("y", mu[labels], cov[labels])
+
+
 def _inverse_gamma_nodes(a, b):
     u, log_w = exact._log_gamma_axis(a, b, 0.25)
     w = np.exp(log_w)
-    return w / w.sum(), np.exp(-u)
+    return w / w.sum(), np.exp(-u)[:, None, None]
 
 
 def _log_normal_nodes(sd):
     t, h = np.linspace(-8, 8, 81, retstep=True)
-    return stats.norm.pdf(t) * h, np.exp(sd * t)
+    return stats.norm.pdf(t) * h, np.exp(sd * t)[:, None, None]
+
+
+def _nodes_inside(sd):
+    """Of a normal number between -1 and 1, in a variable in which the density vanishes at both ends."""
+    t, h = np.linspace(-7, 7, 101, retstep=True)
+    r = np.tanh(t)
+    return stats.norm.pdf(r, scale=sd) * (1 - r**2) * h, r
 
 
 W_GAMMA, S_GAMMA = _inverse_gamma_nodes(3, 2)
 W_NORMAL, S_NORMAL = _log_normal_nodes(0.7)
+W_INSIDE, R_INSIDE = _nodes_inside(0.7)
 DIAGONAL = np.diag([1.5**2, 2.0**2])
 EXAMPLES = {
     "constant": Example(
         _constant,
-        Vectors(Z2, MEAN, correlated(2, 0.7), DIAGONAL, ONE, ONE, ONE),
-        _no_scale,
+        Vectors(Z2, MEAN, correlated(2, 0.7), DIAGONAL),
+        _always(correlated(2, 0.7)),
         _moments_of_means(MEAN, DIAGONAL),
         ([0, 1], None, [], []),
     ),
     "little noise": Example(
         _constant,
-        Vectors(Z2, MEAN, correlated(2, 0.7), DIAGONAL, ONE, ONE, ONE, sigma=0.05),
-        _no_scale,
+        Vectors(Z2, MEAN, correlated(2, 0.7), DIAGONAL, sigma=0.05),
+        _always(correlated(2, 0.7)),
         _moments_of_means(MEAN, DIAGONAL),
         ([0, 1], None, [], []),
     ),
     "public": Example(
         _public,
-        Vectors(Z2, MEAN, correlated(2, -0.6), 3 * correlated(2, 0.5), ONE, ONE, ONE),
-        _no_scale,
+        Vectors(Z2, MEAN, correlated(2, -0.6), 3 * correlated(2, 0.5)),
+        _always(correlated(2, -0.6)),
         _moments_of_means(MEAN, 3 * correlated(2, 0.5)),
         ([0, 1], None, [], []),
     ),
     "five": Example(
         _five,
-        Vectors(Z5, np.zeros(5), correlated(5, 0.6), 2 * correlated(5, 0.3), ONE, ONE, ONE),
-        _no_scale,
+        Vectors(Z5, np.zeros(5), correlated(5, 0.6), 2 * correlated(5, 0.3)),
+        _always(correlated(5, 0.6)),
         _moments_of_means(np.zeros(5), 2 * correlated(5, 0.3)),
         ([0, 1, 2, 3, 4], None, [], []),
     ),
     "scaled": Example(
         _scaled,
-        Vectors(Z2, MEAN, correlated(2, 0.7), 3 * correlated(2, 0.5), W_GAMMA, S_GAMMA, S_GAMMA),
-        lambda a: a["s2"],
+        Vectors(Z2, MEAN, S_GAMMA * correlated(2, 0.7), S_GAMMA * 3 * correlated(2, 0.5), W_GAMMA),
+        _scaling(correlated(2, 0.7)),
         {
             "1/s2": (lambda a: 1 / a["s2"], 1.5),
             "mu mu / s2": (
@@ -255,9 +274,16 @@ EXAMPLES = {
     ),
     "rescaled": Example(
         _rescaled,
-        Vectors(Z2, MEAN, correlated(2, 0.7), DIAGONAL, W_NORMAL, S_NORMAL, np.ones(len(S_NORMAL))),
-        lambda a: a["s2"],
+        Vectors(Z2, MEAN, S_NORMAL * correlated(2, 0.7), DIAGONAL, W_NORMAL),
+        _scaling(correlated(2, 0.7)),
         {"log s2": (lambda a: np.log(a["s2"]), 0.0), "log s2^2": (lambda a: np.log(a["s2"]) ** 2, 0.49)},
+        ([1, 2], None, [], [0]),
+    ),
+    "correlations": Example(
+        _correlations,
+        Vectors(Z2, MEAN, _correlation(R_INSIDE), DIAGONAL, W_INSIDE),
+        lambda a: _correlation(a["r"]),
+        {"r": (lambda a: a["r"], 0.0), "r^2": (lambda a: a["r"] ** 2, 0.49)},
         ([1, 2], None, [], [0]),
     ),
 }
