@@ -245,7 +245,7 @@ def draw_entry(
     if isinstance(op, MvNormalRV):
         if (rv, full[:-1]) not in rows.drawn:
             rows.drawn[rv, full[:-1]] = _draw_normal(rows, rv, full[:-1], rng, label)
-        return rows.drawn[rv, full[:-1]][full[-1]]
+        return rows.drawn[rv, full[:-1]][index[-1]]
     if not isinstance(op, RandomVariable) or op.ndim_supp > 0 or any(op.ndims_params):
         raise NotScalar(f"{rv.name} is neither univariate nor multivariate normal")
     if core_sampler(op, node)[0] is None:

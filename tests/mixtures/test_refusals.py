@@ -303,7 +303,17 @@ def nothing_is_drawn(*args, **kwargs):
     raise AssertionError("sampling started")
 
 
-@pytest.mark.parametrize(("declare", "error", "message"), CASES.values(), ids=CASES)
+# refused when the vectorised moves of their records are compiled already, which takes most of a minute
+COSTLY = ("kernel of many numbers", "another kernel of vectors", "a matrix per slot")
+
+
+@pytest.mark.parametrize(
+    ("declare", "error", "message"),
+    [
+        pytest.param(*case, id=name, marks=pytest.mark.statistical if name in COSTLY else ())
+        for name, case in CASES.items()
+    ],
+)
 @pytest.mark.filterwarnings("ignore:Numba will use object mode")
 def test_refused_before_sampling(declare, error, message, monkeypatch):
     for kind in (dp.PrivateNeal5, dp.PrivateSlice, dp.AtomUpdate, dp.RecordImputation):

@@ -131,7 +131,8 @@ class Example:
         """Of the kernel at one point, for atoms (..., slots)."""
         cov = self.cov(atoms)
         fits = np.linalg.eigvalsh(cov)[..., 0] > 0
-        return np.where(fits, np.exp(_log_normal(x, atoms["mu"], cov)), 0.0)
+        inside = np.where(fits[..., None, None], cov, np.eye(len(x)))
+        return np.where(fits, np.exp(_log_normal(x, atoms["mu"], inside)), 0.0)
 
     def model(self, urn, slots):
         """In PyMC."""
