@@ -224,7 +224,8 @@ def test_chosen_by_sample(kind):
         labels = dp.ChineseRestaurantProcess("labels", concentration=1.0, shape=20, max_components=10)
         mu = pm.Normal("mu", 0, 4, shape=(10, 2))
         if kind == "columns":
-            sigma = pm.HalfNormal("sigma", 1, shape=(10, 2))
+            # none so small that the grid below would miss its component
+            sigma = pm.Gamma("sigma", 20, 20, shape=(10, 2))
             y = pm.Normal("y", mu[labels], sigma[labels], shape=(20, 2))
         elif kind == "random factor":
             chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.HalfNormal.dist(1, shape=2))
