@@ -21,7 +21,7 @@ from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Ten
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Prod, Sum
-from pytensor.tensor.random.basic import CategoricalRV, uniform
+from pytensor.tensor.random.basic import CategoricalRV, MvNormalRV, normal, uniform
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape, SpecifyShape
@@ -29,6 +29,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, get_idx_list
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.draws import ScalarDraw
+from pymc_dp.lowering.normals import LARGEST, factor_of, is_multivariate_normal
 from pymc_dp.lowering.samplers import core_sampler
 
 ROW = "row"
@@ -73,6 +74,8 @@ class RowGraph:
         self._hoisted: dict[tuple[Variable, tuple], TensorVariable] = {}
         self._memo: dict[tuple[Variable, tuple], TensorVariable] = {}
         self._values: dict[Variable, np.ndarray | None] = {}
+        # entries of draws that come together, by variable and by what stands before the last index
+        self.drawn: dict[tuple[Variable, tuple], list[TensorVariable]] = {}
 
     def fork(self, record_entry: Callable[[Variable, tuple[int, ...]], TensorVariable]) -> "RowGraph":
         """Return the same with other entries for the records, sharing what was hoisted."""
@@ -204,14 +207,20 @@ class RowGraph:
 
     def _dot(self, node: Any, index: tuple) -> TensorVariable:
         a, b = node.inputs
-        if a.ndim > 2 or b.ndim > 2:
-            raise NotScalar("a product of stacks of matrices")
         size = a.type.shape[-1]
         if size is None or size > _MAX_UNROLL:
             raise NotScalar("a product over many entries of one record")
-        left, right = index[: a.ndim - 1], index[a.ndim - 1 :]
+        if a.ndim > 2 or b.ndim > 2:  # a product of each of a stack of matrices
+            if a.ndim != b.ndim:
+                raise NotScalar("a product of stacks of matrices of different ranks")
+            stack, left, right = index[:-2], index[:-1], index[-1:]
+        else:
+            stack, left, right = (), index[: a.ndim - 1], index[a.ndim - 1 :]
         dtype = node.outputs[0].type.dtype
-        terms = [pt.cast(self.entry(a, (*left, k)), dtype) * self.entry(b, (k, *right)) for k in range(size)]
+        terms = [
+            pt.cast(self.entry(a, (*left, k)), dtype) * self.entry(b, (*stack, k, *right))
+            for k in range(size)
+        ]
         return sum(terms[1:], start=terms[0])
 
     def _reshape(self, node: Any, index: tuple) -> TensorVariable:
@@ -233,8 +242,12 @@ def draw_entry(
     full = (ROW, *index)
     if isinstance(op, CategoricalRV):
         return _draw_category(rows, rv, full, rng, label)
+    if isinstance(op, MvNormalRV):
+        if (rv, full[:-1]) not in rows.drawn:
+            rows.drawn[rv, full[:-1]] = _draw_normal(rows, rv, full[:-1], rng, label)
+        return rows.drawn[rv, full[:-1]][index[-1]]
     if not isinstance(op, RandomVariable) or op.ndim_supp > 0 or any(op.ndims_params):
-        raise NotScalar(f"{rv.name} is not univariate")
+        raise NotScalar(f"{rv.name} is neither univariate nor multivariate normal")
     if core_sampler(op, node)[0] is None:
         raise NotScalar(f"{rv.name} has no scalar draw")
     params = [
@@ -258,6 +271,27 @@ def _draw_category(rows: RowGraph, rv: Any, full: tuple, rng: Variable, label: i
         end = end + rows.entry(p, (*own, k))
         category = category + pt.cast(pt.ge(u, end), rv.dtype)
     return category
+
+
+def _draw_normal(rows: RowGraph, rv: Any, lead: tuple, rng: Variable, label: int) -> list[TensorVariable]:
+    """Draw a multivariate normal vector: its mean, and the Cholesky factor times standard normal numbers."""
+    if not is_multivariate_normal(rv):
+        raise NotScalar(f"{rv.name} is multivariate normal, of more than {LARGEST} numbers or unknown length")
+    mean, cov = rv.owner.op.dist_params(rv.owner)
+
+    def entry(v: Any, *index: int) -> TensorVariable:
+        return rows.entry(v, (*lead[len(lead) - (v.type.ndim - len(index)) :], *index))
+
+    size = rv.type.shape[-1]
+    zero, one = pt.scalar_from_tensor(pt.constant(0.0)), pt.scalar_from_tensor(pt.constant(1.0))
+    # labels apart from those of single draws
+    labels = [-(label * (LARGEST + 1) + k) for k in range(size)]
+    noise: list = [pt.tensor_from_scalar(ScalarDraw(normal, k)(rng, zero, one)) for k in labels]
+    drawn = []
+    for j, row in enumerate(factor_of(cov, size, str(rv.name))):
+        parts = [entry(v) * e for v, e in zip(row, noise, strict=False)]
+        drawn.append(pt.cast(sum(parts, start=entry(mean, j)), rv.dtype))
+    return drawn
 
 
 def choose(index: TensorVariable, parts: list[TensorVariable]) -> TensorVariable:

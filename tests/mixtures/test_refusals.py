@@ -123,6 +123,12 @@ def step(make):
     return declare
 
 
+def matrix_per_slot():
+    c = labels()
+    w = pm.Wishart("w", 4, np.eye(2), shape=(H, 2, 2))
+    released(pm.MvNormal("y", means(shape=(H, 2))[c], w[c]))
+
+
 def two_columns_of_atoms():
     c = labels()
     released(normal(pm.Normal("mu", shape=(H, 2))[c], "y"))
@@ -221,7 +227,37 @@ CASES = {
     "kernel of a mixture": (
         kernel(lambda m: pm.NormalMixture("y", [0.5, 0.5], pt.stack([m, -m], axis=1), 1)),
         NotImplementedError,
-        "mixture of y cannot be lowered: y is not univariate",
+        "y is neither univariate nor multivariate normal",
+    ),
+    "kernel of many numbers": (
+        kernel(lambda m: pm.MvNormal("y", m[:, None] * np.ones(11), np.eye(11))),
+        NotImplementedError,
+        "y is multivariate normal, of more than 10 numbers.*of up to 10 numbers",
+    ),
+    "another kernel of vectors": (
+        kernel(lambda m: pm.MvStudentT("y", 4, mu=m[:, None] * np.ones(2), scale=np.eye(2))),
+        NotImplementedError,
+        "y is neither univariate nor multivariate normal",
+    ),
+    "no covariance": (
+        kernel(lambda m: pm.MvNormal("y", m[:, None] * np.ones(2), np.array([[1.0, 2.0], [2.0, 1.0]]))),
+        ValueError,
+        "The covariance of y is not positive definite: give a symmetric matrix",
+    ),
+    "atoms that are weights": (
+        atoms_with(lambda: pm.Dirichlet("mu", np.ones(2), shape=(H, 2))),
+        NotImplementedError,
+        "mu has a transform over several|mu is neither univariate",
+    ),
+    "a mean per slot": (
+        atoms_with(lambda: pm.MvNormal("mu", np.zeros((H, 2)) + np.arange(H)[:, None], np.eye(2))),
+        NotImplementedError,
+        "a row of its own for every slot",
+    ),
+    "a matrix per slot": (
+        matrix_per_slot,
+        NotImplementedError,
+        "w is neither univariate.*make a covariance of each slot from atoms such as standard deviations",
     ),
     "kernel by its density": (
         kernel(lambda m: pm.CustomDist("y", m, logp=lambda value, m: -abs(value - m))),
@@ -267,7 +303,17 @@ def nothing_is_drawn(*args, **kwargs):
     raise AssertionError("sampling started")
 
 
-@pytest.mark.parametrize(("declare", "error", "message"), CASES.values(), ids=CASES)
+# refused when the vectorised moves of their records are compiled already, which takes most of a minute
+COSTLY = ("kernel of many numbers", "another kernel of vectors", "a matrix per slot")
+
+
+@pytest.mark.parametrize(
+    ("declare", "error", "message"),
+    [
+        pytest.param(*case, id=name, marks=pytest.mark.statistical if name in COSTLY else ())
+        for name, case in CASES.items()
+    ],
+)
 @pytest.mark.filterwarnings("ignore:Numba will use object mode")
 def test_refused_before_sampling(declare, error, message, monkeypatch):
     for kind in (dp.PrivateNeal5, dp.PrivateSlice, dp.AtomUpdate, dp.RecordImputation):

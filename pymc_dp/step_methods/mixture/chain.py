@@ -10,6 +10,7 @@ import numpy as np
 
 from pymc_dp.lowering.errors import LoweringError
 from pymc_dp.lowering.native import SourceFunction
+from pymc_dp.lowering.normals import LARGEST
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.mixtures.structure import Mixture
 from pymc_dp.step_methods.base import RecordChain
@@ -52,8 +53,9 @@ def explained(mixture: Mixture) -> Iterator[None]:
         yield
     except (NotScalar, LoweringError) as reason:
         raise NotImplementedError(
-            f"The mixture of {mixture.kernel.name} cannot be lowered: {reason}. Kernels and laws of atoms of "
-            "one number each are supported, with parameters that no slot has for itself."
+            f"The mixture of {mixture.kernel.name} cannot be lowered: {reason}. Kernels and laws of atoms "
+            f"may be univariate, or multivariate normal of up to {LARGEST} numbers, with parameters that no "
+            "slot has for itself; make a covariance of each slot from atoms such as standard deviations."
         ) from reason
 
 

@@ -7,7 +7,6 @@ slot's atoms, so that a sweep can ask for any slot, or for atoms that have just 
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
@@ -17,6 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.draws import ScalarDraw
 from pymc_dp.lowering.features import as_polynomial
+from pymc_dp.lowering.normals import written_logp
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
 from pymc_dp.lowering.slots import LabelledGraph, SlotGraph
 from pymc_dp.lowering.truncated import parameters_above, truncated_inverse_gamma_law
@@ -33,7 +33,7 @@ FIXED_SUPPORT = (
     rv_ops.NormalRV, rv_ops.LogNormalRV, rv_ops.GammaRV, rv_ops.ExponentialRV, rv_ops.InvGammaRV,
     rv_ops.PoissonRV, rv_ops.BernoulliRV, rv_ops.BinomialRV, rv_ops.NegBinomialRV, rv_ops.GeometricRV,
     rv_ops.BetaRV, rv_ops.LaplaceRV, rv_ops.HalfNormalRV, rv_ops.WeibullRV, rv_ops.VonMisesRV,
-    rv_ops.WaldRV,
+    rv_ops.WaldRV, rv_ops.MvNormalRV,
 )  # fmt: skip
 
 
@@ -195,7 +195,7 @@ class MixtureProgram(HistogramSweep):
         self.natural_graphs, store = self._transforms()
         kernel = self.mixture.kernel
         natural = rows.fork(self._natural_entry)
-        density = self._sum_of(natural, pm.logp(kernel, kernel))  # type: ignore[arg-type]
+        density = self._sum_of(natural, written_logp(kernel))
         y = [
             self._state.entry(rv, (ROW, *index))
             for rv, shape in zip(program.block.records, program.records.shapes, strict=True)
@@ -248,7 +248,7 @@ class MixtureProgram(HistogramSweep):
     def _base_logp(self) -> TensorVariable:
         """Log density of one slot's atoms, in natural space."""
         return sum(
-            (self._sum_of(self.slots, pm.logp(rv, rv)) for rv in self.mixture.atoms), start=pt.constant(0.0)
+            (self._sum_of(self.slots, written_logp(rv)) for rv in self.mixture.atoms), start=pt.constant(0.0)
         )
 
     def _transforms(self) -> tuple[list[TensorVariable], list[TensorVariable]]:

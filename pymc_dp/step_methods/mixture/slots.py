@@ -67,15 +67,20 @@ def weighted(rng, weights, total, m):
 
 @njit(inline="always")
 def pick(rng, logs, m):
-    """Draw one of m with given logarithms of weights, which are overwritten; -1 if all are zero."""
-    best = logs[0]
-    for j in range(1, m):
-        best = max(best, logs[j])
-    if not best > -np.inf:
+    """Draw one of m with given logarithms of weights, which are overwritten; -1 if all are zero.
+
+    A logarithm that is no number is that of zero: atoms outside of the kernel's domain, as of a covariance
+    that is not positive definite, are possible under the base only.
+    """
+    best = -np.inf
+    for j in range(m):
+        if logs[j] > best:
+            best = logs[j]
+    if best == -np.inf:
         return -1
     total = 0.0
     for j in range(m):
-        logs[j] = np.exp(logs[j] - best)
+        logs[j] = np.exp(logs[j] - best) if logs[j] == logs[j] else 0.0
         total += logs[j]
     return weighted(rng, logs, total, m)
 

@@ -2,8 +2,8 @@
 
 Draw, statistics, densities and decision of one record follow each other in registers; the only arrays
 touched are the records and the totals. Three to five times faster than drawing all proposals first, and the
-same Markov kernel. Models whose rows have no scalar form (table look-ups, multivariate records, partly
-observed covariates) keep the vectorised sweep.
+same Markov kernel. Models whose rows have no scalar form (table look-ups, vectors of other than normal laws,
+partly observed covariates) keep the vectorised sweep.
 """
 
 from collections.abc import Sequence

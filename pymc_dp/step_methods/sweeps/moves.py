@@ -25,6 +25,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.lowering.errors import LoweringError
 from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, draw
+from pymc_dp.lowering.normals import is_multivariate_normal
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import RecordBlock, Release
 from pymc_dp.step_methods.block.cells import MAX_ENTRIES, ChannelTable, clamped_record, tabled
@@ -173,11 +174,13 @@ def _accepts_enough(program: RecordProgram) -> bool:
 
 
 def _single(program: RecordProgram) -> tuple[TensorVariable, Release] | None:
-    """Return the one scalar record variable that is released itself, with that release."""
+    """Return the one record variable that is released itself, with that release."""
     block = program.block
-    if len(block.records) != 1 or block.records[0].owner.op.ndim_supp > 0 or block.analysis.placements:
+    if len(block.records) != 1 or block.analysis.placements:
         return None
     (record,) = block.records
+    if record.owner.op.ndim_supp > 0 and not is_multivariate_normal(record):  # type: ignore[union-attr]
+        return None
     for release in program.of_kind("local"):
         op = release.rv.owner.op
         if getattr(op, "additive_noise", False) and _is_clamp_of(release.query, record):

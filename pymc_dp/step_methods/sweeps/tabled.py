@@ -21,6 +21,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering import tables
 from pymc_dp.lowering.native import ROWS, SourceFunction
+from pymc_dp.lowering.normals import written_logp
 from pymc_dp.lowering.rows import ROW, RowGraph, draw_entry
 from pymc_dp.lowering.version import SOURCE
 from pymc_dp.records import Release
@@ -222,7 +223,7 @@ class ReversedSweep(FusedSweep):
 
     def _weight_graphs(self) -> list[TensorVariable]:
         (record,) = self.program.block.records
-        return [*super()._weight_graphs(), pm.logp(record, record), -self._noise]
+        return [*super()._weight_graphs(), written_logp(record), -self._noise]
 
     def _draw_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
         key = (rv, index)

@@ -1,0 +1,111 @@
+"""Multivariate normal laws as scalar code of their entries.
+
+With the Cholesky factor L of the covariance and its inverse W, a vector is drawn as mean + L e, with standard
+normal e, and its log density is that of W (y - mean). Both factors are written out entry by entry: where the
+covariance is the same for all records they are numbers that are computed once per sweep, and constants where
+it is a constant; otherwise they are code of each record, or of each slot of a mixture.
+"""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.linalg import MatrixInverse
+from pytensor.tensor.random.basic import MvNormalRV
+from pytensor.tensor.variable import TensorVariable
+
+# Numbers of a vector up to which its law is written out: the code grows with their third power.
+LARGEST = 10
+
+Triangle = list[list[TensorVariable]]
+
+
+def is_multivariate_normal(rv: Variable) -> bool:
+    """Whether the rows of a variable are multivariate normal, of a length that can be written out."""
+    size = rv.type.shape[-1] if rv.owner is not None and isinstance(rv.owner.op, MvNormalRV) else None
+    return size is not None and size <= LARGEST
+
+
+def written_logp(rv: Any) -> TensorVariable:
+    """Log density of a variable's rows at its own value, which is a graph of the variable itself."""
+    if not is_multivariate_normal(rv):
+        return pm.logp(rv, rv)
+    mean, cov = rv.owner.op.dist_params(rv.owner)
+    size = rv.type.shape[-1]
+    inverse = inverse_of(factor_of(cov, size, str(rv.name)))
+    distance = [rv[..., j] - mean[..., j] for j in range(size)]
+    z = [_sum([w * x for w, x in zip(row, distance, strict=False)]) for row in inverse]
+    squares = _sum([pt.sqr(x) for x in z])
+    return -0.5 * size * np.log(2 * np.pi) - _log_det(inverse) - 0.5 * squares
+
+
+def factor_of(cov: Any, size: int, name: str) -> Triangle:
+    """Entries of the Cholesky factor of a stack of matrices, row by row up to the diagonal.
+
+    Raises
+    ------
+    ValueError
+        If the covariance is a constant and not positive definite.
+    """
+    if all(isinstance(v, Constant) for v in graph_inputs([cov])):
+        try:
+            value = cov.data if isinstance(cov, Constant) else cov.eval(mode="FAST_COMPILE")
+            root = np.linalg.cholesky(value)
+        except np.linalg.LinAlgError:
+            raise ValueError(
+                f"The covariance of {name} is not positive definite: give a symmetric matrix with positive "
+                "eigenvalues."
+            ) from None
+        return [[pt.constant(root[..., j, k], dtype="float64") for k in range(j + 1)] for j in range(size)]
+    op = cov.owner.op if cov.owner is not None else None
+    if isinstance(getattr(op, "core_op", op), MatrixInverse):  # the law is given by its precision
+        inverse = inverse_of(_factor(_entries(cov.owner.inputs[0], size)))
+        return _factor(
+            [
+                [_sum([inverse[m][j] * inverse[m][k] for m in range(j, size)]) for k in range(j + 1)]
+                for j in range(size)
+            ]
+        )
+    return _factor(_entries(cov, size))
+
+
+def _entries(matrix: Any, size: int) -> Triangle:
+    return [[matrix[..., j, k] for k in range(j + 1)] for j in range(size)]
+
+
+def _factor(matrix: Triangle) -> Triangle:
+    """Cholesky factor of a matrix given by its entries up to the diagonal."""
+    factor: Triangle = []
+    for given in matrix:
+        row: list[TensorVariable] = []
+        for k, value in enumerate(given):
+            above = row if k == len(factor) else factor[k]
+            rest = value - _sum([row[m] * above[m] for m in range(k)]) if k else value
+            row.append(pt.sqrt(rest) if k == len(factor) else rest / above[k])
+        factor.append(row)
+    return factor
+
+
+def inverse_of(factor: Triangle) -> Triangle:
+    """Entries of the inverse of a triangular factor, row by row up to the diagonal."""
+    if all(isinstance(v, Constant) and v.data.ndim == 0 for row in factor for v in row):
+        root = np.array([[v.data for v in row] + [0.0] * (len(factor) - len(row)) for row in factor])
+        inverse = np.linalg.inv(root)
+        return [[pt.constant(inverse[j, k]) for k in range(j + 1)] for j in range(len(factor))]
+    rows: Triangle = []
+    for j, row in enumerate(factor):
+        rows.append([-_sum([row[m] * rows[m][k] for m in range(k, j)]) / row[j] for k in range(j)])
+        rows[j].append(1.0 / row[j])
+    return rows
+
+
+def _log_det(inverse: Triangle) -> TensorVariable:
+    """Logarithm of the determinant of a factor, from its inverse."""
+    return -_sum([pt.log(row[-1]) for row in inverse])
+
+
+def _sum(terms: list[Any]) -> Any:
+    return sum(terms[1:], start=terms[0])
