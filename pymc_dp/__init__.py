@@ -4,6 +4,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pymc.step_methods import STEP_METHODS
 
+from pymc_dp.marginals.marginalize import marginalize
+from pymc_dp.marginals.recover import recover_records
 from pymc_dp.mechanisms import (
     BinomialMechanism,
     DiscreteGaussianMechanism,
@@ -74,6 +76,7 @@ __all__ = [
     "clamp",
     "guarantee",
     "informativeness",
+    "marginalize",
     "mixture_density",
     "n_clusters",
     "plan",
@@ -82,6 +85,7 @@ __all__ = [
     "plot_similarity",
     "point_partition",
     "record_sum",
+    "recover_records",
     "similarity_matrix",
 ]
 

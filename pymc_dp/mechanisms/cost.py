@@ -17,6 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import present_lengths
 from pymc_dp.mechanisms.base import MechanismOp
+from pymc_dp.mechanisms.marginals import SymbolicMarginal
 from pymc_dp.privacy.accountant import compose, compose_disjoint
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
@@ -216,6 +217,8 @@ def _groups(model: Model, releases: Mapping[str, TensorVariable]) -> list[list[s
 def _hidden(model: Model) -> str | None:
     """Return the name of a variable that a release which is no variable of the model went into."""
     own = {rv.owner for rv in model.basic_RVs if rv.owner is not None}
+    # the components of a release whose records are integrated out
+    own |= {v.owner for node in own if isinstance(node.op, SymbolicMarginal) for v in node.inputs if v.owner}
     for v in [*model.basic_RVs, *model.deterministics, *model.potentials]:
         for node in {a.owner for a in ancestors([v]) if a.owner is not None}:
             known = node in own and isinstance(node.op, MechanismOp)

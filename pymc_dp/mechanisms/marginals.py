@@ -70,6 +70,16 @@ class MarginalOp(MechanismOp):
     of_records = False
 
 
+class SymbolicMarginal(MarginalOp):
+    """The same for operations that are graphs, which take other arguments."""
+
+    def __init__(
+        self, *args: Any, guarantee: Any = None, bounds: Any = None, records: Any = None, **kwargs: Any
+    ):
+        self.guarantee, self.bounds, self.records, self.lengths = guarantee, bounds, records, None
+        super(MechanismOp, self).__init__(*args, **kwargs)  # type: ignore[call-arg]
+
+
 def promise_of(op: Any, records: tuple[str, ...]) -> dict[str, Any]:
     """Return what the marginal of a release promises, as keyword arguments of its operation."""
     return {"guarantee": op.guarantee, "bounds": op.bounds, "records": records}
@@ -219,7 +229,7 @@ def _mv_release(
     op: Any, promise: Mapping[str, Any], params: list, noise: list, size: Any, ends: Ends
 ) -> TensorVariable:
     mean, cov = params
-    return call(MvNormalMarginalRV(**promise), mean, cov + _noise_covariance(mean, noise), size=size)
+    return call(MvNormalMarginalRV(method="cholesky", **promise), mean, cov + _noise_covariance(mean, noise), size=size)
 
 
 def _noise_covariance(mean: TensorVariable, noise: list) -> TensorVariable:
@@ -229,7 +239,7 @@ def _noise_covariance(mean: TensorVariable, noise: list) -> TensorVariable:
 
 
 def _mv_record(op: Any, params: list, noise: list, released: TensorVariable, ends: Ends) -> TensorVariable:
-    return call(MvNormalRV(), *_mv_update(op, params, noise, released), size=released.shape[:-1])
+    return call(MvNormalRV(method="cholesky"), *_mv_update(op, params, noise, released), size=released.shape[:-1])
 
 
 def _mv_update(op: Any, params: list, noise: list, released: TensorVariable) -> list[TensorVariable]:
