@@ -101,10 +101,10 @@ def _mixture(
         raise NotClosed("a mixture is closed where its components are normal, and this one has others")
     if len(components) == 1:
         (way,) = ways
-        k = weights.shape[-1]
+        k = lengths_of(weights)[-1]
         params = []
         for p, core in zip(way.params, way.cores, strict=True):
-            shape = [p.shape[j] for j in range(p.type.ndim)]
+            shape = lengths_of(p)
             batch = shape[: len(shape) - core][:-1]
             params.append(pt.broadcast_to(p, (*batch, k, *shape[len(shape) - core :])))
     else:

@@ -142,7 +142,7 @@ def _broadcast(way: Any, part: Removed) -> list[TensorVariable]:
     full = []
     for p, core in zip(way.params, way.cores, strict=True):
         p = pt.as_tensor_variable(p)
-        own = [p.shape[k] for k in range(p.type.ndim - core, p.type.ndim)]
+        own = lengths_of(p)[p.type.ndim - core :]
         full.append(pt.broadcast_to(p, (*batch, *own)))
     return full
 

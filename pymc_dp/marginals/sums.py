@@ -20,6 +20,7 @@ def log_sum(terms: TensorVariable) -> TensorVariable:
 
 def log_probability(p: TensorVariable) -> TensorVariable:
     """Log of probabilities, minus infinity at 0 with a derivative that is a number."""
+    p = pt.cast(p, "float64")  # numbers that are written in a graph may have fewer digits
     none = pt.le(p, 0.0)
     return pt.switch(none, -np.inf, pt.log(pt.switch(none, 1.0, p)))
 

@@ -229,7 +229,12 @@ def _mv_release(
     op: Any, promise: Mapping[str, Any], params: list, noise: list, size: Any, ends: Ends
 ) -> TensorVariable:
     mean, cov = params
-    return call(MvNormalMarginalRV(method="cholesky", **promise), mean, cov + _noise_covariance(mean, noise), size=size)
+    return call(
+        MvNormalMarginalRV(method="cholesky", **promise),
+        mean,
+        cov + _noise_covariance(mean, noise),
+        size=size,
+    )
 
 
 def _noise_covariance(mean: TensorVariable, noise: list) -> TensorVariable:
@@ -239,7 +244,9 @@ def _noise_covariance(mean: TensorVariable, noise: list) -> TensorVariable:
 
 
 def _mv_record(op: Any, params: list, noise: list, released: TensorVariable, ends: Ends) -> TensorVariable:
-    return call(MvNormalRV(method="cholesky"), *_mv_update(op, params, noise, released), size=released.shape[:-1])
+    return call(
+        MvNormalRV(method="cholesky"), *_mv_update(op, params, noise, released), size=released.shape[:-1]
+    )
 
 
 def _mv_update(op: Any, params: list, noise: list, released: TensorVariable) -> list[TensorVariable]:
