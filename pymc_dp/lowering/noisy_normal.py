@@ -1,8 +1,8 @@
 """Density of a normal number that is clamped, then gets noise, as scalar operations with their gradient.
 
-For y ~ N(mu, s^2) and z = clamp(y, lo, hi) + noise, the density of z is a sum over pieces of the law of y: the
-part inside the interval (with Laplace noise: on either side of z), and the two tails, on which the release
-does not depend on y. The derivatives are moments of y given z, summed over the same pieces; so value and
+For y ~ N(mu, s^2) and z = clamp(y, lo, hi) + noise, the density of z is a sum over pieces of the law of y:
+the part inside the interval (with Laplace noise: on either side of z), and the two tails, on which the
+release does not depend on y. The derivatives are moments of y given z, summed over the same pieces; so value and
 gradient come from one pass, and have their digits at any distance and any ratio of the scales.
 """
 
@@ -33,7 +33,7 @@ def _below(x):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def _side(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
-    """Part of y between lo and the smaller of z and hi: log mass, moments of (y - mu)/s, mean of (z - y)/b."""
+    """Part of y from lo to the smaller of z and hi: log mass, moments of (y - mu)/s, mean of (z - y)/b."""
     end = min(z, hi)
     if not lo < end:
         return -_INF, 0.0, 0.0, 0.0

@@ -128,8 +128,8 @@ def _discrete(
         return WholeWay(op, channel, tolerance, (*parameters_of(law), *noise))
     if np.isfinite(ends).all():
         raise NotClosed(
-            f"{_family(op)} records without an upper end that are clamped have no marginal here; it is there for "
-            "the record itself under whole-numbered noise"
+            f"{_family(op)} records without an upper end that are clamped have no marginal here; it is there "
+            "for the record itself under whole-numbered noise"
         )
     raise NotClosed(f"{_family(op)} records have no closed marginal under {_family(channel)}")
 
@@ -155,8 +155,8 @@ def _check_size(channel: Any, noise: list, tolerance: float, release: Release) -
     n = int(np.prod(lengths_of(release.query), dtype=float))
     if (2 * reach + 1) * n > MAX_TERMS:
         raise NotClosed(
-            f"the sum over its record takes {2 * reach + 1:.0f} terms for each of {n} releases, since the noise "
-            "is large"
+            f"the sum over its record takes {2 * reach + 1:.0f} terms for each of {n} releases, since the "
+            "noise is large"
         )
 
 

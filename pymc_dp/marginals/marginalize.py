@@ -17,9 +17,9 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     r"""Return the same model without some of its confidential records, integrated out exactly.
 
     Each release of such a record gets its marginal density
-    :math:`g(z \mid \theta) = \int q(z \mid y) f(y \mid \theta) \, dy`, observed at the same value and under the
-    same name. All else stays. Without latent records the model is usually sampled by NUTS alone; draw the records
-    afterwards with :func:`recover_records`.
+    :math:`g(z \mid \theta) = \int q(z \mid y) f(y \mid \theta) \, dy`, observed at the same value and under
+    the same name. All else stays. Without latent records the model is usually sampled by NUTS alone; draw the
+    records afterwards with :func:`recover_records`.
 
     Parameters
     ----------
@@ -28,8 +28,8 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     names : str or sequence of str
         Record variables to integrate out.
     tolerance : float, default 1e-12
-        Where a sum over whole numbers has no end: share of each probability that may be left out. The range is
-        worked out in the graph for the present parameters, and proven to suffice.
+        Where a sum over whole numbers has no end: share of each probability that may be left out. The range
+        is worked out in the graph for the present parameters, and proven to suffice.
 
     Returns
     -------
@@ -51,22 +51,23 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     -----
     Pairs that are closed, the query being the record itself:
 
-    * normal records under Gaussian or Laplace noise, clamped or not, or several releases of which all but one
-      have unclamped Gaussian noise; multivariate normal records under unclamped Gaussian noise; mixtures of these;
+    * normal records under Gaussian or Laplace noise, clamped or not, also behind several releases of which
+      all but one have unclamped Gaussian noise; multivariate normal records under unclamped Gaussian noise;
+      mixtures of these;
     * records of a finite support (at most 2048 values) under any mechanism of single records: the sum over
       the values;
-    * beta records under :class:`BinomialMechanism`: a sum of (m + 1)^2 / 4 terms at most;
+    * beta records under :class:`BinomialMechanism`: a sum of (m + 1)^2 terms at most;
     * other whole-numbered records under unclamped discrete Laplace or Gaussian noise: the sum over as many
       values as `tolerance` asks for;
 
     and unclamped sums, means and other affine functions of all normal records under Gaussian noise. Cost per
-    density and gradient: 0.6 us per release for a normal record, O(K) for one of K values; where the law is the same for
-    all records, only distinct releases count.
+    density and gradient: 0.6 us per release for a normal record under Laplace noise or a clamp, O(K) for one
+    of K values; where the law is the same for all records, only distinct releases count.
 
     References
     ----------
-    Beraha, Favaro and Rao, *MCMC for Bayesian nonparametric mixture modeling under differential privacy*, section
-    3, for the marginal kernel; Reed (2006), *The normal-Laplace distribution and its relatives*.
+    Beraha, Favaro and Rao, *MCMC for Bayesian nonparametric mixture modeling under differential privacy*, for
+    the marginal kernel; Reed (2006), *The normal-Laplace distribution and its relatives*.
 
     Examples
     --------

@@ -24,8 +24,8 @@ _WAY_OUT = "Leave it to RecordImputation, which pm.sample chooses by itself."
 class Removed:
     """A record variable that is integrated out, with its releases in order and a way for each.
 
-    All ways but the last one have the law of the record given the release in the record's own family: the next
-    one starts from it.
+    All ways but the last one have the law of the record given the release in the record's own family: the
+    next one starts from it.
     """
 
     record: TensorVariable
@@ -52,8 +52,8 @@ def removals(model: Model, names: Sequence[str], tolerance: float) -> list[Remov
         others = set(leaves_of(parameters_of(record), set(model.basic_RVs))) & taken
         if others:
             raise ValueError(
-                f"The law of {record.name} depends on {named(others)}: they cannot both be integrated out. Leave "
-                f"one of the two out of names. {_WAY_OUT}"
+                f"The law of {record.name} depends on {named(others)}: they cannot both be integrated out. "
+                f"Leave one of the two out of names. {_WAY_OUT}"
             )
         found.append(_removed(record, block, tolerance))
     return found
@@ -69,8 +69,8 @@ def _record(model: Model, blocks: list[RecordBlock], name: str) -> tuple[TensorV
                 return record, block
     known = named(rv for block in blocks for rv in block.records) or "there are none"
     raise ValueError(
-        f"names has {name!r}, which is no confidential record behind an observed release; records of this model: "
-        f"{known}."
+        f"names has {name!r}, which is no confidential record behind an observed release; records of this "
+        f"model: {known}."
     )
 
 
@@ -83,8 +83,8 @@ def _check_children(model: Model, record: TensorVariable, block: RecordBlock) ->
             continue
         if rv not in releases:
             raise ValueError(
-                f"{rv.name} depends on {record.name} and is no release, so that {record.name} cannot be integrated "
-                f"out of its releases alone. {_WAY_OUT}"
+                f"{rv.name} depends on {record.name} and is no release, so that {record.name} cannot be "
+                f"integrated out of its releases alone. {_WAY_OUT}"
             )
         if record in leaves_of(parameters_of(rv)[1:], variables):
             raise ValueError(f"The noise level of {rv.name} depends on {record.name}. {_WAY_OUT}")
@@ -92,8 +92,8 @@ def _check_children(model: Model, record: TensorVariable, block: RecordBlock) ->
         for graph in graphs:
             if record in set(ancestors([graph], blockers=variables)):
                 raise ValueError(
-                    f"The {what} {graph.name} depends on {record.name}, which is to be integrated out. Leave it out "
-                    "of the model, and compute it from draws of the records (dp.recover_records)."
+                    f"The {what} {graph.name} depends on {record.name}, which is to be integrated out. Leave "
+                    "it out of the model, and compute it from draws of the records (dp.recover_records)."
                 )
 
 
@@ -111,9 +111,9 @@ def _removed(record: TensorVariable, block: RecordBlock, tolerance: float) -> Re
         (ways if stays else last).append((release, way))
     if len(last) + (len(ways) if last and not isinstance(last[0][1], ClosedWay) else 0) > 1:
         raise ValueError(
-            f"{record.name} has the releases {named(r.rv for r in own)}. A record with several releases can be "
-            "integrated out if all of them, or all but one, are of the record itself with unclamped Gaussian "
-            f"noise. {_WAY_OUT}"
+            f"{record.name} has the releases {named(r.rv for r in own)}. A record with several releases can "
+            "be integrated out if all of them, or all but one, are of the record itself with unclamped "
+            f"Gaussian noise. {_WAY_OUT}"
         )
     law, chain = record, []
     for release, _ in (*ways, *last):

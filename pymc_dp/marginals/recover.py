@@ -32,8 +32,8 @@ def recover_records(
 ) -> xr.Dataset:
     """Draw the records that had been integrated out, for each posterior draw of the parameters.
 
-    The draws are exact: of the record given its releases and the parameters. Together with the draws of `idata` they
-    are what sampling the original model would give.
+    The draws are exact: of the record given its releases and the parameters. Together with those of
+    `idata` they are what sampling the original model would give.
 
     Parameters
     ----------
@@ -61,8 +61,8 @@ def recover_records(
 
     Notes
     -----
-    One vectorised call for some million records at a time: 0.1 us per normal record and draw, O(K) for one of K
-    values.
+    One vectorised call for some million records at a time; O(1) per normal record and draw, O(K) for one of
+    K values.
 
     Examples
     --------
@@ -111,8 +111,8 @@ def _drawn(model: Model, part: Removed, posterior: xr.Dataset, rng: np.random.Ge
     missing = sorted(str(v.name) for v in free if v.name not in posterior)
     if missing:
         raise ValueError(
-            f"idata has no draws of {', '.join(missing)}, on which the records {part.record.name} depend: sample "
-            "the marginal model again, with var_names left out or with these names in it."
+            f"idata has no draws of {', '.join(missing)}, on which the records {part.record.name} depend: "
+            "sample the marginal model again, with var_names left out or with these names in it."
         )
     inputs = [pt.tensor(f"{v.name}_draws", dtype=v.dtype, shape=(None, *v.type.shape)) for v in free]
     batched = vectorize_graph(graphs, dict(zip(free, inputs, strict=True))) if free else graphs

@@ -36,7 +36,7 @@ class Way(Protocol):
         """Axes of each parameter that belong to one record."""
 
     def release(self, size: Any, promise: dict[str, Any]) -> TensorVariable:
-        """Return the law of the release; `size` is the shape of the records, None if the parameters give it."""
+        """Return the law of the release; `size` is the shape of the records, None if parameters give it."""
 
     def record(self, released: TensorVariable) -> TensorVariable:
         """Return draws of the record given the release."""

@@ -1,9 +1,9 @@
 """Whole-numbered records without an upper end behind whole-numbered noise: sums over a proven range.
 
-With f the law of a record and q that of the noise, the release z has probability sum_k f(k) q(z - k). What
-the terms with abs(z - k) > r add up to is at most q(r + 1), since f adds up to at most 1; and one term, or two, are a lower bound of the
-sum. So r is chosen in the graph, at the present parameters, such that what is left out is below a stated share
-of what is there, whatever f is.
+With f the law of a record and q that of the noise, the release z has probability sum_k f(k) q(z - k). The
+terms with abs(z - k) > r add up to at most q(r + 1), since f adds up to at most 1; and any one term is a
+lower bound of the sum. So r is chosen in the graph, at the present parameters, such that what is left out is
+below a stated share of what is there, whatever f is.
 """
 
 import math

@@ -1,8 +1,8 @@
 r"""Beta records behind the binomial mechanism, integrated out.
 
-Each of the m tosses succeeds with probability a + c y, a and c being fixed by the bounds and the bias, and fails
-with probability (1 - a - c) + c (1 - y): with probability c it is honest, a toss of a coin of bias y. So the
-probability of z successes is a sum over how many of the successes and failures were honest, i and j,
+Each of the m tosses succeeds with probability a + c y, a and c being fixed by the bounds and the bias, and
+fails with probability (1 - a - c) + c (1 - y): with probability c it is honest, a toss of a coin of bias y.
+So the probability of z successes is a sum over how many of the successes and failures were honest, i and j,
 
 .. math:: \binom{m}{z} \sum_{i \le z} \sum_{j \le m - z} \binom{z}{i} c^i a^{z - i}
     \binom{m - z}{j} c^j (1 - a - c)^{m - z - j} \frac{B(\alpha + i, \beta + j)}{B(\alpha, \beta)},

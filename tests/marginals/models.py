@@ -1,6 +1,7 @@
 """Models whose records can be integrated out, each with the exact probability of its releases."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ def integral(function, low, high, breaks=(), panels=400):
     node, weight = leggauss(20)
     edges = sorted({low, high, *(b for b in breaks if low < b < high)})
     total = 0.0
-    for left, right in zip(edges[:-1], edges[1:], strict=True):
+    for left, right in pairwise(edges):
         ends = np.linspace(left, right, panels + 1)
         half = 0.5 * np.diff(ends)[:, None]
         x = (0.5 * (ends[1:] + ends[:-1]))[:, None] + half * node
@@ -343,25 +344,51 @@ def _labels_density(i, z, a, b):
 
 
 CASES = {
-    "normal, Laplace": Case(_normal(dp.LaplaceMechanism, Z, scale=SCALE), ("y",), _clamped(laplace(SCALE), (-np.inf, np.inf))),
-    "normal, Laplace, clamped": Case(_normal(dp.LaplaceMechanism, Z, epsilon=2, bounds=BOUNDS), ("y",), _clamped(laplace(SCALE), BOUNDS)),
-    "normal, Gaussian": Case(_normal(dp.GaussianMechanism, Z, sigma=SIGMA), ("y",), _clamped(gaussian(SIGMA), (-np.inf, np.inf))),
-    "normal, Gaussian, clamped": Case(_normal(dp.GaussianMechanism, Z, rho=0.8, bounds=BOUNDS), ("y",), _clamped(gaussian(SIGMA), BOUNDS)),
+    "normal, Laplace": Case(
+        _normal(dp.LaplaceMechanism, Z, scale=SCALE), ("y",), _clamped(laplace(SCALE), (-np.inf, np.inf))
+    ),
+    "normal, Laplace, clamped": Case(
+        _normal(dp.LaplaceMechanism, Z, epsilon=2, bounds=BOUNDS), ("y",), _clamped(laplace(SCALE), BOUNDS)
+    ),
+    "normal, Gaussian": Case(
+        _normal(dp.GaussianMechanism, Z, sigma=SIGMA), ("y",), _clamped(gaussian(SIGMA), (-np.inf, np.inf))
+    ),
+    "normal, Gaussian, clamped": Case(
+        _normal(dp.GaussianMechanism, Z, rho=0.8, bounds=BOUNDS), ("y",), _clamped(gaussian(SIGMA), BOUNDS)
+    ),
     "mixture of normals": Case(_mixture, ("y",), _logs(Z, _mixture_density)),
     "mixture of two laws": Case(_two_kinds, ("y",), _logs(Z, _two_kinds_density)),
     "vectors": Case(_vectors, ("y",), _vectors_log),
     "mixture of vectors": Case(_vector_mixture, ("y",), _vector_mixture_log),
-    "randomized response": Case(_response(dp.RandomizedResponse, REPORTS, epsilon=1), ("y",), _logs(REPORTS, _response_density)),
+    "randomized response": Case(
+        _response(dp.RandomizedResponse, REPORTS, epsilon=1), ("y",), _logs(REPORTS, _response_density)
+    ),
     "unary encoding": Case(_response(dp.UnaryEncoding, BITS, epsilon=1), ("y",), _logs(BITS, _bits_density)),
     "Bernoulli, Laplace": Case(_yes, ("y",), _logs(Z, _yes_density)),
     "binomial, discrete Laplace, clamped": Case(_binomial, ("y",), _logs(TOSSES, _binomial_density)),
-    "beta, tosses": Case(_beta((0, 1), True), ("y",), _logs(TOLD, _beta_density((0, 1), lambda a, i: np.exp(a)))),
-    "beta, tosses, wide bounds": Case(_beta((-0.5, 2), False), ("y",), _logs(TOLD, _beta_density((-0.5, 2), lambda a, i: np.exp(a * X[i])))),
-    "Poisson, discrete Laplace": Case(_whole(_poisson, dp.DiscreteLaplaceMechanism, scale=2.0), ("y",), _whole_log(lambda a, b: stats.poisson(3 * np.exp(a)), discrete_laplace(2.0))),
-    "Poisson, discrete Gaussian": Case(_whole(_poisson, dp.DiscreteGaussianMechanism, sigma=3.0), ("y",), _whole_log(lambda a, b: stats.poisson(3 * np.exp(a)), discrete_gaussian(3.0))),
-    "negative binomial, discrete Laplace": Case(_whole(_negative_binomial, dp.DiscreteLaplaceMechanism, scale=2.0), ("y",), _whole_log(lambda a, b: stats.nbinom(b, b / (b + 3 * np.exp(a))), discrete_laplace(2.0))),
+    "beta, tosses": Case(
+        _beta((0, 1), True), ("y",), _logs(TOLD, _beta_density((0, 1), lambda a, i: np.exp(a)))
+    ),
+    "beta, tosses, wide bounds": Case(
+        _beta((-0.5, 2), False), ("y",), _logs(TOLD, _beta_density((-0.5, 2), lambda a, i: np.exp(a * X[i])))
+    ),
+    "Poisson, discrete Laplace": Case(
+        _whole(_poisson, dp.DiscreteLaplaceMechanism, scale=2.0),
+        ("y",),
+        _whole_log(lambda a, b: stats.poisson(3 * np.exp(a)), discrete_laplace(2.0)),
+    ),
+    "Poisson, discrete Gaussian": Case(
+        _whole(_poisson, dp.DiscreteGaussianMechanism, sigma=3.0),
+        ("y",),
+        _whole_log(lambda a, b: stats.poisson(3 * np.exp(a)), discrete_gaussian(3.0)),
+    ),
+    "negative binomial, discrete Laplace": Case(
+        _whole(_negative_binomial, dp.DiscreteLaplaceMechanism, scale=2.0),
+        ("y",),
+        _whole_log(lambda a, b: stats.nbinom(b, b / (b + 3 * np.exp(a))), discrete_laplace(2.0)),
+    ),
     "two sums": Case(_central, ("y",), _central_log),
     "a mean": Case(_mean, ("y",), lambda a, b: float(stats.norm.logpdf(0.4, 2 - a, np.hypot(b / 2, 0.3)))),
     "two releases": Case(_two_releases, ("y",), _logs(Z, _two_density)),
     "labels": Case(_labels, ("y",), _logs(Z, _labels_density)),
-}  # fmt: skip
+}

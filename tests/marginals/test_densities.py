@@ -1,7 +1,7 @@
 """Densities of noisy, clamped normal records over wide grids, against arithmetic of many digits."""
 
 import math
-from itertools import product
+from itertools import pairwise, product
 
 import mpmath as mp
 import numpy as np
@@ -69,7 +69,7 @@ def grid(rng, size, most=None):
     return points if size is None else [points[i] for i in rng.choice(len(points), size, replace=False)]
 
 
-CASES = pytest.mark.parametrize(("kind", "bounds"), product(PARTS, BOUNDS), ids=str)
+CASES = pytest.mark.parametrize(("kind", "bounds"), list(product(PARTS, BOUNDS)), ids=str)
 
 
 @CASES
@@ -134,7 +134,7 @@ def test_the_exact_answer_is_the_integral(kind, bounds):
             def joint(y, z=z, mu=mu, s=s, level=level):
                 return mp.npdf(y, mu, s) * noise(kind, z, min(max(y, bounds[0]), bounds[1]), level)
 
-            fine = [c + (d - c) * j / 20 for c, d in zip(cuts[:-1], cuts[1:], strict=True) for j in range(20)]
+            fine = [c + (d - c) * j / 20 for c, d in pairwise(cuts) for j in range(20)]
             total = mp.quad(joint, [*fine, cuts[-1]])
             assert float(total) == pytest.approx(
                 float(density(kind, *map(mp.mpf, (z, mu, s, level)), *bounds)), rel=1e-10

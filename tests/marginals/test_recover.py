@@ -10,6 +10,8 @@ import pymc_dp as dp
 from tests.marginals import models
 from tests.marginals.models import BOUNDS, CASES, COUNTS, REPORTS, SCALE, X, Z, integral, laplace
 
+pytestmark = pytest.mark.usefixtures("python_mode")
+
 A, B, DRAWS = 0.4, 1.3, 4000
 
 
