@@ -1,7 +1,7 @@
 """Local models with their records integrated out, beside imputation of the records.
 
 Effective draws of the worst parameter per CPU second, draws after tuning: NUTS on `dp.marginalize(model)`,
-beside the same model with latent records, `RecordImputation` for them and NUTS for the parameters given them, and
+beside the same model with latent records (`RecordImputation` for them, NUTS for the parameters given them), and
 beside what `pm.sample` chooses by itself for it. The last column says how far apart the posterior means of the first
 and the last are, in Monte Carlo errors of their difference.
 """
@@ -105,10 +105,8 @@ def main(quick: bool = False) -> None:
             ours, means = run(dp.marginalize(model, "y"), draws, tune)
             imputed, _ = run(model, draws, tune, step=True)
             chosen, others = run(model, draws, tune)
-            apart = max(
-                float(np.max(np.abs(m - others[k][0]) / np.hypot(e, others[k][1])))
-                for k, (m, e) in means.items()
-            )
+            errors = [np.abs(m - others[k][0]) / np.hypot(e, others[k][1]) for k, (m, e) in means.items()]
+            apart = max(float(np.max(error)) for error in errors)
             table.add_row(
                 name,
                 f"{n:,}",

@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.mixture import _BaseMixtureRV
+from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random.basic import (
@@ -149,9 +150,11 @@ def _log_probabilities(law: TensorVariable, support: np.ndarray) -> TensorVariab
 
 def _check_size(channel: Any, noise: list, tolerance: float, release: Release) -> None:
     """Refuse sums that are known to be too long, since the noise alone says how far they reach."""
-    if any(not isinstance(p, pt.TensorConstant) for p in noise):
+    known = constant_fold(noise, raise_not_constant=False)
+    if not all(isinstance(p, np.ndarray) for p in known):
         return
-    reach = float(np.max(channel.reach(pt.constant(np.log(tolerance)), *noise).eval(mode="FAST_COMPILE")))
+    reach = channel.reach(pt.constant(np.log(tolerance)), *map(pt.constant, known))
+    reach = float(np.max(reach.eval(mode="FAST_COMPILE")))
     n = int(np.prod(lengths_of(release.query), dtype=float))
     if (2 * reach + 1) * n > MAX_TERMS:
         raise NotClosed(
@@ -164,7 +167,7 @@ def _central(law: TensorVariable, record: TensorVariable, release: Release) -> W
     op, query = release.rv.owner.op, release.query
     pair = op.record_marginals.get(NormalRV)
     if pair is None or pair.update is None:
-        raise NotClosed(f"{_family(op)} noise on a sum of records is not normal")
+        raise NotClosed(f"{_family(op)} of all records together is not normal, given their parameters")
     if not isinstance(law.owner.op, NormalRV):
         raise NotClosed(f"a sum of {_family(law.owner.op)} records is not normal")
     if query.type.ndim > 1:

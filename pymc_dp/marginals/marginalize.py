@@ -134,6 +134,9 @@ def _without(model: Model, removed: list[Removed]) -> Model:
     for k in reversed([k for k, v in enumerate(graph.outputs) if v in gone]):
         graph.remove_output(k)
     result = model_from_fgraph(graph, mutate_fgraph=True)
+    order = list(model.named_vars)
+    for listed in (result.free_RVs, result.observed_RVs, result.deterministics, result.potentials):
+        listed.sort(key=lambda v: order.index(v.name))
     for rv, start in starts.items():
         if start is not None and rv.name in result.named_vars:
             result.rvs_to_initial_values[result[rv.name]] = start

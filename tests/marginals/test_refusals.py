@@ -141,7 +141,7 @@ REFUSED = [
     (unknown_pair, "Gamma records have no closed marginal under LaplaceMechanism"),
     (wavelet, "no closed marginal under WaveletMechanism"),
     (clamped_sum, r"not an affine function of the records: it clamps them \(as bounds= does\)"),
-    (laplace_sum, "LaplaceMechanism noise on a sum of records is not normal"),
+    (laplace_sum, "LaplaceMechanism of all records together is not normal"),
     (squares, "not an affine function"),
     (sum_of_others, "a sum of Gamma records is not normal"),
     (two_with_laplace, r"y has the releases w, z\. .*unclamped Gaussian"),
@@ -155,7 +155,7 @@ REFUSED = [
     (narrow_tosses, r"clamped to \(0.1, 1\)"),
     (mixture_of_gammas, "Gamma records have no closed marginal"),
     (noise_from_records, "noise level of z depends on y"),
-    (histogram, "its query"),
+    (histogram, "PerturbedHistogram of all records together is not normal"),
 ]
 
 
