@@ -1,8 +1,8 @@
 """Local models with their records integrated out, beside imputation of the records.
 
-Effective draws of the worst parameter per CPU second, draws after tuning: NUTS on `dp.marginalize(model)`,
-beside the same model with latent records (`RecordImputation` for them, NUTS for the parameters given them), and
-beside what `pm.sample` chooses by itself for it. The last column says how far apart the posterior means of the first
+Effective draws of the worst parameter per CPU second, draws after tuning. First NUTS on `dp.marginalize(model)`;
+then the same model with latent records, `RecordImputation` for them and NUTS for the parameters given them; then
+what `pm.sample` chooses by itself for it. The last column says how far apart the posterior means of the first
 and the last are, in Monte Carlo errors of their difference.
 """
 

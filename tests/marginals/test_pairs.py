@@ -9,7 +9,21 @@ import pymc_dp as dp
 from tests.marginals.models import CASES, POINTS
 
 
-@pytest.fixture(scope="module", params=CASES)
+# one of each way; the others run with --full
+QUICK = {
+    "normal, Laplace, clamped",
+    "normal, Gaussian, clamped",
+    "mixture of normals",
+    "randomized response",
+    "Poisson, discrete Laplace",
+    "beta, tosses, wide bounds",
+    "two sums",
+    "two releases",
+}
+NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.statistical) for name in CASES]
+
+
+@pytest.fixture(scope="module", params=NAMES)
 def pair(request):
     """A case with its model and the marginal model; graphs are evaluated in Python."""
     case = CASES[request.param]
@@ -75,6 +89,7 @@ def test_promises_stay(pair):
         assert str(dp.guarantee(marginal)) == str(dp.guarantee(model))
 
 
+@pytest.mark.statistical
 def test_releases_are_drawn_as_before(pair):
     """Prior predictive draws of both models have the same mean and second moment."""
     _, model, marginal = pair
