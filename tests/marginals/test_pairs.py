@@ -8,7 +8,6 @@ import pytest
 import pymc_dp as dp
 from tests.marginals.models import CASES, POINTS
 
-
 # one of each way; the others run with --full
 QUICK = {
     "normal, Laplace, clamped",
