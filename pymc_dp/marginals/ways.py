@@ -29,7 +29,9 @@ Params = tuple[TensorVariable, ...]
 class Way(Protocol):
     """How a record is integrated out of one release."""
 
-    params: Params
+    @property
+    def params(self) -> Params:
+        """Graphs of its parameters."""
 
     @property
     def cores(self) -> tuple[int, ...]:

@@ -122,11 +122,11 @@ def _release(
 
 
 def _record(op: Any, params: list, noise: list, released: TensorVariable, ends: Ends) -> TensorVariable:
-    terms = _terms(op, *params, *noise, released).flatten(released.type.ndim + 1)
+    (alpha, beta), (theta,) = params, noise
+    terms = _terms(op, alpha, beta, theta, released).flatten(released.type.ndim + 1)
     chances = pt.special.softmax(terms, axis=-1)
     rng = pt.random.shared_rng(seed=None)
     index = pt.random.categorical(chances, rng=rng, return_next_rng=True)[1]
-    alpha, beta = params
     return call(BetaRV(), alpha + index // (op.n_trials + 1), beta + index % (op.n_trials + 1))
 
 
