@@ -8,16 +8,22 @@ from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
 
-from pymc_dp.step_methods.mixture.cycles import COLLAPSED, CONDITIONAL, JOINT
+from pymc_dp.step_methods.mixture.cycles import COLLAPSED, CONDITIONAL, JOINT, RELABEL
 from pymc_dp.step_methods.mixture.source import ACCEPTED, DEALINGS, DEALT, PROPOSED, SPLIT, TRIED
 from pymc_dp.step_methods.mixture.step import MixtureStep
 
-# Least share of each kind of sweep; and the sixth power of the share of joint proposals refused at which both
-# kinds are had alike. On 200 records in two clusters, conditional sweeps pay from three refusals in four.
-_LEAST, _EVEN = 0.05, 0.2
-# Splits and merges after a sweep if all were accepted, and how many at most; in a collapsed sweep; and the
-# acceptance below which they are not worth their cost.
-_SPLITS, _MOST_SPLITS, _DEALT, _WORTHWHILE = 15, 10, 5, 0.005
+# The share of sweeps given the records: from the sixth power of the share of joint proposals refused, and
+# this number, at which it is one half; at least this part of the share refused; and at most so much.
+_EVEN, _LEAST, _MOST = 0.5, 0.3, 0.95
+# From this acceptance on joint sweeps move the records well enough for sweeps that move the labels only.
+_REFRESHED = 0.3
+# Splits and merges after a sweep: more the more are accepted, up to so many, and fewer again where the first
+# few have done what can be done; and the acceptance below which they are not worth their cost.
+_SPLITS, _MOST_SPLITS, _ENOUGH, _WORTHWHILE = 70, 10, 3, 0.005
+# Accepted splits and merges that make two draws of 200 records about independent.
+_INDEPENDENT = 12
+# Dealt splits in a collapsed sweep: one for so many records, between these.
+_DEALT_PER, _LEAST_DEALT, _MOST_DEALT = 100, 3, 10
 
 
 class PrivateNeal5(MixtureStep):
@@ -32,8 +38,9 @@ class PrivateNeal5(MixtureStep):
 
     with m auxiliary values, of which one is the record. Under strong privacy nearly all are accepted.
     *Conditional* sweeps draw labels given the records (Neal's algorithm 8; algorithm 3 with splits and merges
-    where the atoms integrate out) and then records given labels, by the exact or informed moves of
-    :class:`RecordImputation`; they keep moving when the release pins the records down. *Splits and merges*
+    where the atoms integrate out) and then, unless joint sweeps do that well, records given labels, by the
+    exact or informed moves of :class:`RecordImputation`; they keep moving when the release pins the records
+    down. *Splits and merges*
     move whole clusters, with the records of one part drawn anew. All leave the same posterior unchanged;
     their shares are learnt while tuning from how often they are accepted.
 
@@ -118,28 +125,46 @@ class PrivateNeal5(MixtureStep):
         conditional = {"auto": "collapsed", "conditional": "neal8", "joint": ""}[self.moves]
         return {"n_auxiliary": joint, "conditional": conditional, "splits": self.moves == "auto"}
 
+    def _cycles(self, m: int) -> int:
+        most = super()._cycles(m)
+        if self.moves != "auto" or self.tune:
+            return most
+        _, _, (n_splits, _) = self._shares(m)
+        accepted = n_splits * float(self.rates[m, SPLIT] / max(self.rates[m, TRIED], 1.0))
+        return most if accepted * most < _INDEPENDENT else min(max(int(_INDEPENDENT / accepted), 1), most)
+
     def _plan(self, m: int, n_cycles: int) -> tuple[np.ndarray, tuple[int, int]]:
         if self.moves == "joint":
             return np.full(n_cycles, JOINT), (0, 0)
         if self.moves == "conditional":
             return np.full(n_cycles, CONDITIONAL), (0, 0)
+        share, kind, splits = self._shares(m)
+        # spread over cycles and draws alike
+        first = self.n_steps * n_cycles
+        plan = [
+            kind if int(share * (t + 1)) > int(share * t) else JOINT for t in range(first, first + n_cycles)
+        ]
+        return np.array(plan), splits
+
+    def _shares(self, m: int) -> tuple[float, int, tuple[int, int]]:
+        """Share and kind of the sweeps given records, and how many splits and merges, as learnt."""
         rates = self.rates[m]
         # some of each until something is known
-        accepted = rates[ACCEPTED] / rates[PROPOSED] if rates[PROPOSED] else 0.3
-        split = rates[SPLIT] / rates[TRIED] if rates[TRIED] else 0.2
-        dealt = rates[DEALT] / rates[DEALINGS] if rates[DEALINGS] else 1.0
+        accepted = float(rates[ACCEPTED] / rates[PROPOSED]) if rates[PROPOSED] else 0.3
+        split = float(rates[SPLIT] / rates[TRIED]) if rates[TRIED] else 0.2
+        dealt = float(rates[DEALT] / rates[DEALINGS]) if rates[DEALINGS] else 1.0
         refused = (1 - accepted) ** 6
-        share = np.clip(refused / (refused + _EVEN), _LEAST, 1 - _LEAST)
-        # spread over cycles and draws alike
-        steps = np.floor(share * (self.n_steps * n_cycles + np.arange(n_cycles + 1)))
-        conditional = COLLAPSED if self._mixtures[m].collapses else CONDITIONAL
+        share = min(max(refused / (refused + _EVEN), _LEAST * (1 - accepted)), _MOST)
+        mixture = self._mixtures[m]
+        kind = CONDITIONAL
+        if mixture.collapses:
+            kind = RELABEL if accepted > _REFRESHED else COLLAPSED
         # none at all while tuning would leave nothing to learn from
-        least = 1 if self.tune or split > _WORTHWHILE else 0
-        n_splits = int(np.clip(_SPLITS * split, least, _MOST_SPLITS))
-        return np.where(np.diff(steps) > 0, conditional, JOINT), (
-            n_splits,
-            _DEALT if dealt > _WORTHWHILE else 1,
-        )
+        n_splits = 1 if self.tune else 0
+        if split > _WORTHWHILE:
+            n_splits = int(max(min(_SPLITS * split, _ENOUGH / split, _MOST_SPLITS), 1))
+        n_dealt = int(min(max(mixture.mixture.n / _DEALT_PER, _LEAST_DEALT), _MOST_DEALT))
+        return share, kind, (n_splits, n_dealt if dealt > _WORTHWHILE else 1)
 
     @staticmethod
     def competence(var: Variable, has_grad: bool) -> Competence:

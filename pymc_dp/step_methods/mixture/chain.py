@@ -30,7 +30,7 @@ from pymc_dp.step_methods.mixture.source import FULL, N_TALLY
 
 # Records up to which labels given records are drawn with the atoms integrated out where they can be: a sweep
 # costs two to three times as much, and gains less the larger clusters are.
-_COLLAPSED_UP_TO = 500
+_COLLAPSED_UP_TO = 5000
 # Auxiliary clusters of the conditional sweep.
 _N_EMPTY = 3
 

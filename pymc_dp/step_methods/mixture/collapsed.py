@@ -14,8 +14,8 @@ import numpy as np
 from numba import njit
 
 from pymc_dp.lowering.native import SourceFunction
+from pymc_dp.step_methods.mixture import normalisers
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
-from pymc_dp.step_methods.mixture.draws import factor
 from pymc_dp.step_methods.mixture.labels import record_numbers
 from pymc_dp.step_methods.mixture.moments import coefficients, n_moments, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
@@ -31,70 +31,6 @@ from pymc_dp.step_methods.mixture.source import (
 from pymc_dp.step_methods.sweeps.source import indented
 
 
-@njit
-def log_gamma(x):
-    """Logarithm of the gamma function: Stirling's series is exact to rounding from 16 on, and faster."""
-    if x < 16.0:
-        return math.lgamma(x)
-    y = 1.0 / (x * x)
-    series = (1.0 / 12.0 - y * (1.0 / 360.0 - y * (1.0 / 1260.0 - y * (1.0 / 1680.0 - y / 1188.0)))) / x
-    return (x - 0.5) * np.log(x) - x + 0.9189385332046727 + series
-
-
-@njit
-def _solve(t, root, q):
-    """Half of L' P^-1 L, and the logarithm of the determinant of P, for statistics that begin with both."""
-    if q == 1:
-        return 0.5 * t[0] * t[0] / t[1], np.log(t[1])
-    factor(t, root, q)
-    half, log_det = 0.0, 0.0
-    for i in range(q):
-        z = t[i]
-        for j in range(i):
-            z -= root[i, j] * root[j, q]
-        z /= root[i, i]
-        root[i, q] = z
-        half += 0.5 * z * z
-        log_det += 2.0 * np.log(root[i, i])
-    return half, log_det
-
-
-@njit
-def normal_inverse_gamma(t, root, q):
-    """Statistics: slopes and precision of the normal numbers in units of the scale, then A and Q."""
-    half, log_det = _solve(t, root, q)
-    shape = t[t.size - 2] - 0.5 * q - 1.0
-    return log_gamma(shape) - shape * np.log(t[t.size - 1] - half) - 0.5 * log_det
-
-
-@njit
-def normal(t, root, q):
-    """Statistics: slopes and precision."""
-    half, log_det = _solve(t, root, q)
-    return half - 0.5 * log_det
-
-
-@njit
-def gamma(t, root, q):
-    """Statistics: powers of the number and of its exponential."""
-    return log_gamma(t[0] + 1.0) - (t[0] + 1.0) * np.log(t[1])
-
-
-@njit
-def inverse_gamma(t, root, q):
-    """Statistics: powers of the inverse of the number and of its exponential."""
-    return log_gamma(t[0] - 1.0) - (t[0] - 1.0) * np.log(t[1])
-
-
-@njit
-def beta(t, root, q):
-    """Statistics: powers of the number and of its complement."""
-    return log_gamma(t[0] + 1.0) + math.lgamma(t[1] + 1.0) - math.lgamma(t[0] + t[1] + 2.0)
-
-
-_SINGLE = {"gamma": gamma, "inverse gamma": inverse_gamma, "beta": beta}
-
-
 def can_collapse(program: MixtureProgram, laws: AtomLaws) -> bool:
     """Whether all numbers of a slot integrate out, and what is left is linear in moments."""
     if not program.degree or laws.other:
@@ -103,29 +39,84 @@ def can_collapse(program: MixtureProgram, laws: AtomLaws) -> bool:
     return one or (bool(laws.normal) and not laws.single)
 
 
+class Normaliser:
+    """Source of the normaliser of a slot, from its statistics; those of record i are ``o0, o1, ...``."""
+
+    def __init__(self, laws: AtomLaws, n_statistics: int):
+        self.n_statistics, self.q = n_statistics, len(laws.normal)
+        self.with_scale = laws.scale is not None
+        if self.q:
+            self.function = normalisers.normal_inverse_gamma if self.with_scale else normalisers.normal
+        else:
+            self.function = normalisers.SINGLE[laws.single[0][1]]
+
+    def prepare(self) -> list[str]:
+        """Source of what is needed for any slot."""
+        lines = [
+            f"root = np.empty(({max(self.q, 1)}, {self.q + 1}))",
+            f"both, t = np.empty({self.n_statistics}), np.empty((n_slots, {self.n_statistics}))",
+        ]
+        if self.q == 1:
+            lines += [
+                "each, lead = weights[:, 0], np.full(n + 2, np.nan)",
+                "half, shape = np.empty(n + 2), np.empty(n + 2)",
+                f"alike = add_alike(weights, {min(3, self.n_statistics)})",
+            ]
+        return lines
+
+    def know(self, n: str) -> list[str]:
+        """Source that prepares for slots of n and of n + 1 records, before :meth:`of` is asked for them."""
+        if self.q != 1:
+            return []
+        return [
+            "if alike:",
+            f"    for a in range({n}, {n} + 2):",
+            "        if np.isnan(lead[a]):",
+            "            know(a, lead, half, shape, empty, each)",
+        ]
+
+    def of(self, n: str, statistics: str) -> list[str]:
+        """Source that sets ``z_now``, for n records with these statistics (``{0}`` stands for the index)."""
+        every = [f"both[{r}] = {statistics.format(r)}" for r in range(self.n_statistics)]
+        every += [f"z_now = log_z(both, root, {self.q})"]
+        if self.q != 1:
+            return every
+        square = "slope * slope * half[a]"
+        rest = statistics.format(self.n_statistics - 1)
+        return [
+            "if alike:",
+            f"    a, slope = {n}, {statistics.format(0)}",
+            f"    z_now = lead[a] - shape[a] * np.log({rest} - {square})"
+            if self.with_scale
+            else f"    z_now = lead[a] + {square}",
+            "else:",
+            *indented(every, 4),
+        ]
+
+    def add(self, target: str, sign: str = "+") -> list[str]:
+        """Source that adds the statistics of record i to those of a slot."""
+        return [f"{target.format(r)} {sign}= o{r}" for r in range(self.n_statistics)]
+
+
 def collapsed_sweep(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
     """Compile the sweep, O(number of clusters) per record, and the splits and merges that follow each."""
-    q, size = len(laws.normal), n_moments(program)
-    if laws.scale is not None:
-        log_z = normal_inverse_gamma
-    else:
-        log_z = normal if q else _SINGLE[laws.single[0][1]]
+    size = n_moments(program)
     lines_of_weights, n_statistics, used = _weights(program, laws)
-    add = [
-        f"for r in range({n_statistics}):",
-        "    own[r] = 0.0",
-        *(f"    own[r] += weights[r, {j}] * m{j}" for j in range(size)),
+    z = Normaliser(laws, n_statistics)
+    record = [
+        *record_numbers(program),
+        *(
+            f"o{r} = {' + '.join(f'weights[{r}, {j}] * m{j}' for j in range(size))}"
+            for r in range(n_statistics)
+        ),
     ]
-    record = [*record_numbers(program), *add]
     lines = [
         *header("collapsed_sweep", program),
         f"    alpha, d = {program.call('urn', row='')}",
         *occupation(),
         *indented(scales(program), 4),
         *indented(lines_of_weights, 4),
-        f"    root = np.empty(({max(q, 1)}, {q + 1}))",
-        f"    own, both = np.empty({n_statistics}), np.empty({n_statistics})",
-        f"    t = np.empty((n_slots, {n_statistics}))",
+        *indented(z.prepare(), 4),
         "    z, logs, joined = np.empty(n_slots), np.empty(n_slots + 1), np.empty(n_slots + 1)",
         "    sizes = np.empty(n_slots)",
         "    for h in range(n_slots):",
@@ -133,37 +124,46 @@ def collapsed_sweep(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
         "        sizes[h] = np.log(counts[h] - d) if counts[h] > 0 else 0.0",
         "    for i in range(n):",
         *indented(record, 8),
-        "        t[labels[i], :] += own",
-        f"    z_empty = log_z(empty, root, {q})",
+        "        h = labels[i]",
+        *indented(z.add("t[h, {}]"), 8),
+        *indented(z.know("0"), 4),
+        *indented(z.of("0", "empty[{}]"), 4),
+        "    z_empty = z_now",
         "    for h in range(n_slots):",
-        f"        z[h] = log_z(t[h], root, {q}) if counts[h] > 0 else z_empty",
+        *indented(z.know("counts[h]"), 8),
+        *indented(z.of("counts[h]", "t[h, {}]"), 8),
+        "        z[h] = z_now",
         "    moved = 0.0",
         "    for i in range(n):",
         *indented(LEAVE, 8),
         *indented(record, 8),
+        "        z_before = z[h]",
         "        if alone:",
         "            t[h, :] = empty",
         "            z[h] = z_empty",
         "        else:",
-        "            t[h, :] -= own",
-        f"            z[h] = log_z(t[h], root, {q})",
+        *indented(z.add("t[h, {}]", "-"), 12),
+        *indented(z.know("counts[h]"), 12),
+        *indented(z.of("counts[h]", "t[h, {}]"), 12),
+        "            z[h] = z_now",
         "            sizes[h] = np.log(counts[h] - d)",
         "        for m in range(k):",
         "            g = slots[m]",
-        f"            for r in range({n_statistics}):",
-        "                both[r] = t[g, r] + own[r]",
-        f"            joined[m] = log_z(both, root, {q})",
-        "            logs[m] = sizes[g] + joined[m] - z[g]",
+        "            if g == h:",
+        "                z_now = z_before",
+        "            else:",
+        *indented(z.of("counts[g] + 1", "t[g, {0}] + o{0}"), 16),
+        "            joined[m] = z_now",
+        "            logs[m] = sizes[g] + z_now - z[g]",
         "        rest = weight_of_new_cluster(alpha, d, k)",
         "        m = k",
         "        if rest > 0.0:",
         "            if k == n_slots:",
         "                tally[6] = 1.0",
         "            else:",
-        f"                for r in range({n_statistics}):",
-        "                    both[r] = empty[r] + own[r]",
-        f"                joined[k] = log_z(both, root, {q})",
-        "                logs[k] = np.log(rest) + joined[k] - z_empty",
+        *indented(z.of("1", "empty[{0}] + o{0}"), 16),
+        "                joined[k] = z_now",
+        "                logs[k] = np.log(rest) + z_now - z_empty",
         "                m = k + 1",
         "        m = pick(rng, logs, m)",
         "        g = h",
@@ -173,14 +173,16 @@ def collapsed_sweep(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
         "            g = slots[m]",
         "        moved += g != h",
         *indented(join("g"), 8),
-        "        t[g, :] += own",
-        f"        z[g] = joined[m] if m >= 0 else log_z(t[g], root, {q})",
+        *indented(z.add("t[g, {}]"), 8),
+        "        z[g] = joined[m] if m >= 0 else z_before",
         "        sizes[g] = np.log(counts[g] - d)",
+        *indented(z.know("counts[g]"), 8),
         "    tally[2] += moved",
         "    tally[3] += n",
-        *_splits(n_statistics, q, record),
+        *_splits(z, record),
     ]
-    helpers = {"log_z": log_z, "split_ratio": split_ratio}
+    helpers = {"log_z": z.function, "split_ratio": split_ratio}
+    helpers |= {"add_alike": normalisers.add_alike, "know": normalisers.know}
     return compiled("collapsed_sweep", lines, program, ["urn", "features", *used], **helpers)
 
 
@@ -192,10 +194,10 @@ def split_ratio(alpha, d, k, m, s):
     return part + np.log(rest) if rest > 0.0 else -np.inf
 
 
-def _splits(n_statistics: int, q: int, record: list[str]) -> list[str]:
+def _splits(z: Normaliser, record: list[str]) -> list[str]:
     """Source of ``n_sweeps`` splits or merges, for two records at random."""
     return [
-        f"    one, other = np.empty({n_statistics}), np.empty({n_statistics})",
+        f"    one, other = np.empty({z.n_statistics}), np.empty({z.n_statistics})",
         "    to_other = np.zeros(n, np.bool_)",
         "    for _ in range(n_sweeps if n > 1 else 0):",
         "        first, second = int(rng.random() * n), int(rng.random() * (n - 1))",
@@ -208,21 +210,24 @@ def _splits(n_statistics: int, q: int, record: list[str]) -> list[str]:
         "        for i in (first, second):",
         *indented(record, 12),
         "            if i == first:",
-        "                one += own",
+        *indented(z.add("one[{}]"), 16),
         "            else:",
-        "                other += own",
-        f"        z_one, z_other = log_z(one, root, {q}), log_z(other, root, {q})",
+        *indented(z.add("other[{}]"), 16),
+        *indented(z.of("1", "one[{}]"), 8),
+        "        z_one = z_now",
+        *indented(z.of("1", "other[{}]"), 8),
+        "        z_other = z_now",
         "        n_one, n_other, chosen = 1, 1, 0.0",
         "        for i in range(n):",
         "            if (labels[i] != h and labels[i] != g) or i == first or i == second:",
         "                continue",
         *indented(record, 12),
-        f"            for r in range({n_statistics}):",
-        "                both[r] = one[r] + own[r]",
-        f"            with_one = log_z(both, root, {q})",
-        f"            for r in range({n_statistics}):",
-        "                both[r] = other[r] + own[r]",
-        f"            with_other = log_z(both, root, {q})",
+        *indented(z.know("n_one"), 12),
+        *indented(z.know("n_other"), 12),
+        *indented(z.of("n_one + 1", "one[{0}] + o{0}"), 12),
+        "            with_one = z_now",
+        *indented(z.of("n_other + 1", "other[{0}] + o{0}"), 12),
+        "            with_other = z_now",
         "            odds = np.log((n_other - d) / (n_one - d)) + with_other - z_other - with_one + z_one",
         # log(1 + exp(odds)), without overflow
         "            both_ways = max(odds, 0.0) + np.log1p(np.exp(-abs(odds)))",
@@ -233,18 +238,17 @@ def _splits(n_statistics: int, q: int, record: list[str]) -> list[str]:
         "            to_other[i] = goes",
         "            if goes:",
         "                chosen += odds - both_ways",
-        "                other += own",
+        *indented(z.add("other[{}]"), 16),
         "                z_other = with_other",
         "                n_other += 1",
         "            else:",
         "                chosen -= both_ways",
-        "                one += own",
+        *indented(z.add("one[{}]"), 16),
         "                z_one = with_one",
         "                n_one += 1",
-        f"        for r in range({n_statistics}):",
-        "            both[r] = one[r] + other[r] - empty[r]",
-        f"        z_both = log_z(both, root, {q})",
-        "        total = z_one + z_other - z_both - z_empty - chosen",
+        *indented(z.know("n_one + n_other - 1"), 8),
+        *indented(z.of("n_one + n_other", "one[{0}] + other[{0}] - empty[{0}]"), 8),
+        "        total = z_one + z_other - z_now - z_empty - chosen",
         "        total += split_ratio(alpha, d, k if splits else k - 1, n_one + n_other, n_other)",
         "        total = total if splits else -total",
         f"        tally[{DEALINGS}] += 1.0",
@@ -319,6 +323,9 @@ def _weights(program: MixtureProgram, laws: AtomLaws) -> tuple[list[str], int, l
         f"for j in range({size}):",
         f"    weights[{at_b}, j] = {second.format(one='c1s[0, j]', two='c2s[0, j]')}",
         f"    weights[{at_a}, j] = {first.format(one='c1s[0, j]', two='c2s[0, j]', b=f'weights[{at_b}, j]')}",
+        # of two numbers that cancel, rounding is left
+        f"    if abs(weights[{at_a}, j]) < 1e-12 * (abs(c1s[0, j]) + abs(c2s[0, j])):",
+        f"        weights[{at_a}, j] = 0.0",
         f"empty[{at_b}] = {second.format(one='b1s', two='b2s')}",
         f"empty[{at_a}] = {first.format(one='b1s', two='b2s', b=f'empty[{at_b}]')}",
     ]

@@ -23,8 +23,8 @@ _MIXTURE = types.FunctionType(MIXTURE)
 
 # What a cycle does before the atoms are updated, the entries of a plan: labels and records together, or
 # labels given records (with atoms of free slots, by sticks, or with atoms integrated out) and then records
-# given labels.
-JOINT, CONDITIONAL, STICKS, COLLAPSED, ATOMS_ONLY = range(5)
+# given labels; or the labels alone, with atoms integrated out.
+JOINT, CONDITIONAL, STICKS, COLLAPSED, RELABEL, ATOMS_ONLY = range(6)
 
 
 @njit(
@@ -62,6 +62,8 @@ def mixture_cycles(
     for t in range(plan.size):
         if plan[t] == JOINT:
             function_at(addresses[5], _MIXTURE)(1, *given)
+        elif plan[t] == RELABEL:
+            function_at(addresses[6], _MIXTURE)(n_dealt, *given)
         elif plan[t] != ATOMS_ONLY:
             if plan[t] == CONDITIONAL:
                 function_at(addresses[4], _MIXTURE)(1, *given)
@@ -75,7 +77,8 @@ def mixture_cycles(
             sweep(
                 rng, 1, 0, move_sizes[move], move_addresses[move], theta, data, x, totals, record_tally
             )  # fmt: skip
-        if addresses[7] != 0 and n_splits > 0:
+        # splits propose from the atoms, which the labels alone have outrun
+        if addresses[7] != 0 and n_splits > 0 and plan[t] != RELABEL:
             function_at(addresses[7], _MIXTURE)(n_splits, *given)
         if tally[FULL] > 0.0:
             return

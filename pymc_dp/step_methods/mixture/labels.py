@@ -77,12 +77,12 @@ def record_numbers(program: MixtureProgram) -> list[str]:
     return standardised(program) if program.degree else [f"v = {features(program)}"]
 
 
-def density_of(program: MixtureProgram, array: str, row: str, atoms: str) -> str:
+def density_of(program: MixtureProgram, array: str, row: str, atoms: str, of_atoms: str = "") -> str:
     """Log density of record i under a component, as an expression.
 
-    ``array`` holds the coefficients of every component, ``atoms`` its atoms.
+    ``array`` holds the coefficients of every component, ``atoms`` its atoms, which may be in another row.
     """
     if program.degree:
         return "(" + " + ".join(f"{array}[{row}, {j}] * m{j}" for j in range(n_moments(program))) + ")"
     v = [f"v[{j}]" for j in range(program.n_features)]
-    return f"{program.call('own', *v, *numbers(atoms, row, program.width))}[0]"
+    return f"{program.call('own', *v, *numbers(atoms, of_atoms or row, program.width))}[0]"

@@ -121,9 +121,9 @@ def add_sums(program: MixtureProgram, name: str, atoms: list[str], outputs: int,
     if program.degree:
         size = n_moments(program)
         return [
+            f"coef = np.empty(({outputs}, {size}))",
             "for h in range(n_slots):",
             "    if counts[h] > 0:",
-            f"        coef = np.empty(({outputs}, {size}))",
             *("        " + line for line in coefficients(program, name, atoms, outputs, "coef")),
             f"        for o in range({outputs}):",
             f"            for j in range({size}):",

@@ -21,7 +21,7 @@ from pymc_dp.step_methods.mixture.source import ACCEPTED, CONSIDERED, MOVED, N_T
 
 # Work that one draw is worth, in records: PyMC's own loop takes as long as a sweep over a few hundred. Fixed,
 # so that draws are reproducible.
-_WORK = 1_000
+_WORK = 2_000
 _MAX_CYCLES = 10
 # Before a chain's first draw: sweeps over the records, the largest number of clusters that it starts with,
 # and updates of their atoms, which begin at the same place.
@@ -77,6 +77,10 @@ class MixtureStep(RecordStep):
     def _plan(self, m: int, n_cycles: int) -> tuple[np.ndarray, tuple[int, int]]:
         """Which kernel each cycle of a draw runs for a mixture, and how many splits and merges."""
 
+    def _cycles(self, m: int) -> int:
+        """How many cycles a draw is worth."""
+        return max(1, min(_WORK // self._mixtures[m].mixture.n, _MAX_CYCLES))
+
     def _build(self) -> None:
         self.chains, self._mixtures = [], []
         for mixture, block in private_mixtures(self.model):
@@ -116,7 +120,7 @@ class MixtureStep(RecordStep):
             mixture.learnt = self.learnt[m]
             if fresh:
                 point.update(self._start(mixture, point))
-            n_cycles = self.n_cycles or int(np.clip(_WORK / mixture.mixture.n, 1, _MAX_CYCLES))
+            n_cycles = self.n_cycles or self._cycles(m)
             plan, n_splits = self._plan(m, n_cycles)
             moved, part = mixture.run(self.rng, point, plan, n_splits, self.tune)
             point.update(moved)
