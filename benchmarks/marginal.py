@@ -18,37 +18,38 @@ from benchmarks import measure
 
 def normal(n: int, epsilon: float) -> pm.Model:
     rng = np.random.default_rng(1)
-    released = dp.LaplaceMechanism.release(rng.normal(0.5, 1, n), epsilon=epsilon, bounds=(-4, 4))
+    noise = {"epsilon": epsilon, "bounds": (-4, 4)}
+    released = pm.draw(dp.LaplaceMechanism.dist(rng.normal(0.5, 1, n), **noise), random_seed=1)
     with pm.Model() as model:
         mu, sigma = pm.Normal("mu", 0, 2), pm.HalfNormal("sigma", 2)
         y = pm.Normal("y", mu, sigma, shape=n)
-        dp.LaplaceMechanism("z", y, observed=released)
+        dp.LaplaceMechanism("z", y, observed=released, **noise)
     return model
 
 
 def regression(n: int, epsilon: float) -> pm.Model:
     rng = np.random.default_rng(2)
     x = rng.normal(size=n)
-    released = dp.GaussianMechanism.release(
-        0.5 + x + rng.normal(size=n), epsilon=epsilon, delta=1e-6, bounds=(-4, 4)
-    )
+    noise = {"epsilon": epsilon, "delta": 1e-6, "bounds": (-4, 4)}
+    values = 0.5 + x + rng.normal(size=n)
+    released = pm.draw(dp.GaussianMechanism.dist(values, **noise), random_seed=2)
     with pm.Model() as model:
         a, slope = pm.Normal("a", 0, 2), pm.Normal("slope", 0, 2)
         sigma = pm.HalfNormal("sigma", 2)
         y = pm.Normal("y", a + slope * x, sigma)
-        dp.GaussianMechanism("z", y, observed=released)
+        dp.GaussianMechanism("z", y, observed=released, **noise)
     return model
 
 
 def categories(n: int, epsilon: float) -> pm.Model:
     rng = np.random.default_rng(3)
-    released = dp.RandomizedResponse.release(
-        rng.choice(8, n, p=rng.dirichlet(np.full(8, 2.0))), epsilon=epsilon, n_categories=8
-    )
+    noise = {"epsilon": epsilon, "n_categories": 8}
+    values = rng.choice(8, n, p=rng.dirichlet(np.full(8, 2.0)))
+    released = pm.draw(dp.RandomizedResponse.dist(values, **noise), random_seed=3)
     with pm.Model() as model:
         p = pm.Dirichlet("p", np.ones(8))
         c = pm.Categorical("y", p, shape=n)
-        dp.RandomizedResponse("z", c, observed=released)
+        dp.RandomizedResponse("z", c, observed=released, **noise)
     return model
 
 
