@@ -33,7 +33,10 @@ def by_distinct(
     ndim_supp: int = 0,
 ) -> TensorVariable:
     """Evaluate a density at the distinct releases only, where its parameters are the same for all of them."""
-    shared = all(p.type.ndim <= core for p, core in zip(params, cores, strict=True))
+    # PyTensor gives parameters the axes of the size, of length 1
+    shared = all(
+        set(p.type.shape[: p.type.ndim - core]) <= {1} for p, core in zip(params, cores, strict=True)
+    )
     if not shared or not isinstance(value, TensorConstant) or value.type.ndim != ndim_supp + 1:
         return density(value)
     distinct, where = np.unique(value.data, axis=0, return_inverse=True)
