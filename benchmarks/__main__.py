@@ -7,7 +7,17 @@ import os
 # One thread, before NumPy is imported: a benchmark counts the CPU seconds of all of them.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-NAMES = ("regression", "naive_bayes", "sweeps", "mechanisms", "cold_start", "counts", "mixtures", "lowering")
+NAMES = (
+    "regression",
+    "naive_bayes",
+    "sweeps",
+    "mechanisms",
+    "cold_start",
+    "counts",
+    "marginal",
+    "mixtures",
+    "lowering",
+)
 
 
 def main() -> None:

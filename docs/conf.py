@@ -51,6 +51,7 @@ SECTIONS = {
     "mechanisms": "Mechanisms",
     "privacy": "Privacy guarantees",
     "records": "Records and queries",
+    "marginals": "Records integrated out",
     "step_methods": "Step methods",
     "mixtures": "Random partitions and mixtures",
     "private": "Private sampling",

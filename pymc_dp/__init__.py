@@ -4,6 +4,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pymc.step_methods import STEP_METHODS
 
+from pymc_dp.marginals.marginalize import marginalize
+from pymc_dp.marginals.recover import recover_records
 from pymc_dp.mechanisms import (
     BinomialMechanism,
     DiscreteGaussianMechanism,
@@ -80,6 +82,7 @@ __all__ = [
     "clamp",
     "guarantee",
     "informativeness",
+    "marginalize",
     "mixture_density",
     "n_clusters",
     "plan",
@@ -88,6 +91,7 @@ __all__ = [
     "plot_similarity",
     "point_partition",
     "record_sum",
+    "recover_records",
     "similarity_matrix",
 ]
 

@@ -109,6 +109,14 @@ def test_partitions_are_distributions():
     assert importing("pymc_dp.mixtures", {""}) == {"__init__.py"}
 
 
+def test_records_are_integrated_out_of_models():
+    """Nothing below knows of it, no sampler is needed for it, and a pair is added beside its mechanism."""
+    assert {room(name) for name in importing("pymc_dp.marginals")} == {"", "marginals"}
+    assert importing("pymc_dp.marginals", {""}) == {"__init__.py"}
+    for package in ("pymc_dp.step_methods", "pymc_dp.mixtures", "pymc_dp.stats"):
+        assert not importing(package, {"marginals"}), package
+
+
 def test_plots_show_what_is_computed_elsewhere():
     """They may use the summaries; nothing uses them."""
     assert importing("pymc_dp.plots") == {"__init__.py"}

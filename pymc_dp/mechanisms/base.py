@@ -80,12 +80,16 @@ class MechanismOp:
     conditional_draws : mapping
         From the operation class of a record's prior to the random variable operation that draws
         the record given its own release, where that law is closed.
+    record_marginals : mapping
+        From the operation class of a record's prior to the
+        :class:`~pymc_dp.mechanisms.marginals.RecordMarginal` that integrates it out of its own release.
     """
 
     additive_noise: ClassVar[bool] = False
     of_records: ClassVar[bool] = True
     cells: tuple[float, ...] | None = None
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType({})
+    record_marginals: ClassVar[Mapping[type, Any]] = MappingProxyType({})
     guarantee: PrivacyGuarantee | None
     bounds: tuple | None
     records: tuple[str, ...] | None

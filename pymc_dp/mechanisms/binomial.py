@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numba
 import numpy as np
@@ -12,10 +14,12 @@ import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.logprob.abstract import _logprob
+from pytensor.tensor.random.basic import BetaRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.samplers import register_draw_of
+from pymc_dp.mechanisms._beta_tosses import BETA_BINOMIAL
 from pymc_dp.mechanisms._bins import clamped_rows, interval, needed_number
 from pymc_dp.mechanisms._checks import as_query
 from pymc_dp.mechanisms._integers import WholeRelease, whole_values
@@ -27,6 +31,7 @@ from pymc_dp.mechanisms.base import (
     exactly_one,
     noise_parameter,
 )
+from pymc_dp.mechanisms.marginals import RecordMarginal
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.exact_noise import bernoulli, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
@@ -105,6 +110,7 @@ class BinomialMechanismRV(MechanismOp, RandomVariable):
     dtype = "int64"
     _print_name = ("BinomialMechanism", "\\operatorname{BinomialMechanism}")
     __props__ = (*RandomVariable.__props__, "n_trials", *MECHANISM_PROPS)  # type: ignore[assignment]
+    record_marginals: ClassVar[Mapping[type, RecordMarginal]] = MappingProxyType({BetaRV: BETA_BINOMIAL})
 
     def __init__(self, *args: Any, n_trials: int = 1, **kwargs: Any) -> None:
         self.n_trials = n_trials

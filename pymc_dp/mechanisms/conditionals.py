@@ -18,23 +18,11 @@ import numba
 import numpy as np
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_dp.lowering.normal_mass import erfcx
 from pymc_dp.lowering.samplers import register_draw
 
 _ROOT_HALF_PI = math.sqrt(math.pi / 2)
 _ROOT_HALF = math.sqrt(0.5)
-
-
-@numba.njit(cache=True)
-def _erfcx(x):
-    """exp(x^2) erfc(x) for x >= 0."""
-    if x < 10.0:
-        return math.exp(x * x) * math.erfc(x)
-    half = 0.5 / (x * x)
-    total, term = 1.0, 1.0
-    for order in range(1, 9):
-        term *= -(2 * order - 1) * half
-        total += term
-    return total / (x * math.sqrt(math.pi))
 
 
 @numba.njit(cache=True)
@@ -47,12 +35,12 @@ def _log_mass(alpha, beta, width):
         return math.log(_ROOT_HALF_PI * (math.erf(beta * _ROOT_HALF) - math.erf(alpha * _ROOT_HALF)))
     near = alpha if alpha >= 0.0 else -beta
     if width == math.inf:
-        return math.log(_ROOT_HALF_PI * _erfcx(near * _ROOT_HALF))
+        return math.log(_ROOT_HALF_PI * erfcx(near * _ROOT_HALF))
     drop = width * (near + 0.5 * width)
     if drop < 1e-5:
         return math.log(width) - width * (0.5 * near + width / 6.0)
-    far = _erfcx((near + width) * _ROOT_HALF)
-    return math.log(_ROOT_HALF_PI * (_erfcx(near * _ROOT_HALF) - math.exp(-drop) * far))
+    far = erfcx((near + width) * _ROOT_HALF)
+    return math.log(_ROOT_HALF_PI * (erfcx(near * _ROOT_HALF) - math.exp(-drop) * far))
 
 
 @numba.njit(cache=True)

@@ -17,6 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import present_lengths
 from pymc_dp.mechanisms.base import MechanismOp
+from pymc_dp.mechanisms.marginals import MarginalOp, SymbolicMarginal
 from pymc_dp.privacy.accountant import compose, compose_disjoint
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
@@ -205,17 +206,27 @@ def _groups(model: Model, releases: Mapping[str, TensorVariable]) -> list[list[s
         model = pm.observe(model, {rv.name: np.zeros(shapes[rv.name], dtype=rv.dtype) for rv in free})
     order = list(releases)
     groups = [
-        sorted((r.name for r in block.releases), key=order.index) for block in find_record_blocks(model)
+        {*(r.name for r in block.releases), *(t.name for t in block.terms if t.name in releases)}
+        for block in find_record_blocks(model)
     ]
-    # releases of counts have no records in the model
-    grouped = {name for names in groups for name in names}
-    groups += [[name] for name in order if name not in grouped]
-    return sorted(groups, key=lambda names: order.index(names[0]))
+    # releases of counts have no records in the model; of others the records were integrated out
+    behind: dict[Any, set[str]] = {}
+    for name, rv in releases.items():
+        op = rv.owner.op
+        for record in (op.records if isinstance(op, MarginalOp) else None) or (rv,):
+            behind.setdefault(record, set()).add(name)
+    joined: list[set[str]] = []
+    for names in [*groups, *behind.values()]:
+        touched = [group for group in joined if group & names]
+        joined = [group for group in joined if not group & names] + [names.union(*touched)]
+    return sorted((sorted(group, key=order.index) for group in joined), key=lambda g: order.index(g[0]))
 
 
 def _hidden(model: Model) -> str | None:
     """Return the name of a variable that a release which is no variable of the model went into."""
     own = {rv.owner for rv in model.basic_RVs if rv.owner is not None}
+    # the components of a release whose records are integrated out
+    own |= {v.owner for node in own if isinstance(node.op, SymbolicMarginal) for v in node.inputs if v.owner}
     for v in [*model.basic_RVs, *model.deterministics, *model.potentials]:
         for node in {a.owner for a in ancestors([v]) if a.owner is not None}:
             known = node in own and isinstance(node.op, MechanismOp)

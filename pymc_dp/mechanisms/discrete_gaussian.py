@@ -65,6 +65,11 @@ class DiscreteGaussianMechanismRV(MechanismOp, RandomVariable):
         _fill(rng, query, sigma, out)
         return out.reshape(shape)
 
+    @staticmethod
+    def reach(log_level: TensorVariable, sigma: TensorVariable) -> TensorVariable:
+        """Return a distance beyond which noise has a log probability below some level."""
+        return pt.ceil(sigma * pt.sqrt(2 * pt.maximum(-_log_normaliser(sigma) - log_level, 0.0)))
+
     def secure_draw(
         self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
     ) -> np.ndarray:

@@ -46,6 +46,11 @@ class DiscreteLaplaceMechanismRV(MechanismOp, RandomVariable):
         up, down = (np.floor(scale * rng.standard_exponential(shape)) for _ in range(2))
         return as_whole(query) + (up - down).astype(np.int64)
 
+    @staticmethod
+    def reach(log_level: TensorVariable, scale: TensorVariable) -> TensorVariable:
+        """Return a distance beyond which noise has a log probability below some level."""
+        return pt.ceil(scale * pt.maximum(_log_at_query(scale) - log_level, 0.0))
+
     def secure_draw(
         self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
     ) -> np.ndarray:
@@ -145,9 +150,13 @@ class DiscreteLaplaceMechanism(AddedWhole):
 
     def logp(value: Any, query: Any, scale: Any) -> TensorVariable:
         """Return the log probability of each entry: minus infinity off the whole numbers."""
-        # log tanh(1/2b) in a form that keeps its digits for large b and does not overflow for small b
-        at_query = pt.log(-pt.expm1(-1 / scale)) - pt.log1p(pt.exp(-1 / scale))
-        density = pt.switch(pt.eq(value, pt.floor(value)), at_query - pt.abs(value - query) / scale, -np.inf)
+        density = _log_at_query(scale) - pt.abs(value - query) / scale
+        density = pt.switch(pt.eq(value, pt.floor(value)), density, -np.inf)
         return check_parameters(
             density, scale > 0, pt.eq(query, pt.floor(query)), msg="scale > 0, query a whole number"
         )
+
+
+def _log_at_query(scale: TensorVariable) -> TensorVariable:
+    """Log tanh(1/2b), in a form that keeps its digits for large b and does not overflow for small b."""
+    return pt.log(-pt.expm1(-1 / scale)) - pt.log1p(pt.exp(-1 / scale))

@@ -11,7 +11,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous
 from pymc.distributions.dist_math import check_parameters
-from pytensor.tensor.random.basic import NormalRV
+from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -27,6 +27,7 @@ from pymc_dp.mechanisms.base import (
     noise_parameter,
 )
 from pymc_dp.mechanisms.conditionals import NormalGivenGaussian
+from pymc_dp.mechanisms.marginals import MVNORMAL_GAUSSIAN, NORMAL_GAUSSIAN, RecordMarginal
 from pymc_dp.privacy._checks import positive, probability
 from pymc_dp.privacy.calibration import (
     gaussian_sigma_analytic,
@@ -47,6 +48,9 @@ class GaussianMechanismRV(MechanismOp, NormalRV):
     additive_noise = True
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType(
         {NormalRV: NormalGivenGaussian}
+    )
+    record_marginals: ClassVar[Mapping[type, RecordMarginal]] = MappingProxyType(
+        {NormalRV: NORMAL_GAUSSIAN, MvNormalRV: MVNORMAL_GAUSSIAN}
     )
 
 

@@ -18,6 +18,7 @@ from pymc_dp.mechanisms._additive import LAPLACE, query_as_support_point
 from pymc_dp.mechanisms._grid import draw_on_grid
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, Mechanism, MechanismOp
 from pymc_dp.mechanisms.conditionals import NormalGivenLaplace
+from pymc_dp.mechanisms.marginals import NORMAL_LAPLACE, RecordMarginal
 from pymc_dp.privacy.exact_noise import discrete_laplace
 
 
@@ -30,6 +31,7 @@ class LaplaceMechanismRV(MechanismOp, LaplaceRV):
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType(
         {NormalRV: NormalGivenLaplace}
     )
+    record_marginals: ClassVar[Mapping[type, RecordMarginal]] = MappingProxyType({NormalRV: NORMAL_LAPLACE})
 
 
 class LaplaceMechanism(Mechanism, Continuous):

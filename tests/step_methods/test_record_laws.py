@@ -7,7 +7,7 @@ import pytest
 import scipy.stats as st
 
 import pymc_dp as dp
-from pymc_dp.step_methods.block.supports import finite_support, has_density
+from pymc_dp.supports import finite_support, has_density
 
 RELEASED = np.array([2.0, 0.1, 1.0])
 

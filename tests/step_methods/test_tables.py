@@ -17,9 +17,9 @@ import pymc_dp as dp
 from pymc_dp.lowering import bins, tables
 from pymc_dp.records import find_record_blocks
 from pymc_dp.step_methods.base import RecordChain
-from pymc_dp.step_methods.block.cells import clamped_record, finite_support
 from pymc_dp.step_methods.block.changes import difference
 from pymc_dp.step_methods.sweeps.moves import MAX_INDEPENDENCE_EPSILON
+from pymc_dp.supports import clamped_record, finite_support
 
 EVEN = np.linspace(-1, 3, 9)
 UNEVEN = np.array([-2.0, -1.9, -0.3, 0.0, 4.0, 4.5])

@@ -19,15 +19,14 @@ from pymc.model.core import Model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.type_other import NoneConst
-from pytensor.tensor.variable import TensorConstant, TensorVariable
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.tables import Table, table_density
 from pymc_dp.records import RecordBlock, Release, is_elementwise, parameters_of
 from pymc_dp.rowlocal import leaves_of
-from pymc_dp.step_methods.block.supports import finite_support
+from pymc_dp.supports import clamped_record, finite_support
 
 _log = logging.getLogger("pymc.dp")
 
@@ -38,46 +37,6 @@ MAX_ENTRIES = 2**30
 _WIDE_UP_TO = 2**22
 # Numbers of the release that are evaluated at once: a few cores' worth of cache.
 _CHUNK = 2**17
-
-
-@dataclass(frozen=True)
-class Clamped:
-    """A query that is a record, or a record clamped to constants."""
-
-    record: TensorVariable
-    lo: float = -np.inf
-    hi: float = np.inf
-
-
-def clamped_record(query: Variable, records: Any) -> Clamped | None:
-    """Return which record a query is, seen through casts of integers and clamps to constants."""
-    lo, hi = -np.inf, np.inf
-    while query not in records:
-        node = query.owner
-        if node is None or not isinstance(node.op, Elemwise):
-            return None
-        scalar, inner = node.op.scalar_op, node.inputs[0]
-        if isinstance(scalar, ps.Cast) and _exact_cast(inner.type.dtype, query.type.dtype):  # type: ignore[attr-defined]
-            pass
-        elif isinstance(scalar, ps.Clip) and all(_number(v) is not None for v in node.inputs[1:]):
-            # what is clipped here is clipped again by the ends found so far
-            lo, hi = (float(np.clip(_number(v), lo, hi)) for v in node.inputs[1:])  # type: ignore[arg-type]
-        else:
-            return None
-        query = inner
-    return Clamped(query, lo, hi)  # type: ignore[arg-type]
-
-
-def _exact_cast(old: str, new: str) -> bool:
-    return np.can_cast(old, new) or np.dtype(old).kind in "iub"
-
-
-def _number(v: Variable) -> float | None:
-    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
-        v = v.owner.inputs[0]
-    if isinstance(v, TensorConstant) and v.data.size == 1:
-        return float(v.data.ravel()[0])
-    return None
 
 
 class ChannelTable:

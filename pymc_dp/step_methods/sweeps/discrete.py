@@ -36,8 +36,8 @@ from pymc_dp.records import is_elementwise, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.readings import Reading, substitute
-from pymc_dp.step_methods.block.supports import finite_support
 from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indented
+from pymc_dp.supports import finite_support
 
 # Largest tables: combinations of all variables of a record, times statistics.
 _MAX_CELLS = 2_000_000

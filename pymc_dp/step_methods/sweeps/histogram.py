@@ -22,10 +22,11 @@ from pymc_dp.lowering.rows import ROW, NotScalar
 from pymc_dp.lowering.version import SOURCE
 from pymc_dp.records import parameters_of
 from pymc_dp.rowlocal import columns_of
-from pymc_dp.step_methods.block.cells import Histogram, clamped_record
+from pymc_dp.step_methods.block.cells import Histogram
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
 from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indented
+from pymc_dp.supports import clamped_record
 
 
 class HistogramSweep(FusedSweep):

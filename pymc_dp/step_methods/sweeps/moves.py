@@ -28,15 +28,15 @@ from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, draw
 from pymc_dp.lowering.normals import is_multivariate_normal
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import RecordBlock, Release
-from pymc_dp.step_methods.block.cells import MAX_ENTRIES, ChannelTable, clamped_record, tabled
+from pymc_dp.step_methods.block.cells import MAX_ENTRIES, ChannelTable, tabled
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.readings import Reading, lift, with_query
-from pymc_dp.step_methods.block.supports import finite_support, has_density
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
 from pymc_dp.step_methods.sweeps.finite import FiniteSweep
 from pymc_dp.step_methods.sweeps.fused import FusedSweep
 from pymc_dp.step_methods.sweeps.histogram import BinSweep, HistogramSweep
 from pymc_dp.step_methods.sweeps.tabled import CellSweep, ReversedSweep, TabledSweep
+from pymc_dp.supports import clamped_record, finite_support, has_density
 
 _log = logging.getLogger("pymc.dp")
 

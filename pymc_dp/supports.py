@@ -1,5 +1,6 @@
-"""Where the law of a record has its mass: on a few values, or nowhere in particular."""
+"""Where the law of a record has its mass, and which queries are a record up to a clamp."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,10 @@ from pymc.distributions.mixture import _BaseMixtureRV
 from pymc.distributions.truncated import TruncatedRV
 from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Variable
+from pytensor.scalar import basic as ps
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, CategoricalRV
-from pytensor.tensor.variable import TensorVariable
+from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.records import parameters_of
 
@@ -52,3 +55,43 @@ def has_density(rv: Variable) -> bool:
     if isinstance(op, _BaseMixtureRV):  # hurdles too
         return all(has_density(component) for component in parameters_of(rv)[1:])
     return type(op.base_rv_op if isinstance(op, TruncatedRV) else op).__module__ in _CONTINUOUS
+
+
+@dataclass(frozen=True)
+class Clamped:
+    """A query that is a record, or a record clamped to constants."""
+
+    record: TensorVariable
+    lo: float = -np.inf
+    hi: float = np.inf
+
+
+def clamped_record(query: Variable, records: Any) -> Clamped | None:
+    """Return which record a query is, seen through casts of integers and clamps to constants."""
+    lo, hi = -np.inf, np.inf
+    while query not in records:
+        node = query.owner
+        if node is None or not isinstance(node.op, Elemwise):
+            return None
+        scalar, inner = node.op.scalar_op, node.inputs[0]
+        if isinstance(scalar, ps.Cast) and _exact_cast(inner.type.dtype, query.type.dtype):  # type: ignore[attr-defined]
+            pass
+        elif isinstance(scalar, ps.Clip) and all(_number(v) is not None for v in node.inputs[1:]):
+            # what is clipped here is clipped again by the ends found so far
+            lo, hi = (float(np.clip(_number(v), lo, hi)) for v in node.inputs[1:])  # type: ignore[arg-type]
+        else:
+            return None
+        query = inner
+    return Clamped(query, lo, hi)  # type: ignore[arg-type]
+
+
+def _exact_cast(old: str, new: str) -> bool:
+    return np.can_cast(old, new) or np.dtype(old).kind in "iub"
+
+
+def _number(v: Variable) -> float | None:
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        v = v.owner.inputs[0]
+    if isinstance(v, TensorConstant) and v.data.size == 1:
+        return float(v.data.ravel()[0])
+    return None

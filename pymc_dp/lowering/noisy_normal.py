@@ -1,0 +1,191 @@
+"""Density of a normal number that is clamped, then gets noise, as scalar operations with their gradient.
+
+For y ~ N(mu, s^2) and z = clamp(y, lo, hi) + noise, the density of z is a sum over pieces of the law of y:
+the part inside the interval (with Laplace noise: on either side of z), and the two tails, on which the
+release does not depend on y. The derivatives are moments of y given z, summed over the same pieces; so value
+and
+gradient come from one pass, and have their digits at any distance and any ratio of the scales.
+"""
+
+import math
+from typing import Any
+
+import numba
+from pytensor.link.numba.dispatch.basic import numba_njit
+from pytensor.link.numba.dispatch.scalar import register_scalar_funcify
+from pytensor.scalar.basic import ScalarOp, float64
+from pytensor.tensor.elemwise import Elemwise
+
+from pymc_dp.lowering.normal_mass import piece
+from pymc_dp.lowering.version import SOURCE
+
+_LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
+_INF = math.inf
+
+
+@numba.njit(cache=True)
+def _below(x):  # type: ignore[no-untyped-def]
+    """Log mass of exp(-t^2/2) below x, and the mean and mean square of t there."""
+    log_mass, mean, square = piece(-_INF, x, _INF)
+    if x > 0.0:
+        return log_mass, mean, square
+    return log_mass - 0.5 * x * x, x - mean, x * x - 2.0 * x * mean + square
+
+
+@numba.njit(cache=True)
+def _side(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
+    """Part of y from lo to the smaller of z and hi: log mass, moments of (y - mu)/s, mean of (z - y)/b."""
+    end = min(z, hi)
+    if not lo < end:
+        return -_INF, 0.0, 0.0, 0.0
+    # in standard deviations from the mean of y, the tilted law has its centre at k
+    k, u = s / b, (z - mu) / s
+    first, last = (lo - mu) / s, (end - mu) / s
+    alpha, beta = first - k, last - k
+    log_mass, mean, square = piece(alpha, beta, (end - lo) / s)
+    if alpha >= 0.0:
+        far = (z - lo) / b
+        log_mass -= 0.5 * first * first + far
+        return log_mass, first + mean, first * first + 2.0 * first * mean + square, far - k * mean
+    if beta <= 0.0:
+        far = (z - end) / b
+        log_mass -= 0.5 * last * last + far
+        return log_mass, last - mean, last * last - 2.0 * last * mean + square, far + k * mean
+    log_mass -= k * (u - 0.5 * k)
+    return log_mass, k + mean, k * k + 2.0 * k * mean + square, k * (u - k - mean)
+
+
+@numba.njit(cache=True)
+def laplace_parts(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
+    """Log density under Laplace noise of scale b, and its derivatives by z, mu, s and b."""
+    left, x1, xx1, gap1 = _side(z, mu, s, b, lo, hi)
+    right, x2, xx2, gap2 = _side(-z, -mu, s, b, -hi, -lo)
+    below = above = -_INF
+    x3 = xx3 = gap3 = x4 = xx4 = gap4 = 0.0
+    if lo > -_INF:
+        below, x3, xx3 = _below((lo - mu) / s)
+        gap3 = abs(z - lo) / b
+        below -= gap3
+    if hi < _INF:
+        above, x4, xx4 = _below((mu - hi) / s)
+        gap4 = abs(z - hi) / b
+        above -= gap4
+    top = max(max(left, right), max(below, above))
+    if not -_INF < top < _INF:
+        return top, math.nan, math.nan, math.nan, math.nan
+    left, right = math.exp(left - top), math.exp(right - top)
+    below, above = math.exp(below - top), math.exp(above - top)
+    total = left + right + below + above
+    slope = right - left
+    slope += below if z < lo else -below
+    slope += above if z < hi else -above
+    x = (left * x1 - right * x2 + below * x3 - above * x4) / total
+    xx = (left * xx1 + right * xx2 + below * xx3 + above * xx4) / total
+    gap = (left * gap1 + right * gap2 + below * gap3 + above * gap4) / total
+    value = top + math.log(total) - _LOG_ROOT_2PI - math.log(2.0 * b)
+    return value, slope / (total * b), x / s, (xx - 1.0) / s, (gap - 1.0) / b
+
+
+@numba.njit(cache=True)
+def gaussian_parts(z, mu, s, sigma, lo, hi):  # type: ignore[no-untyped-def]
+    """Log density under Gaussian noise of standard deviation sigma, and its derivatives."""
+    # y given z, without the clamp, is N(m, r^2)
+    tau = math.hypot(s, sigma)
+    to_noise, to_record = s / tau, sigma / tau
+    m, r = mu + (z - mu) * to_noise * to_noise, sigma * to_noise
+    alpha, beta = (lo - m) / r, (hi - m) / r
+    inside, mean, square = piece(alpha, beta, (hi - lo) / r)
+    if alpha >= 0.0:
+        x, gap = (lo - mu) / s, (z - lo) / sigma
+    elif beta <= 0.0:
+        x, gap, mean = (hi - mu) / s, (z - hi) / sigma, -mean
+    else:
+        x, gap = (z - mu) / tau * to_noise, (z - mu) / tau * to_record
+    inside += -0.5 * (x * x + gap * gap) - math.log(tau)
+    x1, xx1 = x + to_record * mean, x * x + 2.0 * x * to_record * mean + to_record * to_record * square
+    gap1 = gap - to_noise * mean
+    gaps1 = gap * gap - 2.0 * gap * to_noise * mean + to_noise * to_noise * square
+    below = above = -_INF
+    x2 = xx2 = gap2 = x3 = xx3 = gap3 = 0.0
+    if lo > -_INF:
+        below, x2, xx2 = _below((lo - mu) / s)
+        gap2 = (z - lo) / sigma
+        below -= 0.5 * gap2 * gap2 + math.log(sigma)
+    if hi < _INF:
+        above, x3, xx3 = _below((mu - hi) / s)
+        gap3 = (z - hi) / sigma
+        above -= 0.5 * gap3 * gap3 + math.log(sigma)
+    top = max(inside, max(below, above))
+    if not -_INF < top < _INF:
+        return top, math.nan, math.nan, math.nan, math.nan
+    inside, below, above = math.exp(inside - top), math.exp(below - top), math.exp(above - top)
+    total = inside + below + above
+    x = (inside * x1 + below * x2 - above * x3) / total
+    xx = (inside * xx1 + below * xx2 + above * xx3) / total
+    gap = (inside * gap1 + below * gap2 + above * gap3) / total
+    gaps = (inside * gaps1 + below * gap2 * gap2 + above * gap3 * gap3) / total
+    value = top + math.log(total) - 2.0 * _LOG_ROOT_2PI
+    return value, -gap / sigma, x / s, (xx - 1.0) / s, (gaps - 1.0) / sigma
+
+
+class NoisyNormal(ScalarOp):
+    """Log density of a noisy, clamped normal number, and its derivatives by z, mu, s and the noise level.
+
+    Inputs: z, mu, s, noise level, lo, hi. The first output is the log density; pulling back from it uses the
+    other four. Second derivatives are not there.
+    """
+
+    nin, nout = 6, 5
+    parts: Any = None
+
+    def __init__(self, name: str):
+        super().__init__(lambda *types: [float64] * 5, name=name)
+
+    def impl(self, *inputs: float) -> tuple[float, ...]:
+        """Compute in compiled code, for linkers without it."""
+        return type(self).parts(*map(float, inputs))
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
+        """Multiply the derivatives, which are outputs."""
+        slopes = [cotangents[0] * slope for slope in outputs[1:]]
+        return [*slopes, *(v.zeros_like(dtype="float64") for v in inputs[4:])]
+
+
+class LaplaceNoise(NoisyNormal):
+    """With Laplace noise."""
+
+    parts = staticmethod(laplace_parts)
+
+
+class GaussianNoise(NoisyNormal):
+    """With Gaussian noise."""
+
+    parts = staticmethod(gaussian_parts)
+
+
+@register_scalar_funcify(LaplaceNoise)
+@register_scalar_funcify(GaussianNoise)
+def _funcify(op: NoisyNormal, node: Any, **kwargs: Any) -> Any:
+    parts = op.parts
+
+    @numba_njit
+    def noisy_normal(z, mu, s, noise, lo, hi):  # type: ignore[no-untyped-def]
+        return parts(z, mu, s, noise, lo, hi)
+
+    return noisy_normal, f"{type(op).__name__} {SOURCE}"
+
+
+_laplace, _gaussian = (
+    Elemwise(LaplaceNoise("normal_laplace")),
+    Elemwise(GaussianNoise("clamped_normal")),
+)
+
+
+def log_normal_laplace(z: Any, mu: Any, s: Any, b: Any, lo: float, hi: float) -> Any:
+    """Log density of clamp(y, lo, hi) + Laplace(0, b) at z, for y ~ N(mu, s^2)."""
+    return _laplace(z, mu, s, b, lo, hi)[0]
+
+
+def log_clamped_normal(z: Any, mu: Any, s: Any, sigma: Any, lo: float, hi: float) -> Any:
+    """Log density of clamp(y, lo, hi) + N(0, sigma^2) at z, for y ~ N(mu, s^2)."""
+    return _gaussian(z, mu, s, sigma, lo, hi)[0]

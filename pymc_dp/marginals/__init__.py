@@ -1,0 +1,1 @@
+"""Models with the confidential records integrated out."""

@@ -1,0 +1,194 @@
+"""Which way a record is integrated out of its release, or why there is none."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.mixture import _BaseMixtureRV
+from pymc.pytensorf import constant_fold
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.tensor.random.basic import (
+    BernoulliRV,
+    CategoricalRV,
+    NormalRV,
+)
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type_other import NoneConst
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.polynomial import degree
+from pymc_dp.marginals.sums import log_probability
+from pymc_dp.marginals.ways import CentralWay, ClosedWay, FiniteWay, MixtureWay, Way, WholeWay
+from pymc_dp.mechanisms.marginals import UNCLAMPED, Ends
+from pymc_dp.records import Release, parameters_of
+from pymc_dp.rowlocal import lengths_of, with_known_shapes
+from pymc_dp.supports import clamped_record, finite_support
+
+# Largest number of values that are added up, and of terms of all releases together.
+MAX_VALUES = 2048
+MAX_TERMS = 2**26
+
+
+class NotClosed(ValueError):
+    """No way is known; the message says why, and is completed with names and the way out."""
+
+
+def chosen_way(law: TensorVariable, record: TensorVariable, release: Release, tolerance: float) -> Way:
+    """Return how a record is integrated out of one release.
+
+    Parameters
+    ----------
+    law : TensorVariable
+        The record, or a random variable of its shape whose law it has given other releases.
+    record : TensorVariable
+        The record, as the query has it.
+    release : Release
+    tolerance : float
+        Share of the probability that a sum without end may leave out.
+
+    Raises
+    ------
+    NotClosed
+        No way is known.
+    """
+    channel = release.rv.owner.op
+    noise = list(parameters_of(release.rv)[1:])
+    found = clamped_record(release.query, {record})
+    if found is None:
+        if release.kind == "central":
+            return _central(law, record, release)
+        raise NotClosed(
+            "its query is not the record itself, up to a clamp to two known numbers"
+            if release.kind == "local"
+            else "its query depends on all records at once, and not as an unclamped sum or mean"
+        )
+    if channel.ndims_params[0] != 0 and law.owner.op.ndim_supp == 0:
+        raise NotClosed("its query is a whole array of records")
+    return _local(law, channel, noise, (found.lo, found.hi), tolerance, release)
+
+
+def _local(
+    law: TensorVariable, channel: Any, noise: list, ends: Ends, tolerance: float, release: Release
+) -> Way:
+    op: Any = law.owner.op
+    pair = channel.record_marginals.get(type(op))
+    if pair is not None:
+        why = None if pair.refuse is None else pair.refuse(channel, ends)
+        if why is not None:
+            raise NotClosed(why)
+        params = list(parameters_of(law))
+        if op.ndim_supp:
+            noise = [pt.broadcast_to(p, params[0].shape[-1:]) if p.type.ndim == 0 else p for p in noise]
+        return ClosedWay(pair, op, channel, ends, (*params, *noise))
+    if isinstance(op, _BaseMixtureRV):
+        return _mixture(law, channel, noise, ends, tolerance, release)
+    if op.ndim_supp == 0 and law.type.dtype.startswith(("int", "bool", "uint")):
+        return _discrete(law, channel, noise, ends, tolerance, release)
+    raise NotClosed(f"{_family(op)} records have no closed marginal under {_family(channel)}")
+
+
+def _mixture(
+    law: TensorVariable, channel: Any, noise: list, ends: Ends, tolerance: float, release: Release
+) -> Way:
+    _, weights, *components = law.owner.inputs
+    if len(components) == 1:
+        core = components[0].owner.op.ndim_supp
+        # the components are the last axis of the batch
+        noise = [pt.expand_dims(p, -core - 1) if p.type.ndim > core else p for p in noise]
+    ways = [_local(part, channel, noise, ends, tolerance, release) for part in components]
+    if not all(isinstance(way, ClosedWay) for way in ways):
+        raise NotClosed("a mixture is closed where its components are normal, and this one has others")
+    if len(components) == 1:
+        (way,) = ways
+        k = lengths_of(weights)[-1]
+        params = []
+        for p, core in zip(way.params, way.cores, strict=True):
+            shape = lengths_of(p)
+            batch = shape[: len(shape) - core][:-1]
+            params.append(pt.broadcast_to(p, (*batch, k, *shape[len(shape) - core :])))
+    else:
+        params = [p for way in ways for p in way.params]
+    return MixtureWay(tuple(ways), (log_probability(weights), *params))
+
+
+def _discrete(
+    law: TensorVariable, channel: Any, noise: list, ends: Ends, tolerance: float, release: Release
+) -> Way:
+    op: Any = law.owner.op
+    query = np.dtype(parameters_of(release.rv)[0].type.dtype)  # type: ignore[attr-defined]
+    support = finite_support(law, MAX_VALUES)
+    if support is not None:
+        weights = _log_probabilities(law, support)
+        return FiniteWay(channel, support.astype(query), ends, (weights, *noise))
+    if not isinstance(op, RandomVariable) or any(op.ndims_params):
+        raise NotClosed(f"the values of {_family(op)} records are not known")
+    if ends == UNCLAMPED and hasattr(channel, "reach"):
+        _check_size(channel, noise, tolerance, release)
+        return WholeWay(op, channel, tolerance, (*parameters_of(law), *noise))
+    if np.isfinite(ends).all():
+        raise NotClosed(
+            f"{_family(op)} records without an upper end that are clamped have no marginal here; it is there "
+            "for the record itself under whole-numbered noise"
+        )
+    raise NotClosed(f"{_family(op)} records have no closed marginal under {_family(channel)}")
+
+
+def _log_probabilities(law: TensorVariable, support: np.ndarray) -> TensorVariable:
+    """Return the log probability of each value of a record, (..., K)."""
+    op: Any = law.owner.op
+    params = [pt.as_tensor_variable(p) for p in parameters_of(law)]
+    if isinstance(op, CategoricalRV):
+        return log_probability(params[0])
+    if isinstance(op, BernoulliRV):
+        return pt.stack([log_probability(1.0 - params[0]), log_probability(params[0])], axis=-1)
+    rng = pt.random.shared_rng(seed=None)
+    row = op.make_node(rng, NoneConst, *(p[..., None] for p in params)).outputs[1]
+    return pm.logp(row, pt.constant(support.astype(law.type.dtype)))
+
+
+def _check_size(channel: Any, noise: list, tolerance: float, release: Release) -> None:
+    """Refuse sums that are known to be too long, since the noise alone says how far they reach."""
+    known = constant_fold(noise, raise_not_constant=False)
+    if not all(isinstance(p, np.ndarray) for p in known):
+        return
+    reach = channel.reach(pt.constant(np.log(tolerance)), *map(pt.constant, known))
+    reach = float(np.max(reach.eval(mode="FAST_COMPILE")))
+    n = int(np.prod(lengths_of(release.query), dtype=float))
+    if (2 * reach + 1) * n > MAX_TERMS:
+        raise NotClosed(
+            f"the sum over its record takes {2 * reach + 1:.0f} terms for each of {n} releases, since the "
+            "noise is large"
+        )
+
+
+def _central(law: TensorVariable, record: TensorVariable, release: Release) -> Way:
+    op, query = release.rv.owner.op, release.query
+    pair = op.record_marginals.get(NormalRV)
+    if pair is None or pair.update is None:
+        raise NotClosed(f"{_family(op)} of all records together is not normal, given their parameters")
+    if not isinstance(law.owner.op, NormalRV):
+        raise NotClosed(f"a sum of {_family(law.owner.op)} records is not normal")
+    if query.type.ndim > 1:
+        raise NotClosed("its query has several axes")
+    if degree(query, [record]) != 1:
+        raise NotClosed(
+            "its query is not an affine function of the records: it clamps them (as bounds= does), or "
+            "computes something else of them"
+        )
+    shape = lengths_of(record)
+    mu, s = (pt.broadcast_to(p, shape) for p in parameters_of(law))
+    at_mean: dict[Variable, Variable] = {record: pt.cast(mu, record.dtype)}
+    slopes = [query] if query.type.ndim == 0 else [query[j] for j in range(lengths_of(query)[0])]
+    slopes = [pt.grad(slope, record).ravel() for slope in slopes]
+    mean, *slopes = graph_replace(with_known_shapes([query, *slopes]), at_mean, strict=False)
+    c = slopes[0] if query.type.ndim == 0 else pt.stack(slopes)
+    sigma = parameters_of(release.rv)[1]
+    sigma = sigma if query.type.ndim == 0 else pt.broadcast_to(sigma, lengths_of(query))
+    return CentralWay((mean, c, mu.ravel(), s.ravel(), sigma), shape, query.type.ndim)
+
+
+def _family(op: Any) -> str:
+    """Name of a family as users write it."""
+    return str(getattr(op, "_print_name", (type(op).__name__,))[0])

@@ -1,0 +1,143 @@
+"""A model without some of its confidential records."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pymc.model.core import Model
+from pymc.model.fgraph import fgraph_from_model, model_from_fgraph, model_observed_rv
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.replace import graph_replace
+
+from pymc_dp.marginals.plan import Removed, removals
+from pymc_dp.mechanisms.marginals import promise_of
+from pymc_dp.rowlocal import with_known_shapes
+
+
+def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 1e-12) -> Model:
+    r"""Return the same model without some of its confidential records, integrated out exactly.
+
+    Each release of such a record gets its marginal density
+    :math:`g(z \mid \theta) = \int q(z \mid y) f(y \mid \theta) \, dy`, observed at the same value and under
+    the same name. All else stays. Without latent records the model is usually sampled by NUTS alone; draw the
+    records afterwards with :func:`recover_records`.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        Left as it is.
+    names : str or sequence of str
+        Record variables to integrate out.
+    tolerance : float, default 1e-12
+        Where a sum over whole numbers has no end: share of each probability that may be left out. The range
+        is worked out in the graph for the present parameters, and proven to suffice.
+
+    Returns
+    -------
+    pymc.Model
+
+    Raises
+    ------
+    TypeError
+        An argument is not of the right kind.
+    ValueError
+        A name is no confidential record; something else depends on the record; no marginal is known for the
+        record and its release. The message names the variable, the reason and the way out.
+
+    See Also
+    --------
+    recover_records : Draws of the records from draws of the marginal model.
+
+    Notes
+    -----
+    Pairs that are closed, the query being the record itself:
+
+    * normal records under Gaussian or Laplace noise, clamped or not, also behind several releases of which
+      all but one have unclamped Gaussian noise; multivariate normal records under unclamped Gaussian noise;
+      mixtures of these;
+    * records of a finite support (at most 2048 values) under any mechanism of single records: the sum over
+      the values;
+    * beta records under :class:`BinomialMechanism`: a sum of (m + 1)^2 terms at most;
+    * other whole-numbered records under unclamped discrete Laplace or Gaussian noise: the sum over as many
+      values as `tolerance` asks for;
+
+    and unclamped sums, means and other affine functions of all normal records under Gaussian noise. Cost per
+    density and gradient: 0.6 us per release for a normal record under Laplace noise or a clamp, O(K) for one
+    of K values; where the law is the same for all records, only distinct releases count.
+
+    References
+    ----------
+    Beraha, Favaro and Rao, *MCMC for Bayesian nonparametric mixture modeling under differential privacy*, for
+    the marginal kernel; Reed (2006), *The normal-Laplace distribution and its relatives*.
+
+    Examples
+    --------
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> with pm.Model() as model:
+    ...     mu = pm.Normal("mu", 0, 2)
+    ...     y = pm.Normal("y", mu, 1, shape=3)
+    ...     z = dp.LaplaceMechanism("z", y, epsilon=2, bounds=(-4, 4), observed=[0.3, 7.1, -2.0])
+    >>> marginal = dp.marginalize(model, ["y"])
+    >>> [v.name for v in marginal.free_RVs], [v.name for v in marginal.observed_RVs]
+    (['mu'], ['z'])
+    >>> print(dp.guarantee(marginal["z"]))
+    Pure differential privacy with epsilon = 2, for replace-one neighbours.
+    """
+    chosen = names_of(model, names)
+    if isinstance(tolerance, bool) or not isinstance(tolerance, int | float):
+        raise TypeError(f"tolerance must be a number, got {type(tolerance).__name__}.")
+    if not 0 < tolerance <= 0.01:
+        raise ValueError(
+            f"tolerance must be in (0, 0.01], got {tolerance!r}: it is the share that may be left out."
+        )
+    return _without(model, removals(model, chosen, float(tolerance)))
+
+
+def names_of(model: Any, names: Any) -> list[str]:
+    """Check a model and names of its variables."""
+    if not isinstance(model, Model):
+        raise TypeError(f"model must be a pymc.Model, got {type(model).__name__}.")
+    listed = [names] if isinstance(names, str) else names
+    if not isinstance(listed, Sequence) or not all(isinstance(name, str) for name in listed):
+        raise TypeError("names must be the name of a record variable, or a list of such names.")
+    if not listed:
+        raise ValueError("names is empty: name the records to integrate out.")
+    return list(dict.fromkeys(listed))
+
+
+def _without(model: Model, removed: list[Removed]) -> Model:
+    """Build the model anew, with other laws of the releases, and without the records."""
+    # PyMC refuses models with starting values; they are set aside for the moment, and kept in the new model
+    starts = dict(model.rvs_to_initial_values)
+    try:
+        model.rvs_to_initial_values.update(dict.fromkeys(starts))
+        graph, memo = fgraph_from_model(model)
+    finally:
+        model.rvs_to_initial_values.update(starts)
+    own = [
+        *model.named_vars.values(),
+        *(v for v in model.dim_lengths.values() if isinstance(v, SharedVariable)),
+    ]
+    copies = {v: memo[v] for v in own if v in memo}
+    for part in removed:
+        # a later release may be conditional on an earlier one, which is in the graph as it was
+        for release, way in reversed(list(zip(part.releases, part.ways, strict=True))):
+            promise = promise_of(release.rv.owner.op, (str(part.record.name),))
+            law = way.release(part.size, promise)
+            (law,) = graph_replace(with_known_shapes([law]), copies, strict=False)
+            old = memo[release.rv]
+            value = old.owner.inputs[1]
+            law.name = release.name
+            new = model_observed_rv(law, value, release.name, *old.owner.op.dims)
+            graph.replace(old, new, import_missing=True)
+    gone = {memo[part.record] for part in removed}
+    for k in reversed([k for k, v in enumerate(graph.outputs) if v in gone]):
+        graph.remove_output(k)
+    result = model_from_fgraph(graph, mutate_fgraph=True)
+    order = list(model.named_vars)
+    for listed in (result.free_RVs, result.observed_RVs, result.deterministics, result.potentials):
+        listed.sort(key=lambda v: order.index(v.name))
+    for rv, start in starts.items():
+        if start is not None and rv.name in result.named_vars:
+            result.rvs_to_initial_values[result[rv.name]] = start
+    return result

@@ -1,0 +1,103 @@
+"""A release whose law is a finite mixture: over the values of its record, or over the laws of it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytensor.tensor as pt
+from pymc.distributions.distribution import SymbolicRandomVariable, _support_point, support_point
+from pymc.logprob.abstract import _logprob, _logprob_helper
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.marginals.sums import by_distinct, log_sum
+from pymc_dp.mechanisms.marginals import SymbolicMarginal
+from pymc_dp.records import parameters_of
+
+
+class ReleaseMixtureRV(SymbolicMarginal, SymbolicRandomVariable):
+    """Draws a release from one of several laws; inputs: log weights (..., K), and the laws of the release.
+
+    One law has the components as the last axis of its batch; several have one component each.
+    """
+
+    name = "release_mixture"
+    _print_name = ("ReleaseMixture", "\\operatorname{ReleaseMixture}")
+
+    def update(self, node: Any) -> dict:
+        """Return what the generator becomes."""
+        return {node.inputs[0]: node.outputs[0]}
+
+
+def release_mixture(
+    log_weights: TensorVariable, components: Sequence[TensorVariable], **promise: Any
+) -> TensorVariable:
+    """Return a release whose law is a mixture.
+
+    Parameters
+    ----------
+    log_weights : TensorVariable, shape (K,) or (..., K)
+    components : sequence of TensorVariable
+        One random variable of shape (..., K, *support), or K of shape (..., *support).
+    **promise
+        Guarantee, bounds and records.
+    """
+    ndim_supp = components[0].owner.op.ndim_supp
+    axis = -ndim_supp - 1
+    stacked = components[0] if len(components) == 1 else pt.stack(components, axis=axis)
+    batch = stacked.shape[: stacked.ndim - ndim_supp]
+    rng = pt.random.shared_rng(seed=None)
+    weights = pt.special.softmax(pt.broadcast_to(log_weights, batch), axis=-1)
+    next_rng, index = pt.random.categorical(weights, rng=rng, return_next_rng=True)
+    drawn = taken(stacked, index, ndim_supp)
+    support = [f"s{k}" for k in range(ndim_supp)]
+    core = ",".join([*(["w"] if len(components) == 1 else []), *support])
+    laws = ",".join(f"({core})" for _ in components)
+    inputs = [rng, log_weights, *components]
+    node = ReleaseMixtureRV(
+        inputs=inputs,
+        outputs=[next_rng, drawn],
+        extended_signature=f"[rng],(w),{laws}->[rng],({','.join(support)})",
+        **promise,
+    ).make_node(*inputs)
+    return node.outputs[1]
+
+
+def taken(stacked: TensorVariable, index: TensorVariable, ndim_supp: int = 0) -> TensorVariable:
+    """Return the component that an index picks for each release."""
+    axis = -ndim_supp - 1
+    picked = pt.take_along_axis(stacked, pt.shape_padright(index, ndim_supp + 1), axis=axis)
+    return pt.squeeze(picked, axis=axis)
+
+
+@_logprob.register(ReleaseMixtureRV)
+def _log_density(
+    op: Any, values: Any, rng: Any, log_weights: TensorVariable, *components: Any, **kwargs: Any
+) -> TensorVariable:
+    """Sum over the components, at the distinct releases only where the laws are the same for all."""
+    ndim_supp = components[0].owner.op.ndim_supp
+
+    def density(value: TensorVariable) -> TensorVariable:
+        return log_sum(log_weights + log_densities(components, value))
+
+    params, cores = [log_weights], [1]
+    for law in components:
+        params += parameters_of(law)  # type: ignore[arg-type]
+        # several laws have their components apart, and no axis for them
+        cores += [core + (len(components) == 1) for core in law.owner.op.ndims_params]
+    return by_distinct(density, values[0], params, cores, ndim_supp)
+
+
+def log_densities(components: Sequence[TensorVariable], value: TensorVariable) -> TensorVariable:
+    """Return the log density of each release under each component, on the last axis."""
+    if len(components) > 1:
+        return pt.stack([_logprob_helper(law, value) for law in components], axis=-1)
+    (law,) = components
+    return _logprob_helper(law, pt.expand_dims(value, -law.owner.op.ndim_supp - 1))
+
+
+@_support_point.register(ReleaseMixtureRV)
+def _first_component(op: Any, rv: Any, rng: Any, log_weights: Any, *components: Any) -> TensorVariable:
+    """Return the support point of the first component."""
+    points = support_point(components[0])
+    if len(components) > 1:
+        return points
+    return pt.take(points, 0, axis=-components[0].owner.op.ndim_supp - 1)

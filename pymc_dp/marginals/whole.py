@@ -1,0 +1,125 @@
+"""Whole-numbered records without an upper end behind whole-numbered noise: sums over a proven range.
+
+With f the law of a record and q that of the noise, the release z has probability sum_k f(k) q(z - k). The
+terms with abs(z - k) > r add up to at most q(r + 1), since f adds up to at most 1; and any one term is a
+lower bound of the sum. So r is chosen in the graph, at the present parameters, such that what is left out is
+below a stated share of what is there, whatever f is.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.distribution import SymbolicRandomVariable, _support_point, support_point
+from pymc.logprob.abstract import _logprob
+from pytensor.gradient import disconnected_grad
+from pytensor.tensor.type_other import NoneConst
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.marginals.sums import by_distinct, log_sum
+from pymc_dp.mechanisms.marginals import SymbolicMarginal
+
+
+class WholeReleaseRV(SymbolicMarginal, SymbolicRandomVariable):
+    """Draws a whole-numbered record and its noisy release; inputs: parameters of the record and of the noise.
+
+    Attributes
+    ----------
+    record, channel : RandomVariable
+        Operations that draw the record, and its release.
+    n_params : int
+        Number of parameters of the record.
+    tolerance : float
+        Share of the probability that may be left out.
+    """
+
+    name = "whole_release"
+    _print_name = ("WholeRelease", "\\operatorname{WholeRelease}")
+
+    def __init__(
+        self, *args: Any, record: Any, channel: Any, n_params: int, tolerance: float, **kwargs: Any
+    ) -> None:
+        self.record, self.channel = record, channel
+        self.n_params, self.tolerance = n_params, tolerance
+        super().__init__(*args, **kwargs)
+
+
+def whole_release(
+    record: Any, channel: Any, params: list, noise: list, size: Any, tolerance: float, **promise: Any
+) -> TensorVariable:
+    """Return the law of a noisy whole-numbered release, its record integrated out."""
+    rng = pt.random.shared_rng(seed=None)
+    given = [] if size is None else [pt.as_tensor_variable(size)]
+    between, drawn = record(*params, size=given[0] if given else None, rng=rng, return_next_rng=True)
+    after, release = channel(pt.cast(drawn, "int64"), *noise, rng=between, return_next_rng=True)
+    numbers = ",".join("()" for _ in (*params, *noise))
+    inputs = [rng, *given, *params, *noise]
+    node = WholeReleaseRV(
+        inputs=inputs,
+        outputs=[after, release],
+        extended_signature=f"[rng],{'[size],' if given else ''}{numbers}->[rng],()",
+        record=record,
+        channel=channel,
+        n_params=len(params),
+        tolerance=tolerance,
+        **promise,
+    ).make_node(*inputs)
+    return node.outputs[1]
+
+
+def log_terms(
+    value: TensorVariable, record: Any, channel: Any, params: list, noise: list, tolerance: float
+) -> tuple[TensorVariable, TensorVariable]:
+    """Return the values of the record that matter, on the last axis, and log f(k) q(z - k) of each."""
+
+    def log_f(k: TensorVariable, row: list) -> TensorVariable:
+        return pm.logp(_applied(record, row), k)
+
+    def log_q(k: TensorVariable, row: list, at: TensorVariable) -> TensorVariable:
+        return pm.logp(_applied(channel, [k, *row]), at)
+
+    value = pt.cast(value, "int64")
+    likely = pt.cast(support_point(_applied(record, params)), "int64")
+    least = pt.maximum(
+        log_f(value, params) + log_q(value, noise, value), log_f(likely, params) + log_q(likely, noise, value)
+    )
+    reach = channel.reach(disconnected_grad(least) + math.log(tolerance), *noise)
+    radius = pt.cast(pt.max(reach), "int64")
+    k = value[..., None] + pt.arange(-radius, radius + 1)
+    params, noise, likely = [p[..., None] for p in params], [p[..., None] for p in noise], likely[..., None]
+    # where the record cannot be, derivatives need not be numbers: something else is put in its place
+    possible = pt.gt(disconnected_grad(log_f(k, params)), -np.inf)
+    inside = log_f(pt.switch(possible, k, likely), params)
+    return k, pt.switch(possible, inside, -np.inf) + log_q(k, noise, value[..., None])
+
+
+def _applied(op: Any, params: list) -> TensorVariable:
+    """Return a random variable whose law is asked for, and which is never drawn."""
+    return op.make_node(pt.random.shared_rng(seed=None), NoneConst, *params).outputs[1]
+
+
+@_logprob.register(WholeReleaseRV)
+def _log_probability(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> TensorVariable:
+    """Log probability of each release, with a share of at most `tolerance` left out."""
+    given = list(inputs[-len(op.ndims_params) :])
+    params, noise = given[: op.n_params], given[op.n_params :]
+
+    def density(value: TensorVariable) -> TensorVariable:
+        return log_sum(log_terms(value, op.record, op.channel, params, noise, op.tolerance)[1])
+
+    (value,) = values
+    found = by_distinct(density, value, given, [0] * len(given))
+    return (
+        found
+        if value.type.dtype.startswith("int")
+        else pt.switch(pt.eq(value, pt.floor(value)), found, -np.inf)
+    )
+
+
+@_support_point.register(WholeReleaseRV)
+def _likely(op: Any, rv: Any, *inputs: Any) -> TensorVariable:
+    """Return the support point of the record."""
+    params = list(inputs[-len(op.ndims_params) :][: op.n_params])
+    return pt.broadcast_to(pt.cast(support_point(_applied(op.record, params)), "int64"), rv.shape)

@@ -1,0 +1,268 @@
+"""Releases of records that are integrated out, where that law is closed.
+
+For a record of a known family and its own release, possibly clamped before the noise, a
+:class:`RecordMarginal` says what the law of the release is without the record, and how the record is drawn
+given the release. A mechanism lists its pairs in ``record_marginals``; nothing else has to know them.
+
+References
+----------
+Reed (2006), *The normal-Laplace distribution and its relatives*, for the density without clamping.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numba
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.dist_math import check_parameters
+from pymc.distributions.distribution import _support_point
+from pymc.logprob.abstract import _logprob
+from pytensor.tensor.random.basic import MvNormalRV, NormalRV
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.noisy_normal import log_clamped_normal, log_normal_laplace
+from pymc_dp.lowering.samplers import register_draw_of
+from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
+from pymc_dp.mechanisms.conditionals import NormalGivenGaussian, NormalGivenLaplace
+
+Ends = tuple[float, float]
+UNCLAMPED: Ends = (-math.inf, math.inf)
+
+
+@dataclass(frozen=True)
+class RecordMarginal:
+    """How records of one family are integrated out of their own releases.
+
+    Attributes
+    ----------
+    release : callable
+        ``(op, promise, params, noise, size, ends) -> rv``: the law of the release, from the mechanism's
+        operation, what its marginal promises (keyword arguments of an operation), the parameters of the
+        record and of the noise, the shape of the release or None, and the ends that the record is clamped to.
+    record : callable
+        ``(op, params, noise, released, ends) -> rv``: the law of the record given its release.
+    update : callable, optional
+        ``(op, params, noise, released) -> params``: where that is the record's own family without a clamp,
+        its parameters; the record may then have further releases.
+    refuse : callable, optional
+        ``(op, ends) -> str or None``: why the pair is not closed after all.
+    """
+
+    release: Callable[..., TensorVariable]
+    record: Callable[..., TensorVariable]
+    update: Callable[..., list[TensorVariable]] | None = None
+    refuse: Callable[[Any, Ends], str | None] | None = None
+
+
+class MarginalOp(MechanismOp):
+    """Mix-in of operations that draw a release whose records are integrated out.
+
+    ``records`` names them: releases of the same records have the same people behind them.
+    """
+
+    of_records = False
+
+
+class SymbolicMarginal(MarginalOp):
+    """The same for operations that are graphs, which take other arguments."""
+
+    def __init__(
+        self, *args: Any, guarantee: Any = None, bounds: Any = None, records: Any = None, **kwargs: Any
+    ):
+        self.guarantee, self.bounds, self.records, self.lengths = guarantee, bounds, records, None
+        super(MechanismOp, self).__init__(*args, **kwargs)  # type: ignore[call-arg]
+
+
+def promise_of(op: Any, records: tuple[str, ...]) -> dict[str, Any]:
+    """Return what the marginal of a release promises, as keyword arguments of its operation."""
+    return {"guarantee": op.guarantee, "bounds": op.bounds, "records": records}
+
+
+def _total_sd(s: TensorVariable, sigma: TensorVariable) -> TensorVariable:
+    return pt.sqrt(s * s + sigma * sigma)
+
+
+def call(op: Any, *params: Any, size: Any = None) -> TensorVariable:
+    """Return a random variable with a generator of its own."""
+    return op(*params, size=size, rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
+
+
+class NormalMarginalRV(MarginalOp, NormalRV):
+    """A release that is normal, its records integrated out; parameters: mean, standard deviation."""
+
+    __props__ = (*NormalRV.__props__, *MECHANISM_PROPS)  # type: ignore[assignment]
+    _print_name = ("NormalMarginal", "\\operatorname{NormalMarginal}")
+
+
+class MvNormalMarginalRV(MarginalOp, MvNormalRV):
+    """A release that is multivariate normal, its records integrated out; parameters: mean, covariance."""
+
+    __props__ = (*MvNormalRV.__props__, *MECHANISM_PROPS)  # type: ignore[assignment]
+    _print_name = ("MvNormalMarginal", "\\operatorname{MvNormalMarginal}")
+
+
+class _NormalReleaseRV(MarginalOp, RandomVariable):
+    """A noisy release of a normal record; parameters: mean and standard deviation of it, noise level."""
+
+    signature = "(),(),()->()"
+    dtype = "floatX"
+    __props__ = ("name", "signature", "dtype", "inplace", "ends", *MECHANISM_PROPS)
+
+    def __init__(self, name: str | None = None, *, ends: Ends = UNCLAMPED, **kwargs: Any) -> None:
+        self.ends = ends
+        super().__init__(name, **kwargs)
+
+    def rng_fn(self, rng: np.random.Generator, mu: Any, s: Any, noise: Any, size: Any) -> np.ndarray:
+        """Draw the record, then its release."""
+        shape = np.broadcast_shapes(*map(np.shape, (mu, s, noise))) if size is None else tuple(size)
+        record = np.clip(rng.normal(mu, s, shape), *self.ends)
+        return record + self.noise(rng, noise, shape)
+
+    @staticmethod
+    def noise(rng: np.random.Generator, level: Any, shape: tuple[int, ...]) -> np.ndarray:
+        """Draw noise."""
+        raise NotImplementedError
+
+
+class NormalLaplaceRV(_NormalReleaseRV):
+    """clamp(y, lo, hi) + Laplace noise, y normal."""
+
+    name = "normal_laplace"
+    _print_name = ("NormalLaplace", "\\operatorname{NormalLaplace}")
+
+    @staticmethod
+    def noise(rng: np.random.Generator, level: Any, shape: tuple[int, ...]) -> np.ndarray:
+        """Draw Laplace noise."""
+        return rng.laplace(0.0, level, shape)
+
+
+class ClampedNormalRV(_NormalReleaseRV):
+    """clamp(y, lo, hi) + Gaussian noise, y normal."""
+
+    name = "clamped_normal"
+    _print_name = ("ClampedNormal", "\\operatorname{ClampedNormal}")
+
+    @staticmethod
+    def noise(rng: np.random.Generator, level: Any, shape: tuple[int, ...]) -> np.ndarray:
+        """Draw Gaussian noise."""
+        return rng.normal(0.0, level, shape)
+
+
+@lru_cache(maxsize=64)
+def _draw_laplace(lo: float, hi: float) -> Any:
+    @numba.njit
+    def draw(rng, mu, s, b):  # type: ignore[no-untyped-def]
+        return min(max(rng.normal(mu, s), lo), hi) + rng.laplace(0.0, b)
+
+    return draw
+
+
+@lru_cache(maxsize=64)
+def _draw_gaussian(lo: float, hi: float) -> Any:
+    @numba.njit
+    def draw(rng, mu, s, sigma):  # type: ignore[no-untyped-def]
+        return min(max(rng.normal(mu, s), lo), hi) + rng.normal(0.0, sigma)
+
+    return draw
+
+
+register_draw_of(NormalLaplaceRV, lambda op: _draw_laplace(*op.ends))
+register_draw_of(ClampedNormalRV, lambda op: _draw_gaussian(*op.ends))
+
+
+def _density(log_density: Callable[..., TensorVariable]) -> Callable[..., TensorVariable]:
+    def logprob(
+        op: Any, values: Any, rng: Any, size: Any, mu: Any, s: Any, noise: Any, **kwargs: Any
+    ) -> TensorVariable:
+        density = log_density(values[0], mu, s, noise, *op.ends)
+        return check_parameters(density, s > 0, noise > 0, msg="sigma > 0, noise > 0")
+
+    return logprob
+
+
+_logprob.register(NormalLaplaceRV)(_density(log_normal_laplace))
+_logprob.register(ClampedNormalRV)(_density(log_clamped_normal))
+
+
+@_support_point.register(_NormalReleaseRV)
+def _centre(op: Any, rv: Any, rng: Any, size: Any, mu: Any, s: Any, noise: Any) -> TensorVariable:
+    """Return the record's mean, clamped."""
+    return pt.broadcast_to(pt.clip(mu, *op.ends), rv.shape)
+
+
+def _gaussian_release(
+    op: Any, promise: Mapping[str, Any], params: list, noise: list, size: Any, ends: Ends
+) -> TensorVariable:
+    (mu, s), (sigma,) = params, noise
+    if ends == UNCLAMPED:
+        return call(NormalMarginalRV(**promise), mu, _total_sd(s, sigma), size=size)
+    return call(ClampedNormalRV(ends=ends, **promise), mu, s, sigma, size=size)
+
+
+def _laplace_release(
+    op: Any, promise: Mapping[str, Any], params: list, noise: list, size: Any, ends: Ends
+) -> TensorVariable:
+    return call(NormalLaplaceRV(ends=ends, **promise), *params, *noise, size=size)
+
+
+def _given(law: RandomVariable) -> Callable[..., TensorVariable]:
+    def record(op: Any, params: list, noise: list, released: TensorVariable, ends: Ends) -> TensorVariable:
+        return call(law, *params, released, *noise, *ends)
+
+    return record
+
+
+def _normal_update(op: Any, params: list, noise: list, released: TensorVariable) -> list[TensorVariable]:
+    (mu, s), (sigma,) = params, noise
+    share = s / _total_sd(s, sigma)
+    return [mu + (released - mu) * share * share, sigma * share]
+
+
+def _mv_release(
+    op: Any, promise: Mapping[str, Any], params: list, noise: list, size: Any, ends: Ends
+) -> TensorVariable:
+    mean, cov = params
+    return call(
+        MvNormalMarginalRV(method="cholesky", **promise),
+        mean,
+        cov + _noise_covariance(mean, noise),
+        size=size,
+    )
+
+
+def _noise_covariance(mean: TensorVariable, noise: list) -> TensorVariable:
+    (sigma,) = noise
+    variances = sigma * sigma * pt.ones_like(mean)
+    return variances[..., None] * pt.eye(mean.shape[-1])
+
+
+def _mv_record(op: Any, params: list, noise: list, released: TensorVariable, ends: Ends) -> TensorVariable:
+    return call(
+        MvNormalRV(method="cholesky"), *_mv_update(op, params, noise, released), size=released.shape[:-1]
+    )
+
+
+def _mv_update(op: Any, params: list, noise: list, released: TensorVariable) -> list[TensorVariable]:
+    mean, cov = params
+    gain = pt.linalg.solve(cov + _noise_covariance(mean, noise), cov)  # both are symmetric: its transpose
+    moved = mean + pt.sum((released - mean)[..., :, None] * gain, axis=-2)
+    left = cov - pt.matmul(cov, gain)
+    return [moved, 0.5 * (left + pt.swapaxes(left, -1, -2))]
+
+
+def _no_clamp(op: Any, ends: Ends) -> str | None:
+    if ends == UNCLAMPED:
+        return None
+    return "vectors that are clamped before the noise is added have no closed marginal"
+
+
+NORMAL_GAUSSIAN = RecordMarginal(_gaussian_release, _given(NormalGivenGaussian), _normal_update)
+NORMAL_LAPLACE = RecordMarginal(_laplace_release, _given(NormalGivenLaplace))
+MVNORMAL_GAUSSIAN = RecordMarginal(_mv_release, _mv_record, _mv_update, _no_clamp)

@@ -1,0 +1,209 @@
+"""Records drawn given releases and parameters, against their exact conditional law."""
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+from scipy import stats
+
+import pymc_dp as dp
+from tests.marginals import models
+from tests.marginals.models import BOUNDS, CASES, COUNTS, REPORTS, SCALE, X, Z, integral, laplace
+
+pytestmark = pytest.mark.usefixtures("python_mode")
+
+A, B, DRAWS = 0.4, 1.3, 4000
+
+
+def results(**values):
+    """Posterior draws that are all alike, in two chains."""
+    data = {}
+    for name, value in values.items():
+        value = np.asarray(value)
+        dims = [f"{name}_{k}" for k in range(value.ndim)]
+        data[name] = (("chain", "draw", *dims), np.broadcast_to(value, (2, DRAWS // 2, *value.shape)))
+    coords = {"chain": [0, 1], "draw": np.arange(DRAWS // 2)}
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(data, coords)})
+
+
+def recovered(name, **more):
+    model = CASES[name].build()
+    found = dp.recover_records(results(a=A, b=B, **more), model, random_seed=3)
+    draws = found["y"]
+    assert draws.dims[:2] == ("chain", "draw")
+    assert draws.dtype == model["y"].dtype
+    return draws.values.reshape(DRAWS, *draws.shape[2:])
+
+
+def check_moments(draws, weight, span=(-60.0, 60.0), breaks=()):
+    """Mean and variance of each record's draws against integrals of an unnormalised density."""
+    for i in range(draws.shape[1]):
+        total, mean, square, fourth = (
+            integral(lambda y, k=k, i=i: y**k * weight(i, y), *span, breaks=breaks) for k in (0, 1, 2, 4)
+        )
+        mean, square, fourth = mean / total, square / total, fourth / total
+        assert abs(draws[:, i].mean() - mean) < 4.5 * np.sqrt((square - mean**2) / DRAWS)
+        assert abs((draws[:, i] ** 2).mean() - square) < 4.5 * np.sqrt((fourth - square**2) / DRAWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "channel", "bounds"),
+    [
+        ("normal, Laplace", laplace(SCALE), (-np.inf, np.inf)),
+        ("normal, Laplace, clamped", laplace(SCALE), BOUNDS),
+        ("normal, Gaussian, clamped", models.gaussian(models.SIGMA), BOUNDS),
+    ],
+)
+def test_normal_records(name, channel, bounds):
+    def weight(i, y):
+        return stats.norm.pdf(y, A * X[i], B) * channel(Z[i], np.clip(y, *bounds))
+
+    check_moments(recovered(name), weight, breaks=(*Z, *np.nan_to_num(bounds)))
+
+
+def test_two_releases():
+    def weight(i, y):
+        first = stats.norm.pdf(y, A * X[i], B) * stats.norm.pdf(Z[i] - 0.5, y, 0.9)
+        return first * laplace(SCALE)(Z[i], np.clip(y, *BOUNDS))
+
+    check_moments(recovered("two releases"), weight, breaks=(*Z, *BOUNDS))
+
+
+def test_mixture_of_normals():
+    def weight(i, y):
+        law = 0.25 * stats.norm.pdf(y, A, B) + 0.75 * stats.norm.pdf(y, A + 3, B)
+        return law * laplace(SCALE)(Z[i], np.clip(y, *BOUNDS))
+
+    check_moments(recovered("mixture of normals"), weight, breaks=(*Z, *BOUNDS))
+
+
+def test_labels_pick_the_law():
+    def weight(i, y):
+        return stats.norm.pdf(y, A + 2 * [0, 2, 0][i], B) * laplace(SCALE)(Z[i], np.clip(y, *BOUNDS))
+
+    draws = recovered("labels", labels=np.array([0, 2, 0]))
+    check_moments(draws, weight, breaks=(*Z, *BOUNDS))
+
+
+def test_beta_records():
+    def weight(i, y):
+        return stats.beta.pdf(y, np.exp(A), B) * stats.binom.pmf(models.TOLD[i], 10, 0.5 + 0.3 * (2 * y - 1))
+
+    check_moments(recovered("beta, tosses"), weight, (1e-12, 1 - 1e-12))
+
+
+def frequencies_agree(draws, chances):
+    counts = np.array([(draws == k).sum() for k in range(len(chances))])
+    assert counts.sum() == len(draws)
+    used = DRAWS * chances > 5
+    rest = [counts[~used].sum(), DRAWS * chances[~used].sum()] if (~used).any() else None
+    seen, expected = list(counts[used]), list(DRAWS * chances[used])
+    if rest and rest[1] > 1:
+        seen.append(rest[0])
+        expected.append(rest[1])
+    expected = np.array(expected) * sum(seen) / sum(expected)
+    assert stats.chisquare(seen, expected).pvalue > 1e-4
+
+
+def test_categories():
+    draws = recovered("randomized response")
+    for i, z in enumerate(REPORTS):
+        chances = models._probabilities(A, B) * np.where(np.arange(3) == z, np.e, 1.0)
+        frequencies_agree(draws[:, i], chances / chances.sum())
+
+
+def test_counts():
+    draws = recovered("Poisson, discrete Laplace")
+    k = np.arange(300)
+    for i, z in enumerate(COUNTS[:4]):
+        chances = stats.poisson.pmf(k, 3 * np.exp(A)) * models.discrete_laplace(2.0)(z, k)
+        frequencies_agree(draws[:, i], chances / chances.sum())
+
+
+def linear(mean, cov, c, noise, released):
+    """Normal records given noisy linear functions of them."""
+    gain = cov @ c.T @ np.linalg.inv(c @ cov @ c.T + noise)
+    return mean + gain @ (released - c @ mean), cov - gain @ c @ cov
+
+
+def check_normal(draws, mean, cov):
+    error = np.sqrt(np.diag(cov) / len(draws))
+    assert (np.abs(draws.mean(axis=0) - mean) < 4.5 * error).all()
+    sd = np.sqrt(np.diag(cov))
+    off = np.abs(np.cov(draws.T) - cov) / np.outer(sd, sd)
+    assert off.max() < 4.5 * np.sqrt(2 / len(draws))
+
+
+def test_records_behind_sums():
+    draws = recovered("two sums")
+    cov = np.diag((B * models.SD) ** 2)
+    noise = np.diag([0.25, 0.04])
+    check_normal(draws, *linear(A * X, cov, models.C, noise, np.array([1.0, 2.0])))
+
+
+def test_records_behind_a_mean():
+    draws = recovered("a mean")
+    c = np.full((1, 4), -0.25)
+    check_normal(draws, *linear(np.full(4, A), B**2 * np.eye(4), c, np.eye(1) * 0.09, np.array([0.4 - 2])))
+
+
+def test_vectors():
+    draws = recovered("vectors")
+    for i, row in enumerate(models.ROWS):
+        noise = np.diag([0.25, 2.25])
+        check_normal(draws[:, i], *linear(np.array([A, -A]), B * models.COV, np.eye(2), noise, row))
+
+
+def test_draws_follow_their_own_parameters():
+    """Each draw of the records belongs to the same draw of the parameters, in blocks of any size."""
+    model = CASES["normal, Laplace"].build()
+    idata = results(a=A, b=B)
+    shift = np.linspace(-1e6, 1e6, DRAWS).reshape(2, -1)
+    idata["posterior"] = idata["posterior"].dataset.assign(a=(("chain", "draw"), shift))
+    from pymc_dp.marginals import recover
+
+    before = recover._AT_ONCE
+    try:
+        recover._AT_ONCE = 3000
+        draws = dp.recover_records(idata, model, random_seed=1)["y"].values
+    finally:
+        recover._AT_ONCE = before
+    # far away the noise tilts the mean of the record by s^2 / b
+    expected = shift[..., None] * X + np.sign(-shift[..., None] * X) * B**2 / SCALE
+    assert np.abs(draws - expected).max() < 8 * B
+    assert abs((draws - expected).mean()) < 5 * B / np.sqrt(3 * DRAWS)
+
+
+def test_dims_and_coordinates():
+    with pm.Model(coords={"person": ["u", "v"]}) as model:
+        mu = pm.Normal("mu")
+        y = pm.Normal("y", mu, 1, dims="person")
+        dp.GaussianMechanism("z", y, sigma=1.0, observed=[1.0, 2.0], dims="person")
+    marginal = dp.marginalize(model, ["y"])
+    assert marginal.named_vars_to_dims["z"] == ("person",)
+    assert dict(marginal.coords)["person"] == ("u", "v")
+    found = dp.recover_records(results(mu=0.5), model, "y", random_seed=1)
+    assert found["y"].dims == ("chain", "draw", "person")
+    assert list(found.person.values) == ["u", "v"]
+
+
+def test_seed():
+    model = CASES["a mean"].build()
+    idata = results(a=A, b=B)
+    first, again = (dp.recover_records(idata, model, random_seed=5) for _ in range(2))
+    xr.testing.assert_identical(first, again)
+
+
+def test_missing_parameter():
+    with pytest.raises(ValueError, match="no draws of b"):
+        dp.recover_records(results(a=A), CASES["normal, Laplace"].build())
+
+
+def test_what_is_no_result():
+    model = CASES["normal, Laplace"].build()
+    with pytest.raises(TypeError, match="idata must be"):
+        dp.recover_records({}, model)
+    with pytest.raises(ValueError, match="no group 'posterior'"):
+        dp.recover_records(xr.DataTree(), model)
+    with pytest.raises(ValueError, match="draws of all records"):
+        dp.recover_records(results(a=A, b=B, y=np.zeros(3)), model)
