@@ -330,12 +330,18 @@ def compare(chain, kernel, released, post, alpha=1e-5):
     new = (post.alpha + post.d * chain.k) / (n + post.alpha)
     weights = weights + np.where(free, (new / np.maximum(n_free, 1))[:, None], 0.0)
     density = [(weights * kernel.density(x, chain.atoms)).sum(axis=1) for x in kernel.points]
+    # where none is free at times, atoms tell nothing of a new cluster then
+    told = not (new[n_free == 0] > 1e-9).any()
     checks = {
         **z_scores(chain.k[:, None] == 1 + seen, pmf[seen], "k"),
         **z_scores(chain.k, pmf @ np.arange(1, len(pmf) + 1), "mean k"),
         **z_scores(same, together[pairs], "same"),
-        **z_scores(
-            np.transpose(density), exact.mean_density(released, post, np.array(kernel.points)), "density"
+        **(
+            z_scores(
+                np.transpose(density), exact.mean_density(released, post, np.array(kernel.points)), "density"
+            )
+            if told
+            else {}
         ),
         **({} if chain.y is None else z_scores(chain.y, mean, "y")),
         **({} if chain.y is None else z_scores((chain.y - mean) ** 2, sd**2, "var y")),
