@@ -221,7 +221,7 @@ BY_JOINT_LAW = [
     ("half of the density", "joint", models.HalfNormalScales, 10.0),
     ("any auxiliary record", "joint of 5", models.LatentParents, 10.0),
     ("every empty cluster at full weight", "conditional", models.BinomialBeta, 1.0),
-    ("splits as often as merges", "auto", models.PoissonGamma, 1.0),
+    ("splits as often as merges", "auto", models.HalfNormalScales, 1.0),
     ("variance given means that are integrated out", "joint", models.TwoColumns, 10.0),
     ("sum not brought up to date", "joint", models.ReleasedSum, 10.0),
     ("no volume of the transform", "conditional", models.BetaShapes, 10.0),
