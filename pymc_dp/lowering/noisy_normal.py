@@ -3,8 +3,7 @@
 For y ~ N(mu, s^2) and z = clamp(y, lo, hi) + noise, the density of z is a sum over pieces of the law of y:
 the part inside the interval (with Laplace noise: on either side of z), and the two tails, on which the
 release does not depend on y. The derivatives are moments of y given z, summed over the same pieces; so value
-and
-gradient come from one pass, and have their digits at any distance and any ratio of the scales.
+and gradient come from one pass, and have their digits at any distance and any ratio of the scales.
 """
 
 import math

@@ -60,12 +60,14 @@ class SplitMerge(LabelStep):
     NotImplementedError
         If the kernel or the law of the atoms has no scalar form.
 
-    Notes ----- A split or merge costs ``n_scans + 1`` passes over the records of two clusters, each about
-    as much as a sweep does for one cluster; without a conjugate base and a log density that is a polynomial
-    in a few numbers of the record, some more passes for the modes. Where atoms are whole numbers, or their
-    density has no second derivative in scalar form, there are sweeps only, and a message says so.
-    ``sample_stats`` get ``n_clusters``, ``labels_moved`` (share of records that changed their cluster in a
-    sweep) and ``splits_accepted`` (share of splits and merges).
+    Notes
+    -----
+    A split or merge costs ``n_scans + 1`` passes over the records of two clusters, each about as much as a
+    sweep does for one cluster; without a conjugate base and a log density that is a polynomial in a few
+    numbers of the record, some more passes for the modes. Where atoms are whole numbers, or their density has
+    no second derivative in scalar form, there are sweeps only, and a message says so. ``sample_stats`` get
+    ``n_clusters``, ``labels_moved`` (share of records that changed their cluster in a sweep) and
+    ``splits_accepted`` (share of splits and merges).
 
     References
     ----------
