@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections import Counter
 from zlib import crc32
 
 # Before NumPy is imported: the tests run side by side, one BLAS thread each.
@@ -55,15 +56,26 @@ def pytest_collection_modifyitems(config, items):
 
     The statistical suites come last, in an order that mixes them: if time runs out, some of each have run.
     """
+    cases = Counter()
+    for item in items:
+        mark = item.get_closest_marker("compiles")
+        if mark is not None:
+            function = item.nodeid.partition("[")[0]
+            cases[function] += 1
+            if cases[function] > mark.args[0]:
+                item.add_marker(pytest.mark.statistical)
     items.sort(
         key=lambda item: crc32(f"{ORDER}{item.nodeid}".encode()) if "statistical" in item.keywords else -1
     )
     full = config.getoption("--full") or "statistical" in config.getoption("markexpr", "")
     long_suite = pytest.mark.skip(reason="statistical suite: run with --full")
+    example = pytest.mark.skip(reason="example in a docstring, which has to compile: run with --full")
     no_answers = pytest.mark.skip(reason="needs the reference answers in ../shared/reference")
     for item in items:
         if "statistical" in item.keywords and not full:
             item.add_marker(long_suite)
+        if isinstance(item, pytest.DoctestItem) and not full:
+            item.add_marker(example)
         if "reference" in item.keywords and not REFERENCE.is_dir():
             item.add_marker(no_answers)
 

@@ -15,6 +15,8 @@ import pytest
 import pymc_dp as dp
 from pymc_dp.mechanisms.wavelet import butucea_sensitivity, haar_sensitivity
 
+pytestmark = pytest.mark.compiles(1)
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+pytestmark = pytest.mark.compiles(1)
+
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
 

@@ -10,6 +10,8 @@ import pytest
 
 from examples import paper003
 
+pytestmark = pytest.mark.compiles(0)
+
 ROOT = Path(__file__).resolve().parents[1]
 
 

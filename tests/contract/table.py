@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+import pymc_dp as dp
+
 ROWS = [
     row
     for path in sorted(Path(__file__).parent.glob("rows_*.py"))
@@ -12,17 +14,24 @@ ROWS = [
 ]
 
 
+_first = {row.mechanism: row for row in reversed(ROWS)}
+
+
 def over(rows, **kwargs):
-    """Parametrise a test over rows, named by mechanism and noise level."""
-    names, ids = {}, []
+    """Parametrise a test over rows, named by mechanism and noise level.
+
+    Other rows than the first of a mechanism run in full runs only, for the time it takes.
+    """
+    names, params = {}, []
     for row in rows:
         names[str(row)] = names.get(str(row), 0) + 1
-        ids.append(f"{row}-{names[str(row)]}" if names[str(row)] > 1 else str(row))
-    return pytest.mark.parametrize("row", rows, ids=ids, **kwargs)
+        name = f"{row}-{names[str(row)]}" if names[str(row)] > 1 else str(row)
+        marks = () if _first[row.mechanism] is row else pytest.mark.statistical
+        params.append(pytest.param(row, id=name, marks=marks))
+    return pytest.mark.parametrize("row", params, **kwargs)
 
 
 each_row = over(ROWS)
-_first = {row.mechanism: row for row in reversed(ROWS)}
 each_mechanism = over([row for row in ROWS if _first[row.mechanism] is row])
 
 
@@ -38,17 +47,23 @@ def cases(field):
     )
 
 
-def over_imputations(quick, full=None):
-    """Parametrise a test over the rows' models.
+# Whose records are imputed in every run: one mechanism of each kind of move.
+_SHORT = {
+    dp.LaplaceMechanism, dp.RandomizedResponse, dp.PerturbedHistogram, dp.WaveletMechanism,
+    dp.ExponentialMechanism,
+}  # fmt: skip
 
-    Those of a mechanism's first row: `quick` of them always, `full` (all by default) in full runs. Of other
-    rows, the first model in full runs.
+
+def over_imputations():
+    """Parametrise a test over the models of a mechanism's first row, and the first one of each other row.
+
+    Outside of full runs, the first model of a few mechanisms.
     """
     found = []
     for row in ROWS:
         first = _first[row.mechanism] is row
-        for k, imputation in enumerate(row.imputations[: full if first else 1]):
-            marks = () if first and k < quick else pytest.mark.statistical
+        for k, imputation in enumerate(row.imputations[: None if first else 1]):
+            marks = () if first and k == 0 and row.mechanism in _SHORT else pytest.mark.statistical
             found.append(pytest.param(row, imputation, id=f"{row}-{k}", marks=marks))
     return pytest.mark.parametrize(("row", "imputation"), found)
 
@@ -59,11 +74,12 @@ def one_of_each(chosen):
     for row in ROWS:
         if _first[row.mechanism] is row:
             models = [i for i in row.imputations if chosen(i)]
-            found += [pytest.param(row, models[0], id=str(row))] if models else []
+            marks = () if row.mechanism in _SHORT else pytest.mark.statistical
+            found += [pytest.param(row, models[0], id=str(row), marks=marks)] if models else []
     return pytest.mark.parametrize(("row", "imputation"), found)
 
 
-each_imputation = over_imputations(quick=4)
+each_imputation = over_imputations()
 first_imputation = one_of_each(lambda imputation: True)
 # whose parameter is that of counted records
 counted_imputation = one_of_each(lambda imputation: imputation.top is not None)

@@ -75,14 +75,19 @@ LINES = {
         ("urn_sweep",),
     ),
     "ratio of means upside down": (
-        r"rng\.random\(\) \* now < then",
-        "rng.random() * then < now",
+        r"u \* (now|most) < then",
+        r"u * then < \1",
         ("auxiliary_sweep",),
     ),
     "no ratio": (r"total \+= r\[(\d+)\] - w\[i\]", "total += 0.0", ("urn_sweep",)),
     "ratio of means, half of it": (
-        r"rng\.random\(\) \* now < then",
-        "rng.random() * np.sqrt(now) < np.sqrt(then)",
+        r"u \* (now|most) < then",
+        r"u * np.sqrt(\1) < np.sqrt(then)",
+        ("auxiliary_sweep",),
+    ),
+    "auxiliaries that may weigh nothing": (
+        r"most = (.*) \+ \d+ \* np.exp\(peak",
+        r"most = \1 + 0 * np.exp(peak",
         ("auxiliary_sweep",),
     ),
     "new cluster without discount": (
@@ -113,8 +118,8 @@ LINES = {
         ("langevin",),
     ),
     "any auxiliary record": (
-        r"t = weighted\(rng, (after|before), \w+, (\d+)\)",
-        r"t = int(rng.random() * \2)",
+        r"weighted\(rng, (after|before|weights), \w+, (\d+)\)",
+        r"int(rng.random() * \2)",
         ("auxiliary_sweep",),
     ),
     "every empty cluster at full weight": (
@@ -177,6 +182,7 @@ BY_EXACT_ANSWERS = [
     ("free atoms kept", "auto", "normal", "laplace", ONE),
     ("half of the density", "joint", "Beta", "", MANY),
     ("any auxiliary record", "joint of 5", "NIG", "laplace", ONE),
+    ("auxiliaries that may weigh nothing", "joint of 5", "NIG", "laplace", ONE),
     ("every empty cluster at full weight", "conditional", "NIG", "laplace", ONE),
     ("own atoms of a lonely record forgotten", "conditional", "NIG", "laplace", ONE),
     ("splits as often as merges", "auto", "NIG", "laplace", ONE),

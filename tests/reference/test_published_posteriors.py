@@ -76,6 +76,7 @@ def test_the_regression_query_is_the_authors(reference):
     np.testing.assert_array_equal(paper003.PREDICTOR_MEAN, stored["model_x"]["mean"])
 
 
+@pytest.mark.statistical
 def test_linear_regression(reference):
     answers = read(reference, "linear_regression_eps10")
     model = paper003.regression_model(answers["eps"], np.array(answers["sdp"]))
@@ -94,6 +95,7 @@ def test_the_naive_bayes_parameters_are_the_authors(reference):
     np.testing.assert_allclose(paper003.ANSWER_PROBABILITIES, q, atol=1e-5)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("program", ["cpp", "dapper"])
 def test_naive_bayes(reference, naive_bayes_posterior, program):
     answers = read(reference, "loglinear_naive_bayes_eps1")[program]["posterior"]

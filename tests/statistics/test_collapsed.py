@@ -186,6 +186,7 @@ def harness_log_beta(a):
     return gammaln(a).sum() - gammaln(a.sum())
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("epsilon", [0.3, 3.0])
 def test_posterior_is_that_of_enumeration(epsilon):
     """The step that `pm.sample` chooses, the count form under NUTS, and the exact answer."""

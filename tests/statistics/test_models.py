@@ -32,6 +32,7 @@ def test_gibbs_updates_leave_the_joint_law(model_type):
     assert verdict.passed, verdict
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("model_type", ALL_MODELS, ids=lambda m: m.__name__)
 def test_pymc_twin_has_the_same_law(model_type):
     """PyMC's own draws of parameters, records and release have the simulator's moments."""

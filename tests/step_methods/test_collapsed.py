@@ -8,6 +8,8 @@ import pymc_dp as dp
 from pymc_dp.step_methods.collapsed import collapsed_parameters
 from pymc_dp.step_methods.updates.exchangeable import distinct_rows
 
+pytestmark = pytest.mark.compiles(1)
+
 Z = np.array([0, 2, 2, 1, 2, 2])
 GROUP = np.array([0, 1, 1, 0, 1, 0])
 

@@ -12,6 +12,8 @@ import pytest
 import pymc_dp as dp
 from pymc_dp.step_methods.ancillary import MAX_DIMENSION
 
+pytestmark = pytest.mark.compiles(1)
+
 
 def tables(n_tables):
     """Categorical records behind tables of probabilities, drawn exactly however many they are."""

@@ -17,6 +17,8 @@ from scipy import stats
 
 import pymc_dp as dp
 
+pytestmark = pytest.mark.compiles(2)
+
 PYTHON = Mode(linker="py", optimizer="fast_compile")
 A = np.random.default_rng(3).normal(size=(12, 2))
 CASES = {}

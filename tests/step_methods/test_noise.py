@@ -16,6 +16,8 @@ from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.noise import NoNoiseForm, noise_form
 from tests.step_methods.zoo import evaluation_mode
 
+pytestmark = pytest.mark.compiles(3)
+
 N = 4000
 
 # Family, parameter values at which it is tried.

@@ -14,6 +14,8 @@ from pymc_dp.records import find_record_blocks
 from pymc_dp.step_methods import base
 from tests.statistics.marginal import from_log_density
 
+pytestmark = pytest.mark.compiles(2)
+
 N, N_PARTS = 2003, base.N_PARTS  # parts of unequal sizes
 SD, SCALE, DEVIATION = 0.5, 0.7, 1.0
 CENTRE = 100.0 * np.arange(N)

@@ -12,6 +12,8 @@ import pymc_dp as dp
 from tests.step_methods.test_life import built, counts, response, steps, wavelet
 from tests.step_methods.test_sampling import central
 
+pytestmark = pytest.mark.compiles(2)
+
 
 @cache
 def bernoulli():

@@ -9,6 +9,8 @@ import scipy.stats as st
 import pymc_dp as dp
 from pymc_dp.supports import finite_support, has_density
 
+pytestmark = pytest.mark.compiles(2)
+
 RELEASED = np.array([2.0, 0.1, 1.0])
 
 

@@ -235,6 +235,8 @@ import numpy as np
 import pymc as pm
 from tests.step_methods.test_sampling import central
 
+pytestmark = pytest.mark.compiles(2)
+
 if __name__ == "__main__":
     context, out = sys.argv[1:]
     how = {"cores": 1} if context == "one" else {"cores": 2, "mp_ctx": context}

@@ -7,6 +7,8 @@ import pytest
 import pymc_dp as dp
 from pymc_dp.step_methods import base
 
+pytestmark = pytest.mark.compiles(2)
+
 
 def build(epsilon):
     with pm.Model() as model:

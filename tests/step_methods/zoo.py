@@ -522,10 +522,8 @@ def correlated_parameters(n):
 
 # Compiled in every run; the others with the statistical suites only, for the time it takes.
 CORE = {
-    "normal sum", "clamped mean", "exponential", "bernoulli", "categorical", "geometric",
-    "multivariate normal", "simplex", "regression", "masked covariate", "potentials",
-    "three releases", "disjoint rows", "covariate shares", "function of sums", "general",
-    "an end outside of the records", "cells beside a sum", "histogram beside a sum", "columns from the end",
+    "clamped mean", "categorical", "multivariate normal", "masked covariate", "three releases", "general",
+    "cells beside a sum",
 }  # fmt: skip
 EVERY = pytest.mark.parametrize(
     "entry",

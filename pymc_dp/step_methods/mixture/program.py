@@ -7,6 +7,7 @@ slot's atoms, so that a sweep can ask for any slot, or for atoms that have just 
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
@@ -202,6 +203,8 @@ class MixtureProgram(HistogramSweep):
             for index in np.ndindex(*shape[1:])
         ]
         urn = [rows.entry(p, ()) for p in self.urn_parameters()]
+        peaks = self._peak_graphs()
+        self.peak_graph = None if peaks is None else self._weight(rows, peaks)
         self.statistics = len(state)
         self.n_columns_of_record = len(columns)
         self.histograms = histograms
@@ -232,6 +235,20 @@ class MixtureProgram(HistogramSweep):
         if self.draws_records:
             self.add("draw", [self._rng, *a], columns, rng_first=True)
         self.add("own", [*self.record_inputs, *a], [self.own_graph])
+
+    def _peak_graphs(self) -> list[TensorVariable] | None:
+        """Log densities of the releases where no noise was added; None where other things have a weight."""
+        block = self.program.block
+        nodes = [r.rv.owner for r in self.program.of_kind("local")]
+        if block.terms or block.potentials or not all(n.op.additive_noise for n in nodes):  # type: ignore[union-attr]
+            return None
+        graphs = []
+        for node in nodes:
+            rng, size, _, *noise = node.inputs  # type: ignore[union-attr]
+            value = self.program.state[node.outputs[1]]  # type: ignore[union-attr]
+            exact = node.op.make_node(rng, size, pt.cast(value, node.outputs[1].dtype), *noise).outputs[1]  # type: ignore[union-attr]
+            graphs.append(pm.logp(exact, value))
+        return graphs
 
     def urn_parameters(self) -> list[Any]:
         """Return concentration and discount of the labels' law."""

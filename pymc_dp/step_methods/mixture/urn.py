@@ -136,11 +136,31 @@ def urn_sweep(program: MixtureProgram) -> SourceFunction:
 def auxiliary_sweep(program: MixtureProgram, m: int) -> SourceFunction:
     """Compile the sweep with m auxiliary records, for local releases.
 
-    The record is one of its auxiliaries: the others are drawn afresh from its cluster before the proposal,
-    and one of them becomes the record afterwards, so that nothing has to be kept between sweeps.
+    The record is one of its auxiliaries: the others are drawn afresh from its cluster, and one of them
+    becomes the record if the proposal is refused, so that nothing has to be kept between sweeps. Where noise
+    is additive they are drawn only if they matter: most proposals would be accepted if each of them had the
+    largest weight there is, that of a record without noise.
     """
     p, d, width = program.n_columns_of_record, program.statistics, program.width
     drawn = [f"a{j}" for j in range(width)]
+
+    peak, early = [], []
+    if program.peak_graph is not None:
+        program.add("peak", [], [program.peak_graph])
+        peak = ["peak"]
+        early = [
+            "best = before[0]",
+            f"for j in range({m}):",
+            "    best = max(best, after[j])",
+            "if best > -np.inf:",
+            "    then = 0.0",
+            f"    for j in range({m}):",
+            "        weights[j] = np.exp(after[j] - best)",
+            "        then += weights[j]",
+            f"    most = np.exp(before[0] - best) + {m - 1} * np.exp({program.call('peak')}[0] - best)",
+            "    if u * most < then:",
+            f"        accept, t = True, weighted(rng, weights, then, {m})",
+        ]
 
     def draws(first: int, start: str, atoms: list[str], array: str) -> list[str]:
         """Fill auxiliaries and their weights."""
@@ -155,7 +175,7 @@ def auxiliary_sweep(program: MixtureProgram, m: int) -> SourceFunction:
         *header("auxiliary_sweep", program),
         f"    alpha, d = {program.call('urn', row='')}",
         *occupation(),
-        f"    before, after = np.empty({m}), np.empty({m})",
+        f"    before, after, weights = np.empty({m}), np.empty({m}), np.empty({m})",
         f"    kept, fresh = np.empty(({m}, {p})), np.empty(({m}, {p}))",
         "    accepted, moved = 0.0, 0.0",
         "    for _ in range(n_sweeps):",
@@ -163,21 +183,25 @@ def auxiliary_sweep(program: MixtureProgram, m: int) -> SourceFunction:
         *indented(LEAVE, 12),
         *(f"            kept[0, {q}] = x[i, {q}]" for q in range(p)),
         f"            before[0] = {program.call('current', *numbers('x', 'i', p))}[{d}]",
-        *indented(draws(1, "before", numbers("atoms", "h", width), "kept"), 12),
         *indented(URN, 12),
         "            if g >= 0:",
         f"                {''.join(f'{a}, ' for a in drawn)} = {', '.join(numbers('atoms', 'g', width))},",
         "            else:",
         f"                {''.join(f'{a}, ' for a in drawn)} = {program.call('base_draw', rng=True, row='')}",
         *indented(draws(0, "after", drawn, "fresh"), 12),
-        f"            now, then = exponentials(before, after, {m})",
-        "            if now == 0.0 or rng.random() * now < then:",
+        "            u, accept = rng.random(), False",
+        *indented(early, 12),
+        "            if not accept:",
+        *indented(draws(1, "before", numbers("atoms", "h", width), "kept"), 16),
+        f"                now, then = exponentials(before, after, {m})",
+        "                if now == 0.0 or u * now < then:",
+        f"                    accept, t = True, weighted(rng, after, then, {m})",
+        "            if accept:",
         "                accepted += 1.0",
         "                if g < 0:",
         *indented(OPEN, 16),
         *(f"                    atoms[g, {j}] = {a}" for j, a in enumerate(drawn)),
         "                moved += g != h",
-        f"                t = weighted(rng, after, then, {m})",
         *(f"                x[i, {q}] = fresh[t, {q}]" for q in range(p)),
         "            else:",
         "                g = h",
@@ -189,4 +213,4 @@ def auxiliary_sweep(program: MixtureProgram, m: int) -> SourceFunction:
         "    tally[2] += moved",
         "    tally[3] += n * n_sweeps",
     ]
-    return compiled("auxiliary_sweep", lines, program, ["urn", "base_draw", "propose", "current"])
+    return compiled("auxiliary_sweep", lines, program, ["urn", "base_draw", "propose", "current", *peak])
