@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from itertools import permutations
 from typing import Any
 
@@ -89,11 +89,7 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
             k if isinstance(item, PrivacyGuarantee) else id(item): item for k, item in enumerate(released)
         }.values():
             name = str(getattr(item, "name", None) or getattr(item, "mechanism", None) or "release")
-            label, k = name, 1
-            while label in parts:
-                k += 1
-                label = f"{name} ({k})"
-            parts[label] = _of_one(item)
+            parts[_unused(name, parts)] = _of_one(item)
         if not parts:
             raise ValueError("No release is listed: give at least one.")
         if disjoint:
@@ -103,6 +99,15 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
         raise ValueError("disjoint=True is about several releases: pass a model, or a list of releases.")
     stated = _of_one(released)
     return stated if delta is None else stated.to_approximate(delta)
+
+
+def _unused(name: str, taken: Container[str]) -> str:
+    """Return a name that is not taken yet: of two parts of one name only one would be counted."""
+    label, k = name, 1
+    while label in taken:
+        k += 1
+        label = f"{name} ({k})"
+    return label
 
 
 def _check_disjoint(variables: list[TensorVariable]) -> None:
@@ -190,9 +195,9 @@ def _of_model(model: Model, delta: float | None, disjoint: bool) -> PrivacyGuara
     costs: Mapping[str, PrivacyGuarantee] = {name: _of_one(rv) for name, rv in releases.items()}
     if not disjoint:
         return compose(costs, delta=delta)
-    groups = {}
+    groups: dict[str, PrivacyGuarantee] = {}
     for names in _groups(model, releases):
-        groups[" with ".join(names)] = (
+        groups[_unused(" with ".join(names), groups)] = (
             costs[names[0]] if len(names) == 1 else compose({name: costs[name] for name in names})
         )
     return compose_disjoint(groups, delta=delta)

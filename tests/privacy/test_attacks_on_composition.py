@@ -85,3 +85,14 @@ def test_releases_hidden_in_batched_functions_are_found():
         pm.Deterministic("c", Blockwise(hidden, signature="()->()")(y))
     with pytest.raises(ValueError, match="hidden in c"):
         dp.guarantee(model)
+
+
+# ---- releases that are lost on the way --------------------------------------------------------------
+
+
+def test_groups_of_one_name_are_both_counted():
+    with pm.Model() as model:
+        y, w = pm.Normal("y", shape=4), pm.Normal("w", shape=5)
+        for name, query, epsilon in (("a", y, 1), ("b", y, 1), ("a with b", w, 0.1)):
+            dp.LaplaceMechanism(name, query.sum(), epsilon=epsilon, bounds=(0, 1), observed=0.0)
+    assert dp.guarantee(model, disjoint=True).epsilon == 2
