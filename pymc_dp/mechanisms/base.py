@@ -21,6 +21,7 @@ from pymc.distributions.shape_utils import (
     convert_shape,
     convert_size,
 )
+from pymc.distributions.truncated import _truncated
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
 from pytensor.tensor.random.op import RandomVariable
@@ -133,6 +134,12 @@ class MechanismOp:
 
 
 @dataclass(frozen=True)
+@_truncated.register(MechanismOp)
+def _no_short_cut(op: MechanismOp, *args: Any) -> Any:
+    """Leave truncation to PyMC's general way: its own for normal laws would lose sight of the mechanism."""
+    raise NotImplementedError(f"{op} has no truncated version of its own")
+
+
 class PreparedQuery:
     """A query ready for noise, with what is known of how much one record can change it."""
 

@@ -96,3 +96,16 @@ def test_groups_of_one_name_are_both_counted():
         for name, query, epsilon in (("a", y, 1), ("b", y, 1), ("a with b", w, 0.1)):
             dp.LaplaceMechanism(name, query.sum(), epsilon=epsilon, bounds=(0, 1), observed=0.0)
     assert dp.guarantee(model, disjoint=True).epsilon == 2
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "budget"), [(dp.GaussianMechanism, {"rho": 7}), (dp.LaplaceMechanism, {"epsilon": 7})]
+)
+def test_truncated_releases_are_found(mechanism, budget):
+    """PyMC puts its own truncated normal law in the place of a truncated normal variable."""
+    with pm.Model() as model:
+        y = pm.Normal("y", shape=4)
+        dp.LaplaceMechanism("a", y.sum(), epsilon=1, bounds=(0, 1), observed=0.0)
+        pm.Truncated("c", mechanism.dist(y.sum(), sensitivity=1, **budget), lower=0, observed=0.3)
+    with pytest.raises(ValueError, match="hidden in c"):
+        dp.guarantee(model)
