@@ -225,6 +225,18 @@ def test_bounds_turn_with_a_sum(order):
     assert epsilon == pytest.approx(np.sum((high - low) / hi)) == 4
 
 
+def test_sums_are_not_rounded_to_the_gaps_of_few_digits():
+    """From 2048 on there are even numbers only in half precision: one record would change them by 2."""
+    with pm.Model():
+        y = pm.Normal("y", shape=3000)
+        release = dp.LaplaceMechanism("z", pt.cast(y.sum(), "float16"), epsilon=1, bounds=(0, 1))
+    clamped, scale = release.owner.op.dist_params(release.owner)
+    inside = 1.0 * (np.arange(3000) < np.array([2048, 2049, 2050, 2051])[:, None])
+    totals = [clamped.eval({y: rows}, mode="FAST_COMPILE") for rows in inside]
+    assert np.abs(np.diff(totals)).max() / scale.eval() <= dp.guarantee(release).epsilon == 1
+    assert np.abs(np.diff(inside.sum(axis=1).astype("float16"))).max() == 2  # power
+
+
 # ---- noise levels that tell ---------------------------------------------------------------------
 
 
