@@ -237,6 +237,31 @@ def test_sums_are_not_rounded_to_the_gaps_of_few_digits():
     assert np.abs(np.diff(inside.sum(axis=1).astype("float16"))).max() == 2  # power
 
 
+REPEATED = np.array([0, 0, 0, 1, 2, 3])
+NOT_OF_ONE_PERSON = {
+    "one person three times": lambda x, y: (x[REPEATED], y[REPEATED]),
+    "centred features": lambda x, y: (x - x.mean(axis=0), y),
+    "labels from everybody": lambda x, y: (x, pt.gt(x[:, 0], x[:, 0].mean())),
+    "labels of others": lambda x, y: (x, pt.cumsum(y)),
+}
+
+
+@pytest.mark.parametrize("rows", NOT_OF_ONE_PERSON.values(), ids=NOT_OF_ONE_PERSON)
+def test_rows_of_a_perturbed_objective_are_of_one_person_each(rows):
+    features, labels = C(X[:4, :2]), C(np.array([0, 1, 1, 0]))
+    settings = {"epsilon": 1, "regularization": 1}
+    with pytest.raises(ValueError, match="features and the label of person i in row i"):
+        dp.ObjectivePerturbation.release(*rows(features, labels), **settings)
+    with pm.Model():
+        x, y = pm.Normal("x", shape=(4, 2)), pm.Bernoulli("y", 0.5, shape=4)
+        with pytest.raises(ValueError, match="features and the label of person i in row i"):
+            dp.ObjectivePerturbation("z", *rows(x, y), **settings)
+        one = pt.concatenate([np.ones((4, 1)), 0.5 * x], axis=1)
+        for k, (own, label) in enumerate([(x, y), (one, 1 - y), (x[:2], y[:2]), (X[:4], y)]):
+            assert dp.guarantee(dp.ObjectivePerturbation(f"z{k}", own, label, **settings)).epsilon == 1
+    assert dp.ObjectivePerturbation.release(features, pt.eq(labels, 1), **settings).guarantee.epsilon == 1
+
+
 # ---- noise levels that tell ---------------------------------------------------------------------
 
 
