@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pytensor import shared
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import wrap_py
 from pytensor.graph.basic import Apply
@@ -260,6 +261,21 @@ def test_rows_of_a_perturbed_objective_are_of_one_person_each(rows):
         for k, (own, label) in enumerate([(x, y), (one, 1 - y), (x[:2], y[:2]), (X[:4], y)]):
             assert dp.guarantee(dp.ObjectivePerturbation(f"z{k}", own, label, **settings)).epsilon == 1
     assert dp.ObjectivePerturbation.release(features, pt.eq(labels, 1), **settings).guarantee.epsilon == 1
+
+
+NUMBER = shared(np.array([1]))
+SEVERAL_TIMES = {
+    "scale": lambda: dp.DiscreteLaplaceMechanism.release(NUMBER, scale=np.ones(5), sensitivity=1),
+    "sigma": lambda: dp.GaussianMechanism.dist(NUMBER, sigma=np.ones(5), sensitivity=1),
+    "p_truth": lambda: dp.RandomizedResponse.release(NUMBER, p_truth=np.full(5, 0.7), n_categories=2),
+}
+
+
+@pytest.mark.parametrize(("level", "release"), SEVERAL_TIMES.items(), ids=SEVERAL_TIMES)
+def test_one_number_is_not_released_once_for_every_noise_level(level, release):
+    """Of one person's number, whose length can change, there were five releases at the price of one."""
+    with pytest.raises(ValueError, match=rf"{level} has shape \(5,\), .* query's shape \(1,\)"):
+        release()
 
 
 # ---- noise levels that tell ---------------------------------------------------------------------
