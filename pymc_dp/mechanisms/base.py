@@ -220,7 +220,8 @@ class Mechanism(Distribution):
         Raises
         ------
         TypeError, ValueError
-            As for the distribution; or `query` depends on random variables or is not finite.
+            As for the distribution; or `query` depends on random variables or is not finite; or a setting,
+            which is published, is computed from arrays.
 
         Warns
         -----

@@ -141,7 +141,8 @@ class ObjectivePerturbation(Mechanism, Continuous):
         An argument is not of the right kind: labels that are words, a random `epsilon`.
     ValueError
         No `epsilon`, or no `regularization`, or one too small for the budget; a number out of its
-        range; shapes that do not fit; another calibration.
+        range; shapes that do not fit; rows that mix or repeat persons, such as features minus the mean
+        over them in the same graph; another calibration.
 
     Notes
     -----
