@@ -11,7 +11,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dp.mixtures.structure import Mixture, is_labels
 from pymc_dp.records import RecordBlock
-from pymc_dp.step_methods.base import RecordStep, RecordStepState
+from pymc_dp.step_methods.base import RecordStep, RecordStepState, check_positive
 from pymc_dp.step_methods.discovery import model_of
 from pymc_dp.step_methods.mixture.chain import MixtureChain
 from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY
@@ -99,8 +99,7 @@ class AtomUpdate(RecordStep):
         compile_kwargs: dict | None = None,
         blocked: bool = True,
     ):
-        if not isinstance(n_updates, int | np.integer) or n_updates < 1:
-            raise ValueError(f"`n_updates` must be a positive integer, got {n_updates!r}.")
+        check_positive("n_updates", n_updates)
         self.n_updates = n_updates
         self._prepare(vars, model, rng, initial_point)
 

@@ -26,6 +26,15 @@ PARALLEL_FROM = 200_000
 N_PARTS = 8
 
 
+def check_positive(name: str, value: Any, or_none: bool = False) -> None:
+    """Refuse what is no positive integer."""
+    if value is None and or_none:
+        return
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if not (whole and value >= 1):
+        raise ValueError(f"`{name}` must be a positive integer, got {value!r}.")
+
+
 class RecordChain:
     """One block of records with its lowered functions, moves and work arrays.
 

@@ -12,7 +12,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dp.lowering.native import GENERATOR, MATRIX
 from pymc_dp.records import RecordBlock
-from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
+from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState, check_positive
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.updates.exchangeable import (
@@ -91,7 +91,7 @@ class CollapsedUpdate(RecordStep):
     ------
     ValueError
         If the model has no such records, a variable in `vars` is no parameter of them, or `n_updates` is no
-        whole number >= 1.
+        positive integer.
 
     See Also
     --------
@@ -138,8 +138,7 @@ class CollapsedUpdate(RecordStep):
         compile_kwargs: dict | None = None,
         blocked: bool = True,
     ):
-        if n_updates is not None and (not isinstance(n_updates, int | np.integer) or n_updates < 1):
-            raise ValueError(f"`n_updates` must be a whole number >= 1, got {n_updates!r}.")
+        check_positive("n_updates", n_updates, or_none=True)
         self.n_updates, self.n_adapted = n_updates, 0
         self.restarts: list[int] = []
         self._prepare(vars, model, rng, initial_point)

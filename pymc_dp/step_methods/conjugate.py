@@ -17,7 +17,7 @@ from pymc_dp.lowering.native import CONJUGATE, draw
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
-from pymc_dp.step_methods.base import RecordChain, RecordStep
+from pymc_dp.step_methods.base import RecordChain, RecordStep, check_positive
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import parents_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
@@ -108,8 +108,7 @@ class ConjugateUpdate(RecordStep):
         compile_kwargs: dict | None = None,
         blocked: bool = True,
     ):
-        if n_cycles is not None and (not isinstance(n_cycles, int | np.integer) or n_cycles < 1):
-            raise ValueError(f"`n_cycles` must be a positive integer, got {n_cycles!r}.")
+        check_positive("n_cycles", n_cycles, or_none=True)
         self.n_cycles, self.proposals = n_cycles, proposals
         self._prepare(vars, model, rng, initial_point)
 

@@ -12,7 +12,7 @@ from rich.progress import ProgressColumn, TextColumn
 from rich.table import Column
 
 from pymc_dp.records import RecordBlock
-from pymc_dp.step_methods.base import RecordChain, RecordStep
+from pymc_dp.step_methods.base import RecordChain, RecordStep, check_positive
 from pymc_dp.step_methods.discovery import blocks_with, model_of, record_blocks
 
 
@@ -99,8 +99,7 @@ class RecordImputation(RecordStep):
     ):
         if proposals not in ("auto", "independence", "informed"):
             raise ValueError(f"`proposals` must be 'auto', 'independence' or 'informed', got {proposals!r}.")
-        if not isinstance(n_sweeps, int | np.integer) or n_sweeps < 1:
-            raise ValueError(f"`n_sweeps` must be a positive integer, got {n_sweeps!r}.")
+        check_positive("n_sweeps", n_sweeps)
         self.proposals, self.n_sweeps = proposals, int(n_sweeps)
         self._prepare(vars, model, rng, initial_point)
         for chain in self.chains:

@@ -6,7 +6,8 @@ from typing import Any
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 
-from pymc_dp.step_methods.mixture.label_step import SweepStep, check_positive
+from pymc_dp.step_methods.base import check_positive
+from pymc_dp.step_methods.mixture.label_step import SweepStep
 
 
 class Neal2(SweepStep):
@@ -59,21 +60,6 @@ class Neal2(SweepStep):
 
     name = "neal2"
     _sweep = "neal2"
-
-    def __init__(
-        self,
-        vars: Sequence[Variable] | None = None,
-        *,
-        n_cycles: int | None = None,
-        model: Model | None = None,
-        rng: Any = None,
-        initial_point: dict[str, Any] | None = None,
-        compile_kwargs: dict | None = None,
-        blocked: bool = True,
-    ):
-        check_positive("n_cycles", n_cycles, or_none=True)
-        self.n_cycles = n_cycles
-        self._prepare(vars, model, rng, initial_point)
 
 
 class Neal3(SweepStep):
@@ -136,21 +122,6 @@ class Neal3(SweepStep):
 
     name = "neal3"
     _sweep = "collapsed"
-
-    def __init__(
-        self,
-        vars: Sequence[Variable] | None = None,
-        *,
-        n_cycles: int | None = None,
-        model: Model | None = None,
-        rng: Any = None,
-        initial_point: dict[str, Any] | None = None,
-        compile_kwargs: dict | None = None,
-        blocked: bool = True,
-    ):
-        check_positive("n_cycles", n_cycles, or_none=True)
-        self.n_cycles = n_cycles
-        self._prepare(vars, model, rng, initial_point)
 
 
 class Neal8(SweepStep):
@@ -220,6 +191,5 @@ class Neal8(SweepStep):
         blocked: bool = True,
     ):
         check_positive("n_auxiliary", n_auxiliary)
-        check_positive("n_cycles", n_cycles, or_none=True)
-        self.n_auxiliary, self.n_cycles = n_auxiliary, n_cycles
-        self._prepare(vars, model, rng, initial_point)
+        self.n_auxiliary = n_auxiliary
+        super().__init__(vars, n_cycles=n_cycles, model=model, rng=rng, initial_point=initial_point)

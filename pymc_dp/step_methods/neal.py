@@ -8,6 +8,7 @@ from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
 
+from pymc_dp.step_methods.base import check_positive
 from pymc_dp.step_methods.mixture.cycles import COLLAPSED, CONDITIONAL, JOINT, RELABEL
 from pymc_dp.step_methods.mixture.source import ACCEPTED, DEALINGS, DEALT, PROPOSED, SPLIT, TRIED
 from pymc_dp.step_methods.mixture.step import MixtureStep
@@ -110,10 +111,8 @@ class PrivateNeal5(MixtureStep):
         compile_kwargs: dict | None = None,
         blocked: bool = True,
     ):
-        for name, value in (("n_auxiliary", n_auxiliary), ("n_cycles", n_cycles)):
-            whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-            if not (whole and value >= 1) and not (name == "n_cycles" and value is None):  # type: ignore[operator]
-                raise ValueError(f"`{name}` must be a positive integer, got {value!r}.")
+        check_positive("n_auxiliary", n_auxiliary)
+        check_positive("n_cycles", n_cycles, or_none=True)
         if moves not in ("auto", "joint", "conditional"):
             raise ValueError(f"`moves` must be 'auto', 'joint' or 'conditional', got {moves!r}.")
         self.n_auxiliary, self.moves, self.n_cycles = n_auxiliary, moves, n_cycles

@@ -7,6 +7,7 @@ import numpy as np
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 
+from pymc_dp.step_methods.base import check_positive
 from pymc_dp.step_methods.mixture.cycles import STICKS
 from pymc_dp.step_methods.mixture.step import MixtureStep
 
@@ -81,8 +82,7 @@ class PrivateSlice(MixtureStep):
         compile_kwargs: dict | None = None,
         blocked: bool = True,
     ):
-        if n_cycles is not None and (not isinstance(n_cycles, int | np.integer) or n_cycles < 1):
-            raise ValueError(f"`n_cycles` must be a positive integer, got {n_cycles!r}.")
+        check_positive("n_cycles", n_cycles, or_none=True)
         if proposals not in ("auto", "independence", "informed"):
             raise ValueError(f"`proposals` must be 'auto', 'independence' or 'informed', got {proposals!r}.")
         self.proposals, self.n_cycles = proposals, n_cycles

@@ -8,7 +8,8 @@ from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
 
-from pymc_dp.step_methods.mixture.label_step import CYCLES, LabelStep, check_positive
+from pymc_dp.step_methods.base import check_positive
+from pymc_dp.step_methods.mixture.label_step import CYCLES, LabelStep
 from pymc_dp.step_methods.mixture.source import SPLIT, TRIED
 
 # Splits and merges after a sweep if all were accepted, how many at most, and the acceptance below which they

@@ -208,7 +208,7 @@ def test_bad_arguments():
         with pytest.raises(ValueError, match="mu in `vars`: CollapsedUpdate moves"):
             dp.CollapsedUpdate([mu])
         for wrong in (0, 1.5):
-            with pytest.raises(ValueError, match="`n_updates` must be a whole number >= 1"):
+            with pytest.raises(ValueError, match="`n_updates` must be a positive integer"):
                 dp.CollapsedUpdate(n_updates=wrong)
     with pm.Model():
         with_an_outcome()

@@ -1,5 +1,6 @@
 """What the steps share that move labels only, given records that are data or that other steps move."""
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -9,6 +10,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dp.mixtures.structure import Mixture
 from pymc_dp.records import RecordBlock
+from pymc_dp.step_methods.base import check_positive
 from pymc_dp.step_methods.mixture.cycles import COLLAPSED, CONDITIONAL, SPLITS_ONLY, STICKS
 from pymc_dp.step_methods.mixture.source import CONSIDERED, MOVED, SPLIT, TRIED
 from pymc_dp.step_methods.mixture.step import MixtureStep, plain_mixtures
@@ -58,18 +60,24 @@ class SweepStep(LabelStep):
     _sweep: str
     n_auxiliary: int = 1
 
+    def __init__(
+        self,
+        vars: Sequence[Variable] | None = None,
+        *,
+        n_cycles: int | None = None,
+        model: Model | None = None,
+        rng: Any = None,
+        initial_point: dict[str, Any] | None = None,
+        compile_kwargs: dict | None = None,
+        blocked: bool = True,
+    ):
+        check_positive("n_cycles", n_cycles, or_none=True)
+        self.n_cycles = n_cycles
+        self._prepare(vars, model, rng, initial_point)
+
     @property
     def _kernels(self) -> dict[str, Any]:
         return {"n_auxiliary": 0, "conditional": self._sweep, "n_empty": self.n_auxiliary}
 
     def _plan(self, m: int, n_cycles: int) -> tuple[np.ndarray, tuple[int, int]]:
         return np.full(n_cycles, CYCLES[self._sweep]), (0, 0)
-
-
-def check_positive(name: str, value: Any, or_none: bool = False) -> None:
-    """Refuse what is no positive integer."""
-    if value is None and or_none:
-        return
-    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
-    if not (whole and value >= 1):
-        raise ValueError(f"`{name}` must be a positive integer, got {value!r}.")
