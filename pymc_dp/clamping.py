@@ -228,10 +228,9 @@ def _clamp_sum(
         source, target = np.dtype(node.inputs[0].type.dtype), np.dtype(query.type.dtype)
         if target.kind != "f" and not np.can_cast(source, target):  # truncation jumps by 1, or around
             return None
-        inner = _clamp_sum(node.inputs[0], lo, hi)
-        if inner is None or target.kind != "f":  # what was clamped to fractions must not be truncated
-            return inner
-        return pt.cast(inner[0], query.dtype), inner[1]
+        # not cast again: fractions must not be truncated, nor a sum rounded to the gaps of few digits,
+        # over which one record counts for more than its own share
+        return _clamp_sum(node.inputs[0], lo, hi)
     if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Neg):
         if np.dtype(query.type.dtype).kind == "u":  # would wrap around
             return None

@@ -122,7 +122,7 @@ def _without(model: Model, removed: list[Removed]) -> Model:
     for part in removed:
         # a later release may be conditional on an earlier one, which is in the graph as it was
         for release, way in reversed(list(zip(part.releases, part.ways, strict=True))):
-            promise = promise_of(release.rv.owner.op, (str(part.record.name),))
+            promise = promise_of(release.rv.owner.op, part.people)
             law = way.release(part.size, promise)
             (law,) = graph_replace(with_known_shapes([law]), copies, strict=False)
             old = memo[release.rv]

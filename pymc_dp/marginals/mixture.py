@@ -26,6 +26,10 @@ class ReleaseMixtureRV(SymbolicMarginal, SymbolicRandomVariable):
         """Return what the generator becomes."""
         return {node.inputs[0]: node.outputs[0]}
 
+    def laws(self, node: Any) -> list[TensorVariable]:
+        """Return the components."""
+        return list(node.inputs[2:])
+
 
 def release_mixture(
     log_weights: TensorVariable, components: Sequence[TensorVariable], **promise: Any

@@ -25,13 +25,14 @@ class Removed:
     """A record variable that is integrated out, with its releases in order and a way for each.
 
     All ways but the last one have the law of the record given the release in the record's own family: the
-    next one starts from it.
+    next one starts from it. ``people`` names all records of its block: those of the same people.
     """
 
     record: TensorVariable
     releases: list[Release]
     ways: list[Way]
     size: Any
+    people: tuple[str, ...]
 
 
 def removals(model: Model, names: Sequence[str], tolerance: float) -> list[Removed]:
@@ -124,7 +125,7 @@ def _removed(record: TensorVariable, block: RecordBlock, tolerance: float) -> Re
             if given is not None:
                 law = call(record.owner.op, *given)
     size = _size(record)
-    return Removed(record, [r for r, _ in chain], [w for _, w in chain], size)
+    return Removed(record, [r for r, _ in chain], [w for _, w in chain], size, tuple(block.names))
 
 
 def _way(law: TensorVariable, record: TensorVariable, release: Release, tolerance: float) -> Way:

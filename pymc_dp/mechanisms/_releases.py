@@ -23,6 +23,7 @@ from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.noise import NoEntropyError
 from pymc_dp.privacy.release import Release
+from pymc_dp.publicshapes import is_number, value_is_public
 
 # Compilers keep what they compiled on disk, and constants can be part of it: confidential numbers
 # are computed with by plain NumPy only.
@@ -127,6 +128,8 @@ def _draw(
 ) -> tuple[Any, np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
     """Return the operation, and what ``Mechanism._draw_release`` returned."""
     name = mechanism.__name__
+    for key, value in noise.items():
+        _check_public(key, value)
     # inner graphs choose modes of their own; counts and noise levels need all digits of a float64
     with pytensor.config.change_flags(mode=_NO_COMPILER, cxx="", floatX="float64"):
         rv = mechanism.dist(query, **noise)
@@ -151,6 +154,17 @@ def _draw(
         n = None if op.bounds is None else records_averaged(clamped)
         published = published if n is None else {"n_records": n} | published
     return op, value, known, guarantee, published
+
+
+def _check_public(key: str, setting: Any) -> None:
+    """Refuse a setting that a graph computes from arrays: it is published, and they may be confidential."""
+    for v in setting if isinstance(setting, list | tuple) else [setting]:
+        if isinstance(v, Variable) and v.owner is not None and not rvs_in_graph([v]):
+            if not value_is_public(v, is_number, in_model=False):
+                raise ValueError(
+                    f"{key} is computed from arrays, and would be published without noise: give known "
+                    "numbers, chosen without looking at the data."
+                )
 
 
 def _is_of_settings(message: str, mechanism: Any, query: Any, noise: dict[str, Any]) -> bool:

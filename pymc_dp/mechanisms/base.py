@@ -21,6 +21,7 @@ from pymc.distributions.shape_utils import (
     convert_shape,
     convert_size,
 )
+from pymc.distributions.truncated import _truncated
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
 from pytensor.tensor.random.op import RandomVariable
@@ -43,6 +44,7 @@ from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.noise import draw_securely
 from pymc_dp.privacy.release import Release
+from pymc_dp.rowlocal import lengths_of
 
 # what mechanisms pass to each other, and nobody else
 _INTERNAL = frozenset({"op_class", "props", "expected", "promised", "neighbouring"})
@@ -132,6 +134,12 @@ class MechanismOp:
         return np.asarray(self.rng_fn(generator, query, *params, size=None))  # type: ignore[attr-defined]
 
 
+@_truncated.register(MechanismOp)
+def _no_short_cut(op: MechanismOp, *args: Any) -> Any:
+    """Leave truncation to PyMC's general way: its own for normal laws would lose sight of the mechanism."""
+    raise NotImplementedError(f"{op} has no truncated version of its own")
+
+
 @dataclass(frozen=True)
 class PreparedQuery:
     """A query ready for noise, with what is known of how much one record can change it."""
@@ -212,7 +220,8 @@ class Mechanism(Distribution):
         Raises
         ------
         TypeError, ValueError
-            As for the distribution; or `query` depends on random variables or is not finite.
+            As for the distribution; or `query` depends on random variables or is not finite; or a setting,
+            which is published, is computed from arrays.
 
         Warns
         -----
@@ -367,9 +376,12 @@ def noise_parameter(name: str, value: Any, query: TensorVariable) -> tuple[Any, 
     if known is not None and not (np.isfinite(known).all() and (known > 0).all()):
         bad = known[~(np.isfinite(known) & (known > 0))].ravel()[0]
         raise ValueError(f"{name} must be finite and > 0 everywhere, got {bad:g}.")
-    if not fits(tensor.type.shape, query.type.shape):
+    shape = query.type.shape
+    if tensor.type.ndim and None in shape:  # one number that is released with several levels costs each
+        shape = lengths_of(query)
+    if not fits(tensor.type.shape, shape):
         raise ValueError(
             f"{name} has shape {tensor.type.shape}, which is more than the query's shape "
-            f"{query.type.shape}: give one number, or one per entry of the query."
+            f"{shape}: give one number, or one per entry of the query."
         )
     return pt.cast(tensor, query.type.dtype), None if known is None else known.astype(float)

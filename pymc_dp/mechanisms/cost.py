@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from itertools import permutations
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import pymc as pm
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
@@ -89,11 +89,7 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
             k if isinstance(item, PrivacyGuarantee) else id(item): item for k, item in enumerate(released)
         }.values():
             name = str(getattr(item, "name", None) or getattr(item, "mechanism", None) or "release")
-            label, k = name, 1
-            while label in parts:
-                k += 1
-                label = f"{name} ({k})"
-            parts[label] = _of_one(item)
+            parts[_unused(name, parts)] = _of_one(item)
         if not parts:
             raise ValueError("No release is listed: give at least one.")
         if disjoint:
@@ -105,11 +101,21 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
     return stated if delta is None else stated.to_approximate(delta)
 
 
+def _unused(name: str, taken: Container[str]) -> str:
+    """Return a name that is not taken yet: of two parts of one name only one would be counted."""
+    label, k = name, 1
+    while label in taken:
+        k += 1
+        label = f"{name} ({k})"
+    return label
+
+
 def _check_disjoint(variables: list[TensorVariable]) -> None:
     """Refuse releases one of which depends on the people of another."""
     behind = [(rv, _arrays_behind(rv)) for rv in {id(v): v for v in variables}.values()]
     for (first, own), (second, others) in permutations(behind, 2):
         shared = next((v for v, of_people in own.items() if of_people and v in others), None)
+        shared = _integrated_out_of_both(first, second) if shared is None else shared
         if shared is not None:
             raise ValueError(
                 f"disjoint=True, but the releases {first} and {second} both read {shared}: the same people "
@@ -120,9 +126,12 @@ def _check_disjoint(variables: list[TensorVariable]) -> None:
 def _arrays_behind(rv: TensorVariable) -> dict[Variable, bool]:
     """Return the variables behind a release, and whether they hold its people.
 
-    Those are the arrays that its query reads, and those behind them with as many rows.
+    Those are the arrays that its query reads, and those behind them with as many rows. A release whose
+    records are integrated out has no query any more: their law is in all of its parameters.
     """
-    queue: list[tuple[list[Variable], int | None]] = [([rv.owner.op.dist_params(rv.owner)[0]], None)]
+    op = rv.owner.op
+    read = op.dist_params(rv.owner)[: None if isinstance(op, MarginalOp) else 1]
+    queue: list[tuple[list[Variable], int | None]] = [(list(read), None)]
     found: dict[Variable, bool] = {}
     for graphs, people in queue:
         for v in leaves_of(graphs, rvs_in_graph(graphs)):
@@ -132,6 +141,22 @@ def _arrays_behind(rv: TensorVariable) -> dict[Variable, bool]:
                 found[v] = of_people
                 queue.append((v.owner.inputs, rows if of_people else -1))  # type: ignore[union-attr]
     return found
+
+
+def _records_of(rv: TensorVariable) -> tuple[str, ...]:
+    """Return the names of the records that were integrated out of a release, if any were."""
+    op = rv.owner.op
+    return (op.records or ()) if isinstance(op, MarginalOp) else ()
+
+
+def _integrated_out_of_both(first: TensorVariable, second: TensorVariable) -> str | None:
+    """Return the name of a record that was integrated out of two releases of one model."""
+    common = set(_records_of(first)) & set(_records_of(second))
+    if not common:
+        return None
+    # records of other models may have the same name, but nothing is behind releases of both
+    both = set(ancestors([first])) & set(ancestors([second]))
+    return None if all(isinstance(v, Constant) for v in both) else min(common)
 
 
 def _of_one(released: Any) -> PrivacyGuarantee:
@@ -190,9 +215,9 @@ def _of_model(model: Model, delta: float | None, disjoint: bool) -> PrivacyGuara
     costs: Mapping[str, PrivacyGuarantee] = {name: _of_one(rv) for name, rv in releases.items()}
     if not disjoint:
         return compose(costs, delta=delta)
-    groups = {}
+    groups: dict[str, PrivacyGuarantee] = {}
     for names in _groups(model, releases):
-        groups[" with ".join(names)] = (
+        groups[_unused(" with ".join(names), groups)] = (
             costs[names[0]] if len(names) == 1 else compose({name: costs[name] for name in names})
         )
     return compose_disjoint(groups, delta=delta)
@@ -205,18 +230,17 @@ def _groups(model: Model, releases: Mapping[str, TensorVariable]) -> list[list[s
         shapes = model.eval_rv_shapes()
         model = pm.observe(model, {rv.name: np.zeros(shapes[rv.name], dtype=rv.dtype) for rv in free})
     order = list(releases)
-    groups = [
-        {*(r.name for r in block.releases), *(t.name for t in block.terms if t.name in releases)}
-        for block in find_record_blocks(model)
-    ]
     # releases of counts have no records in the model; of others the records were integrated out
     behind: dict[Any, set[str]] = {}
     for name, rv in releases.items():
-        op = rv.owner.op
-        for record in (op.records if isinstance(op, MarginalOp) else None) or (rv,):
+        for record in _records_of(rv) or (rv,):
             behind.setdefault(record, set()).add(name)
+    for block in find_record_blocks(model):
+        names = {*(r.name for r in block.releases), *(t.name for t in block.terms if t.name in releases)}
+        for record in block.names:
+            behind.setdefault(record, set()).update(names)
     joined: list[set[str]] = []
-    for names in [*groups, *behind.values()]:
+    for names in behind.values():
         touched = [group for group in joined if group & names]
         joined = [group for group in joined if not group & names] + [names.union(*touched)]
     return sorted((sorted(group, key=order.index) for group in joined), key=lambda g: order.index(g[0]))
@@ -226,7 +250,7 @@ def _hidden(model: Model) -> str | None:
     """Return the name of a variable that a release which is no variable of the model went into."""
     own = {rv.owner for rv in model.basic_RVs if rv.owner is not None}
     # the components of a release whose records are integrated out
-    own |= {v.owner for node in own if isinstance(node.op, SymbolicMarginal) for v in node.inputs if v.owner}
+    own |= {law.owner for node in own if isinstance(node.op, SymbolicMarginal) for law in node.op.laws(node)}
     for v in [*model.basic_RVs, *model.deterministics, *model.potentials]:
         for node in {a.owner for a in ancestors([v]) if a.owner is not None}:
             known = node in own and isinstance(node.op, MechanismOp)

@@ -64,7 +64,8 @@ class RecordMarginal:
 class MarginalOp(MechanismOp):
     """Mix-in of operations that draw a release whose records are integrated out.
 
-    ``records`` names them: releases of the same records have the same people behind them.
+    ``records`` names them, and the other records of their block, such as the latent parents that two of
+    them share: releases that have one of these names in common have the same people behind them.
     """
 
     of_records = False
@@ -78,6 +79,10 @@ class SymbolicMarginal(MarginalOp):
     ):
         self.guarantee, self.bounds, self.records, self.lengths = guarantee, bounds, records, None
         super(MechanismOp, self).__init__(*args, **kwargs)  # type: ignore[call-arg]
+
+    def laws(self, node: Any) -> list[TensorVariable]:
+        """Return those inputs of a node that are laws of its release, not releases of their own."""
+        return []
 
 
 def promise_of(op: Any, records: tuple[str, ...]) -> dict[str, Any]:

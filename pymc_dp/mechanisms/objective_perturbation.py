@@ -23,6 +23,7 @@ from pymc.logprob.abstract import _logprob
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.clamping import is_local
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms._checks import check_observed
 from pymc_dp.mechanisms._logistic import (
@@ -140,7 +141,8 @@ class ObjectivePerturbation(Mechanism, Continuous):
         An argument is not of the right kind: labels that are words, a random `epsilon`.
     ValueError
         No `epsilon`, or no `regularization`, or one too small for the budget; a number out of its
-        range; shapes that do not fit; another calibration.
+        range; shapes that do not fit; rows that mix or repeat persons, such as features minus the mean
+        over them in the same graph; another calibration.
 
     Notes
     -----
@@ -240,6 +242,12 @@ class ObjectivePerturbation(Mechanism, Continuous):
             epsilon, delta=delta, regularization=regularization, x_bound=x_bound, calibration=calibration
         )
         rows = x if y is _JOINED else rows_of(x, y, positive("x_bound", x_bound))
+        if not is_local(rows):
+            raise ValueError(
+                "x and y must hold the features and the label of person i in row i, but their rows mix "
+                "several persons or repeat one, so that the promise to each of them would not hold: "
+                "standardise by public numbers, and pass each person's row once."
+            )
         (d,) = cls._release_shape(rows)
         if d is None:
             d = int(rows.shape[1].eval()) - 1

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pytensor import shared
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import wrap_py
 from pytensor.graph.basic import Apply
@@ -223,6 +224,58 @@ def test_bounds_turn_with_a_sum(order):
     (low, epsilon), (high, _) = clamped(values[:1]), clamped(values[1:])
     np.testing.assert_allclose(high - low, hi)
     assert epsilon == pytest.approx(np.sum((high - low) / hi)) == 4
+
+
+def test_sums_are_not_rounded_to_the_gaps_of_few_digits():
+    """From 2048 on there are even numbers only in half precision: one record would change them by 2."""
+    with pm.Model():
+        y = pm.Normal("y", shape=3000)
+        release = dp.LaplaceMechanism("z", pt.cast(y.sum(), "float16"), epsilon=1, bounds=(0, 1))
+    clamped, scale = release.owner.op.dist_params(release.owner)
+    inside = 1.0 * (np.arange(3000) < np.array([2048, 2049, 2050, 2051])[:, None])
+    totals = [clamped.eval({y: rows}, mode="FAST_COMPILE") for rows in inside]
+    assert np.abs(np.diff(totals)).max() / scale.eval() <= dp.guarantee(release).epsilon == 1
+    assert np.abs(np.diff(inside.sum(axis=1).astype("float16"))).max() == 2  # power
+
+
+REPEATED = np.array([0, 0, 0, 1, 2, 3])
+NOT_OF_ONE_PERSON = {
+    "one person three times": lambda x, y: (x[REPEATED], y[REPEATED]),
+    "centred features": lambda x, y: (x - x.mean(axis=0), y),
+    "labels from everybody": lambda x, y: (x, pt.gt(x[:, 0], x[:, 0].mean())),
+    "labels of others": lambda x, y: (x, pt.cumsum(y)),
+}
+
+
+@pytest.mark.parametrize("rows", NOT_OF_ONE_PERSON.values(), ids=NOT_OF_ONE_PERSON)
+def test_rows_of_a_perturbed_objective_are_of_one_person_each(rows):
+    features, labels = C(X[:4, :2]), C(np.array([0, 1, 1, 0]))
+    settings = {"epsilon": 1, "regularization": 1}
+    with pytest.raises(ValueError, match="features and the label of person i in row i"):
+        dp.ObjectivePerturbation.release(*rows(features, labels), **settings)
+    with pm.Model():
+        x, y = pm.Normal("x", shape=(4, 2)), pm.Bernoulli("y", 0.5, shape=4)
+        with pytest.raises(ValueError, match="features and the label of person i in row i"):
+            dp.ObjectivePerturbation("z", *rows(x, y), **settings)
+        one = pt.concatenate([np.ones((4, 1)), 0.5 * x], axis=1)
+        for k, (own, label) in enumerate([(x, y), (one, 1 - y), (x[:2], y[:2]), (X[:4], y)]):
+            assert dp.guarantee(dp.ObjectivePerturbation(f"z{k}", own, label, **settings)).epsilon == 1
+    assert dp.ObjectivePerturbation.release(features, pt.eq(labels, 1), **settings).guarantee.epsilon == 1
+
+
+NUMBER = shared(np.array([1]))
+SEVERAL_TIMES = {
+    "scale": lambda: dp.DiscreteLaplaceMechanism.release(NUMBER, scale=np.ones(5), sensitivity=1),
+    "sigma": lambda: dp.GaussianMechanism.dist(NUMBER, sigma=np.ones(5), sensitivity=1),
+    "p_truth": lambda: dp.RandomizedResponse.release(NUMBER, p_truth=np.full(5, 0.7), n_categories=2),
+}
+
+
+@pytest.mark.parametrize(("level", "release"), SEVERAL_TIMES.items(), ids=SEVERAL_TIMES)
+def test_one_number_is_not_released_once_for_every_noise_level(level, release):
+    """Of one person's number, whose length can change, there were five releases at the price of one."""
+    with pytest.raises(ValueError, match=rf"{level} has shape \(5,\), .* query's shape \(1,\)"):
+        release()
 
 
 # ---- noise levels that tell ---------------------------------------------------------------------

@@ -85,3 +85,89 @@ def test_releases_hidden_in_batched_functions_are_found():
         pm.Deterministic("c", Blockwise(hidden, signature="()->()")(y))
     with pytest.raises(ValueError, match="hidden in c"):
         dp.guarantee(model)
+
+
+# ---- records that are integrated out ----------------------------------------------------------------
+
+
+def marginal_of_two(declare, parent=True, names=("y0", "y1")):
+    """A model of two releases about the same four people, and the same without their records."""
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1, shape=4) if parent else 0.0
+        for name in dict.fromkeys(names):
+            declare(name, b)
+        for k, name in enumerate(names):
+            dp.GaussianMechanism(f"z{k}", model[name], rho=1, sensitivity=1, observed=np.zeros(4))
+    return model, dp.marginalize(model, list(dict.fromkeys(names)))
+
+
+def normal(name, b):
+    pm.Normal(name, b, 1, shape=4)
+
+
+def mixture(name, b):
+    """Its weights say nothing of the people, its components do."""
+    pm.NormalMixture(name, [0.5, 0.5], mu=b[:, None] + np.array([0.0, 1.0]), sigma=1, shape=4)
+
+
+LINKED = {
+    "one record": (normal, False, ("y", "y")),
+    "a latent parent": (normal, True, ("y0", "y1")),
+    "a parent of components": (mixture, True, ("y0", "y1")),
+}
+
+
+@pytest.mark.parametrize(("declare", "parent", "names"), LINKED.values(), ids=LINKED)
+def test_people_are_the_same_when_their_records_are_integrated_out(declare, parent, names):
+    model, marginal = marginal_of_two(declare, parent, names)
+    for declared in (model, marginal):
+        assert dp.guarantee(declared, disjoint=True).rho == dp.guarantee(declared).rho == 2
+        for pair in (["z0", "z1"], ["z1", "z0"]):
+            with pytest.raises(ValueError, match=r"z[01] and z[01] both read"):
+                dp.guarantee([declared[name] for name in pair], disjoint=True)
+    if parent:
+        partly = dp.marginalize(model, ["y0"])
+        assert dp.guarantee(partly, disjoint=True).rho == 2
+        with pytest.raises(ValueError, match="both read b"):
+            dp.guarantee([partly["z0"], partly["z1"]], disjoint=True)
+
+
+def test_records_of_one_name_in_two_models_are_two_peoples():
+    hospitals = [marginal_of_two(normal, False, ("y", "y"))[1] for _ in range(2)]
+    assert dp.guarantee([hospital["z0"] for hospital in hospitals], disjoint=True).rho == 1
+
+
+def test_a_release_behind_a_law_that_is_integrated_out_is_hidden():
+    with pm.Model() as model:
+        u, y = pm.Normal("u", shape=4), pm.Poisson("y", 3, shape=4)
+        dp.LaplaceMechanism("b", u.sum(), epsilon=1, bounds=(-1, 1), observed=0.3)
+        rate = dp.DiscreteLaplaceMechanism.dist(y, epsilon=7, sensitivity=1)
+        w = pm.Poisson("w", rate, shape=4)
+        dp.DiscreteLaplaceMechanism("z", w, epsilon=1, sensitivity=1, observed=np.zeros(4, int))
+    for declared, where in ((model, "w"), (dp.marginalize(model, ["w"]), "z")):
+        with pytest.raises(ValueError, match=f"hidden in {where}"):
+            dp.guarantee(declared)
+
+
+# ---- releases that are lost on the way --------------------------------------------------------------
+
+
+def test_groups_of_one_name_are_both_counted():
+    with pm.Model() as model:
+        y, w = pm.Normal("y", shape=4), pm.Normal("w", shape=5)
+        for name, query, epsilon in (("a", y, 1), ("b", y, 1), ("a with b", w, 0.1)):
+            dp.LaplaceMechanism(name, query.sum(), epsilon=epsilon, bounds=(0, 1), observed=0.0)
+    assert dp.guarantee(model, disjoint=True).epsilon == 2
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "budget"), [(dp.GaussianMechanism, {"rho": 7}), (dp.LaplaceMechanism, {"epsilon": 7})]
+)
+def test_truncated_releases_are_found(mechanism, budget):
+    """PyMC puts its own truncated normal law in the place of a truncated normal variable."""
+    with pm.Model() as model:
+        y = pm.Normal("y", shape=4)
+        dp.LaplaceMechanism("a", y.sum(), epsilon=1, bounds=(0, 1), observed=0.0)
+        pm.Truncated("c", mechanism.dist(y.sum(), sensitivity=1, **budget), lower=0, observed=0.3)
+    with pytest.raises(ValueError, match="hidden in c"):
+        dp.guarantee(model)

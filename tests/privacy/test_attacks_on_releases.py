@@ -99,6 +99,32 @@ def test_single_precision_keeps_the_promises():
     assert count.value == n
 
 
+# ---- settings that are data --------------------------------------------------------------------------
+
+VALUES = C(np.array([1.0, SECRET, 0.0]))
+TOLD = {
+    "scale": lambda: dp.LaplaceMechanism.release(VALUES.sum(), scale=VALUES.std()),
+    "sigma": lambda: dp.GaussianMechanism.release(VALUES.sum(), sigma=VALUES[1], bounds=(0, 1)),
+    "p_truth": lambda: dp.RandomizedResponse.release(
+        [0, 1], p_truth=pt.stack([0.5 + VALUES[1] / 1000, 0.6]), n_categories=2
+    ),
+    "scale, of several": lambda: dp.LaplaceMechanism.release([1.0, 2.0], scale=[1.0, VALUES.max()]),
+}
+
+
+@pytest.mark.parametrize(("setting", "act"), TOLD.items(), ids=TOLD)
+def test_settings_are_not_computed_from_data(setting, act):
+    """They are published as they are."""
+    name = setting.split(",")[0]
+    assert f"{name} is computed from arrays, and would be published without noise" in shown(act)
+
+
+def test_settings_may_be_numbers_and_lengths():
+    for scale in (np.array(2.0), C(2.0), 2 * C(3.0), 6 / VALUES.shape[0]):
+        with pytest.warns(UserWarning, match="guarantee .* is not known"):
+            dp.LaplaceMechanism.release(VALUES.sum(), scale=scale)
+
+
 # ---- data of another length -------------------------------------------------------------------------
 
 
