@@ -189,7 +189,10 @@ def _of_one(released: Any) -> PrivacyGuarantee:
 def _check_lengths(released: TensorVariable, op: MechanismOp) -> None:
     """Refuse a guarantee that was worked out for another number of records than there are now."""
     assert op.lengths is not None
-    now = present_lengths(op.dist_params(released.owner)[0], op.lengths[0] >= 0)  # type: ignore[attr-defined]
+    if isinstance(op, MarginalOp):  # its query is gone; what is clamped and closed is a record of its own
+        now: tuple[int, ...] = (-1, *lengths_of(released)[1:])
+    else:
+        now = present_lengths(op.dist_params(released.owner)[0], op.lengths[0] >= 0)  # type: ignore[attr-defined]
     if now[: len(op.lengths)] != op.lengths:
         raise ValueError(
             f"The guarantee of {released} was worked out for data of other lengths than they have now, and "

@@ -75,9 +75,15 @@ class SymbolicMarginal(MarginalOp):
     """The same for operations that are graphs, which take other arguments."""
 
     def __init__(
-        self, *args: Any, guarantee: Any = None, bounds: Any = None, records: Any = None, **kwargs: Any
+        self,
+        *args: Any,
+        guarantee: Any = None,
+        bounds: Any = None,
+        records: Any = None,
+        lengths: Any = None,
+        **kwargs: Any,
     ):
-        self.guarantee, self.bounds, self.records, self.lengths = guarantee, bounds, records, None
+        self.guarantee, self.bounds, self.records, self.lengths = guarantee, bounds, records, lengths
         super(MechanismOp, self).__init__(*args, **kwargs)  # type: ignore[call-arg]
 
     def laws(self, node: Any) -> list[TensorVariable]:
@@ -87,7 +93,7 @@ class SymbolicMarginal(MarginalOp):
 
 def promise_of(op: Any, records: tuple[str, ...]) -> dict[str, Any]:
     """Return what the marginal of a release promises, as keyword arguments of its operation."""
-    return {"guarantee": op.guarantee, "bounds": op.bounds, "records": records}
+    return {"guarantee": op.guarantee, "bounds": op.bounds, "records": records, "lengths": op.lengths}
 
 
 def _total_sd(s: TensorVariable, sigma: TensorVariable) -> TensorVariable:

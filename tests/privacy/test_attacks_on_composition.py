@@ -149,6 +149,21 @@ def test_a_release_behind_a_law_that_is_integrated_out_is_hidden():
             dp.guarantee(declared)
 
 
+def test_guarantees_of_resized_data_are_refused_without_records_too():
+    """With a third number of each person the rows cost half as much again as the noise is for."""
+    with pm.Model() as model:
+        table, seen = (pm.Data(name, np.zeros((5, 2))) for name in ("table", "seen"))
+        pairs = pm.Normal("pairs", table, 1)
+        dp.LaplaceMechanism("z", pairs, epsilon=1, bounds=(0, 1), observed=seen)
+    marginal = dp.marginalize(model, ["pairs"])
+    assert dp.guarantee(marginal).epsilon == 1
+    pm.set_data({"table": np.zeros((7, 2)), "seen": np.zeros((7, 2))}, model=marginal)
+    assert dp.guarantee(marginal["z"]).epsilon == 1
+    pm.set_data({"table": np.zeros((7, 3)), "seen": np.zeros((7, 3))}, model=marginal)
+    with pytest.raises(ValueError, match=r"guarantee of z .* other lengths .* declare the model"):
+        dp.guarantee(marginal)
+
+
 # ---- releases that are lost on the way --------------------------------------------------------------
 
 
