@@ -189,8 +189,8 @@ def _of_one(released: Any) -> PrivacyGuarantee:
 def _check_lengths(released: TensorVariable, op: MechanismOp) -> None:
     """Refuse a guarantee that was worked out for another number of records than there are now."""
     assert op.lengths is not None
-    if isinstance(op, MarginalOp):  # its query is gone; what is clamped and closed is a record of its own
-        now: tuple[int, ...] = (-1, *lengths_of(released)[1:])
+    if isinstance(op, MarginalOp):
+        now = _lengths_of_rows(released, len(op.lengths) - 1)
     else:
         now = present_lengths(op.dist_params(released.owner)[0], op.lengths[0] >= 0)  # type: ignore[attr-defined]
     if now[: len(op.lengths)] != op.lengths:
@@ -198,6 +198,17 @@ def _check_lengths(released: TensorVariable, op: MechanismOp) -> None:
             f"The guarantee of {released} was worked out for data of other lengths than they have now, and "
             "so was its noise level: declare the model again with the present data."
         )
+
+
+def _lengths_of_rows(released: TensorVariable, axes: int) -> tuple[int, ...]:
+    """Return -1 and the present lengths of a row whose record is integrated out: its parameters tell them."""
+    op: Any = released.owner.op
+    params = zip(op.dist_params(released.owner), op.ndims_params, strict=True)
+    shapes = [lengths_of(released), *(lengths_of(p)[: p.type.ndim - core] for p, core in params)]
+    try:
+        return (-1, *np.broadcast_shapes(*(shape[max(len(shape) - axes, 0) :] for shape in shapes)))
+    except ValueError:  # some have changed, and others have not
+        return ()
 
 
 def _of_model(model: Model, delta: float | None, disjoint: bool) -> PrivacyGuarantee:
