@@ -249,6 +249,7 @@ def test_totals_are_drawn_from_their_law(variant):
     assert st.chisquare(seen, 6000 * meant).pvalue > 1e-4
 
 
+@pytest.mark.statistical
 def test_posterior_from_totals():
     """NUTS on totals of many people finds their proportions; messages of what cannot be."""
     truth = np.array([0.5, 0.3, 0.2])

@@ -166,6 +166,7 @@ def test_draws_and_releases_follow_the_density(level, seeded_entropy):
         )
 
 
+@pytest.mark.statistical
 def test_prior_predictive_dims_and_copies():
     with pm.Model(coords={"person": range(5), "coefficient": ["0", "10", "11"]}) as model:
         a = pm.Exponential("a", 1)
@@ -192,6 +193,7 @@ def test_prior_predictive_dims_and_copies():
 # -- posterior ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.statistical
 def test_posterior_is_that_of_quadrature():
     """Beta records, level 1: each record's likelihood is a sum over four cells."""
     z = np.array([[1.5, 2.0, -1.0], [0.2, -0.4, 3.0], [-2.0, 0.5, -1.1]])

@@ -132,6 +132,7 @@ def test_which_parameters_it_takes(declare):
     assert [rv.name for rv in collapsed_parameters(model)] == names
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("declare", [plain, rows_by_data, with_coordinates, hierarchy, bits, random_truth])
 def test_pm_sample_chooses_it(declare):
     with pm.Model() as model:
@@ -157,6 +158,7 @@ def test_equal_releases_are_counted():
     assert len(distinct) == 150
 
 
+@pytest.mark.statistical
 def test_many_records_are_a_small_table():
     rng = np.random.default_rng(2)
     with pm.Model():

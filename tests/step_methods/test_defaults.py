@@ -46,9 +46,9 @@ def two_laws():
 
 
 CASES = [
+    pytest.param(lambda: means(MAX_DIMENSION), "AncillaryUpdate", False, id="as many as it takes"),
     pytest.param(two_laws, "NUTS", True, id="one of two groups has no noise form"),
     pytest.param(lambda: tables(30), "ConjugateUpdate", False, id="exact draws of many probabilities"),
-    pytest.param(lambda: means(MAX_DIMENSION), "AncillaryUpdate", False, id="as many as it takes"),
     pytest.param(lambda: means(MAX_DIMENSION + 1), "NUTS", True, id="too many"),
 ]
 
@@ -64,6 +64,7 @@ def test_default_steps(build, taken_by, told, caplog):
     assert sum("leaves" in line and "to other steps" in line for line in said) == told
 
 
+@pytest.mark.statistical
 def test_single_precision():
     """A table of probabilities under floatX = float32 is drawn by the same step."""
     with pytensor.config.change_flags(floatX="float32"):

@@ -44,7 +44,7 @@ def one_record():
     release(pm.Normal("x", pm.Normal("mu"), 1, shape=1).sum())
 
 
-@case()
+@case(statistical=True)
 def two_blocks_share_a_parameter():
     mu = pm.Normal("mu")
     release(pm.Normal("x", mu, 1, shape=8).sum(), "a", at=4.0)

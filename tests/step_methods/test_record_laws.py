@@ -128,6 +128,7 @@ def test_records_in_single_precision(monkeypatch):
     assert {name: v.dtype for name, v in point.items()} == {name: v.dtype for name, v in start.items()}
 
 
+@pytest.mark.statistical
 def test_records_are_found_again_when_data_change_their_number():
     with pm.Model(coords={"person": range(4)}) as model:
         mu = pm.Normal("mu", 0, 1)
@@ -140,6 +141,7 @@ def test_records_are_found_again_when_data_change_their_number():
     assert sample(model).posterior["y"].shape[-1] == 6
 
 
+@pytest.mark.statistical
 def test_tables_of_small_concentration_stay_finite():
     with pm.Model() as model:
         p = pm.Dirichlet("p", np.full(4, 0.003))

@@ -21,7 +21,7 @@ from pymc_dp.step_methods.block.changes import difference
 from pymc_dp.step_methods.sweeps.moves import MAX_INDEPENDENCE_EPSILON
 from pymc_dp.supports import clamped_record, finite_support
 
-pytestmark = pytest.mark.compiles(2)
+pytestmark = pytest.mark.compiles(1)
 
 EVEN = np.linspace(-1, 3, 9)
 UNEVEN = np.array([-2.0, -1.9, -0.3, 0.0, 4.0, 4.5])

@@ -522,7 +522,7 @@ def correlated_parameters(n):
 
 # Compiled in every run; the others with the statistical suites only, for the time it takes.
 CORE = {
-    "clamped mean", "categorical", "multivariate normal", "masked covariate", "three releases", "general",
+    "clamped mean", "categorical", "multivariate normal", "three releases", "general",
     "cells beside a sum",
 }  # fmt: skip
 EVERY = pytest.mark.parametrize(
