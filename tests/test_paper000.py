@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-pytestmark = pytest.mark.compiles(1)
+import pymc_dp as dp
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -24,12 +24,14 @@ def modules():
         import durations
         import paper000
         import paper000_global
+        import paper000_marginal
         import paper000_wavelet
     finally:
         sys.path.remove(str(EXAMPLES))
-    return paper000, paper000_wavelet, paper000_global, durations
+    return paper000, paper000_wavelet, paper000_global, durations, paper000_marginal
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("script", "figures", "says"),
     [
@@ -40,6 +42,11 @@ def modules():
         ),
         ("paper000_wavelet.py", ["paper000_wavelet"], "wavelets, J = 4"),
         ("paper000_global.py", ["paper000_global"], "Gamma(90, 2)"),
+        (
+            "paper000_marginal.py",
+            ["paper000_marginal_density", "paper000_marginal_samplers"],
+            "Density of a release at seven points",
+        ),
         ("durations.py", ["durations"], "17.8"),
     ],
 )
@@ -115,3 +122,31 @@ def test_both_noises_of_the_durations_cost_the_same(modules):
     example = modules[3]
     assert example.SIGMA**2 == pytest.approx(example.WIDTH**2 / (2 * example.RHO))
     assert (example.WIDTH / example.SCALE) ** 2 / 2 == pytest.approx(example.RHO)
+
+
+def test_classic_noise_is_the_classic_formulas(modules):
+    """Where that is proven: at epsilon 1."""
+    example = modules[4]
+    for delta in example.DELTAS:
+        release = dp.GaussianMechanism.dist(
+            0.0, epsilon=1, delta=delta, sensitivity=example.WIDTH, calibration="classic"
+        )
+        assert example.textbook(1.0, delta) == pytest.approx(example.WIDTH / dp.guarantee(release).mu)
+
+
+def test_real_epsilon_of_noise_has_its_delta(modules):
+    """By the curve of Balle & Wang (2018), theorem 8, in logarithms; and noise that is enough is just so."""
+    example = modules[4]
+    for delta in example.DELTAS:
+        for epsilon in example.EPSILONS:
+            eta = example.textbook(epsilon, delta)
+            real, mu = example.promised(eta, delta), example.WIDTH / eta
+            below = real + stats.norm.logcdf(-mu / 2 - real / mu)
+            assert stats.norm.cdf(mu / 2 - real / mu) - np.exp(below) == pytest.approx(delta, rel=1e-6)
+            assert example.promised(example.enough(epsilon, delta), delta) == pytest.approx(epsilon)
+
+
+def test_values_integrated_out_of_the_marginal_model(modules):
+    model, marginal = modules[4].analyst()
+    assert {v.name for v in model.free_RVs} - {v.name for v in marginal.free_RVs} == {"y"}
+    assert [v.name for v in marginal.observed_RVs] == ["z"]

@@ -10,11 +10,10 @@ import pytest
 
 from examples import paper003
 
-pytestmark = pytest.mark.compiles(0)
-
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("script", "figures"),
     [
