@@ -103,6 +103,13 @@ def _removed(record: TensorVariable, block: RecordBlock, tolerance: float) -> Re
     own = [release for release in block.releases if record in leaves_of([release.query], variables)]
     if not own:
         raise ValueError(f"No release reads {record.name} itself. {_WAY_OUT}")
+    for release in own:
+        others = set(leaves_of([release.query], set(block.records))) - variables
+        if others:
+            raise ValueError(
+                f"{record.name} cannot be integrated out of {release.name}, which also reads "
+                f"{named(others)}. {_WAY_OUT}"
+            )
     # those that leave the record in its family come first, so that one other may follow
     ways: list[tuple[Release, Way]] = []
     last: list[tuple[Release, Way]] = []

@@ -132,6 +132,11 @@ def histogram():
     dp.PerturbedHistogram("z", normal(), n_bins=2, bounds=(0, 1), epsilon=1, observed=[1.0, 2.0])
 
 
+def sum_with_other_records():
+    other = pm.Normal("x", 0, 1, shape=3)
+    dp.GaussianMechanism("z", (normal() + other).sum(), sigma=1.0, observed=1.0)
+
+
 REFUSED = [
     (child, "other depends on y and is no release"),
     (deterministic, r"deterministic total depends on y.*recover_records"),
@@ -155,6 +160,7 @@ REFUSED = [
     (narrow_tosses, r"clamped to \(0.1, 1\)"),
     (mixture_of_gammas, "Gamma records have no closed marginal"),
     (noise_from_records, "noise level of z depends on y"),
+    (sum_with_other_records, "y cannot be integrated out of z, which also reads x"),
     (histogram, "PerturbedHistogram of all records together is not normal"),
 ]
 
