@@ -99,6 +99,7 @@ def test_two_releases_of_the_same_sum():
     )
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("releases", [(4.0, 14.0), (-3.0, 45.0), (2.0, -1.5)])
 def test_sum_and_sum_of_squares(releases):
     rng = np.random.default_rng(3)
@@ -111,6 +112,7 @@ def test_sum_and_sum_of_squares(releases):
     _check(exact["log_sd"], log_sd, log_weight)
 
 
+@pytest.mark.statistical
 def test_sum_and_sum_of_squares_converged():
     coarse = oracles.normal_location_scale_two_releases((4.0, 14.0), 10, (2.0, 4.0), nodes=104)
     fine = oracles.normal_location_scale_two_releases((4.0, 14.0), 10, (2.0, 4.0))

@@ -433,6 +433,7 @@ def test_what_is_no_mixture():
         dp.mixture_density(idata, mixed, GRID)
 
 
+@pytest.mark.statistical
 @pytest.mark.reference
 def test_posterior_density_of_the_reference(reference):
     """Three programs that agree with each other and with enumeration: section 4.1 of Beraha et al."""

@@ -137,6 +137,7 @@ def test_number_of_clusters(rng):
     assert dp.n_clusters(np.zeros((0,), int)).eval(mode="FAST_COMPILE") == 0
 
 
+@pytest.mark.statistical
 def test_number_of_clusters_in_a_model():
     with pm.Model() as model:
         labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=12, max_components=12)
