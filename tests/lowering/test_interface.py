@@ -87,6 +87,7 @@ def test_gradient_of_a_derived_density_reaches_the_parameters():
     assert grad[1] == pytest.approx((np.log(1.7) - 0.2) / 0.25)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("length", [3, 20])
 def test_vectors_of_any_length_inside_a_law(length):
     # short ones are written out as numbers, long ones stay arrays

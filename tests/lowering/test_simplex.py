@@ -67,6 +67,7 @@ def test_what_is_not_pymcs_transform_stays_as_it_is():
     assert not uses_loops(pytensor.function([short], simplex.backward(short), mode="NUMBA"))
 
 
+@pytest.mark.statistical
 def test_gradients_are_left_to_pymc():
     with pm.Model() as model:
         p = pm.Dirichlet("p", np.arange(1.0, 5.0))

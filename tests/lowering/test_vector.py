@@ -47,7 +47,11 @@ CASES = {
     ),
 }  # fmt: skip
 
-everywhere = pytest.mark.parametrize("name", CASES)
+# Compiled in every run; the others with the statistical suites only, for the time it takes.
+CORE = {"Dirichlet", "Multinomial"}
+everywhere = pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in CORE else pytest.mark.statistical) for n in CASES]
+)
 
 
 @functools.cache

@@ -210,6 +210,7 @@ def test_beta_clusters_by_another_rule():
 # --- the grid -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("name", MODELS)
 def test_twice_the_resolution_changes_nothing(name):
     make, *arguments = MODELS[name]

@@ -37,7 +37,7 @@ MODELS = [
 ]
 FOR_LITTLE_NOISE = ("conditional", "auto", "auto of 2")
 # what runs when not in full
-SHORT = {("NIG", "laplace", "joint"), ("NIG", "laplace", "conditional"), ("NIG", "laplace", "joint of 5")}
+SHORT = {("NIG", "laplace", "joint")}
 
 
 def _rows():

@@ -67,7 +67,7 @@ def _rows():
             fitting = ["joint", "conditional", ("slice", "auto")[k % 2], local[k % len(local)]]
         epsilon = epsilon_of(model)
         for sampler in fitting:
-            short = model.__name__ in ("NormalInverseGamma", "PoissonGamma") and sampler == "joint"
+            short = model.__name__ == "PoissonGamma" and sampler == "joint"
             yield pytest.param(
                 model,
                 epsilon,

@@ -86,7 +86,7 @@ RUNS = [
     ("correlations", "slice", PITMAN_YOR),
     ("correlations", "auto of 2", ONE),
 ]
-SHORT = {("constant", "joint"), ("constant", "conditional")}
+SHORT = {("constant", "joint")}
 
 
 def _marks(run):

@@ -72,6 +72,7 @@ def test_laws_apart_and_constants():
     assert hellinger(np.zeros((50, 1)), np.zeros((70, 1))) == 0
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     "partition",
     [

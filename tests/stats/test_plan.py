@@ -105,6 +105,7 @@ def test_warns_where_noise_drowns_the_signal():
     assert f"Warning: {drowned[:30]}" in str(found)
 
 
+@pytest.mark.statistical
 def test_several_releases_local_and_pure():
     with pm.Model() as model:
         mu = pm.Normal("mu", 0, [1.0, 5.0], shape=2)
@@ -122,6 +123,7 @@ def test_several_releases_local_and_pure():
     assert found.guarantee.epsilon == pytest.approx(3.0)
 
 
+@pytest.mark.statistical
 def test_categories_are_taken_as_indicators():
     with pm.Model() as model:
         p = pm.Dirichlet("p", np.ones(3))
@@ -132,6 +134,7 @@ def test_categories_are_taken_as_indicators():
     assert release.statistic_sd == pytest.approx(math.sqrt(2) / 3, rel=0.05)
 
 
+@pytest.mark.statistical
 def test_a_choice_is_not_called_noise():
     with pm.Model() as model:
         y = pm.Normal("y", shape=30)
@@ -144,6 +147,7 @@ def test_a_choice_is_not_called_noise():
     assert h.noise_sd == pytest.approx(math.sqrt(2) * 2, rel=5 * error_of_sd(4 * n, 6))  # scale 2 / epsilon
 
 
+@pytest.mark.statistical
 def test_seed_fixes_it():
     settings = {"n_simulations": 1, "n_prior": 50, "draws": 50, "tune": 50}
     one, same, other = (dp.plan(normal_sum(), random_seed=s, **settings) for s in (3, 3, 4))
@@ -151,6 +155,7 @@ def test_seed_fixes_it():
     assert one.releases != other.releases
 
 
+@pytest.mark.statistical
 def test_unknown_cost_is_a_warning():
     found = dp.plan(normal_sum(sensitivity=None), n_simulations=0, n_prior=50, random_seed=1)
     assert found.guarantee is None and "the cost is not known" in found.warnings[-1]

@@ -173,6 +173,7 @@ def test_many_records_are_a_small_table():
     assert set(np.unique(point["c"])) == {0, 1, 2, 3}
 
 
+@pytest.mark.statistical
 def test_new_data_are_counted_again():
     with pm.Model() as model:
         group = pm.Data("group", GROUP)
@@ -194,6 +195,7 @@ def test_new_data_are_counted_again():
     assert (part.distinct[:, 0] == 0).all()
 
 
+@pytest.mark.statistical
 def test_same_draws_in_other_processes():
     with pm.Model() as model:
         plain()

@@ -154,6 +154,7 @@ def test_interrupted_sampling_keeps_its_draws():
     assert np.isfinite(idata.posterior["x"]).all()
 
 
+@pytest.mark.statistical
 def test_models_made_from_models():
     model = central()
     with pm.do(model, {"mu": 1.0}):
@@ -235,7 +236,7 @@ import numpy as np
 import pymc as pm
 from tests.step_methods.test_sampling import central
 
-pytestmark = pytest.mark.compiles(2)
+pytestmark = pytest.mark.compiles(1)
 
 if __name__ == "__main__":
     context, out = sys.argv[1:]
