@@ -71,7 +71,8 @@ class MechanismOp:
         Lengths that the noise level was worked out for, where resizable data can change them; see
         :func:`pymc_dp.clamping.resizable_lengths`.
     additive_noise : bool
-        Whether the release is the query plus symmetric noise that does not depend on it.
+        Whether the release is the query plus symmetric noise that does not depend on it, most likely
+        none at all.
     cells : tuple of float or None
         Ascending edges, one more than there are cells, where the law of a row's release depends on
         the (clamped) record only through the cell that it falls in. The last cell is closed at the
