@@ -99,8 +99,8 @@ class Neal3(SweepStep):
     Notes
     -----
     A sweep costs O(number of clusters) per record, one normaliser for each cluster: two to four times as much
-    as one of :class:`Neal2`, and about ten times with a base that is cut off. ``sample_stats`` get ``n_clusters`` and ``labels_moved`` (share of records that
-    changed their cluster).
+    as one of :class:`Neal2`, and about ten times with a base that is cut off. ``sample_stats`` get
+    ``n_clusters`` and ``labels_moved`` (share of records that changed their cluster).
 
     References
     ----------
