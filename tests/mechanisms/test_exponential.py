@@ -151,6 +151,7 @@ def sampled_vector(y):
     return {"utility": y, "sensitivity": 2, "observed": 1, "epsilon": 3}
 
 
+@pytest.mark.statistical
 @pytest.mark.filterwarnings("ignore:The query of z is no sum over records")
 @pytest.mark.parametrize(
     ("query", "kind"),

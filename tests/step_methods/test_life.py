@@ -13,7 +13,7 @@ from scipy import stats
 import pymc_dp as dp
 from tests.step_methods.test_sampling import assert_same, central
 
-pytestmark = pytest.mark.compiles(3)
+pytestmark = pytest.mark.compiles(2)
 
 TUNE = 80
 

@@ -71,6 +71,7 @@ def test_finite_supports():
     assert finite_support(pm.Categorical.dist(np.full(100, 0.01))) is None
 
 
+@pytest.mark.statistical
 def test_truncated_prior_and_records():
     with pm.Model() as model:
         rate = pm.Truncated("rate", pm.Gamma.dist(2, 1), lower=1)

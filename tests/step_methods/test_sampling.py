@@ -14,6 +14,8 @@ import pytest
 import pymc_dp as dp
 from tests.statistics import harness, oracles
 
+pytestmark = pytest.mark.compiles(1)
+
 ROOT = Path(__file__).resolve().parents[2]
 Z = np.array([0.4, -1.2, 2.9, 1.4, 0.1, -0.5])
 QUICK = {"progressbar": False, "compute_convergence_checks": False, "cores": 1}
@@ -235,8 +237,6 @@ import sys
 import numpy as np
 import pymc as pm
 from tests.step_methods.test_sampling import central
-
-pytestmark = pytest.mark.compiles(1)
 
 if __name__ == "__main__":
     context, out = sys.argv[1:]

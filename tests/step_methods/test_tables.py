@@ -247,6 +247,7 @@ def test_a_table_lives_as_long_as_data_that_point_to_it(rng):
     assert table() is None
 
 
+@pytest.mark.statistical
 def test_moving_noise_level_has_no_table():
     with pm.Model() as model:
         c = pm.Categorical("c", np.ones(4) / 4, shape=5)
