@@ -202,6 +202,7 @@ def moments(x):
     return {"gradients": gradient, "observed": [1.9, 0.2], "hessian": HESSIAN, "norm": math.inf}
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("query", [median, squares, mean, moments])
 def test_records_follow_their_posterior(query):
     with pm.Model() as model:

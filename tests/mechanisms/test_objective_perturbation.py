@@ -50,6 +50,7 @@ def density(x, y, regularization, **noise):
     return pytensor.function([value], pm.logp(release, value), trust_input=True)
 
 
+@pytest.mark.statistical
 @each_noise
 @pytest.mark.parametrize("d", [1, 2, 4])
 def test_density_is_the_change_of_variables(noise, d):
