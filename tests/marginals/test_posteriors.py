@@ -65,6 +65,7 @@ def test_conjugate_normal(python_mode):
     np.testing.assert_allclose(found - found[0], exact - exact[0], rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.statistical
 def test_nuts_and_recovered_records():
     """NUTS against quadrature, and the records that are drawn afterwards against theirs."""
     model = clamped_model()

@@ -324,6 +324,7 @@ def test_observed_data_may_change():
     assert pm.logp(release, np.array([0.4, 1.2])).eval({}) == -np.inf
 
 
+@pytest.mark.statistical
 def test_parameter_follows_its_posterior():
     """All that pm.sample does by itself, beside the exact posterior by quadrature."""
     value = np.array([0.8])
@@ -348,6 +349,7 @@ def test_parameter_follows_its_posterior():
         assert abs(z.mean() - posterior @ grid**power) < 5 * z.std() / math.sqrt(float(pm.stats.ess(z)))
 
 
+@pytest.mark.statistical
 def test_confidential_features():
     """Continuous features behind the labels, some too long, beside quadrature over two records."""
     value, lam = np.array([1.5]), 0.3
@@ -380,6 +382,7 @@ def test_confidential_features():
     assert abs(draws.mean() - 0.5) > 10 * draws.std() / math.sqrt(float(pm.stats.ess(draws)))
 
 
+@pytest.mark.statistical
 @pytest.mark.filterwarnings("error")
 def test_predictive_draws():
     prior = pm.sample_prior_predictive(300, model=labels(), random_seed=1)

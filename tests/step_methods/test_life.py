@@ -184,6 +184,7 @@ def smoothed_histogram():
     return model
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("declare", "least"), [(sixteen_answers, 1.0), (smoothed_histogram, 0.3)])
 def test_acceptance_does_not_collapse(declare, least):
     """At large budgets, of the step that users run."""

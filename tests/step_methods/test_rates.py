@@ -97,6 +97,7 @@ def test_slices_are_not_refused():
     assert stats == {"centred_acceptance": 1.0, "ancillary_acceptance": 1.0}
 
 
+@pytest.mark.statistical
 def test_joint_moves_of_tables():
     """Of tables with their records: all if nothing is told; under exact counts those that keep them."""
     model = built(counts)

@@ -521,7 +521,7 @@ def correlated_parameters(n):
 
 
 # Compiled in every run; the others with the statistical suites only, for the time it takes.
-CORE = {"clamped mean", "categorical", "multivariate normal", "general"}  # fmt: skip
+CORE = {"clamped mean", "categorical", "multivariate normal"}  # fmt: skip
 EVERY = pytest.mark.parametrize(
     "entry",
     [pytest.param(e, id=e.name, marks=[] if e.name in CORE else [pytest.mark.statistical]) for e in ZOO],
