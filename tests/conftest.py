@@ -64,9 +64,15 @@ def pytest_collection_modifyitems(config, items):
             cases[function] += 1
             if cases[function] > mark.args[0]:
                 item.add_marker(pytest.mark.statistical)
-    items.sort(
-        key=lambda item: crc32(f"{ORDER}{item.nodeid}".encode()) if "statistical" in item.keywords else -1
-    )
+    statistical = [item for item in items if "statistical" in item.keywords]
+    others = [item for item in items if "statistical" not in item.keywords]
+    statistical.sort(key=lambda item: crc32(f"{ORDER}{item.nodeid}".encode()))
+    # pytest-xdist deals out the tests in as many pieces as there are workers
+    pieces = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    ends = [len(others) * k // pieces for k in range(pieces + 1)]
+    items[:] = [
+        item for k in range(pieces) for item in (*others[ends[k] : ends[k + 1]], *statistical[k::pieces])
+    ]
     full = config.getoption("--full") or "statistical" in config.getoption("markexpr", "")
     long_suite = pytest.mark.skip(reason="statistical suite: run with --full")
     example = pytest.mark.skip(reason="example in a docstring, which has to compile: run with --full")

@@ -7,6 +7,7 @@ mix-in :class:`MechanismOp`) draws a release and carries the guarantee; the *dis
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -379,7 +380,8 @@ def noise_parameter(name: str, value: Any, query: TensorVariable) -> tuple[Any, 
         raise ValueError(f"{name} must be finite and > 0 everywhere, got {bad:g}.")
     shape = query.type.shape
     if tensor.type.ndim and None in shape:  # one number that is released with several levels costs each
-        shape = lengths_of(query)
+        with contextlib.suppress(TypeError):  # the graph of a law, which releases nothing
+            shape = lengths_of(query)
     if not fits(tensor.type.shape, shape):
         raise ValueError(
             f"{name} has shape {tensor.type.shape}, which is more than the query's shape "

@@ -269,6 +269,7 @@ PRIORS = {
 }
 
 
+@pytest.mark.statistical
 @each_noise
 @pytest.mark.parametrize("build", PRIORS)
 def test_records_follow_their_posterior(build, noise):

@@ -82,6 +82,7 @@ def test_number_of_categories_is_found():
     assert more.owner.op.n_categories == 3
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("seed", range(3))
 def test_posterior_on_records_is_that_of_enumeration(seed):
     """Posterior mean of the proportions, and of each person's category, at n = 5 and K = 3."""
@@ -204,6 +205,7 @@ def test_categories_counted_by_a_coordinate():
     assert np.isfinite(logp["c"])
 
 
+@pytest.mark.statistical
 def test_several_tables_with_their_own_numbers_of_people():
     probs = np.array([[0.7, 0.3], [0.1, 0.9]])
     z = dp.RandomizedResponse.dist(probs, n=[3, 5], epsilon=1.0)

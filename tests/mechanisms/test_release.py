@@ -81,6 +81,7 @@ def test_sums_under_a_pair_of_bounds_each_are_added_in_integers(n):
     assert _grid._sum_in_granules(query.owner.op.dist_params(query.owner)[0], 2.0**-20) is not None
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("dtype", "n"), [("float32", 2**24 + 3), ("float16", 4099)])
 @pytest.mark.parametrize("bounds", [None, (0, 1)])
 @pytest.mark.parametrize("name", ["DiscreteLaplaceMechanism", "DiscreteGaussianMechanism"])

@@ -94,6 +94,7 @@ def test_draws_from_the_prior_taught_nothing(partition):
     assert smallest_p_value(model, model) > 1e-4
 
 
+@pytest.mark.statistical
 def test_a_wrong_law_of_the_weights_would_be_seen():
     """The same draws under a model of twice the concentration: the comparison has power."""
     model, other = (normal_mixture(30, 30, concentration=alpha) for alpha in (2.0, 4.0))
