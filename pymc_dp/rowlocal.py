@@ -227,16 +227,24 @@ def columns_of(rows: TensorVariable, width: int) -> list[TensorVariable]:
     return [flat[:, j] for j in range(width)]
 
 
-def lengths_of(t: Variable) -> tuple[int, ...]:
-    """Return the lengths of the axes now: a width counts every statistic, also of resizable `pm.Data`."""
+def known_lengths(t: Variable) -> tuple[int, ...] | None:
+    """Return the lengths of the axes now, also of resizable `pm.Data`; None if an input has no value."""
     shape = t.type.shape  # type: ignore[attr-defined]
     if None not in shape:
         return tuple(shape)
     try:
         return tuple(int(k) for k in t.shape.eval())  # type: ignore[attr-defined]
     except MissingInputError:
+        return None
+
+
+def lengths_of(t: Variable) -> tuple[int, ...]:
+    """Return the lengths of the axes now: a width counts every statistic, also of resizable `pm.Data`."""
+    lengths = known_lengths(t)
+    if lengths is None:
         inputs = [str(v) for v in explicit_graph_inputs([t])]
         raise TypeError(
             f"query has a length that nothing gives, since {', '.join(inputs)} is an input of a graph and "
             "has no value: pass data, or variables of the model."
-        ) from None
+        )
+    return lengths

@@ -7,7 +7,6 @@ mix-in :class:`MechanismOp`) draws a release and carries the guarantee; the *dis
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -45,7 +44,7 @@ from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.noise import draw_securely
 from pymc_dp.privacy.release import Release
-from pymc_dp.rowlocal import lengths_of
+from pymc_dp.rowlocal import known_lengths
 
 # what mechanisms pass to each other, and nobody else
 _INTERNAL = frozenset({"op_class", "props", "expected", "promised", "neighbouring"})
@@ -380,8 +379,7 @@ def noise_parameter(name: str, value: Any, query: TensorVariable) -> tuple[Any, 
         raise ValueError(f"{name} must be finite and > 0 everywhere, got {bad:g}.")
     shape = query.type.shape
     if tensor.type.ndim and None in shape:  # one number that is released with several levels costs each
-        with contextlib.suppress(TypeError):  # the graph of a law, which releases nothing
-            shape = lengths_of(query)
+        shape = known_lengths(query) or shape  # unknown in the graph of a law, which releases nothing
     if not fits(tensor.type.shape, shape):
         raise ValueError(
             f"{name} has shape {tensor.type.shape}, which is more than the query's shape "
