@@ -151,8 +151,8 @@ def test_another_concentration_is_noticed():
 
 # --- a prior on the number of components --------------------------------------------------------------------
 
-# Of 3 to 14 components; 1 and 2 have 0.000. The paper's table, as the R package sBIC of Drton & Plummer (2017, "A
-# Bayesian information criterion for singular models") repeats it.
+# Of 3 to 14 components; 1 and 2 have 0.000. The paper's table, as repeated by the R package sBIC of Drton
+# & Plummer (2017), "A Bayesian information criterion for singular models".
 PUBLISHED = [0.061, 0.128, 0.182, 0.199, 0.160, 0.109, 0.071, 0.040, 0.023, 0.013, 0.006, 0.003]
 
 
