@@ -57,6 +57,7 @@ def confidential(custodian):
     return np.unique(secret[np.abs(2 * secret - np.round(2 * secret)) > 1e-9])
 
 
+@pytest.mark.statistical
 def test_quick_run_prints_a_table_and_draws_a_figure(tmp_path):
     pytest.importorskip("statsmodels")
     figure = tmp_path / "figure.png"

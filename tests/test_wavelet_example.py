@@ -16,6 +16,7 @@ from pymc_dp.mechanisms.wavelet import butucea_sensitivity, haar_sensitivity
 ROOT = Path(__file__).resolve().parents[1]
 
 
+@pytest.mark.statistical
 def test_quick_run(tmp_path):
     script = ROOT / "examples" / "wavelet_calibration.py"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}

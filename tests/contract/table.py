@@ -17,16 +17,18 @@ ROWS = [
 _first = {row.mechanism: row for row in reversed(ROWS)}
 
 
-def over(rows, **kwargs):
+def over(rows, costly=(), **kwargs):
     """Parametrise a test over rows, named by mechanism and noise level.
 
-    Other rows than the first of a mechanism run in full runs only, for the time it takes.
+    Other rows than the first of a mechanism run in full runs only, and those of costly ones, for the time it
+    takes.
     """
     names, params = {}, []
     for row in rows:
         names[str(row)] = names.get(str(row), 0) + 1
         name = f"{row}-{names[str(row)]}" if names[str(row)] > 1 else str(row)
-        marks = () if _first[row.mechanism] is row else pytest.mark.statistical
+        short = _first[row.mechanism] is row and row.mechanism not in costly
+        marks = () if short else pytest.mark.statistical
         params.append(pytest.param(row, id=name, marks=marks))
     return pytest.mark.parametrize("row", params, **kwargs)
 

@@ -70,6 +70,7 @@ def test_draws_follow_the_density(variant, seeded_entropy):
         assert st.chisquare(np.bincount(which[truth == 0], minlength=8), 20_000 * wrong).pvalue < 1e-4
 
 
+@pytest.mark.statistical
 @both_variants
 def test_posterior_is_that_of_enumeration(variant):
     k, n, epsilon = 3, 4, 1.5

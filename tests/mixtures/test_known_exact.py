@@ -33,7 +33,7 @@ MODELS = [
     ("NIG behind noise", KNOWN_SAMPLERS, (ONE, PITMAN_YOR)),
     ("Beta", KNOWN_SAMPLERS, (MANY, FEW)),
 ]
-SHORT = {("NIG", "neal 2"), ("NIG above", "neal 3")}
+SHORT = {("NIG", "neal 2")}
 
 
 def _rows():

@@ -41,11 +41,10 @@ def _rows():
         conjugate = list(CONJUGATE_SAMPLERS) if model in CONJUGATE_MODELS else []
         fitting = [*conjugate, "neal 8", ("splits", "split-merge of neal 8")[k % 2]]
         for sampler in fitting:
-            short = model.__name__ == "KnownPoissonGamma" and sampler == "neal 3"
-            marks = () if short else pytest.mark.statistical
-            yield pytest.param(model, sampler, id=f"{model.__name__} {sampler}", marks=marks)
+            yield pytest.param(model, sampler, id=f"{model.__name__} {sampler}")
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("model_type", "sampler"), list(_rows()))
 def test_joint_distribution(model_type, sampler):
     seed = crc32(f"{sampler} {model_type.__name__}".encode())

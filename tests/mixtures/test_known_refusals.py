@@ -141,6 +141,7 @@ def test_refused_before_sampling(declare, error, message, monkeypatch):
     assert len(str(caught.value)) < 500
 
 
+@pytest.mark.statistical
 def test_default_steps(caplog):
     """Labels, then atoms; the concentration is left to others."""
     caplog.set_level(logging.INFO)

@@ -67,16 +67,10 @@ def _rows():
             fitting = ["joint", "conditional", ("slice", "auto")[k % 2], local[k % len(local)]]
         epsilon = epsilon_of(model)
         for sampler in fitting:
-            short = model.__name__ == "PoissonGamma" and sampler == "joint"
-            yield pytest.param(
-                model,
-                epsilon,
-                sampler,
-                id=f"{model.__name__} {epsilon:g} {sampler}",
-                marks=() if short else pytest.mark.statistical,
-            )
+            yield pytest.param(model, epsilon, sampler, id=f"{model.__name__} {epsilon:g} {sampler}")
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("model_type", "epsilon", "sampler"), list(_rows()))
 def test_joint_distribution(model_type, epsilon, sampler):
     seed = _seed(model_type.__name__, epsilon, sampler)

@@ -86,21 +86,11 @@ RUNS = [
     ("correlations", "slice", PITMAN_YOR),
     ("correlations", "auto of 2", ONE),
 ]
-SHORT = {("constant", "joint")}
 
 
-def _marks(run):
-    return () if run[:2] in SHORT else pytest.mark.statistical
-
-
+@pytest.mark.statistical
 @pytest.mark.parametrize(
-    ("name", "sampler", "urn"),
-    [
-        pytest.param(
-            *run, id=" ".join(map(str, run)), marks=() if run[:2] in SHORT else pytest.mark.statistical
-        )
-        for run in RUNS
-    ],
+    ("name", "sampler", "urn"), [pytest.param(*run, id=" ".join(map(str, run))) for run in RUNS]
 )
 def test_posterior_is_exact(name, sampler, urn):
     verdict = verdict_on(sampler, name, urn)

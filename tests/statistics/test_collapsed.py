@@ -211,6 +211,7 @@ def test_posterior_is_that_of_enumeration(epsilon):
             assert verdict.passed, verdict
 
 
+@pytest.mark.statistical
 def test_mixes_where_imputation_does_not():
     rng = np.random.default_rng(4)
     z = rng.integers(0, 8, 300)

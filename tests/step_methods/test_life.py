@@ -59,8 +59,8 @@ def steps(declare, make):
 
 
 CASES = {
-    "records, by turns": (wavelet, dp.RecordImputation),
     "records, tempered": (central, dp.RecordImputation),
+    "records, by turns": (wavelet, dp.RecordImputation),
     "ancillary, by turns": (wavelet, dp.AncillaryUpdate),
     "ancillary, tempered": (central, dp.AncillaryUpdate),
     "slice": (wavelet, slice_update),

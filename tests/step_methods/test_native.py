@@ -54,6 +54,7 @@ def test_sweep(entry, rng):
             assert np.isfinite(logp(point_of(chain, theta, x)))
 
 
+@pytest.mark.compiles(4)
 @EVERY
 def test_acceptance_ratio(entry, rng):
     """With as few records as possible, the acceptance probability is the one the model implies.
@@ -93,6 +94,7 @@ def test_acceptance_ratio(entry, rng):
     assert ratios or entry.name == "discrete uniform"  # otherwise nothing was put to the test
 
 
+@pytest.mark.statistical
 def test_general_sweep_replayed(rng):
     """Sweeps of a query that is no sum, beside a sum and a potential: every decision made again by the model.
 
