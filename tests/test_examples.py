@@ -194,6 +194,7 @@ def test_a_warning_is_given_where_chains_are_too_short(rand):
     assert "Chains agree" in example.verdict({"a": 1.002}, {"a": 900.0})
 
 
+@pytest.mark.statistical
 def test_models_are_ordinary_pymc_models(models):
     for model in models:
         assert isinstance(model, pm.Model)

@@ -111,7 +111,8 @@ class RowGraph:
         assert node is not None
         op, inputs = node.op, node.inputs
         if isinstance(op, Elemwise):
-            return node.op(*(self.entry(v, index) for v in inputs))
+            outputs = node.op(*(self.entry(v, index) for v in inputs), return_list=True)
+            return outputs[node.outputs.index(variable)]
         if isinstance(op, CheckParameterValue):
             return self.entry(inputs[0], index)
         if isinstance(op, SpecifyShape | ViewOp):

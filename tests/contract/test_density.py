@@ -3,12 +3,8 @@
 import numpy as np
 import pytest
 
-from pymc_dp.mechanisms import ObjectivePerturbation
 from tests.contract.form import goodness_of_fit
-from tests.contract.table import ROWS, each_row, over
-
-# Perturbed objectives are drawn by optimisation, and also in their own tests.
-drawn_row = over(ROWS, costly={ObjectivePerturbation})
+from tests.contract.table import drawn_row, each_row
 
 
 @each_row

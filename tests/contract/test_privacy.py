@@ -9,7 +9,7 @@ import scipy.stats as st
 from pymc_dp.mechanisms import guarantee
 from pymc_dp.mechanisms.exponential import Choice
 from tests.contract.form import LEVELS, probability_bounds
-from tests.contract.table import ROWS, each_row, over
+from tests.contract.table import ROWS, drawn_row, each_row, over
 
 EXACT = 1e-9
 
@@ -115,7 +115,7 @@ def test_calibration_by_the_density(row, factor):
     )
 
 
-@each_row
+@drawn_row
 def test_draws_betray_no_more_than_promised(row):
     attack(row, row.draws(row.neighbours[0][0], many(row), 5), row.draws(row.neighbours[0][1], many(row), 6))
 

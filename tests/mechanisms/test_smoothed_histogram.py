@@ -188,6 +188,7 @@ def test_published_and_declared_again():
     assert [r.kind for r in block.releases] == ["central"] * 2
 
 
+@pytest.mark.statistical
 def test_posterior_is_that_of_enumeration():
     """Discrete records, whose histograms can be listed."""
     observed, smoothing = np.array([0.2, 0.3, 0.9, 0.25]), 0.1

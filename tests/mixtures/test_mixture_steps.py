@@ -215,7 +215,7 @@ def test_too_few_slots(sampler):
                 point, _ = step.step(point)
 
 
-@pytest.mark.compiles(1)
+@pytest.mark.statistical
 @pytest.mark.parametrize("sampler", ["slice", "auto"])
 def test_as_many_components_as_slots_is_no_error(sampler):
     with pm.Model() as model:
@@ -279,15 +279,8 @@ KNOWN = {
 }
 
 
-# compiling each takes some seconds: one in the short form
-SHORT = ("half-normal mean",)
-LAWS = [
-    pytest.param(*row, id=name, marks=() if name in SHORT else pytest.mark.statistical)
-    for name, row in KNOWN.items()
-]
-
-
-@pytest.mark.parametrize(("declare", "laws"), LAWS)
+@pytest.mark.statistical  # compiling each takes some seconds
+@pytest.mark.parametrize(("declare", "laws"), KNOWN.values(), ids=KNOWN)
 def test_laws_of_atoms(declare, laws):
     """Recognised whichever way a model writes them; others are not taken for them."""
     with pm.Model():

@@ -304,7 +304,7 @@ def nothing_is_drawn(*args, **kwargs):
 
 
 # refused when the vectorised moves of their records are compiled already, which takes most of a minute
-COSTLY = ("kernel of many numbers", "another kernel of vectors", "a matrix per slot")
+COSTLY = ("kernel of a mixture", "kernel of many numbers", "another kernel of vectors", "a matrix per slot")
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,7 @@ def run(step, point, n, trace=None):
     return point
 
 
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("name", CASES)
 def test_sampling_state_continues_identically(name):
     """In another step that has not begun, and in the same one: before, in and after tuning."""
