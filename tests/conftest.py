@@ -15,6 +15,10 @@ import numpy as np
 import pytensor
 import pytest
 
+# Constants in graphs are folded by C++ code where there is a compiler, made for each kind of operation:
+# seconds that many tests would wait for. Everything else is compiled by numba, or computed in Python.
+pytensor.config.cxx = ""
+
 REFERENCE = Path(__file__).resolve().parents[2] / "shared" / "reference"
 
 

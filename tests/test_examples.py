@@ -88,6 +88,7 @@ def test_confidential_numbers_are_not_in_the_models(models, custodian):
                 assert not np.isin(data, secret).any(), v
 
 
+@pytest.mark.statistical
 def test_confidential_numbers_are_not_in_the_result(rand, models, custodian):
     example, secret = rand[0], confidential(custodian)
     idata = example.sample(models[0], 20, 20, 1)

@@ -149,6 +149,7 @@ def test_draws_and_releases_follow_the_density(seeded_entropy):
     assert batch.shape == (2, k) and (batch[0] > 0).mean() < 0.5 < (batch[1] > 0).mean() + 0.1
 
 
+@pytest.mark.statistical
 def test_number_released_is_told_by_observed_shape_or_dims():
     with pm.Model(coords={"draw_no": range(5)}) as model:
         y = pm.Beta("y", 2, 2, shape=8)

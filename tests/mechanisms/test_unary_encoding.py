@@ -169,6 +169,7 @@ def exact_totals(probs, n, z, p, q):
     return math.log(total) - st.poisson.logpmf(n, n), np.array(weighted) / total
 
 
+@pytest.mark.compiles(1)
 @both_variants
 @pytest.mark.parametrize(("k", "n"), [(2, 1), (3, 3), (3, 11), (4, 60), (3, 250)])
 def test_law_of_totals_is_the_sum_over_confidential_tables(k, n, variant):

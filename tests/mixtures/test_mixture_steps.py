@@ -145,6 +145,7 @@ def test_two_mixtures_in_one_block_of_records():
         assert (np.array([p[name] for p in seen]).std(axis=0) > 0).all(), name
 
 
+@pytest.mark.statistical
 def test_default_steps(caplog):
     """Labels and records, then atoms; the concentration is left to others. Nothing warns of slow mixing."""
     caplog.set_level(logging.INFO)
@@ -197,7 +198,7 @@ def test_records_are_imputed_and_stay_out_of_everything_else(sampled):
     assert ((stats["labels_moved"] >= 0) & (stats["labels_moved"] <= 1)).all()
 
 
-@pytest.mark.compiles(1)
+@pytest.mark.statistical
 @pytest.mark.parametrize("sampler", ["conditional", "joint of 2", "slice"])
 def test_too_few_slots(sampler):
     """Said when a new cluster finds none, with what to do about it."""

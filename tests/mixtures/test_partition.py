@@ -205,6 +205,7 @@ def law_of(draws, vectors, p):
     return st.chisquare(counts[possible], expected[possible]).pvalue
 
 
+@pytest.mark.compiles(2)
 @pytest.mark.parametrize("through", ["numba", "rng_fn"])
 @pytest.mark.parametrize(
     ("concentration", "settings"),
@@ -490,6 +491,7 @@ def test_dist_has_no_initval():
         CRP.dist(1.0, shape=3, initval=[0, 0, 0])
 
 
+@pytest.mark.statistical
 def test_concentration_and_discount_by_nuts():
     """Given labels, both parameters have a smooth posterior, which quadrature knows."""
     labels = np.repeat([4, 0, 7, 2, 5, 9], [12, 7, 5, 3, 2, 1])

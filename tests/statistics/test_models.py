@@ -16,6 +16,7 @@ RESPONSE_MODELS = (Responses, GroupedBits, SoftmaxBits, LogitAnswers)
 ALL_MODELS = (*MODELS, *SPECIAL_MODELS, *CONJUGATE_MODELS, *RESPONSE_MODELS)
 
 
+@pytest.mark.compiles(12)
 @pytest.mark.parametrize("model_type", ALL_MODELS, ids=lambda m: m.__name__)
 def test_gibbs_updates_leave_the_joint_law(model_type):
     model = model_type(2.0)

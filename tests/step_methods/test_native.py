@@ -34,6 +34,7 @@ def point_of(chain, theta, x):
     return {**chain.program.parameters.unflatten(theta), **chain.program.records.unpack(x)}
 
 
+@pytest.mark.compiles(4)
 @EVERY
 def test_sweep(entry, rng):
     """Totals after a sweep are those of its records, which stay in the support."""

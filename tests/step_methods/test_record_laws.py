@@ -82,6 +82,7 @@ def test_truncated_prior_and_records():
     assert posterior["y"].max() <= 9
 
 
+@pytest.mark.statistical
 def test_records_drawn_by_a_users_function():
     """Draws without machine code call Python from within the loop, with the step's own generator."""
 

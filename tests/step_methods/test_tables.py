@@ -258,6 +258,7 @@ def test_moving_noise_level_has_no_table():
     assert [type(move.fused).__name__ for move in chain.moves] != ["FiniteSweep"]
 
 
+@pytest.mark.statistical
 def test_equal_releases_share_a_row():
     with pm.Model() as model:
         c = pm.Categorical("c", np.ones(3) / 3, shape=6)
@@ -313,6 +314,7 @@ CHOICES = {
 }  # fmt: skip
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize("name", CHOICES)
 def test_moves_are_chosen_and_native(name, rng):
     declare, expected = CHOICES[name]
