@@ -10,6 +10,7 @@ import math
 from typing import Any
 
 import numba
+from pytensor.gradient import DisconnectedType
 from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.link.numba.dispatch.scalar import register_scalar_funcify
 from pytensor.scalar.basic import ScalarOp, float64
@@ -145,7 +146,17 @@ class NoisyNormal(ScalarOp):
         return type(self).parts(*map(float, inputs))
 
     def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Any]:
-        """Multiply the derivatives, which are outputs."""
+        """Multiply the derivatives, which are outputs.
+
+        Raises
+        ------
+        NotImplementedError
+            If a derivative itself is differentiated.
+        """
+        if not all(isinstance(c.type, DisconnectedType) for c in cotangents[1:]):
+            raise NotImplementedError(
+                f"the {self.name} density, of normal records integrated out, has no second derivative"
+            )
         slopes = [cotangents[0] * slope for slope in outputs[1:]]
         return [*slopes, *(v.zeros_like(dtype="float64") for v in inputs[4:])]
 
