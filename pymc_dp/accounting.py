@@ -1,6 +1,6 @@
-"""What runs on confidential rows cost, and what a budget allows: before anything is spent."""
+"""What runs on confidential rows cost, and which runs a budget allows: before anything is spent."""
 
-from pymc_dp.privacy.budgets import delta, epsilon, iterations, noise_multiplier
+from pymc_dp.privacy.budgets import delta, epsilon, iterations, lower_bound, noise_multiplier, renyi_epsilon
 from pymc_dp.privacy.costs import GaussianCost, SubsampledGaussianCost
 
 __all__ = [
@@ -9,5 +9,7 @@ __all__ = [
     "delta",
     "epsilon",
     "iterations",
+    "lower_bound",
     "noise_multiplier",
+    "renyi_epsilon",
 ]

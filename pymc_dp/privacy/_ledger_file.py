@@ -54,7 +54,7 @@ def create_or_check(path: Path, epsilon: float, delta: float) -> str:
         raise LedgerFileError(f"path = {str(path)!r} is a folder: give the name of a file in it.")
     if not path.parent.is_dir():
         raise LedgerFileError(
-            f"path = {str(path)!r} is in a folder that does not exist: make the folder first, or mend the path."
+            f"path = {str(path)!r} is in a folder that does not exist: make it first, or mend the path."
         )
     if not path.exists() or path.stat().st_size == 0:
         with _transaction(path, "rwc", write=True) as connection:
@@ -116,13 +116,13 @@ def _in_words(error: sqlite3.Error, path: Path) -> str:
         return f"path = {str(path)!r} is not a ledger, or is damaged ({what}): give another path."
     if "readonly" in what or "unable to open" in what or "read-only" in what:
         return (
-            f"The ledger {str(path)!r} cannot be written ({what}): a debit needs permission to write the file "
-            "and its folder. Nothing was debited."
+            f"The ledger {str(path)!r} cannot be written ({what}): a debit needs permission to write the "
+            "file and its folder. Nothing was debited."
         )
     if "locked" in what or "busy" in what:
         return (
-            f"The ledger {str(path)!r} was in use by other processes for more than {_PATIENCE:g} s: try again. "
-            "Nothing was debited."
+            f"The ledger {str(path)!r} was in use by other processes for more than {_PATIENCE:g} s: try "
+            "again. Nothing was debited."
         )
     return f"The ledger {str(path)!r} cannot be used ({what}). See whether its disk is full or gone."
 
@@ -143,7 +143,7 @@ def _checked_budget(connection: sqlite3.Connection, path: Path) -> tuple[float, 
     found = connection.execute("PRAGMA user_version").fetchone()[0]
     if found > _FORMAT:
         raise LedgerFileError(
-            f"The ledger {str(path)!r} has format {found}, newer than {_FORMAT}, the newest that this pymc_dp "
-            "reads: install a newer pymc_dp."
+            f"The ledger {str(path)!r} has format {found}, newer than {_FORMAT}, the newest that this "
+            "pymc_dp reads: install a newer pymc_dp."
         )
     return connection.execute("SELECT epsilon, delta, identity FROM budget").fetchone()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -127,7 +127,7 @@ KINDS: dict[str, type[Cost]] = {"gaussian": GaussianCost, "subsampled gaussian":
 def cost_of(
     releases: int, noise_multiplier: float, n: int | None = None, batch_size: int | None = None
 ) -> Cost:
-    """Return the cost of releases from all rows, or from batches of them where `n` and `batch_size` are given."""
+    """Return the cost of releases from all rows, or from batches where `n` and `batch_size` are given."""
     if n is None and batch_size is None:
         return GaussianCost(releases, noise_multiplier)
     if n is None or batch_size is None:
@@ -161,8 +161,3 @@ def from_plain(plain: dict[str, Any]) -> Cost:
     """Return the cost that :func:`to_plain` wrote."""
     content = dict(plain)
     return KINDS[content.pop("kind")](**content)
-
-
-def times(cost: Cost, count: int) -> Cost:
-    """Return the cost of `count` runs of the same cost."""
-    return replace(cost, releases=cost.releases * count)
