@@ -26,6 +26,7 @@ from pymc_dp.mechanisms import (
 )
 from pymc_dp.mixtures.clusters import n_clusters
 from pymc_dp.mixtures.partition import ChineseRestaurantProcess
+from pymc_dp.plots.budget import plot_budget
 from pymc_dp.plots.mixtures import plot_density, plot_informativeness, plot_similarity
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
@@ -34,6 +35,7 @@ from pymc_dp.records import clamp, record_sum
 from pymc_dp.stats.acceptance import acceptance_report
 from pymc_dp.stats.density import mixture_density
 from pymc_dp.stats.informativeness import informativeness
+from pymc_dp.stats.mmd import mmd
 from pymc_dp.stats.partitions import point_partition, similarity_matrix
 from pymc_dp.stats.plan import plan
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
@@ -89,8 +91,10 @@ __all__ = [
     "informativeness",
     "marginalize",
     "mixture_density",
+    "mmd",
     "n_clusters",
     "plan",
+    "plot_budget",
     "plot_density",
     "plot_informativeness",
     "plot_similarity",

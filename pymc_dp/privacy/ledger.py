@@ -198,6 +198,21 @@ class PrivacyLedger:
         """
         return self._left(self.spent)
 
+    def epsilons(self) -> list[float]:
+        """Return the epsilon of all debits up to and with each one, at the ledger's delta.
+
+        Returns
+        -------
+        list of float
+            One for each entry, increasing.
+        """
+        costs: tuple[Cost, ...] = ()
+        after = []
+        for entry in self.entries():
+            costs += entry.costs
+            after.append(budgets.epsilon(costs, self.delta))
+        return after
+
     def noise_multiplier(
         self, releases: int, *, n: int | None = None, batch_size: int | None = None
     ) -> float:

@@ -333,7 +333,7 @@ def reserved(**kwargs):
 
 def with_readonly(path):
     """As if without permission, which the superuser always has."""
-    path.chmod(0o400)
+    made(path)
     with pytest.MonkeyPatch.context() as patch:
         connect = sqlite3.connect
         patch.setattr(
