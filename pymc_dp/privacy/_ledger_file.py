@@ -16,7 +16,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
 
 _APPLICATION = 0x70796470  # "pydp", where SQLite keeps what kind of file this is
 _FORMAT = 1
@@ -56,9 +55,12 @@ def create_or_check(path: Path, epsilon: float, delta: float) -> str:
         raise LedgerFileError(
             f"path = {str(path)!r} is in a folder that does not exist: make it first, or mend the path."
         )
-    if not path.exists() or path.stat().st_size == 0:
-        with _transaction(path, "rwc", write=True) as connection:
-            if not _is_ledger(connection) and not _tables(connection):
+    with _transaction(path, "rwc", write=False) as connection:
+        # Asked of SQLite and not of the file system: what a killed process began is undone by this.
+        empty = _is_empty(connection)
+    if empty:
+        with _transaction(path, "rw", write=True) as connection:
+            if _is_empty(connection):  # still: nobody else was faster
                 for table in _TABLES:
                     connection.execute(table)
                 identity = uuid.uuid4().hex
@@ -131,8 +133,9 @@ def _is_ledger(connection: sqlite3.Connection) -> bool:
     return connection.execute("PRAGMA application_id").fetchone()[0] == _APPLICATION
 
 
-def _tables(connection: sqlite3.Connection) -> list[Any]:
-    return connection.execute("SELECT name FROM sqlite_master").fetchall()
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    return tables == 0 and connection.execute("PRAGMA application_id").fetchone()[0] == 0
 
 
 def _checked_budget(connection: sqlite3.Connection, path: Path) -> tuple[float, float, str]:

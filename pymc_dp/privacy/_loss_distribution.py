@@ -173,19 +173,21 @@ class LossDistribution:
         """Choose between which sums nearly all of the mass that matters is, and return the cells between."""
         here = self._log_moment(self._order)
         self._log_above = log_delta + _LOG_OUTSIDE
-        factors = np.geomspace(1e-2, 30, 16)
+        factors = np.geomspace(1e-2, 30, 32)
         orders = self._order * (1 + factors)
         beyond = [self._log_moment(order) for order in orders]
         # Chernoff: log P(sum > top) <= log moment - order * top. What of the tilted law is outside comes in
         # at the other end: true, but too much.
         self._top = max(
             min((log - self._log_above) / order for log, order in zip(beyond, orders)),
+            # which may outweigh the little of the tilted law that matters: so, much less than of delta
             min(
-                (log - here - 2 * _LOG_OUTSIDE) / (order - self._order) for log, order in zip(beyond, orders)
+                (log - here - 1.5 * _LOG_OUTSIDE) / (order - self._order)
+                for log, order in zip(beyond, orders)
             ),
         )
         back = max(self._order, 1.0) * factors
-        bottom = max((here - self._log_moment(self._order - b) + 2 * _LOG_OUTSIDE) / b for b in back)
+        bottom = max((here - self._log_moment(self._order - b) + _LOG_OUTSIDE) / b for b in back)
         return (self._top - bottom) / step + 2
 
     def _convolve(self, step: float, size: int) -> None:

@@ -282,6 +282,30 @@ def test_kill_while_the_file_is_made(tmp_path, rng):
         ledger.reserve(SMALL, **WHO)
 
 
+def crashed(path, copy, *statements):
+    """Copy a file with its journal in the midst of a transaction, as a crash would leave them."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    for statement in ("PRAGMA cache_size = 1", "BEGIN IMMEDIATE", "CREATE TABLE large (x TEXT)", *statements):
+        connection.execute(statement)
+    connection.executemany("INSERT INTO large VALUES (?)", [("x" * 1000,)] * 500)
+    for end in ("", "-journal"):
+        copy.with_name(copy.name + end).write_bytes(path.with_name(path.name + end).read_bytes())
+    connection.close()
+    assert copy.stat().st_size > 100_000
+    return copy
+
+
+def test_a_crash_is_undone(path, tmp_path):
+    """Before the file is a ledger, and in the midst of a debit."""
+    ledger = dp.PrivacyLedger(crashed(path, tmp_path / "new.db"), **BUDGET)
+    assert not ledger.entries()
+    path.unlink()
+    for _ in range(3):
+        dp.PrivacyLedger(path, **BUDGET).reserve(SMALL, **WHO)
+    half = crashed(path, tmp_path / "half.db", "DELETE FROM entry")
+    assert len(dp.PrivacyLedger(half, **BUDGET).entries()) == 3
+
+
 def test_an_interrupted_debit_leaves_nothing(path, monkeypatch):
     ledger = dp.PrivacyLedger(path, **BUDGET)
 
