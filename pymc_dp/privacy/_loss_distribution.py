@@ -36,8 +36,8 @@ _ROUNDING = float(np.finfo(float).eps)
 class _Part:
     """Losses of one release, of which there are `count`: masses at some multiples of `step`.
 
-    At all multiples, or at few, each some per cent beyond the one before. Whatever is asked of few is at
-    least what it is of all.
+    At all multiples, or at few, with half of a per cent between them. A moment at few is at least what it
+    is at all of them, and costs little.
     """
 
     def __init__(
