@@ -169,14 +169,17 @@ class PrivacyLedger:
             ).fetchall()
         return tuple(
             LedgerEntry(
-                row[0],
-                datetime.fromisoformat(row[1]),
-                *row[2:5],
-                self._costs(row[5]),
-                *row[6:8],
-                bool(row[8]),
+                number,
+                datetime.fromisoformat(at),
+                user,
+                likelihood,
+                step,
+                self._costs(costs),
+                chains,
+                claimed,
+                bool(insecure),
             )
-            for row in rows
+            for number, at, user, likelihood, step, costs, chains, claimed, insecure in rows
         )
 
     @property

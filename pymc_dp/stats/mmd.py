@@ -145,8 +145,7 @@ def _positive(bandwidth: Any) -> float:
 def _median_distance(x: np.ndarray, y: np.ndarray) -> float:
     x, y = (z[np.arange(k) * len(z) // k] for z in (x, y) for k in [min(len(z), _MEDIAN_OF)])
     centre = y.mean(axis=0)
-    squares = _squared_distances(x - centre, y - centre)
-    median = math.sqrt(float(np.median(squares)))
+    median = float(np.median(np.sqrt(_squared_distances(x - centre, y - centre))))
     if not median > 0:
         raise ValueError(
             "Most draws are points of reference, so their median distance is 0: give bandwidth=."

@@ -38,7 +38,7 @@ def test_bars_reach_from_what_was_spent_to_what_is(ledger):
     assert colours[1] == colours[3] != colours[2] and colours[1][3] == 0.5
     (whole,) = ax.lines
     assert list(whole.get_ydata()) == [4, 4]
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["x", "y", "budget, epsilon = 4"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["budget, epsilon = 4", "x", "y"]
 
 
 def test_a_budget_that_is_whole_and_one_of_many_debits(ledger):

@@ -4,6 +4,7 @@ import getpass
 import math
 import os
 import pickle
+import re
 import signal
 import sqlite3
 import struct
@@ -361,7 +362,7 @@ def with_readonly(path):
     with pytest.MonkeyPatch.context() as patch:
         connect = sqlite3.connect
         patch.setattr(
-            sqlite3, "connect", lambda address, **kw: connect(address.replace("mode=rw", "mode=ro"), **kw)
+            sqlite3, "connect", lambda address, **kw: connect(re.sub("mode=rwc?", "mode=ro", address), **kw)
         )
         dp.PrivacyLedger(path, **BUDGET).reserve(SMALL, **WHO)
 
