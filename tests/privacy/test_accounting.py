@@ -220,7 +220,7 @@ def test_kinds_of_cost_together():
     "spent",
     [
         (),
-        (A.GaussianCost(100, 50.0),),
+        pytest.param((A.GaussianCost(100, 50.0),), marks=pytest.mark.statistical),
         pytest.param((BANANA, A.GaussianCost(10, 40.0)), marks=pytest.mark.statistical),
     ],
 )
