@@ -13,7 +13,7 @@ Two chains of 500 tuning and 2000 other draws, with one release each:
 >>> round(noise, 2)
 84.39
 >>> round(dp.accounting.epsilon(dp.accounting.GaussianCost(releases, 2 * noise), delta=1e-6), 2)
-1.84
+1.86
 """
 
 from pymc_dp.privacy.budgets import delta, epsilon, iterations, lower_bound, noise_multiplier, renyi_epsilon

@@ -28,7 +28,7 @@ def renyi_epsilon(costs: Sequence[Cost], delta: float) -> float:
             count * _subsampled(int(order), *kind) for kind, count in subsampled.items()
         )
         best = min(best, divergence - math.log(delta) / (order - 1))
-    return best
+    return float(best)
 
 
 def _subsampled(order: int, noise: float, rate: float) -> float:

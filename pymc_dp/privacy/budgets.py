@@ -60,7 +60,7 @@ def epsilon(costs: Any, delta: float) -> float:
     >>> import pymc_dp as dp
     >>> penalty = dp.accounting.GaussianCost(2000, noise_multiplier=60.0)
     >>> round(dp.accounting.epsilon(penalty, delta=1e-6), 4)
-    3.5158
+    3.508
     """
     costs, delta = as_costs(costs), probability("delta", delta)
     mu = gaussian_mu(costs)
@@ -92,7 +92,7 @@ def delta(costs: Any, epsilon: float) -> float:
     --------
     >>> import pymc_dp as dp
     >>> penalty = dp.accounting.GaussianCost(2000, noise_multiplier=60.0)
-    >>> f"{dp.accounting.delta(penalty, epsilon=3.5158):.2g}"
+    >>> f"{dp.accounting.delta(penalty, epsilon=3.508):.2g}"
     '1e-06'
     """
     costs, epsilon = as_costs(costs), positive("epsilon", epsilon)

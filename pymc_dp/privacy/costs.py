@@ -41,7 +41,7 @@ class GaussianCost:
     >>> import pymc_dp as dp
     >>> cost = dp.accounting.GaussianCost(releases=1000, noise_multiplier=100.0)
     >>> round(dp.accounting.epsilon(cost, delta=1e-6), 4)
-    1.3934
+    1.3676
     """
 
     releases: int
