@@ -4,6 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pymc.step_methods import STEP_METHODS
 
+from pymc_dp import accounting
 from pymc_dp.marginals.marginalize import marginalize
 from pymc_dp.marginals.recover import recover_records
 from pymc_dp.mechanisms import (
@@ -25,13 +26,16 @@ from pymc_dp.mechanisms import (
 )
 from pymc_dp.mixtures.clusters import n_clusters
 from pymc_dp.mixtures.partition import ChineseRestaurantProcess
+from pymc_dp.plots.budget import plot_budget
 from pymc_dp.plots.mixtures import plot_density, plot_informativeness, plot_similarity
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
 from pymc_dp.privacy.release import Release
 from pymc_dp.records import clamp, record_sum
 from pymc_dp.stats.acceptance import acceptance_report
 from pymc_dp.stats.density import mixture_density
 from pymc_dp.stats.informativeness import informativeness
+from pymc_dp.stats.mmd import mmd
 from pymc_dp.stats.partitions import point_partition, similarity_matrix
 from pymc_dp.stats.plan import plan
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
@@ -53,6 +57,7 @@ __all__ = [
     "AncillaryUpdate",
     "AtomUpdate",
     "BinomialMechanism",
+    "BudgetExceededError",
     "ChineseRestaurantProcess",
     "CollapsedUpdate",
     "ConjugateUpdate",
@@ -68,6 +73,7 @@ __all__ = [
     "ObjectivePerturbation",
     "PerturbedHistogram",
     "PrivacyGuarantee",
+    "PrivacyLedger",
     "PrivateNeal5",
     "PrivateSlice",
     "ProjectionMechanism",
@@ -79,13 +85,16 @@ __all__ = [
     "UnaryEncoding",
     "WaveletMechanism",
     "acceptance_report",
+    "accounting",
     "clamp",
     "guarantee",
     "informativeness",
     "marginalize",
     "mixture_density",
+    "mmd",
     "n_clusters",
     "plan",
+    "plot_budget",
     "plot_density",
     "plot_informativeness",
     "plot_similarity",

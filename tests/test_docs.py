@@ -73,6 +73,14 @@ def densities(names):
     assert [float(f"{r:.2g}") for r in ratios] == [20, 9.3, 7.3, 6.6]
 
 
+def private_mcmc_budget(names):
+    spent, half = names["dp"].accounting.epsilon(names["run"], 1e-6), 4 / 2
+    assert spent < half  # "Twice the noise costs less than half of epsilon"
+    ledger = names["ledger"]
+    assert ledger.epsilon_left > ledger.epsilon - ledger.epsilon_spent  # "what is left is more than"
+    assert [entry.claimed for entry in ledger.entries()] == [2] and "refusal" not in names
+
+
 def publish_and_analyse(names):
     sd = math.sqrt(2) * names["total"].parameters["scale"]
     assert round(sd, -1) == 340 and sd / 400 < 1  # "about 340 mmHg, which is less than 1 mmHg for the mean"
@@ -83,6 +91,7 @@ STATED = {
     "README.md": readme,
     "docs/how-to/count-the-cost.md": count_the_cost,
     "docs/how-to/densities.md": densities,
+    "docs/how-to/private-mcmc-budget.md": private_mcmc_budget,
     "docs/tutorials/publish-and-analyse.md": publish_and_analyse,
 }
 

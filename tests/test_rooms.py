@@ -123,7 +123,7 @@ def test_plots_show_what_is_computed_elsewhere():
     for package in ("lowering", "mechanisms", "mixtures", "privacy", "records", "step_methods"):
         assert not importing(f"pymc_dp.{package}", {"plots"}), package
     drawing = {name for name in MODULES if any(inside(m, "matplotlib") for m in imports(name))}
-    assert drawing == {"plots/mixtures.py"}
+    assert drawing == {"plots/budget.py", "plots/mixtures.py"}
 
 
 def test_privacy_is_arithmetic():

@@ -1,0 +1,163 @@
+"""What a planned run spends: how many numbers it releases, and how noisy each of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from pymc_dp.privacy._checks import positive
+
+
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """Return `value` as an int; it must be a whole number of at least `least`."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be a whole number, got {value!r} of type {type(value).__name__}.")
+    if value < least:
+        raise ValueError(f"{name} must be a whole number >= {least}, got {value}.")
+    return int(value)
+
+
+@dataclass(frozen=True)
+class GaussianCost:
+    """Cost of numbers, or vectors, that are computed from all rows and released with Gaussian noise.
+
+    Parameters
+    ----------
+    releases : int
+        How many are released, >= 1.
+    noise_multiplier : float
+        Standard deviation of the noise over the replace-one sensitivity (in the L2 norm), > 0.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not a number, or is out of its range.
+
+    Examples
+    --------
+    >>> import pymc_dp as dp
+    >>> cost = dp.accounting.GaussianCost(releases=1000, noise_multiplier=100.0)
+    >>> round(dp.accounting.epsilon(cost, delta=1e-6), 4)
+    1.3676
+    """
+
+    releases: int
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "releases", whole("releases", self.releases))
+        object.__setattr__(self, "noise_multiplier", positive("noise_multiplier", self.noise_multiplier))
+
+    @property
+    def rate(self) -> float:
+        """Share of the rows behind one release: 1."""
+        return 1.0
+
+    def __str__(self) -> str:
+        return f"{self.releases} releases with noise multiplier {self.noise_multiplier:.6g}"
+
+
+@dataclass(frozen=True)
+class SubsampledGaussianCost:
+    """Cost of numbers that are computed from a fresh batch of rows each and released with Gaussian noise.
+
+    The batch is drawn uniformly without replacement, is fresh and secret for each release, and has a fixed
+    size.
+
+    Parameters
+    ----------
+    releases : int
+        How many are released, >= 1.
+    noise_multiplier : float
+        Standard deviation of the noise over the sensitivity (in the L2 norm) to an exchange of one row of
+        the *batch*, > 0.
+    n : int
+        Number of rows, which is public.
+    batch_size : int
+        Rows in a batch, from 1 to `n`.
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not a number, or is out of its range.
+
+    Examples
+    --------
+    >>> import pymc_dp as dp
+    >>> cost = dp.accounting.SubsampledGaussianCost(1000, 0.7**0.5, n=100_000, batch_size=1000)
+    >>> round(dp.accounting.epsilon(cost, delta=1e-6), 2)
+    3.78
+    """
+
+    releases: int
+    noise_multiplier: float
+    n: int
+    batch_size: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "releases", whole("releases", self.releases))
+        object.__setattr__(self, "noise_multiplier", positive("noise_multiplier", self.noise_multiplier))
+        object.__setattr__(self, "n", whole("n", self.n))
+        object.__setattr__(self, "batch_size", whole("batch_size", self.batch_size))
+        if self.batch_size > self.n:
+            raise ValueError(
+                f"batch_size = {self.batch_size} is more than n = {self.n}: a batch is drawn without "
+                "replacement, so give a batch_size of at most n."
+            )
+
+    @property
+    def rate(self) -> float:
+        """Share of the rows behind one release."""
+        return self.batch_size / self.n
+
+    def __str__(self) -> str:
+        return (
+            f"{self.releases} releases with noise multiplier {self.noise_multiplier:.6g} on batches of "
+            f"{self.batch_size} of {self.n} rows"
+        )
+
+
+Cost = GaussianCost | SubsampledGaussianCost
+KINDS: dict[str, type[Cost]] = {"gaussian": GaussianCost, "subsampled gaussian": SubsampledGaussianCost}
+
+
+def cost_of(
+    releases: int, noise_multiplier: float, n: int | None = None, batch_size: int | None = None
+) -> Cost:
+    """Return the cost of releases from all rows, or from batches where `n` and `batch_size` are given."""
+    if n is None and batch_size is None:
+        return GaussianCost(releases, noise_multiplier)
+    if n is None or batch_size is None:
+        missing = "n, the number of rows," if n is None else "batch_size"
+        raise ValueError(f"Batches of rows need n and batch_size: {missing} is missing.")
+    return SubsampledGaussianCost(releases, noise_multiplier, n, batch_size)
+
+
+def as_costs(costs: Any, name: str = "costs") -> tuple[Cost, ...]:
+    """Return one cost or several as a tuple; nothing else is let through."""
+    if isinstance(costs, Cost):
+        return (costs,)
+    if not isinstance(costs, Iterable) or isinstance(costs, str | bytes):
+        raise TypeError(f"{name} must be a cost or a sequence of costs, got {type(costs).__name__}.")
+    found = tuple(costs)
+    for cost in found:
+        if not isinstance(cost, Cost):
+            raise TypeError(
+                f"{name} must hold GaussianCost and SubsampledGaussianCost only, got {type(cost).__name__}."
+            )
+    return found
+
+
+def to_plain(cost: Cost) -> dict[str, Any]:
+    """Return a cost as numbers and words, for JSON."""
+    (kind,) = (word for word, known in KINDS.items() if type(cost) is known)
+    return {"kind": kind, **asdict(cost)}
+
+
+def from_plain(plain: dict[str, Any]) -> Cost:
+    """Return the cost that :func:`to_plain` wrote."""
+    content = dict(plain)
+    return KINDS[content.pop("kind")](**content)

@@ -1,0 +1,373 @@
+"""A privacy budget in a file: runs on confidential rows are debited from it before they begin."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from pymc_dp.privacy import _ledger_file as file
+from pymc_dp.privacy import budgets
+from pymc_dp.privacy._checks import positive, probability
+from pymc_dp.privacy._ledger_table import LedgerEntry, as_text, table_of
+from pymc_dp.privacy.costs import Cost, as_costs, cost_of, from_plain, to_plain, whole
+
+
+class BudgetExceededError(ValueError):
+    """A run asks for more than is left of a privacy budget; nothing was debited.
+
+    Examples
+    --------
+    >>> import pymc_dp as dp
+    >>> ledger = dp.PrivacyLedger(epsilon=1, delta=1e-6)
+    >>> cost = dp.accounting.GaussianCost(1000, noise_multiplier=10.0)
+    >>> ledger.reserve(cost, likelihood="x", step="PenaltyMetropolis", chains=1)
+    Traceback (most recent call last):
+    ...
+    pymc_dp.privacy.ledger.BudgetExceededError: This run does not fit into what is left of the budget...
+    """
+
+
+class PrivacyLedger:
+    """A budget of (epsilon, delta), and all that was debited from it.
+
+    A debit is on the disk before anything is drawn, in one transaction with the check that it fits, so that
+    processes, chains and sessions may share the file, and a run that is killed has been counted. All runs
+    count together, whatever likelihood they are for, since the same people may be behind the rows of several.
+    What was debited is not given back.
+
+    Parameters
+    ----------
+    path : str or path-like, optional
+        SQLite file, made where there is none; not on a network share, whose locks cannot be relied on. By
+        default a private temporary file, which forked and spawned workers share, and which ends with this
+        process: the budget then lives with the model.
+    epsilon : float
+        The whole budget in nats, > 0, for replace-one neighbours.
+    delta : float
+        In (0, 1), and far below 1 / (number of people).
+
+    Attributes
+    ----------
+    path : Path or None
+    epsilon, delta : float
+
+    Raises
+    ------
+    TypeError, ValueError
+        An argument is not what it should be; the file is not a ledger, has another budget, was made by a
+        newer version, or cannot be written.
+
+    Notes
+    -----
+    Where the plan of a run is chosen after looking at results of earlier ones, the total is proven for
+    Gaussian costs. For releases on batches it is proven for plans that are fixed beforehand, whatever the
+    queries are; for plans that are chosen later no proof is known to us.
+
+    References
+    ----------
+    Räisä (2021), theorems 6 and 11; Koskela, Tobaben and Honkela (2023), *Individual Privacy Accounting with
+    Gaussian Differential Privacy*, for plans chosen one after another.
+
+    Examples
+    --------
+    >>> import pymc_dp as dp
+    >>> ledger = dp.PrivacyLedger(epsilon=4, delta=1e-6)
+    >>> noise = ledger.noise_multiplier(4 * 2500)  # four chains of 500 tuning and 2000 other draws
+    >>> run = dp.accounting.GaussianCost(4 * 2500, noise)
+    >>> reservation = ledger.reserve(run, likelihood="x", step="PenaltyMetropolis", chains=4)
+    >>> round(ledger.epsilon_spent, 6), ledger.epsilon_left
+    (4.0, 0.0)
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, *, epsilon: float, delta: float) -> None:
+        self.epsilon, self.delta = positive("epsilon", epsilon), probability("delta", delta)
+        self.path = None if path is None else _as_path(path)
+        self._file = file.temporary_path() if self.path is None else self.path
+        self._identity = file.create_or_check(self._file, self.epsilon, self.delta)
+
+    def reserve(
+        self, cost: Any, *, likelihood: str, step: str, chains: int, insecure_noise: bool = False
+    ) -> Reservation:
+        """Debit a planned run, all of its chains together, before it begins.
+
+        Parameters
+        ----------
+        cost : cost or sequence of costs
+            Of all chains together, tuning included.
+        likelihood, step : str
+            Names of the confidential likelihood and of the step method.
+        chains : int
+            How many chains will claim a share.
+        insecure_noise : bool, default False
+            Whether the noise comes from a known seed, which the entry then says.
+
+        Returns
+        -------
+        Reservation
+
+        Raises
+        ------
+        BudgetExceededError
+            The run does not fit into what is left.
+        TypeError, ValueError
+            An argument is not what it should be, or the file cannot be written. Nothing is debited then.
+
+        Examples
+        --------
+        >>> import pymc_dp as dp
+        >>> ledger = dp.PrivacyLedger(epsilon=4, delta=1e-6)
+        >>> run = dp.accounting.GaussianCost(1000, noise_multiplier=100.0)
+        >>> reservation = ledger.reserve(run, likelihood="x", step="PenaltyMetropolis", chains=2)
+        >>> reservation.claim(), reservation.claim()
+        (0, 1)
+        """
+        costs = as_costs(cost, "cost")
+        if not costs:
+            raise ValueError("cost is empty: give what the run costs.")
+        chains = whole("chains", chains)
+        row = (
+            _now(),
+            _user(),
+            _name("likelihood", likelihood),
+            _name("step", step),
+            json.dumps([to_plain(c) for c in costs]),
+            chains,
+            bool(insecure_noise),
+        )
+        with self._transaction(write=True) as connection:
+            spent = self._spent(connection)
+            fits = budgets.fits((*spent, *costs), self.epsilon, self.delta)
+            if fits:
+                added = connection.execute(
+                    "INSERT INTO entry (at, user, likelihood, step, costs, chains, insecure_noise)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    row,
+                )
+        if not fits:
+            raise BudgetExceededError(self._refusal(spent, costs))
+        return Reservation(self, int(added.lastrowid or 0), chains, costs)
+
+    def entries(self) -> tuple[LedgerEntry, ...]:
+        """Return all debits, the oldest first.
+
+        Returns
+        -------
+        tuple of LedgerEntry
+        """
+        with self._transaction(write=False) as connection:
+            rows = connection.execute(
+                "SELECT id, at, user, likelihood, step, costs, chains,"
+                " (SELECT count(*) FROM claim WHERE claim.entry = entry.id), insecure_noise"
+                " FROM entry ORDER BY id"
+            ).fetchall()
+        return tuple(
+            LedgerEntry(
+                number,
+                datetime.fromisoformat(at),
+                user,
+                likelihood,
+                step,
+                self._costs(costs),
+                chains,
+                claimed,
+                bool(insecure),
+            )
+            for number, at, user, likelihood, step, costs, chains, claimed, insecure in rows
+        )
+
+    @property
+    def spent(self) -> tuple[Cost, ...]:
+        """All costs that were debited."""
+        with self._transaction(write=False) as connection:
+            return self._spent(connection)
+
+    @property
+    def epsilon_spent(self) -> float:
+        """Epsilon of all that was debited together, at the ledger's delta."""
+        return budgets.epsilon(self.spent, self.delta)
+
+    @property
+    def epsilon_left(self) -> float:
+        """Largest epsilon, at the ledger's delta, that a run with Gaussian noise on all rows may still have.
+
+        More than the difference to the whole budget, because epsilons of runs do not add up: they compose.
+        """
+        return self._left(self.spent)
+
+    def epsilons(self) -> list[float]:
+        """Return the epsilon of all debits up to and with each one, at the ledger's delta.
+
+        Returns
+        -------
+        list of float
+            One for each entry, increasing.
+        """
+        costs: tuple[Cost, ...] = ()
+        after = []
+        for entry in self.entries():
+            costs += entry.costs
+            after.append(budgets.epsilon(costs, self.delta))
+        return after
+
+    def noise_multiplier(
+        self, releases: int, *, n: int | None = None, batch_size: int | None = None
+    ) -> float:
+        """Return the smallest noise multiplier at which so many releases fit into what is left.
+
+        Parameters
+        ----------
+        releases : int
+            Numbers released by all chains together, tuning included, >= 1.
+        n, batch_size : int, optional
+            Rows, and rows in a batch, where each release is computed from a batch.
+
+        Returns
+        -------
+        float
+            As :func:`pymc_dp.accounting.noise_multiplier`.
+
+        Raises
+        ------
+        BudgetExceededError
+            Nothing is left.
+        """
+        try:
+            return budgets.noise_multiplier(
+                releases, epsilon=self.epsilon, delta=self.delta, spent=self.spent, n=n, batch_size=batch_size
+            )
+        except budgets.NothingLeftError as error:
+            raise BudgetExceededError(
+                f"Nothing is left of the budget of {self._budget()}: it is all spent. Further runs need a "
+                "budget of their own, which adds to what is known about the same people."
+            ) from error
+
+    def _transaction(self, *, write: bool) -> Any:
+        return file.transaction(self._file, self._identity, write=write)
+
+    def _spent(self, connection: sqlite3.Connection) -> tuple[Cost, ...]:
+        rows = connection.execute("SELECT costs FROM entry ORDER BY id").fetchall()
+        return tuple(cost for (text,) in rows for cost in self._costs(text))
+
+    def _costs(self, text: str) -> tuple[Cost, ...]:
+        try:
+            return tuple(from_plain(plain) for plain in json.loads(text))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise file.LedgerFileError(
+                f"The ledger {str(self._file)!r} is damaged: the cost of an entry cannot be read ({error}). "
+                "Use a copy of it from before."
+            ) from None
+
+    def _budget(self) -> str:
+        return f"epsilon = {self.epsilon:g} at delta = {self.delta:g}"
+
+    def _left(self, spent: tuple[Cost, ...]) -> float:
+        try:
+            noise = budgets.noise_multiplier(1, epsilon=self.epsilon, delta=self.delta, spent=spent)
+        except ValueError:
+            return 0.0
+        return budgets.epsilon(cost_of(1, noise), self.delta)
+
+    def _refusal(self, spent: tuple[Cost, ...], asked: tuple[Cost, ...]) -> str:
+        def cost(costs: tuple[Cost, ...]) -> str:
+            return f"epsilon = {budgets.epsilon(costs, self.delta):.4g}"
+
+        return (
+            f"This run does not fit into what is left of the budget of {self._budget()}. Spent: "
+            f"{cost(spent)}. Asked for: {cost(asked)} ({'; '.join(map(str, asked))}). Left: epsilon = "
+            f"{self._left(spent):.4g}. Spent and asked for make {cost((*spent, *asked))} together. "
+            "Nothing was debited. Ask for fewer draws or chains, or for more noise: "
+            "ledger.noise_multiplier(releases) says how much would do."
+        )
+
+    def __repr__(self) -> str:
+        where = "" if self.path is None else f"{str(self.path)!r}, "
+        return f"PrivacyLedger({where}epsilon={self.epsilon!r}, delta={self.delta!r})"
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def __rich__(self) -> Table:
+        entries = self.entries()
+        spent = tuple(cost for entry in entries for cost in entry.costs)
+        caption = (
+            f"Spent: epsilon = {budgets.epsilon(spent, self.delta):.4g}. Left: epsilon = "
+            f"{self._left(spent):.4g}. They compose, and do not add up."
+        )
+        return table_of(entries, self.delta, f"Privacy budget of {self._budget()}", caption)
+
+
+class Reservation:
+    """A debited run, of which each chain claims a numbered share. Made by :meth:`PrivacyLedger.reserve`.
+
+    Can be pickled: copies in other processes claim from the same file.
+
+    Parameters
+    ----------
+    ledger : PrivacyLedger
+    entry : int
+        Number of the entry in the ledger.
+    chains : int
+        Chains of the plan.
+    costs : tuple of cost
+        What was debited, for all chains together.
+    """
+
+    def __init__(self, ledger: PrivacyLedger, entry: int, chains: int, costs: tuple[Cost, ...]) -> None:
+        self.ledger, self.entry, self.chains, self.costs = ledger, entry, chains, costs
+
+    def claim(self) -> int:
+        """Return the number of the next chain, from 0, which nobody else gets.
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        BudgetExceededError
+            All chains of the plan have begun.
+        """
+        with self.ledger._transaction(write=True) as connection:
+            count = "SELECT count(*) FROM claim WHERE entry = ?"
+            (begun,) = connection.execute(count, (self.entry,)).fetchone()
+            if begun < self.chains:
+                connection.execute("INSERT INTO claim VALUES (?, ?, ?)", (self.entry, begun, _now()))
+        if begun >= self.chains:
+            raise BudgetExceededError(
+                f"All {self.chains} chains that entry {self.entry} of the ledger paid for have begun. Give "
+                "chains= to the step as to pm.sample; to sample again, make a new step, which debits again."
+            )
+        return begun
+
+    def __repr__(self) -> str:
+        return f"Reservation(entry={self.entry}, chains={self.chains})"
+
+
+def _as_path(path: str | os.PathLike[str]) -> Path:
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise TypeError(f"path must be the name of a file, or None for a temporary one, got {path!r}.")
+    return Path(os.fsdecode(path)).absolute()
+
+
+def _name(argument: str, name: str) -> str:
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"{argument} must be a name, got {name!r}.")
+    return name
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (ImportError, KeyError, OSError):  # a user without a name, as in some containers
+        return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
