@@ -5,7 +5,7 @@ integer number of such fractions: no rounding error depends on the order of the 
 are, and the change that one row can make is bounded exactly, not up to floating point.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numba
@@ -34,6 +34,10 @@ _RATIO_AT = types.FunctionType(RATIO)
 _BLOCK = 512
 # Entries of a row up to which products of two of them are looked for.
 _MAX_SQUARES = 10
+# Products of entries up to which a change is written out as one expression.
+_FEW = 8
+# Adding and subtracting it rounds a number to the nearest whole one, several at once.
+_ROUND = 1.5 * 2.0**52
 # Bits of a clipped change; sums of integers in float64 are exact below 2^53.
 _BITS, _EXACT = 30, 52
 
@@ -63,18 +67,19 @@ def _add_product(
 def _clip(part: np.ndarray, m: int, scale: float, top: float) -> None:  # pragma: no cover
     """Clip changes and round them to whole numbers; what is no number counts as 0, whichever way it goes.
 
-    Everything here and above is odd: a change back is minus the change, to the last bit, so that the noise
-    is the only difference between a move and its reverse.
+    Everything here is odd: a change back is minus the change, to the last bit, so that the noise is the
+    only difference between a move and its reverse.
     """
     for k in range(m):
-        r = part[k] * scale
-        if r > top:
-            r = top
-        elif r < -top:
-            r = -top
-        elif r != r:
-            r = 0.0
-        part[k] = np.rint(r)
+        part[k] = _clipped(part[k] * scale, top)
+
+
+@numba.njit(cache=True)
+def _clipped(r: float, top: float) -> float:  # pragma: no cover
+    r = r if r == r else 0.0
+    r = min(r, top)
+    r = max(r, -top)
+    return (r + _ROUND) - _ROUND
 
 
 @numba.njit(fastmath={"reassoc"}, cache=True)
@@ -184,12 +189,15 @@ class RowRatio:
         if polynomial is not None:
             self.features: list[tuple[int, ...]] | None = list(polynomial)
             self.numbers = list(graph_replace(list(polynomial.values()), hoisted, strict=False))
-            source, functions, keys = _linear_source(self.features), {"linear": _linear}, []
+            if len(self.features) <= _FEW:
+                source, functions, keys = _short_source(self.features), {"add": _sum, "clipped": _clipped}, []
+            else:
+                source, functions, keys = _linear_source(self.features), {"linear": _linear}, []
         else:
             self.features = None
             self.numbers = [_float(c) for c in constants]
             density, key = self._density(terms, x, constant_inputs)
-            source, functions, keys = _source(len(constants), len(x)), {"density": density, "add": _add}, [key]
+            source, functions, keys = _source(len(constants), len(x)), {"density": density, "add": _sum, "clipped": _clipped}, [key]
         self.function = SourceFunction(
             "row_ratio", source, functions, RATIO, [str(SOURCE), *keys]
         )
@@ -260,15 +268,28 @@ _SOURCE = """def row_ratio(new, old, x, low, high, scale, top):
     total = 0.0
     for start in range(low, high, {block}):
         m = min({block}, high - start)
+{columns}
         for k in range(m):
-            part[k] = {change}
-        total += add(part, m, scale, top)
+            part[k] = clipped(({change}) * scale, top)
+        total += add(part, m)
     return total
 """
 
 
+def _written(setup: Sequence[str], columns: Collection[int], change: str) -> str:
+    slices = [f"        c{j} = x[{j}, start : start + m]" for j in sorted(columns)]
+    return _SOURCE.format(setup="\n".join(setup), block=_BLOCK, columns="\n".join(slices), change=change)
+
+
+def _short_source(features: Sequence[tuple[int, ...]]) -> str:
+    """Source for a change that is linear in few products of entries."""
+    setup = [f"    d{k} = new[{k}] - old[{k}]" for k in range(len(features))]
+    products = [" * ".join([f"d{k}", *(f"c{j}[k]" for j in feature)]) for k, feature in enumerate(features)]
+    return _written(setup, {j for feature in features for j in feature}, " + ".join(products) or "0.0")
+
+
 def _linear_source(features: Sequence[tuple[int, ...]]) -> str:
-    """Source for a change that is linear in products of entries."""
+    """Source for a change that is linear in many: a pass for each that changed."""
     first, second = ([f[k] if len(f) > k else -1 for f in features] for k in range(2))
     return (
         "def row_ratio(new, old, x, low, high, scale, top):\n"
@@ -280,8 +301,8 @@ def _linear_source(features: Sequence[tuple[int, ...]]) -> str:
 def _source(n_constants: int, width: int) -> str:
     """Source for any other log density: evaluated under both values of the parameters."""
     setup = [f"    a{k}, b{k} = new[{k}], old[{k}]" for k in range(n_constants)]
-    entries = [f"x[{j}, start + k]" for j in range(width)]
+    entries = [f"c{j}[k]" for j in range(width)]
     calls = [
         f"density({', '.join([*(f'{side}{k}' for k in range(n_constants)), *entries])})[0]" for side in "ab"
     ]
-    return _SOURCE.format(setup="\n".join(setup), block=_BLOCK, change=" - ".join(calls))
+    return _written(setup, range(width), " - ".join(calls))
