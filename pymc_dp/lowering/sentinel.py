@@ -45,7 +45,7 @@ class Sentinel(Op):
         """Apply it to the variables that the term depends on."""
         return Apply(self, [pt.as_tensor(v) for v in inputs], [pt.scalar(dtype="float64")])
 
-    def infer_shape(self, fgraph: Any, node: Apply, shapes: Any) -> list[tuple]:
+    def infer_shape(self, node: Apply, shapes: Any) -> list[tuple]:
         """Return the shape of a number."""
         return [()]
 
