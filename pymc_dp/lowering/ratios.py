@@ -26,8 +26,8 @@ from pymc_dp.lowering.polynomial import degree
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.lowering.version import SOURCE
 
-# numbers of the new and of the old parameters, columns of the rows, first and last row, fractions of the bound
-# per unit, the bound in fractions -> sum in fractions
+# numbers of the new and of the old parameters, columns of the rows, first and last row, fractions of the
+# bound per unit, the bound in fractions -> sum in fractions
 RATIO = types.float64(VECTOR, VECTOR, MATRIX, types.int64, types.int64, types.float64, types.float64)
 _RATIO_AT = types.FunctionType(RATIO)
 # Rows whose changes are worked out before they are added: they stay in the fastest cache.
@@ -132,9 +132,7 @@ def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
             _add_column(part, m, d[singles[f]], x[first[singles[f]], start : start + m])
             f += 1
         for f in products:
-            _add_product(
-                part, m, d[f], x[first[f], start : start + m], x[second[f], start : start + m]
-            )
+            _add_product(part, m, d[f], x[first[f], start : start + m], x[second[f], start : start + m])
         total += _add(part, m, scale, top)
     return total
 
@@ -197,10 +195,12 @@ class RowRatio:
             self.features = None
             self.numbers = [_float(c) for c in constants]
             density, key = self._density(terms, x, constant_inputs)
-            source, functions, keys = _source(len(constants), len(x)), {"density": density, "add": _sum, "clipped": _clipped}, [key]
-        self.function = SourceFunction(
-            "row_ratio", source, functions, RATIO, [str(SOURCE), *keys]
-        )
+            source, functions, keys = (
+                _source(len(constants), len(x)),
+                {"density": density, "add": _sum, "clipped": _clipped},
+                [key],
+            )
+        self.function = SourceFunction("row_ratio", source, functions, RATIO, [str(SOURCE), *keys])
 
     @staticmethod
     def _density(terms: Any, x: Any, constant_inputs: Any) -> tuple[Any, str | None]:

@@ -95,7 +95,8 @@ class PrivateStep(BlockedStep):
         if vars is None:
             if len(behind) > 1:
                 raise ValueError(
-                    f"{cls.__name__}: the model has the confidential likelihoods {', '.join(behind)}; name the "
+                    f"{cls.__name__}: the model has the confidential likelihoods {', '.join(behind)}; "
+                    "name the "
                     "parameters of one of them, and make a step for each."
                 )
             (parameters,) = behind.values()
@@ -111,7 +112,8 @@ class PrivateStep(BlockedStep):
                 )
             if len(of) > 1:
                 raise ValueError(
-                    f"{cls.__name__}: '{rv.name}' is a parameter of {', '.join(of)}, and a private step looks at "
+                    f"{cls.__name__}: '{rv.name}' is a parameter of {', '.join(of)}, and a private step "
+                    "looks at "
                     "one table. Put their rows into one table, with a covariate that tells them apart."
                 )
         return values
@@ -131,7 +133,8 @@ class PrivateStep(BlockedStep):
         names = sorted({term.name for term, _ in found})
         if len(found) != 1:
             raise ValueError(
-                f"{type(self).__name__}: a step looks at one confidential likelihood, and these are parameters of "
+                f"{type(self).__name__}: a step looks at one confidential likelihood, and these are "
+                "parameters of "
                 f"{', '.join(names)}. Make a step for each."
             )
         self.likelihood = names[0]

@@ -18,9 +18,9 @@ from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.sentinel import Sentinel
+from pymc_dp.privacy._checks import positive
 from pymc_dp.private.rows import ConfidentialRows
 from pymc_dp.private.tables import as_table
-from pymc_dp.privacy._checks import positive
 from pymc_dp.rowlocal import leaves_of
 
 __all__ = ["ConfidentialLikelihood", "RowTerm", "confidential_terms"]
@@ -148,7 +148,9 @@ class ConfidentialLikelihood:
         """Add the potential to the model around it."""
         model = Model.get_context(error_if_none=False)
         if model is None:
-            raise TypeError(f"No model around ConfidentialLikelihood '{name}': declare it within `with model:`.")
+            raise TypeError(
+                f"No model around ConfidentialLikelihood '{name}': declare it within `with model:`."
+            )
         numbers = {"clip": positive("clip", clip), "temper": positive("temper", temper)}
         if clip_gradient is not None:
             clip_gradient = positive("clip_gradient", clip_gradient)
@@ -157,7 +159,8 @@ class ConfidentialLikelihood:
         for key, other in given.items():
             if len(other) != len(table):
                 raise ValueError(
-                    f"covariates['{key}'] has {len(other)} rows, data has {len(table)}: give one row for each."
+                    f"covariates['{key}'] has {len(other)} rows, data has {len(table)}: give one row for "
+                    "each."
                 )
         inputs = {key: pt.tensor(key, dtype=v.dtype.name, shape=v.shape) for key, v in given.items()}
         law = _law(name, dist, inputs)
@@ -167,8 +170,8 @@ class ConfidentialLikelihood:
         (free,) = graph_replace([law], dict(zip(parameters, roots)), strict=False)
         columns = [v.reshape(len(v), -1).T for v in (table, *given.values())]
         term = RowTerm(
-            name, ConfidentialRows(np.concatenate(columns)), free, tuple(roots), value, tuple(inputs.values()),
-            clip_gradient=clip_gradient, **numbers,
+            name, ConfidentialRows(np.concatenate(columns)), free, tuple(roots), value,
+            tuple(inputs.values()), clip_gradient=clip_gradient, **numbers,
         )  # fmt: skip
         from pymc_dp.private.density import check_rows
 
@@ -178,7 +181,8 @@ class ConfidentialLikelihood:
         names = ", ".join(str(v.name) for v in parameters)
         message = (
             f"{names}: the rows behind '{name}' are confidential, and only a private step may sample what "
-            "depends on them. To any other sampler or optimiser they would look as if there were no data. Use "
+            "depends on them. To any other sampler or optimiser they would look as if there were no data. "
+            "Use "
             f"step=[dp.PenaltyMetropolis(ledger=..., draws=..., tune=..., chains=...)]; other variables keep "
             "the steps that they have."
         )
@@ -212,7 +216,7 @@ def _law(name: str, dist: Any, inputs: dict[str, TensorVariable]) -> TensorVaria
             "distribution, such as `lambda x: pm.Normal.dist(alpha + x @ beta, 1)`."
         )
     op = dist.owner.op if isinstance(dist, Variable) and dist.owner is not None else None
-    if not hasattr(op, "ndim_supp") or not hasattr(op, "rng_param") and not hasattr(op, "dist_params"):
+    if not hasattr(op, "ndim_supp") or (not hasattr(op, "rng_param") and not hasattr(op, "dist_params")):
         raise TypeError(
             f"dist of '{name}' must be a distribution, pm.X.dist(...), got {type(dist).__name__}."
         )

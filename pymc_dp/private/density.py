@@ -74,7 +74,8 @@ class RowDensity:
             found = self._of_known_covariance() or self._of_any_law()
         except NotScalar as error:
             raise ValueError(
-                f"The law of '{self.term.name}' cannot be evaluated row by row ({error}): write it with entries "
+                f"The law of '{self.term.name}' cannot be evaluated row by row ({error}): write it with "
+                "entries "
                 "of the parameters and of the covariates, or with another distribution."
             ) from None
         if self.rows.columns:
@@ -100,7 +101,8 @@ class RowDensity:
             np.linalg.cholesky(matrix)
         except np.linalg.LinAlgError:
             raise ValueError(
-                f"The covariance of '{self.term.name}' is not positive definite: give a symmetric matrix with "
+                f"The covariance of '{self.term.name}' is not positive definite: give a symmetric matrix "
+                "with "
                 "positive eigenvalues."
             ) from None
         mean = pt.broadcast_to(mean, (len(matrix),))
@@ -116,7 +118,8 @@ class RowDensity:
         role = self._analysis.role(logp)
         if role.kind != "row" or role.axis != 0:
             raise ValueError(
-                f"The rows of '{self.term.name}' are not independent given the parameters, or cannot be seen to "
+                f"The rows of '{self.term.name}' are not independent given the parameters, or cannot be "
+                "seen to "
                 "be: the law of each may depend on its own entries of the covariates only."
             )
         widths = logp.type.shape[1:]
@@ -132,7 +135,8 @@ class RowDensity:
         if support > 1 or value.type.ndim < 1 + support:
             raise ValueError(
                 f"The law of '{name}' gives {support}-dimensional draws, and a row of the data has "
-                f"{value.type.ndim - 1} dimension(s). Rows must be independent: one draw of dist is one row, so a "
+                f"{value.type.ndim - 1} dimension(s). Rows must be independent: one draw of dist is one "
+                "row, so a "
                 "process over all rows (a random walk, say) cannot be one."
             )
         # with covariates, a law for each row; otherwise one for any row, whose entries may share a number
@@ -143,8 +147,12 @@ class RowDensity:
             raise ValueError(
                 f"The law of '{name}' has shape {lengths}, and data of shape {tuple(value.type.shape)} need "
                 f"{expected}: "
-                + ("a law for each row." if term.covariates else "the law of one row. Laws that differ from row "
-                "to row are functions of covariates={...}.")
+                + (
+                    "a law for each row."
+                    if term.covariates
+                    else "the law of one row. Laws that differ from row "
+                    "to row are functions of covariates={...}."
+                )
             )
         if isinstance(law.owner.op, MvNormalRV):  # type: ignore[union-attr]
             if value.type.shape[-1] > LARGEST:

@@ -1,8 +1,9 @@
 """Gaussian noise on whole numbers, from the operating system's entropy, some hundred draws at a time.
 
-The samplers of :mod:`pymc_dp.privacy.exact_noise` decide by comparisons of integers of any length, which takes
-50 to 100 us a draw: as long as a pass over 100,000 rows. Here the same rejection sampler compares numbers of 53
-bits. No draw is rounded, every whole number can occur, and its probability is right to about 1e-15 of itself.
+The samplers of :mod:`pymc_dp.privacy.exact_noise` decide by comparisons of integers of any length, which
+takes 50 to 100 us a draw: as long as a pass over 100,000 rows. Here the same rejection sampler compares
+numbers of 53 bits. No draw is rounded, every whole number can occur, and its probability is right to about
+1e-15 of itself.
 """
 
 from __future__ import annotations

@@ -16,7 +16,8 @@ from pymc_dp.private.plan import Plan
 
 UPDATES = ("joint", "component", "guided")
 # The share of accepted proposals that moves farthest, whether the posterior is what limits the step size
-# (random walks of many parameters) or the noise is: both accept with probability 2 Phi(-s / 2) at steps of size s.
+# (random walks of many parameters) or the noise is: both accept with probability 2 Phi(-s / 2) at steps of
+# size s.
 _TARGET = 0.234
 # A step size at which noise and penalty alone are accepted that often.
 _NOISE_AT_TARGET = 2.38
@@ -38,8 +39,8 @@ class PenaltyMetropolis(PrivateStep):
     A move from :math:`\theta` to :math:`\theta'` is decided by the log likelihood ratio of all rows, each
     clipped to :math:`\pm c`, :math:`c = L\|\theta - \theta'\|_2`, plus Gaussian noise of standard deviation
     :math:`s`, :math:`2c` times the noise multiplier. It is accepted if the logarithm of a uniform number is
-    below the noisy log ratio of the posterior minus :math:`s^2 / 2`. This penalty makes up for the noise: where no row is
-    clipped, draws follow the posterior exactly.
+    below the noisy log ratio of the posterior minus :math:`s^2 / 2`. This penalty makes up for the noise:
+    where no row is clipped, draws follow the posterior exactly.
 
     Parameters
     ----------
@@ -80,9 +81,9 @@ class PenaltyMetropolis(PrivateStep):
 
     Notes
     -----
-    ``sample_stats`` get ``private_accepted`` and ``private_log_ratio``, the noisy change of the (clipped, tempered) log
-    likelihood; both are paid for, and nothing else that depends on rows is kept. R-hat and effective
-    sample sizes cannot see what clipping does to the draws.
+    ``sample_stats`` get ``private_accepted`` and ``private_log_ratio``, the noisy change of the (clipped,
+    tempered) log likelihood; both are paid for, and nothing else that depends on rows is kept. R-hat and
+    effective sample sizes cannot see what clipping does to the draws.
 
     The noise comes from the operating system's entropy. Sums are whole numbers of c / 2^30 and so is the
     noise (a discrete Gaussian law), so that nothing is left to rounding.
@@ -214,7 +215,8 @@ def _scale_of(scale: Any, size: int, updates: str) -> np.ndarray | None:
         raise ValueError("scale must be one or more finite numbers > 0, or a matrix of finite numbers.")
     if given.shape != ((size, size) if matrix else (size,)):
         raise ValueError(
-            f"scale has shape {given.shape}, and the step moves {size} numbers: give one number, {size} of them, or "
+            f"scale has shape {given.shape}, and the step moves {size} numbers: give one number, {size} "
+            "of them, or "
             f"a matrix of shape {(size, size)}."
         )
     if matrix and updates != "joint":

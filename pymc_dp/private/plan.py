@@ -16,8 +16,8 @@ from pymc_dp.privacy.costs import GaussianCost
 from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
 
 _log = logging.getLogger("pymc")
-# Sums with less noise than this share of what one row can change protect nobody; with more than that, they say
-# nothing, and their noise does not fit 64 bits.
+# Sums with less noise than this share of what one row can change protect nobody; with more than that, they
+# say nothing, and their noise does not fit 64 bits.
 _LEAST, _MOST = 1e-3, 1e5
 
 
@@ -46,8 +46,9 @@ class Plan:
     ):  # fmt: skip
         if (ledger is None) == (noise_multiplier is None):
             raise ValueError(
-                f"{step}: give either ledger= with the plan draws=, tune= and chains= (the noise follows from "
-                f"the budget), or noise_multiplier= (the cost follows), {'not both' if ledger else 'and one of them'}."
+                f"{step}: give either ledger= with the plan draws=, tune= and chains= (the noise follows "
+                "from the budget), or noise_multiplier= (the cost follows), "
+                f"{'and one of them' if ledger is None else 'not both'}."
             )
         self.step, self.first, self.each = step, first, each
         self.length: int | None = None
@@ -66,8 +67,9 @@ class Plan:
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
             if not whole or value < least:
                 raise ValueError(
-                    f"{step}: {name} must be a whole number >= {least}, got {value!r}. With a ledger the whole "
-                    "run is paid for in advance: draws=, tune= and chains= as they will be given to pm.sample."
+                    f"{step}: {name} must be a whole number >= {least}, got {value!r}. With a ledger the "
+                    "whole run is paid for in advance: draws=, tune= and chains= as they will be given to "
+                    "pm.sample."
                 )
         self.length, self.chains = int(draws) + int(tune), int(chains)
         releases = self.chains * (first + each * self.length)
@@ -77,9 +79,9 @@ class Plan:
             cost, likelihood=likelihood, step=step, chains=self.chains, insecure_noise=insecure
         )
         _log.info(
-            f"{step} of '{likelihood}': {self.chains} x {self.length} draws, {releases} numbers with noise of "
-            f"{self.noise_multiplier:.4g} times their sensitivity, epsilon = {epsilon_of(cost, ledger.delta):.4g} "
-            f"at delta = {ledger.delta:g}; debited."
+            f"{step} of '{likelihood}': {self.chains} x {self.length} draws, {releases} numbers with noise "
+            f"of {self.noise_multiplier:.4g} times their sensitivity, epsilon = "
+            f"{epsilon_of(cost, ledger.delta):.4g} at delta = {ledger.delta:g}; debited."
         )
 
     def begin(self, step: Any, tune: int, draws: int) -> int:
@@ -90,14 +92,15 @@ class Plan:
         assert self.length is not None
         if tune + draws > self.length:
             raise BudgetExceededError(
-                f"pm.sample asks for {tune} + {draws} draws of each chain, and {self.length} are planned for "
-                f"{self.step}. Nothing was spent: ask for the draws= and tune= of the plan, or make a new step."
+                f"pm.sample asks for {tune} + {draws} draws of each chain, and {self.length} are planned "
+                f"for {self.step}. Nothing was spent: ask for the draws= and tune= of the plan, or make a "
+                "new step."
             )
         asked = _chains_of_sample()
         if asked is not None and asked > (self.chains or 0):
             raise BudgetExceededError(
-                f"pm.sample asks for {asked} chains, and {self.chains} are planned for {self.step}. Nothing was "
-                f"spent: sample with chains={self.chains}, or make a new step."
+                f"pm.sample asks for {asked} chains, and {self.chains} are planned for {self.step}. Nothing "
+                f"was spent: sample with chains={self.chains}, or make a new step."
             )
         return int(self.reservation.claim())
 
@@ -105,9 +108,9 @@ class Plan:
 def _in_range(noise_multiplier: float) -> float:
     if not _LEAST <= noise_multiplier <= _MOST:
         raise ValueError(
-            f"noise_multiplier = {noise_multiplier:g} is out of range: it is the standard deviation of the noise "
-            f"over what one row can change, from {_LEAST:g} to {_MOST:g}. (A budget that is nearly spent asks "
-            "for a large one.)"
+            f"noise_multiplier = {noise_multiplier:g} is out of range: it is the standard deviation of the "
+            f"noise over what one row can change, from {_LEAST:g} to {_MOST:g}. (A budget that is nearly "
+            "spent asks for a large one.)"
         )
     return noise_multiplier
 
@@ -127,8 +130,8 @@ def _refuse_company(step: Any) -> None:
             shared = _shared(step, [other for other in whole.methods if other is not step])
             if shared:
                 raise ValueError(
-                    f"{', '.join(shared)}: sampled by two steps of this run, each of which would spend budget on "
-                    "it. Nothing was spent: leave one of them out."
+                    f"{', '.join(shared)}: sampled by two steps of this run, each of which would spend "
+                    "budget on it. Nothing was spent: leave one of them out."
                 )
 
 

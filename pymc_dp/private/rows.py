@@ -88,7 +88,8 @@ def _attach(token: str, name: str, shape: tuple[int, int]) -> ConfidentialRows:
         memory = shared_memory.SharedMemory(name=name)
     except FileNotFoundError:
         raise RuntimeError(
-            "The confidential rows are no longer there: they are in no pickle, and the process that held them "
+            "The confidential rows are no longer there: they are in no pickle, and the process that held "
+            "them "
             "has let them go. Declare the model again, with the data."
         ) from None
     rows = ConfidentialRows(np.ndarray(shape, dtype=np.float64, buffer=memory.buf))

@@ -47,12 +47,15 @@ def as_table(name: str, data: Any) -> np.ndarray:
     if table.dtype.kind not in "biuf":
         raise TypeError(f"{name} must be an array of numbers: encode categories as whole numbers.")
     if table.ndim not in (1, 2):
-        raise ValueError(f"{name} must have one row for each person, shape (n,) or (n, k), got {table.shape}.")
+        raise ValueError(
+            f"{name} must have one row for each person, shape (n,) or (n, k), got {table.shape}."
+        )
     if table.size == 0:
         raise ValueError(f"{name} is empty, shape {table.shape}.")
     if table.dtype.kind == "f" and np.isnan(table).any():
         raise ValueError(
-            f"{name} has missing values (NaN). Leave those rows out, or fill them in, by a rule that looks at "
+            f"{name} has missing values (NaN). Leave those rows out, or fill them in, by a rule that "
+            "looks at "
             "no other row."
         )
     return table.astype(np.int64 if table.dtype.kind in "biu" else np.float64)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pymc_dp.private.noise import GaussianNoise, discrete_gaussian, words_of_seed
 from pymc_dp.privacy.exact_noise import words_from
+from pymc_dp.private.noise import GaussianNoise, discrete_gaussian, words_of_seed
 
 
 def p_of_small_scale(draws, scale):

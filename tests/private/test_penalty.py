@@ -1,4 +1,4 @@
-"""The penalty step beside exact posteriors, the authors' program, and an attacker; and what breaks each test."""
+"""The penalty step beside exact posteriors, the authors' program and an attacker, and what breaks each."""
 
 import numpy as np
 import pymc as pm
@@ -130,9 +130,7 @@ def laplace_model(rows):
 def test_rows_that_are_no_numbers():
     """Infinite rows have no density anywhere; their ratio is no number, and the law is that of the others."""
     rows = np.append(ROWS, [np.inf, -np.inf])
-    exact = from_log_density(
-        lambda m: -(m**2) / 8 - np.abs(ROWS[:, None] - m).sum(axis=0), -6, 6
-    )
+    exact = from_log_density(lambda m: -(m**2) / 8 - np.abs(ROWS[:, None] - m).sum(axis=0), -6, 6)
     step = models.penalty(laplace_model(rows), 0.1, scale=0.6)
     found = verdict(step, [exact], 40_000)
     assert found.passed, found
@@ -165,7 +163,8 @@ def banana_of_the_authors(rows):
 
 @pytest.mark.reference
 def test_steps_of_the_authors(reference):
-    """Sixty steps of the published program: sums, noise, decisions. Its noise is tau sqrt(n) sensitivities."""
+    """Sixty steps of the published program: sums, noise, decisions. Its noise is tau sqrt(n)
+    sensitivities."""
     golden = np.load(reference / "golden_dpps_steps.npz")
     columns = {name: golden["rows"][:, k] for k, name in enumerate(golden["cols"])}
     step = models.penalty(banana_of_the_authors(banana_rows(500)), 0.5 * np.sqrt(500))
@@ -174,7 +173,9 @@ def test_steps_of_the_authors(reference):
         new = np.array([columns["prop0"][k], columns["prop1"][k]])
         bound = np.linalg.norm(new - theta)
         unit = bound * 2.0**-step._sums.bits
-        total = step._sums.clipped(step.numbers_at(new, np.zeros(0)), step.numbers_at(theta, np.zeros(0)), bound)
+        total = step._sums.clipped(
+            step.numbers_at(new, np.zeros(0)), step.numbers_at(theta, np.zeros(0)), bound
+        )
         assert abs(unit * total - columns["clipped_sum"][k]) < 500 * unit
         step._noise = _Fixed(round(columns["z_noise"][k] * columns["noise_sd"][k] / unit))
         ratio, sd = step.noisy_ratio(new, theta, np.zeros(0), bound)
@@ -211,7 +212,9 @@ def attacked_epsilon(noise_multiplier, delta, runs=20_000, factor=1.0):
     """
     ratios = []
     for last in (100.0, -100.0):
-        step = models.penalty(models.normal_model([0.5, last], clip=1.0), noise_multiplier, seed=int(last) % 7)
+        step = models.penalty(
+            models.normal_model([0.5, last], clip=1.0), noise_multiplier, seed=int(last) % 7
+        )
         if factor != 1:
             drawn = step._noise.draw
             step._noise = type("Halved", (), {"draw": lambda _, k, drawn=drawn: np.rint(drawn(k) * factor)})()

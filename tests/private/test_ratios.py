@@ -78,7 +78,9 @@ class Lowered:
         self.inputs = [v.type() for v in inputs]
         ratio = RowDensity(term).ratio(self.inputs)
         self.features, self.sums = ratio.features, RowSums(term, ratio)
-        self.numbers = pytensor.function(self.inputs, ratio.numbers, mode="FAST_COMPILE", on_unused_input="ignore")
+        self.numbers = pytensor.function(
+            self.inputs, ratio.numbers, mode="FAST_COMPILE", on_unused_input="ignore"
+        )
         self.term = term
 
     def sum(self, new, old, bound):
