@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import parent_process
 from typing import Any
@@ -23,6 +25,7 @@ from pymc_dp.private.confidential import RowTerm, confidential_terms
 from pymc_dp.private.density import RowDensity
 from pymc_dp.private.noise import GaussianNoise, words_of_seed
 from pymc_dp.private.plan import Plan
+from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout
 
 _NUMBERS = types.void(VECTOR, VECTOR, VECTOR, VECTOR)  # parameters, other variables, data -> numbers
@@ -44,10 +47,10 @@ class RowSums:
         self._term, self._ratio = term, ratio
         self.bits = bits_for(term.rows.n)
         n, width = term.rows.n, len(term.rows.columns())
-        # chains in processes of their own have the cores already
+        # chains in processes of their own have the cores already, and threads do not survive a fork
         several = n * width >= _PARALLEL_FROM and parent_process() is None
         self._ends = np.linspace(0, n, (_PARTS if several else 1) + 1).astype(int)
-        self._pool = ThreadPoolExecutor() if several else None
+        self._pool, self._owner = ThreadPoolExecutor() if several else None, os.getpid()
 
     def clipped(self, new: np.ndarray, old: np.ndarray, bound: float) -> int:
         """Sum of the changes of log density, each clipped to `bound`, in units of ``bound * 2**-bits``.
@@ -60,8 +63,14 @@ class RowSums:
             low, high = self._ends[k], self._ends[k + 1]
             return self._ratio.total(new, old, columns, low, high, bound, self.bits)
 
-        parts = range(len(self._ends) - 1)
-        return int(sum(self._pool.map(part, parts) if self._pool is not None else map(part, parts)))
+        each = self._pool.map if self._pool is not None and self._owner == os.getpid() else map
+        return int(sum(each(part, range(len(self._ends) - 1))))
+
+
+def parameters_behind(inputs: Sequence[Variable], model: Model) -> list[Variable]:
+    """Free variables that a likelihood reads; not those in the priors of these."""
+    leaves = set(leaves_of(inputs, model.basic_RVs))
+    return [rv for rv in model.free_RVs if rv in leaves]
 
 
 class PrivateStep(BlockedStep):
@@ -70,7 +79,7 @@ class PrivateStep(BlockedStep):
     default_blocked = True
     takes_sentinels = True
     # machine code, noise and threads belong to one process
-    _here: tuple[str, ...] = ("_numbers", "_logp", "_sums", "_noise", "_data")
+    _here: tuple[str, ...] = ("_numbers", "_logp", "_sums", "_noise", "_data", "_graphs", "_at", "_next")
     model: Model
     plan: Plan
     term: RowTerm
@@ -84,8 +93,7 @@ class PrivateStep(BlockedStep):
     def _claim(cls, vars: Any, model: Model) -> list[Variable]:
         """Value variables of the step: parameters of one confidential likelihood."""
         behind = {
-            term.name: [rv for rv in model.free_RVs if rv in set(ancestors(inputs))]
-            for term, inputs in confidential_terms(model)
+            term.name: parameters_behind(inputs, model) for term, inputs in confidential_terms(model)
         }
         if not behind:
             raise ValueError(
@@ -128,9 +136,11 @@ class PrivateStep(BlockedStep):
         self.vars = self._claim(vars, self.model)
         mine = {self.model.values_to_rvs[v] for v in self.vars}
         found = [
-            (term, inputs) for term, inputs in confidential_terms(self.model) if mine & set(ancestors(inputs))
+            term
+            for term, inputs in confidential_terms(self.model)
+            if mine & set(parameters_behind(inputs, self.model))
         ]
-        names = sorted({term.name for term, _ in found})
+        names = sorted({term.name for term in found})
         if len(found) != 1:
             raise ValueError(
                 f"{type(self).__name__}: a step looks at one confidential likelihood, and these are "
@@ -167,7 +177,8 @@ class PrivateStep(BlockedStep):
             return list(graph_replace(graphs, reading, strict=False))
 
         natural = of_values(model.replace_rvs_by_values([pt.as_tensor(v) for v in inputs]))
-        ratio = RowDensity(self.term).ratio(natural)
+        density = RowDensity(self.term)
+        ratio = density.ratio(natural)
         numbers = [pt.stack(ratio.numbers)] if ratio.numbers else [pt.zeros(0)]
         self.n_numbers = len(ratio.numbers)
         self._numbers = self._native("numbers", theta, other, numbers, _NUMBERS)
@@ -178,6 +189,7 @@ class PrivateStep(BlockedStep):
         total = of_values([sum((g.sum() for g in logps), start=pt.constant(0.0))])
         self._logp = self._native("logp", theta, other, total, _LOGP)
         self._sums = RowSums(self.term, ratio)
+        self._graphs = (theta, other, ratio.numbers, total[0], density, ratio.features)
         self._noise: GaussianNoise | None = None
         self._at: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
@@ -186,7 +198,7 @@ class PrivateStep(BlockedStep):
         return NativeFunction(name, [theta, other, self._data.data], lifted, sig)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in self._here and k != "_at"}
+        return {k: v for k, v in self.__dict__.items() if k not in self._here}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -225,6 +237,7 @@ class PrivateStep(BlockedStep):
         assert self._noise is not None
         (noise,) = self._noise.draw(1)
         if not unit > 0:  # no move, or one too small for numbers: nothing is asked of the rows
+            self._next = self._at
             return 0.0, 0.0
         at = self._at
         if at is None or not (np.array_equal(at[0], theta) and np.array_equal(at[1], other)):

@@ -21,7 +21,7 @@ from pymc_dp.lowering.sentinel import Sentinel
 from pymc_dp.privacy._checks import positive
 from pymc_dp.private.rows import ConfidentialRows
 from pymc_dp.private.tables import as_table
-from pymc_dp.rowlocal import leaves_of
+from pymc_dp.rowlocal import leaves_of, lengths_of
 
 __all__ = ["ConfidentialLikelihood", "RowTerm", "confidential_terms"]
 
@@ -164,9 +164,16 @@ class ConfidentialLikelihood:
                 )
         inputs = {key: pt.tensor(key, dtype=v.dtype.name, shape=v.shape) for key, v in given.items()}
         law = _law(name, dist, inputs)
+        if not law.type.dtype.startswith("float") and (table % 1 != 0).any():
+            raise ValueError(
+                f"data of '{name}' are not all whole numbers, and {law.owner.op} gives no others."
+            )
         value = pt.tensor(name, dtype=law.type.dtype, shape=table.shape)
         parameters = _parameters(name, law, model)
-        roots = [v.type(name=f"{name}_{k}") for k, v in enumerate(parameters)]
+        roots = [
+            pt.tensor(f"{name}_{k}", dtype=v.type.dtype, shape=lengths_of(v))
+            for k, v in enumerate(parameters)
+        ]
         (free,) = graph_replace([law], dict(zip(parameters, roots)), strict=False)
         columns = [v.reshape(len(v), -1).T for v in (table, *given.values())]
         term = RowTerm(

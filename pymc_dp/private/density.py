@@ -171,7 +171,7 @@ class RowDensity:
         from pytensor.graph.replace import graph_replace
 
         terms = self.terms
-        stands = dict(zip(self.term.parameters, parameters))
+        stands = {r: pt.specify_shape(v, r.type.shape) for r, v in zip(self.term.parameters, parameters)}
         constants = [pt.as_tensor(c) for c in self.rows.constants]
         constants = list(graph_replace(constants, stands, strict=False)) if constants else []  # type: ignore[arg-type]
         return RowRatio(terms, self.entries, self.rows.constant_inputs, constants)

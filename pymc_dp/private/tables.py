@@ -35,17 +35,15 @@ def as_table(name: str, data: Any) -> np.ndarray:
             f"{name} is a variable of a graph (pm.Data, say), and what is in a model's graph is written to "
             "disk with its results: pass an array."
         )
+    message = f"{name} must be an array of numbers: encode categories as whole numbers."
     try:
         table = np.ma.filled(data, np.nan) if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
-    except Exception:
-        table = np.asarray(None)  # the reason may quote what is in it
-    if table.dtype == object:  # columns of several types
-        try:
+        if table.dtype == object:  # columns of several types
             table = table.astype(float)
-        except Exception:
-            table = np.asarray(None)
+    except Exception:
+        raise TypeError(message) from None  # the reason may quote what is in it
     if table.dtype.kind not in "biuf":
-        raise TypeError(f"{name} must be an array of numbers: encode categories as whole numbers.")
+        raise TypeError(message)
     if table.ndim not in (1, 2):
         raise ValueError(
             f"{name} must have one row for each person, shape (n,) or (n, k), got {table.shape}."

@@ -261,7 +261,7 @@ def test_the_potential_is_zero(model, python_mode):
 def shows(thing):
     """Whether bytes or text show the canary: as a number in memory, or written out."""
     if isinstance(thing, str):
-        return "98765" in thing
+        return "98765" in thing or "9.8765" in thing
     return (
         any(np.array(CANARY, dtype=t).tobytes() in thing for t in ("<f8", "<f4", ">f8")) or b"98765" in thing
     )
