@@ -31,6 +31,7 @@ from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
 from pymc_dp.privacy.release import Release
 from pymc_dp.private.confidential import ConfidentialLikelihood
+from pymc_dp.private.hmc import PrivateHMC
 from pymc_dp.private.penalty import PenaltyMetropolis
 from pymc_dp.records import clamp, record_sum
 from pymc_dp.stats.acceptance import acceptance_report
@@ -76,6 +77,7 @@ __all__ = [
     "PerturbedHistogram",
     "PrivacyGuarantee",
     "PrivacyLedger",
+    "PrivateHMC",
     "PrivateNeal5",
     "PrivateSlice",
     "ProjectionMechanism",

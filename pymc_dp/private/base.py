@@ -92,9 +92,7 @@ class PrivateStep(BlockedStep):
     @classmethod
     def _claim(cls, vars: Any, model: Model) -> list[Variable]:
         """Value variables of the step: parameters of one confidential likelihood."""
-        behind = {
-            term.name: parameters_behind(inputs, model) for term, inputs in confidential_terms(model)
-        }
+        behind = {term.name: parameters_behind(inputs, model) for term, inputs in confidential_terms(model)}
         if not behind:
             raise ValueError(
                 f"{cls.__name__}: the model has no confidential likelihood. Declare one with "
@@ -134,11 +132,11 @@ class PrivateStep(BlockedStep):
     def _prepare(self, vars: Any, model: Any, rng: Any, initial_point: Any, seed: int | None) -> None:
         self.model = modelcontext(model)
         self.vars = self._claim(vars, self.model)
-        mine = {self.model.values_to_rvs[v] for v in self.vars}
+        mine = [self.model.values_to_rvs[v] for v in self.vars]
         found = [
             term
             for term, inputs in confidential_terms(self.model)
-            if mine & set(parameters_behind(inputs, self.model))
+            if set(mine) & set(parameters_behind(inputs, self.model))
         ]
         names = sorted({term.name for term in found})
         if len(found) != 1:
@@ -148,7 +146,10 @@ class PrivateStep(BlockedStep):
                 f"{', '.join(names)}. Make a step for each."
             )
         self.likelihood = names[0]
-        self.initial_point = self.model.initial_point() if initial_point is None else initial_point
+        point = self.model.initial_point() if initial_point is None else initial_point
+        rest = [rv for rv in self.model.free_RVs if rv not in mine]
+        self.layout = ParameterLayout(self.model, mine, point)
+        self.others = ParameterLayout(self.model, rest, point)
         self.rng = np.random.default_rng(rng)
         self.insecure_noise_seed = seed
         self.tune = True
@@ -160,10 +161,7 @@ class PrivateStep(BlockedStep):
     def _build(self) -> None:
         """Lower the model."""
         self.term, inputs = self._found()
-        model, point = self.model, self.initial_point
-        mine = [model.values_to_rvs[v] for v in self.vars]
-        self.layout = ParameterLayout(model, mine, point)
-        self.others = ParameterLayout(model, [rv for rv in model.free_RVs if rv not in mine], point)
+        model = self.model
         self._data = DataLayout()
         theta, other = pt.vector("theta", dtype="float64"), pt.vector("other", dtype="float64")
         reading: dict[Variable, Variable] = {}

@@ -85,6 +85,9 @@ class PenaltyMetropolis(PrivateStep):
     tempered) log likelihood; both are paid for, and nothing else that depends on rows is kept. R-hat and
     effective sample sizes cannot see what clipping does to the draws.
 
+    What is chosen after looking at the rows tells of them and is not paid for: starting points, scales,
+    bounds. Chains start where the model says.
+
     The noise comes from the operating system's entropy. Sums are whole numbers of c / 2^30 and so is the
     noise (a discrete Gaussian law), so that nothing is left to rounding.
 
@@ -137,12 +140,13 @@ class PenaltyMetropolis(PrivateStep):
             raise ValueError(f"updates={updates!r} is none of {', '.join(UPDATES)}.")
         self.updates, self.adapt = updates, bool(adapt)
         self._prepare(vars, model, rng, initial_point, insecure_noise_seed)
-        self._build()
         given = _scale_of(scale, self.layout.size, updates)
         self.plan = Plan(
             self.likelihood, type(self).__name__, ledger, noise_multiplier, draws, tune, chains,
             insecure=insecure_noise_seed is not None,
         )  # fmt: skip
+        self._build()
+        self.plan.reserve()
         self.scale = self._default_scale() if given is None else given
         self._reset()
 

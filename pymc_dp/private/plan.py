@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -34,15 +35,17 @@ class Plan:
         Standard deviation of the noise over the replace-one sensitivity, for every number released.
     draws, tune, chains : int, optional
         As for ``pm.sample``.
-    first, each : int
-        Numbers released before the first draw of a chain, and by each of its draws.
+    gradients : int
+        Noisy gradients of each draw, beside its ratio; a chain releases one more before its first draw.
+    gradient_noise : float
+        Noise multiplier of a gradient over that of a ratio.
     insecure : bool
         Whether the noise comes from a known seed.
     """
 
     def __init__(
         self, likelihood: str, step: str, ledger: Any, noise_multiplier: float | None, draws: Any, tune: Any,
-        chains: Any, *, first: int = 0, each: int = 1, insecure: bool = False,
+        chains: Any, *, gradients: int = 0, gradient_noise: float = 1.0, insecure: bool = False,
     ):  # fmt: skip
         if (ledger is None) == (noise_multiplier is None):
             raise ValueError(
@@ -50,7 +53,8 @@ class Plan:
                 "from the budget), or noise_multiplier= (the cost follows), "
                 f"{'and one of them' if ledger is None else 'not both'}."
             )
-        self.step, self.first, self.each = step, first, each
+        self.step = step
+        self.noise_multiplier = math.nan  # of a ledger, known once it is reserved
         self.length: int | None = None
         self.chains: int | None = None
         self.reservation: Any = None
@@ -72,16 +76,29 @@ class Plan:
                     "pm.sample."
                 )
         self.length, self.chains = int(draws) + int(tune), int(chains)
-        releases = self.chains * (first + each * self.length)
-        self.noise_multiplier = _in_range(ledger.noise_multiplier(releases))
-        cost = GaussianCost(releases, self.noise_multiplier)
+        self._ledger, self._names, self._insecure = ledger, (likelihood, step), insecure
+        self._gradients = (gradients, gradient_noise)
+
+    def reserve(self) -> None:
+        """Debit the run, once everything else is known to be right."""
+        if self.length is None or self.chains is None:
+            return
+        ledger, (likelihood, step), (gradients, gradient_noise) = self._ledger, self._names, self._gradients
+        ratios = self.chains * self.length
+        vectors = self.chains * (self.length * gradients + 1) if gradients else 0
+        # multipliers compose as sums of 1 / multiplier^2, so that all of it is one release with less noise
+        together = math.sqrt(ratios + vectors / gradient_noise**2)
+        self.noise_multiplier = _in_range(ledger.noise_multiplier(1) * together * (1 + 1e-9))
+        costs = [GaussianCost(ratios, self.noise_multiplier)]
+        if vectors:
+            costs.append(GaussianCost(vectors, self.noise_multiplier * gradient_noise))
         self.reservation = ledger.reserve(
-            cost, likelihood=likelihood, step=step, chains=self.chains, insecure_noise=insecure
+            costs, likelihood=likelihood, step=step, chains=self.chains, insecure_noise=self._insecure
         )
         _log.info(
-            f"{step} of '{likelihood}': {self.chains} x {self.length} draws, {releases} numbers with noise "
-            f"of {self.noise_multiplier:.4g} times their sensitivity, epsilon = "
-            f"{epsilon_of(cost, ledger.delta):.4g} at delta = {ledger.delta:g}; debited."
+            f"{step} of '{likelihood}': {self.chains} x {self.length} draws, {ratios + vectors} releases, "
+            f"ratios with noise of {self.noise_multiplier:.4g} times their sensitivity, epsilon = "
+            f"{epsilon_of(costs, ledger.delta):.4g} at delta = {ledger.delta:g}; debited."
         )
 
     def begin(self, step: Any, tune: int, draws: int) -> int:

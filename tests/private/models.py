@@ -28,11 +28,11 @@ def normal_posterior(rows, temper=1.0):
     return temper * np.sum(rows) / precision, precision**-0.5
 
 
-def banana_model(rows, clip=200.0):
+def banana_model(rows, clip=200.0, **kwargs):
     with pm.Model() as model:
         theta = pm.Normal("theta", 0, 1.5, shape=2)
         middle = pm.math.stack([theta[0], theta[1] + theta[0] ** 2])
-        dp.ConfidentialLikelihood("x", pm.Normal.dist(middle, [1.0, 0.5]), data=rows, clip=clip)
+        dp.ConfidentialLikelihood("x", pm.Normal.dist(middle, [1.0, 0.5]), data=rows, clip=clip, **kwargs)
     return model
 
 
