@@ -28,11 +28,11 @@ def normal_posterior(rows, temper=1.0):
     return temper * np.sum(rows) / precision, precision**-0.5
 
 
-def banana_model(rows, clip=200.0, **kwargs):
+def banana_model(rows, clip=60.0, **kwargs):
     with pm.Model() as model:
         theta = pm.Normal("theta", 0, 1.5, shape=2)
         middle = pm.math.stack([theta[0], theta[1] + theta[0] ** 2])
-        dp.ConfidentialLikelihood("x", pm.Normal.dist(middle, [1.0, 0.5]), data=rows, clip=clip, **kwargs)
+        dp.ConfidentialLikelihood("x", pm.Normal.dist(middle, 1.0), data=rows, clip=clip, **kwargs)
     return model
 
 
@@ -41,13 +41,13 @@ def banana_posterior(rows):
     n, (first, second) = len(rows), rows.mean(axis=0)
 
     def of_first(a):
-        spread = 1.5**2 + 0.25 / n
+        spread = 1.5**2 + 1 / n
         return -(a**2) / (2 * 1.5**2) - n * (first - a) ** 2 / 2 - (second - a**2) ** 2 / (2 * spread)
 
     a, weight = (v.ravel() for v in gauss_panels(np.linspace(-5, 5, 201)))
     mass = weight * np.exp(of_first(a) - of_first(a).max())
-    precision = 1 / 1.5**2 + n / 0.25
-    mean = (second - a**2) * (n / 0.25) / precision
+    precision = 1 / 1.5**2 + n
+    mean = (second - a**2) * n / precision
 
     def of_second(b):
         return logsumexp(-0.5 * precision * (b[:, None] - mean) ** 2, b=mass, axis=1)
