@@ -103,7 +103,7 @@ def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
 ):
     """Sum of clipped changes that are linear in entries, and in products of two; -1 stands for none."""
     d = new - old
-    constant, singles, products = 0.0, [np.int64(0) for _ in range(0)], [np.int64(0) for _ in range(0)]
+    constant, singles, products = 0.0, [0 for _ in range(0)], [0 for _ in range(0)]
     for f in range(len(d)):
         if first[f] < 0:
             constant = d[f]
@@ -184,6 +184,8 @@ class RowRatio:
         terms = [parameter_checks_to_values(t) for t in terms]  # type: ignore[misc]
         polynomial = _expand(terms, x, constant_inputs)
         hoisted = dict(zip(constant_inputs, (pt.scalar_from_tensor(_float(c)) for c in constants)))
+        functions: dict[str, Any]
+        keys: list[str | None]
         if polynomial is not None:
             self.features: list[tuple[int, ...]] | None = list(polynomial)
             self.numbers = list(graph_replace(list(polynomial.values()), hoisted, strict=False))

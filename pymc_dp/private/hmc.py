@@ -103,7 +103,8 @@ class PrivateHMC(PrivateStep):
     """
 
     name = "private_hmc"
-    stats_dtypes_shapes = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
+    _kept: np.ndarray | None  # noisy gradient of the likelihood where the chain is
+    stats_dtypes_shapes: Any = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
     _state_class = HMCState
     _here = (*PrivateStep._here, "_gradient", "_jacobian", "_slope", "_gradient_noise")
 

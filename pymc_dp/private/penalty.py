@@ -114,7 +114,7 @@ class PenaltyMetropolis(PrivateStep):
     """
 
     name = "penalty_metropolis"
-    stats_dtypes_shapes = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
+    stats_dtypes_shapes: Any = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
     _state_class = PenaltyState
 
     def __init__(
@@ -163,13 +163,13 @@ class PenaltyMetropolis(PrivateStep):
 
     def _reset(self) -> None:
         self.n_steps, self.log_factor = 0, 0.0
-        self.direction = np.zeros(self.layout.size)
+        self.direction: Any = np.zeros(self.layout.size)
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain, with what the last one learnt forgotten."""
         super().setup_chain(rng, tune, draws)
         self._reset()
-        self.direction = self.rng.choice([-1.0, 1.0], self.layout.size)
+        self.direction = 2.0 * self.rng.integers(2, size=self.layout.size) - 1.0
 
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Propose a move and decide it."""

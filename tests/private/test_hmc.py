@@ -56,20 +56,11 @@ def test_banana():
 
 
 @pytest.mark.statistical
-def test_the_gradient_of_a_rejected_end_is_seen(normal):
-    """Power: the last gradient kept whatever was decided."""
-    step = hmc(normal, 0.05, step_size=0.35, n_leapfrog=1, gradient_noise=10.0)
-    noisy = step.noisy_gradient
-    last = []
-    step.noisy_gradient = lambda *at: last.append(noisy(*at)) or last[-1]
-    real = step.step
-
-    def careless(point):
-        result = real(point)
-        step._kept = last[-1]
-        return result
-
-    step.step = careless
+def test_no_penalty_is_seen(normal):
+    """Power: the noise of the ratio without what makes up for it."""
+    step = hmc(normal, 0.1, step_size=0.25, n_leapfrog=3, gradient_noise=1.0)
+    noisy = step.noisy_ratio
+    step.noisy_ratio = lambda *args: (noisy(*args)[0], 0.0)
     assert posterior_verdict(step, 25_000).outcome == "rejected"
 
 
