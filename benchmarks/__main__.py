@@ -17,6 +17,7 @@ NAMES = (
     "marginal",
     "mixtures",
     "lowering",
+    "private_mcmc",
 )
 
 

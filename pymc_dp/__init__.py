@@ -31,6 +31,9 @@ from pymc_dp.plots.mixtures import plot_density, plot_informativeness, plot_simi
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
 from pymc_dp.privacy.release import Release
+from pymc_dp.private.confidential import ConfidentialLikelihood
+from pymc_dp.private.hmc import PrivateHMC
+from pymc_dp.private.penalty import PenaltyMetropolis
 from pymc_dp.records import clamp, record_sum
 from pymc_dp.stats.acceptance import acceptance_report
 from pymc_dp.stats.density import mixture_density
@@ -60,6 +63,7 @@ __all__ = [
     "BudgetExceededError",
     "ChineseRestaurantProcess",
     "CollapsedUpdate",
+    "ConfidentialLikelihood",
     "ConjugateUpdate",
     "DiscreteGaussianMechanism",
     "DiscreteLaplaceMechanism",
@@ -71,9 +75,11 @@ __all__ = [
     "Neal3",
     "Neal8",
     "ObjectivePerturbation",
+    "PenaltyMetropolis",
     "PerturbedHistogram",
     "PrivacyGuarantee",
     "PrivacyLedger",
+    "PrivateHMC",
     "PrivateNeal5",
     "PrivateSlice",
     "ProjectionMechanism",
@@ -117,6 +123,7 @@ for _step in (
     Neal3,
     Neal8,
     SplitMerge,
+    PenaltyMetropolis,
 ):
     if _step not in STEP_METHODS:
         STEP_METHODS.insert(0, _step)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pytest
 
 import pymc_dp as dp
@@ -86,12 +87,21 @@ def publish_and_analyse(names):
     assert round(sd, -1) == 340 and sd / 400 < 1  # "about 340 mmHg, which is less than 1 mmHg for the mean"
 
 
+def private_draws(names):
+    assert np.sqrt(1.5) < names["clip"]  # "with `clip` above that, no row is ever clipped"
+    assert np.abs(names["x"]).max(axis=0).tolist() == [1, 0.5, 0.5]
+    # the posterior has standard deviations of .02 and .04, and few effective draws
+    assert np.abs(names["mean"].values - names["fit"].params).max() < 0.25
+    assert names["ledger"].epsilon_left < 0.1
+
+
 # Numbers that a page states in its text.
 STATED = {
     "README.md": readme,
     "docs/how-to/count-the-cost.md": count_the_cost,
     "docs/how-to/densities.md": densities,
     "docs/how-to/private-mcmc-budget.md": private_mcmc_budget,
+    "docs/tutorials/private-draws.md": private_draws,
     "docs/tutorials/publish-and-analyse.md": publish_and_analyse,
 }
 

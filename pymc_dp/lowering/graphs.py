@@ -65,6 +65,27 @@ def parameter_checks_to_values(graph: Variable) -> Variable:
     return rewritten
 
 
+@node_rewriter(tracks=[CheckParameterValue])
+def _check_by_row(fgraph: Any, node: Apply) -> list[Variable] | None:
+    expression, *conditions = node.inputs
+    for condition in (c for given in conditions for c in _listed(given)):
+        made = condition.owner
+        each = made.inputs[0] if made is not None and isinstance(made.op, All) else condition
+        if each.type.ndim > expression.type.ndim:
+            each = condition
+        expression = pt.switch(each, expression, -float("inf"))
+    return [pt.cast(expression, node.outputs[0].type.dtype)]
+
+
+def row_checks_to_values(graph: Variable) -> Variable:
+    """Make the log density of a row -inf where its own parameters are outside of their domain.
+
+    PyMC's checks ask whether the parameters of *all* rows are inside.
+    """
+    rewritten: Any = rewrite_graph(graph, include=(), custom_rewrite=dfs_rewriter(_check_by_row), clone=False)
+    return rewritten
+
+
 @node_rewriter(tracks=[OpFromGraph])
 def _inline(fgraph: Any, node: Apply) -> list[Variable] | None:
     return list(node.op.fgraph.bind(node.inputs))

@@ -29,14 +29,15 @@ def is_multivariate_normal(rv: Variable) -> bool:
     return size is not None and size <= LARGEST
 
 
-def written_logp(rv: Any) -> TensorVariable:
-    """Log density of a variable's rows at its own value, which is a graph of the variable itself."""
+def written_logp(rv: Any, value: Any = None) -> TensorVariable:
+    """Log density of a variable's rows at a value, or at its own: a graph of the variable itself."""
+    value = rv if value is None else value
     if not is_multivariate_normal(rv):
-        return pm.logp(rv, rv)
+        return pm.logp(rv, value)
     mean, cov = rv.owner.op.dist_params(rv.owner)
     size = rv.type.shape[-1]
     inverse = inverse_of(factor_of(cov, size, str(rv.name)))
-    distance = [rv[..., j] - mean[..., j] for j in range(size)]
+    distance = [value[..., j] - mean[..., j] for j in range(size)]
     z = [_sum([w * x for w, x in zip(row, distance, strict=False)]) for row in inverse]
     squares = _sum([pt.sqr(x) for x in z])
     return -0.5 * size * np.log(2 * np.pi) - _log_det(inverse) - 0.5 * squares

@@ -1,0 +1,157 @@
+"""Sums over rows of clipped gradients of a log density, in one pass and exact.
+
+The log density of a row depends on the parameters through numbers. Its gradient is that of the numbers, which
+is worked out once, times what each number is worth to the row. Gradients are clipped in norm, rounded towards
+zero to whole numbers of 2^-bits of the bound, and added without error, as in :mod:`pymc_dp.lowering.ratios`.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numba
+import numpy as np
+import pytensor.gradient as tg
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from numba import types
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.graphs import jit_scalar
+from pymc_dp.lowering.native import MATRIX, VECTOR, SourceFunction, function_at
+from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.lowering.version import SOURCE
+
+# numbers of the parameters, columns of the rows, first and last row -> worth of each number to each of them
+WORTH = types.void(VECTOR, MATRIX, types.int64, types.int64, MATRIX)
+_WORTH_AT = types.FunctionType(WORTH)
+_BLOCK = 512
+
+
+@numba.njit(nogil=True, cache=True)
+def sum_gradients(  # type: ignore[no-untyped-def]  # pragma: no cover
+    address, numbers, jacobian, x, low, high, scale, top, out
+):
+    """Add the clipped gradients of some rows to ``out``, in units of the bound over ``top``.
+
+    ``jacobian`` has a row for each number and a column for each parameter. A gradient that is not finite
+    counts as 0.
+    """
+    n_numbers, d = jacobian.shape
+    worth, gradient = np.empty((n_numbers, _BLOCK)), np.empty((d, _BLOCK))
+    norm = np.empty(_BLOCK)
+    for start in range(low, high, _BLOCK):
+        m = min(_BLOCK, high - start)
+        function_at(address, _WORTH_AT)(numbers, x, start, start + m, worth)
+        norm[:m] = 0.0
+        for j in range(d):
+            part = gradient[j]
+            part[:m] = 0.0
+            for k in range(n_numbers):
+                factor = jacobian[k, j] * scale
+                if factor != 0.0:
+                    _add_scaled(part, m, factor, worth[k])
+            _add_square(norm, m, part)
+        _to_factors(norm, m, top)
+        for j in range(d):
+            out[j] += _sum_rounded(gradient[j], norm, m)
+
+
+@numba.njit(cache=True)
+def _add_scaled(part, m, factor, x):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for i in range(m):
+        part[i] += factor * x[i]
+
+
+@numba.njit(cache=True)
+def _add_square(norm, m, part):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for i in range(m):
+        norm[i] += part[i] * part[i]
+
+
+@numba.njit(cache=True)
+def _to_factors(norm, m, top):  # type: ignore[no-untyped-def]  # pragma: no cover
+    # a little less, so that rounding of the product cannot exceed the bound
+    most = top * (1.0 - 2.0**-48)
+    for i in range(m):
+        norm[i] = most / max(np.sqrt(norm[i]), most) if norm[i] < np.inf else 0.0
+
+
+@numba.njit(fastmath={"reassoc"}, cache=True)
+def _sum_rounded(part, factors, m):  # type: ignore[no-untyped-def]  # pragma: no cover
+    total = 0.0
+    for i in range(m):
+        g = part[i] * factors[i]
+        total += np.trunc(g) if factors[i] > 0.0 else 0.0
+    return total
+
+
+class RowGradient:
+    """Worth of each number to a row.
+
+    Parameters
+    ----------
+    features : list of tuple of int, or None
+        Products of entries that the log density is linear in, if it is.
+    terms, x, constant_inputs
+        As for :class:`~pymc_dp.lowering.ratios.RowRatio`.
+    """
+
+    def __init__(
+        self,
+        features: Sequence[tuple[int, ...]] | None,
+        terms: Sequence[TensorVariable],
+        x: Sequence[TensorVariable],
+        constant_inputs: Sequence[Variable],
+    ):
+        functions: dict[str, Any] = {}
+        keys: list[str | None] = [str(SOURCE)]
+        if features is not None:
+            lines = [
+                f"        out[{k}, i - low] = {' * '.join(f'x[{j}, i]' for j in feature) or '1.0'}"
+                for k, feature in enumerate(features)
+            ]
+        else:
+            functions["slopes"], key = _slopes(terms, x, constant_inputs)
+            keys.append(key)
+            given = [f"numbers[{k}]" for k in range(len(constant_inputs))]
+            given += [f"x[{j}, i]" for j in range(len(x))]
+            lines = [f"        s = slopes({', '.join(given)})"]
+            lines += [f"        out[{k}, i - low] = s[{k}]" for k in range(len(constant_inputs))]
+        source = "\n".join(
+            ["def worth(numbers, x, low, high, out):", "    for i in range(low, high):", *lines, "    return"]
+        )
+        self.function = SourceFunction("worth", source + "\n", functions, WORTH, keys)
+
+    def total(
+        self,
+        numbers: np.ndarray,
+        jacobian: np.ndarray,
+        x: np.ndarray,
+        low: int,
+        high: int,
+        bound: float,
+        bits: int,
+    ) -> np.ndarray:
+        """Sum of the gradients of some rows, clipped to `bound`, in units of ``bound * 2**-bits``."""
+        out, top = np.zeros(jacobian.shape[1]), 2.0**bits
+        sum_gradients(self.function.address, numbers, jacobian, x, low, high, top / bound, top, out)
+        return out
+
+
+def _slopes(terms: Any, x: Any, constant_inputs: Any) -> tuple[Any, str | None]:
+    """Derivatives of the log density with respect to the hoisted numbers."""
+    entries = [ps.float64(f"x{j}") for j in range(len(x))]
+    numbers = [pt.dscalar() for _ in constant_inputs]
+    total = sum(terms[1:], start=terms[0])
+    placed = {v: pt.scalar_from_tensor(h) for v, h in zip(constant_inputs, numbers)}
+    (graph,) = graph_replace([total], placed, strict=False)
+    slopes: Any = tg.grad(graph, numbers, disconnected_inputs="ignore")
+    back: dict[Any, Any] = {v: pt.tensor_from_scalar(e) for v, e in zip(x, entries)}
+    back |= {h: pt.tensor_from_scalar(v) for v, h in zip(constant_inputs, numbers)}
+    outputs = [pt.cast(s, "float64") for s in graph_replace(list(slopes), back, strict=False)]
+    function, key, why = jit_scalar([*constant_inputs, *entries], outputs)
+    if why:
+        raise NotScalar(why)
+    return function, key

@@ -1,0 +1,310 @@
+"""Sums over rows of clipped changes of a log density, in one pass and exact.
+
+Every clipped change is rounded to a fraction 2^-bits of its bound before it is added, so that the sum is an
+integer number of such fractions: no rounding error depends on the order of the rows or on what the other rows
+are, and the change that one row can make is bounded exactly, not up to floating point.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numba
+import numpy as np
+import pytensor.gradient as tg
+import pytensor.scalar as ps
+import pytensor.tensor as pt
+from numba import types
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.graphs import jit_scalar, parameter_checks_to_values
+from pymc_dp.lowering.native import MATRIX, VECTOR, SourceFunction, function_at
+from pymc_dp.lowering.polynomial import degree
+from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.lowering.version import SOURCE
+
+# numbers of the new and of the old parameters, columns of the rows, first and last row, fractions of the
+# bound per unit, the bound in fractions -> sum in fractions
+RATIO = types.float64(VECTOR, VECTOR, MATRIX, types.int64, types.int64, types.float64, types.float64)
+_RATIO_AT = types.FunctionType(RATIO)
+# Rows whose changes are worked out before they are added: they stay in the fastest cache.
+_BLOCK = 512
+# Entries of a row up to which products of two of them are looked for.
+_MAX_SQUARES = 10
+# Products of entries up to which a change is written out as one expression.
+_FEW = 8
+# Adding and subtracting it rounds a number to the nearest whole one, several at once.
+_ROUND = 1.5 * 2.0**52
+# Bits of a clipped change; sums of integers in float64 are exact below 2^53.
+_BITS, _EXACT = 30, 52
+
+
+@numba.njit(cache=True)
+def _add_columns(part: np.ndarray, m: int, d: np.ndarray, w, x, y, z) -> None:  # type: ignore[no-untyped-def]  # pragma: no cover
+    p, q, r, s = d[0], d[1], d[2], d[3]
+    for k in range(m):
+        part[k] += (p * w[k] + q * x[k]) + (r * y[k] + s * z[k])
+
+
+@numba.njit(cache=True)
+def _add_column(part: np.ndarray, m: int, d: float, x: np.ndarray) -> None:  # pragma: no cover
+    for k in range(m):
+        part[k] += d * x[k]
+
+
+@numba.njit(cache=True)
+def _add_product(
+    part: np.ndarray, m: int, d: float, x: np.ndarray, y: np.ndarray
+) -> None:  # pragma: no cover
+    for k in range(m):
+        part[k] += d * (x[k] * y[k])
+
+
+@numba.njit(cache=True)
+def _clip(part: np.ndarray, m: int, scale: float, top: float) -> None:  # pragma: no cover
+    """Clip changes and round them to whole numbers; what is no number counts as 0, whichever way it goes.
+
+    Everything here is odd: a change back is minus the change, to the last bit, so that the noise is the
+    only difference between a move and its reverse.
+    """
+    for k in range(m):
+        part[k] = _clipped(part[k] * scale, top)
+
+
+@numba.njit(cache=True)
+def _clipped(r: float, top: float) -> float:  # pragma: no cover
+    r = r if r == r else 0.0
+    r = min(r, top)
+    r = max(r, -top)
+    return (r + _ROUND) - _ROUND
+
+
+@numba.njit(fastmath={"reassoc"}, cache=True)
+def _sum(part: np.ndarray, m: int) -> float:  # pragma: no cover
+    """Sum of whole numbers, in whatever order is fastest."""
+    total = 0.0
+    for k in range(m):
+        total += part[k]
+    return total
+
+
+@numba.njit(cache=True)
+def _add(part: np.ndarray, m: int, scale: float, top: float) -> float:  # pragma: no cover
+    _clip(part, m, scale, top)
+    return _sum(part, m)
+
+
+@numba.njit(cache=True)
+def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
+    new, old, first, second, x, low, high, scale, top
+):
+    """Sum of clipped changes that are linear in entries, and in products of two; -1 stands for none."""
+    d = new - old
+    constant, singles, products = 0.0, [0 for _ in range(0)], [0 for _ in range(0)]
+    for f in range(len(d)):
+        if first[f] < 0:
+            constant = d[f]
+        elif d[f] != 0.0:  # a column that did not change the density is not read
+            if second[f] < 0:
+                singles.append(f)
+            else:
+                products.append(f)
+    part = np.empty(_BLOCK)
+    total = 0.0
+    for start in range(low, high, _BLOCK):
+        m = min(_BLOCK, high - start)
+        part[:m] = constant
+        f = 0
+        while f + 4 <= len(singles):  # few passes over the partial sums
+            four = np.empty(4)
+            for k in range(4):
+                four[k] = d[singles[f + k]]
+            _add_columns(
+                part, m, four,
+                x[first[singles[f]], start : start + m], x[first[singles[f + 1]], start : start + m],
+                x[first[singles[f + 2]], start : start + m], x[first[singles[f + 3]], start : start + m],
+            )  # fmt: skip
+            f += 4
+        while f < len(singles):
+            _add_column(part, m, d[singles[f]], x[first[singles[f]], start : start + m])
+            f += 1
+        for f in products:
+            _add_product(part, m, d[f], x[first[f], start : start + m], x[second[f], start : start + m])
+        total += _add(part, m, scale, top)
+    return total
+
+
+@numba.njit(nogil=True, cache=True)
+def sum_ratios(  # type: ignore[no-untyped-def]  # pragma: no cover
+    address, new, old, x, low, high, scale, top
+):
+    """Call a function of the signature :data:`RATIO` without Python's lock."""
+    return function_at(address, _RATIO_AT)(new, old, x, low, high, scale, top)
+
+
+def bits_for(n: int) -> int:
+    """Bits of a clipped change for which the sum over n rows is exact."""
+    return min(_BITS, _EXACT - max(n - 1, 1).bit_length())
+
+
+class RowRatio:
+    """Change of the log density of rows between two values of the parameters, summed after clipping.
+
+    Parameters
+    ----------
+    terms : sequence of 0-d TensorVariable
+        Log density of one row as a sum, in the entries of the row and in hoisted numbers.
+    x : sequence of 0-d TensorVariable
+        The entries of the row, in the order of the columns.
+    constant_inputs : sequence of ScalarVariable
+        What stands for the hoisted numbers in the terms.
+    constants : sequence of TensorVariable
+        The hoisted numbers, as graphs of the parameters.
+
+    Attributes
+    ----------
+    numbers : list of 0-d TensorVariable
+        What the function takes of the parameters, as graphs of them.
+    function : SourceFunction
+        Of the signature :data:`RATIO`.
+    features : list of tuple of int, or None
+        Products of entries that the change is linear in; None where it is no polynomial.
+    """
+
+    def __init__(
+        self,
+        terms: Sequence[TensorVariable],
+        x: Sequence[TensorVariable],
+        constant_inputs: Sequence[Variable],
+        constants: Sequence[TensorVariable],
+    ):
+        terms = [parameter_checks_to_values(t) for t in terms]  # type: ignore[misc]
+        polynomial = _expand(terms, x, constant_inputs)
+        hoisted = dict(zip(constant_inputs, (pt.scalar_from_tensor(_float(c)) for c in constants)))
+        functions: dict[str, Any]
+        keys: list[str | None]
+        if polynomial is not None:
+            self.features: list[tuple[int, ...]] | None = list(polynomial)
+            self.numbers = list(graph_replace(list(polynomial.values()), hoisted, strict=False))
+            if len(self.features) <= _FEW:
+                source, functions, keys = _short_source(self.features), {"add": _sum, "clipped": _clipped}, []
+            else:
+                source, functions, keys = _linear_source(self.features), {"linear": _linear}, []
+        else:
+            self.features = None
+            self.numbers = [_float(c) for c in constants]
+            density, key = self._density(terms, x, constant_inputs)
+            source, functions, keys = (
+                _source(len(constants), len(x)),
+                {"density": density, "add": _sum, "clipped": _clipped},
+                [key],
+            )
+        self.function = SourceFunction("row_ratio", source, functions, RATIO, [str(SOURCE), *keys])
+
+    @staticmethod
+    def _density(terms: Any, x: Any, constant_inputs: Any) -> tuple[Any, str | None]:
+        entries = [ps.float64(f"x{j}") for j in range(len(x))]
+        total = sum(terms[1:], start=terms[0])
+        (graph,) = graph_replace(
+            [total], {v: pt.tensor_from_scalar(e) for v, e in zip(x, entries)}, strict=False
+        )
+        function, key, why = jit_scalar([*constant_inputs, *entries], [_float(graph)])
+        if why:
+            raise NotScalar(why)
+        return function, key
+
+    def total(
+        self, new: np.ndarray, old: np.ndarray, x: np.ndarray, low: int, high: int, bound: float, bits: int
+    ) -> float:
+        """Sum of the changes of some rows, clipped to `bound`, in units of ``bound * 2**-bits``."""
+        top = 2.0**bits
+        return sum_ratios(self.function.address, new, old, x, low, high, top / bound, top)
+
+
+def _float(graph: Any) -> Any:
+    return graph if graph.type.dtype == "float64" else pt.cast(graph, "float64")
+
+
+def _expand(
+    terms: Sequence[TensorVariable], x: Sequence[TensorVariable], constant_inputs: Sequence[Variable]
+) -> dict[tuple[int, ...], TensorVariable] | None:
+    """Coefficients of a polynomial in the entries, but for those that do not depend on the parameters."""
+    found: dict[tuple[int, ...], list[TensorVariable]] = {}
+    for term in terms:
+        behind = set(ancestors([term]))
+        used = [j for j, v in enumerate(x) if v in behind]
+        order = degree(term, [x[j] for j in used]) if used else 0
+        if order not in (0, 1, 2) or (order == 2 and len(used) > _MAX_SQUARES):
+            return None
+        zero: dict[Variable, Variable] = {x[j]: pt.constant(0.0, dtype="float64") for j in used}
+        coefficients: dict[tuple[int, ...], TensorVariable] = {(): term}
+        if order:
+            slopes: Any = tg.grad(_float(term), [x[j] for j in used])
+            coefficients |= {(j,): slope for j, slope in zip(used, slopes)}
+        if order == 2:
+            for a, j in enumerate(used):
+                seconds: Any = tg.grad(
+                    coefficients[(j,)], [x[k] for k in used[a:]], disconnected_inputs="ignore"
+                )
+                coefficients |= {
+                    (j, k): second * (0.5 if k == j else 1.0) for k, second in zip(used[a:], seconds)
+                }
+        for feature, graph in coefficients.items():
+            (value,) = graph_replace([graph], zero, strict=False)
+            found.setdefault(feature, []).append(_float(value))
+    varying = set(constant_inputs)
+    kept = {}
+    for feature, parts in found.items():
+        simple: Any = rewrite_graph(sum(parts[1:], start=parts[0]), include=("canonicalize",), clone=True)
+        if varying & set(ancestors([simple])) and not isinstance(simple, Constant):
+            kept[feature] = simple
+    return kept
+
+
+_SOURCE = """def row_ratio(new, old, x, low, high, scale, top):
+{setup}
+    part = np.empty({block})
+    total = 0.0
+    for start in range(low, high, {block}):
+        m = min({block}, high - start)
+{columns}
+        for k in range(m):
+            part[k] = clipped(({change}) * scale, top)
+        total += add(part, m)
+    return total
+"""
+
+
+def _written(setup: Sequence[str], columns: Collection[int], change: str) -> str:
+    slices = [f"        c{j} = x[{j}, start : start + m]" for j in sorted(columns)]
+    return _SOURCE.format(setup="\n".join(setup), block=_BLOCK, columns="\n".join(slices), change=change)
+
+
+def _short_source(features: Sequence[tuple[int, ...]]) -> str:
+    """Source for a change that is linear in few products of entries."""
+    setup = [f"    d{k} = new[{k}] - old[{k}]" for k in range(len(features))]
+    products = [" * ".join([f"d{k}", *(f"c{j}[k]" for j in feature)]) for k, feature in enumerate(features)]
+    return _written(setup, {j for feature in features for j in feature}, " + ".join(products) or "0.0")
+
+
+def _linear_source(features: Sequence[tuple[int, ...]]) -> str:
+    """Source for a change that is linear in many: a pass for each that changed."""
+    first, second = ([f[k] if len(f) > k else -1 for f in features] for k in range(2))
+    return (
+        "def row_ratio(new, old, x, low, high, scale, top):\n"
+        f"    first, second = np.array({first}), np.array({second})\n"
+        "    return linear(new, old, first, second, x, low, high, scale, top)\n"
+    )
+
+
+def _source(n_constants: int, width: int) -> str:
+    """Source for any other log density: evaluated under both values of the parameters."""
+    setup = [f"    a{k}, b{k} = new[{k}], old[{k}]" for k in range(n_constants)]
+    entries = [f"c{j}[k]" for j in range(width)]
+    calls = [
+        f"density({', '.join([*(f'{side}{k}' for k in range(n_constants)), *entries])})[0]" for side in "ab"
+    ]
+    return _written(setup, range(width), " - ".join(calls))

@@ -1,0 +1,87 @@
+"""An operation that is 0 and refuses to be differentiated, or to be sampled by those who would believe it.
+
+It stands in a model for a term that is computed elsewhere. Whoever took its value for the term's would sample
+a wrong law in silence, so it tells apart who compiles it: evaluation at a point (PyMC checks starting values)
+and samplers of other variables may have the 0; a sampler or optimiser that varies its inputs may not.
+"""
+
+import sys
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.step_methods.compound import BlockedStep
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
+from pytensor.graph.traversal import ancestors
+from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+
+from pymc_dp.lowering.version import SOURCE
+
+# Parts of PyMC that vary the free variables without being steps.
+_OTHERS = ("pymc.smc", "pymc.tuning", "pymc.variational")
+
+
+class Sentinel(Op):
+    """Zero, for those who may have it.
+
+    Parameters
+    ----------
+    token : str
+        What tells one from another.
+    message : str
+        What is raised otherwise.
+    term : object
+        What it stands for; not looked into here.
+    """
+
+    __props__ = ("message", "token")
+
+    def __init__(self, token: str, message: str, term: Any):
+        self.token, self.message, self.term = token, message, term
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Apply it to the variables that the term depends on."""
+        return Apply(self, [pt.as_tensor(v) for v in inputs], [pt.scalar(dtype="float64")])
+
+    def infer_shape(self, node: Apply, shapes: Any) -> list[tuple]:
+        """Return the shape of a number."""
+        return [()]
+
+    def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
+        """Return 0."""
+        outputs[0][0] = np.zeros(())
+
+    def prepare_node(self, node: Apply, storage_map: Any, compute_map: Any, impl: Any) -> None:
+        """Refuse compilation for the wrong use, also outside of numba."""
+        super().prepare_node(node, storage_map, compute_map, impl)
+        self.refuse_if_believed(node)
+
+    def pullback(self, inputs: Any, outputs: Any, cotangents: Any) -> list[Variable]:
+        """Refuse: whoever wants a gradient would follow that of the other terms."""
+        raise NotImplementedError(self.message)
+
+    def refuse_if_believed(self, node: Apply) -> None:
+        """Raise where a sampler that varies the inputs compiles its density."""
+        roots = [v for v in ancestors(node.inputs) if v.owner is None]
+        if all(isinstance(v, Constant | SharedVariable) for v in roots):
+            return
+        frame: Any = sys._getframe(1)
+        while frame is not None:
+            caller = frame.f_locals.get("self")
+            step = isinstance(caller, BlockedStep) and not getattr(caller, "takes_sentinels", False)
+            if step or frame.f_globals.get("__name__", "").startswith(_OTHERS):
+                raise NotImplementedError(self.message)
+            frame = frame.f_back
+
+
+@register_funcify_default_op_cache_key(Sentinel)
+def _funcify(op: Sentinel, node: Any = None, **kwargs: Any) -> Any:
+    op.refuse_if_believed(node)
+
+    @numba_njit
+    def zero(*inputs):  # type: ignore[no-untyped-def]
+        return np.asarray(0.0)
+
+    return zero, SOURCE

@@ -1,0 +1,1 @@
+"""Posterior draws from confidential rows, under a privacy budget."""

@@ -1,0 +1,257 @@
+"""What the private steps share: their parameters, the rest of the model, the rows behind a wall."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import parent_process
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from numba import types
+from pymc.model.core import Model, modelcontext
+from pymc.step_methods.compound import BlockedStep, Competence
+from pymc.util import get_value_vars_from_user_vars
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
+
+from pymc_dp.lowering.native import VECTOR, NativeFunction
+from pymc_dp.lowering.ratios import RowRatio, bits_for
+from pymc_dp.private.confidential import RowTerm, confidential_terms
+from pymc_dp.private.density import RowDensity
+from pymc_dp.private.noise import GaussianNoise, words_of_seed
+from pymc_dp.private.plan import Plan
+from pymc_dp.rowlocal import leaves_of
+from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout
+
+_NUMBERS = types.void(VECTOR, VECTOR, VECTOR, VECTOR)  # parameters, other variables, data -> numbers
+_LOGP = types.float64(VECTOR, VECTOR, VECTOR)
+# Numbers of all rows from which a pass is worth several threads, and the parts it is then split into.
+_PARALLEL_FROM, _PARTS = 2_000_000, 8
+
+
+class RowSums:
+    """Sums over the confidential rows, on several cores where they are many.
+
+    Parameters
+    ----------
+    term : RowTerm
+    ratio : RowRatio
+    """
+
+    def __init__(self, term: RowTerm, ratio: RowRatio):
+        self._term, self._ratio = term, ratio
+        self.bits = bits_for(term.rows.n)
+        n, width = term.rows.n, len(term.rows.columns())
+        # chains in processes of their own have the cores already, and threads do not survive a fork
+        several = n * width >= _PARALLEL_FROM and parent_process() is None
+        self._ends = np.linspace(0, n, (_PARTS if several else 1) + 1).astype(int)
+        self._pool, self._owner = ThreadPoolExecutor() if several else None, os.getpid()
+
+    def clipped(self, new: np.ndarray, old: np.ndarray, bound: float) -> int:
+        """Sum of the changes of log density, each clipped to `bound`, in units of ``bound * 2**-bits``.
+
+        Not private: to be used with noise only.
+        """
+        columns = self._term.rows.columns()
+
+        def part(k: int) -> float:
+            low, high = self._ends[k], self._ends[k + 1]
+            return self._ratio.total(new, old, columns, low, high, bound, self.bits)
+
+        each = self._pool.map if self._pool is not None and self._owner == os.getpid() else map
+        return int(sum(each(part, range(len(self._ends) - 1))))
+
+
+def parameters_behind(inputs: Sequence[Variable], model: Model) -> list[Variable]:
+    """Free variables that a likelihood reads; not those in the priors of these."""
+    leaves = set(leaves_of(inputs, model.basic_RVs))
+    return [rv for rv in model.free_RVs if rv in leaves]
+
+
+class PrivateStep(BlockedStep):
+    """A step for the parameters of one confidential likelihood."""
+
+    default_blocked = True
+    takes_sentinels = True
+    # machine code, noise and threads belong to one process
+    _here: tuple[str, ...] = ("_numbers", "_logp", "_sums", "_noise", "_data", "_graphs", "_at", "_next")
+    model: Model
+    plan: Plan
+    term: RowTerm
+
+    def __new__(cls, vars: Any = None, *args: Any, model: Any = None, **kwargs: Any) -> Any:
+        """Claim the parameters when none were given."""
+        model = modelcontext(model)
+        return super().__new__(cls, cls._claim(vars, model), *args, model=model, **kwargs)
+
+    @classmethod
+    def _claim(cls, vars: Any, model: Model) -> list[Variable]:
+        """Value variables of the step: parameters of one confidential likelihood."""
+        behind = {term.name: parameters_behind(inputs, model) for term, inputs in confidential_terms(model)}
+        if not behind:
+            raise ValueError(
+                f"{cls.__name__}: the model has no confidential likelihood. Declare one with "
+                "dp.ConfidentialLikelihood(name, dist, data=rows, clip=...)."
+            )
+        if vars is None:
+            if len(behind) > 1:
+                raise ValueError(
+                    f"{cls.__name__}: the model has the confidential likelihoods {', '.join(behind)}; "
+                    "name the "
+                    "parameters of one of them, and make a step for each."
+                )
+            (parameters,) = behind.values()
+            return [model.rvs_to_values[rv] for rv in parameters]
+        values = get_value_vars_from_user_vars(vars if isinstance(vars, list | tuple) else [vars], model)
+        for value in values:
+            rv = model.values_to_rvs[value]
+            of = [name for name, parameters in behind.items() if rv in parameters]
+            if not of:
+                raise ValueError(
+                    f"{cls.__name__}: '{rv.name}' is no parameter of a confidential likelihood, and would be "
+                    "paid for without need. Leave it out: it gets a step of its own."
+                )
+            if len(of) > 1:
+                raise ValueError(
+                    f"{cls.__name__}: '{rv.name}' is a parameter of {', '.join(of)}, and a private step "
+                    "looks at "
+                    "one table. Put their rows into one table, with a covariate that tells them apart."
+                )
+        return values
+
+    @staticmethod
+    def competence(var: Any, has_grad: bool) -> Competence:
+        """Nothing by default: noise has to be given."""
+        return Competence.INCOMPATIBLE
+
+    def _prepare(self, vars: Any, model: Any, rng: Any, initial_point: Any, seed: int | None) -> None:
+        self.model = modelcontext(model)
+        self.vars = self._claim(vars, self.model)
+        mine = [self.model.values_to_rvs[v] for v in self.vars]
+        found = [
+            term
+            for term, inputs in confidential_terms(self.model)
+            if set(mine) & set(parameters_behind(inputs, self.model))
+        ]
+        names = sorted({term.name for term in found})
+        if len(found) != 1:
+            raise ValueError(
+                f"{type(self).__name__}: a step looks at one confidential likelihood, and these are "
+                "parameters of "
+                f"{', '.join(names)}. Make a step for each."
+            )
+        self.likelihood = names[0]
+        point = self.model.initial_point() if initial_point is None else initial_point
+        rest = [rv for rv in self.model.free_RVs if rv not in mine]
+        self.layout = ParameterLayout(self.model, mine, point)
+        self.others = ParameterLayout(self.model, rest, point)
+        self.rng = np.random.default_rng(rng)
+        self.insecure_noise_seed = seed
+        self.tune = True
+
+    def _found(self) -> tuple[RowTerm, list[Variable]]:
+        (found,) = [f for f in confidential_terms(self.model) if f[0].name == self.likelihood]
+        return found
+
+    def _build(self) -> None:
+        """Lower the model."""
+        self.term, inputs = self._found()
+        model = self.model
+        self._data = DataLayout()
+        theta, other = pt.vector("theta", dtype="float64"), pt.vector("other", dtype="float64")
+        reading: dict[Variable, Variable] = {}
+        for layout, flat in ((self.layout, theta), (self.others, other)):
+            for k, value in enumerate(layout.values):
+                graph = layout.graph(flat, k)
+                reading[value] = pt.specify_shape(graph, value.type.shape)  # type: ignore[attr-defined]
+
+        def of_values(graphs: list[Any]) -> list[Any]:
+            # a random variable among them is one that was replaced by its value
+            return list(graph_replace(graphs, reading, strict=False))
+
+        natural = of_values(model.replace_rvs_by_values([pt.as_tensor(v) for v in inputs]))
+        density = RowDensity(self.term)
+        ratio = density.ratio(natural)
+        numbers = [pt.stack(ratio.numbers)] if ratio.numbers else [pt.zeros(0)]
+        self.n_numbers = len(ratio.numbers)
+        self._numbers = self._native("numbers", theta, other, numbers, _NUMBERS)
+        sentinels = {p for p in model.potentials if _is_confidential(p)}
+        terms = [v for v in [*model.basic_RVs, *model.potentials] if v not in sentinels]
+        moved = set(self.vars)
+        logps = [g for g in model.logp(vars=terms, sum=False) if moved & set(ancestors([g]))]
+        total = of_values([sum((g.sum() for g in logps), start=pt.constant(0.0))])
+        self._logp = self._native("logp", theta, other, total, _LOGP)
+        self._sums = RowSums(self.term, ratio)
+        self._graphs = (theta, other, ratio.numbers, total[0], density, ratio.features)
+        self._noise: GaussianNoise | None = None
+        self._at: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    def _native(self, name: str, theta: Any, other: Any, graphs: list[Any], sig: Any) -> NativeFunction:
+        lifted = self._data.lift(graphs)
+        return NativeFunction(name, [theta, other, self._data.data], lifted, sig)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in self._here}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._build()
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Claim the share of a chain; then prepare it, with noise of its own."""
+        chain = self.plan.begin(self, tune, draws)
+        super().setup_chain(rng, tune, draws)
+        scale = math.ceil(self.plan.noise_multiplier * 2.0 ** (self._sums.bits + 1))
+        self._noise = GaussianNoise(scale, words_of_seed(self.insecure_noise_seed, chain))
+        self.data = self._data.gather()
+        self.tune, self._at = tune > 0, None
+
+    def numbers_at(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """What the rows' log density takes of the parameters."""
+        out = np.empty(self.n_numbers)
+        self._numbers.dispatcher(theta, other, self.data, out)
+        return out
+
+    def logp_at(self, theta: np.ndarray, other: np.ndarray) -> float:
+        """Log density of the parameters but for the confidential rows."""
+        return float(self._logp.dispatcher(theta, other, self.data))
+
+    def noisy_ratio(
+        self, new: np.ndarray, theta: np.ndarray, other: np.ndarray, distance: float
+    ) -> tuple[float, float]:
+        """Change of the confidential log likelihood with noise, and the noise's standard deviation.
+
+        Sums and noise are whole numbers of ``bound * 2**-bits``: replacing a row changes the sum by at most
+        ``2 * 2**bits`` of them, whatever the rounding, and the noise has no holes.
+        """
+        term, sums = self.term, self._sums
+        bound = term.clip * distance
+        unit = bound * 2.0**-sums.bits
+        assert self._noise is not None
+        (noise,) = self._noise.draw(1)
+        if not unit > 0:  # no move, or one too small for numbers: nothing is asked of the rows
+            self._next = self._at
+            return 0.0, 0.0
+        at = self._at
+        if at is None or not (np.array_equal(at[0], theta) and np.array_equal(at[1], other)):
+            at = (theta, other, self.numbers_at(theta, other))
+        numbers = self.numbers_at(new, other)
+        total = sums.clipped(numbers, at[2], bound) + int(noise)
+        self._at, self._next = at, (new, other, numbers)
+        sd = 2 * bound * self.plan.noise_multiplier * term.temper
+        return term.temper * unit * total, sd
+
+    def accept(self) -> None:
+        """Take the numbers of the last proposal for those of the current parameters."""
+        self._at = self._next
+
+
+def _is_confidential(potential: Variable) -> bool:
+    from pymc_dp.lowering.sentinel import Sentinel
+
+    return any(v.owner is not None and isinstance(v.owner.op, Sentinel) for v in ancestors([potential]))

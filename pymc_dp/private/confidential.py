@@ -1,0 +1,262 @@
+"""The likelihood of confidential rows: declared in a model, held outside of its graph."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.model.core import Model
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.sentinel import Sentinel
+from pymc_dp.privacy._checks import positive
+from pymc_dp.private.rows import ConfidentialRows
+from pymc_dp.private.tables import as_table
+from pymc_dp.rowlocal import leaves_of, lengths_of
+
+__all__ = ["ConfidentialLikelihood", "RowTerm", "confidential_terms"]
+
+
+@dataclass(frozen=True, eq=False)
+class RowTerm:
+    """What a confidential likelihood is made of, without a number of its rows.
+
+    Attributes
+    ----------
+    name : str
+    rows : ConfidentialRows
+        Columns of the data, then of the covariates.
+    law : TensorVariable
+        Distribution of the rows on inputs of its own.
+    parameters : tuple of TensorVariable
+        What stands for the model's variables in `law`.
+    value : TensorVariable
+        What stands for the data, shape (n,) or (n, k).
+    covariates : tuple of TensorVariable
+        What stands for the covariates.
+    clip, clip_gradient, temper : float
+    """
+
+    name: str
+    rows: ConfidentialRows
+    law: TensorVariable
+    parameters: tuple[TensorVariable, ...]
+    value: TensorVariable
+    covariates: tuple[TensorVariable, ...]
+    clip: float
+    clip_gradient: float | None
+    temper: float
+
+    def __repr__(self) -> str:
+        return f"<likelihood '{self.name}' of {self.rows!r}>"
+
+
+class ConfidentialLikelihood:
+    r"""Likelihood of rows that nobody but the private steps may see.
+
+    The rows, one for each person, are held outside of the model: they are in no graph, result, log, message,
+    representation or pickle. In the model stands a potential of value 0 that depends on the parameters, so
+    that no other sampler can take them for free of data: their steps are
+    :class:`~pymc_dp.PenaltyMetropolis` and its relatives, which look at the rows through sums with noise.
+
+    Parameters
+    ----------
+    name : str
+        Name of the potential.
+    dist : distribution, or callable
+        ``pm.X.dist(...)``: the law of one row given the parameters, rows being independent. With
+        `covariates`, a function of these that returns such a law: it gets them by name, as tensors with one
+        row for each person, and is written as in any PyMC model.
+    data : array_like, shape (n,) or (n, k)
+        The rows.
+    clip : float
+        Bound :math:`L` of a row's change of log likelihood per unit of distance: from :math:`\theta` to
+        :math:`\theta'` it is clipped to :math:`\pm L \|\theta - \theta'\|_2`, the distance being that of
+        the values which PyMC samples (logarithms of positive parameters, and so on). Where rows exceed
+        it, draws follow another law than the posterior, which no diagnostic sees.
+    clip_gradient : float, optional
+        Bound of the Euclidean norm of a row's gradient, in the same space; for
+        :class:`~pymc_dp.PrivateHMC`.
+    temper : float, default 1
+        Power of the likelihood. Clipping comes first.
+    covariates : mapping of str to array_like of shape (n,) or (n, k), optional
+        What else is known of each row, confidential or not: `dist` is called with a tensor for each.
+
+    Returns
+    -------
+    TensorVariable
+        The potential.
+
+    Raises
+    ------
+    TypeError
+        If there is no model around it, `dist` is no distribution, or an array holds no numbers.
+    ValueError
+        If rows have missing values or different lengths, are not independent given the parameters, `dist`
+        has no parameter, or a number is out of range.
+
+    Notes
+    -----
+    Data sets are neighbours if one row is replaced (n is public). A change that is infinite counts as the
+    bound, one that is not a number as 0, so that no single row can veto a draw. The space of the distance
+    matters: a parameter with the law ``HalfNormal`` is sampled, and clipped, on the scale of its logarithm.
+
+    References
+    ----------
+    Räisä, "Differentially private Markov chain Monte Carlo" (2021), section 3.1; Yıldırım and Ermiş, "Exact
+    MCMC with differentially private moves" (2019).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> rng = np.random.default_rng(1)
+    >>> age, smokes = rng.normal(50, 9, 200), rng.integers(0, 2, 200)
+    >>> with pm.Model():
+    ...     beta = pm.Normal("beta", 0, 1, shape=2)
+    ...     dp.ConfidentialLikelihood(
+    ...         "smokes",
+    ...         lambda age: pm.Bernoulli.dist(logit_p=beta[0] + beta[1] * (age - 50) / 10),
+    ...         data=smokes,
+    ...         covariates={"age": age},
+    ...         clip=2,
+    ...     )
+    smokes
+    """
+
+    def __new__(
+        cls,
+        name: str,
+        dist: Any,
+        data: Any,
+        *,
+        clip: float,
+        clip_gradient: float | None = None,
+        temper: float = 1.0,
+        covariates: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Add the potential to the model around it."""
+        model = Model.get_context(error_if_none=False)
+        if model is None:
+            raise TypeError(
+                f"No model around ConfidentialLikelihood '{name}': declare it within `with model:`."
+            )
+        numbers = {"clip": positive("clip", clip), "temper": positive("temper", temper)}
+        if clip_gradient is not None:
+            clip_gradient = positive("clip_gradient", clip_gradient)
+        table = as_table("data", data)
+        given = {key: as_table(f"covariates['{key}']", v) for key, v in (covariates or {}).items()}
+        for key, other in given.items():
+            if len(other) != len(table):
+                raise ValueError(
+                    f"covariates['{key}'] has {len(other)} rows, data has {len(table)}: give one row for "
+                    "each."
+                )
+        inputs = {key: pt.tensor(key, dtype=v.dtype.name, shape=v.shape) for key, v in given.items()}
+        law = _law(name, dist, inputs)
+        if not law.type.dtype.startswith("float") and (table % 1 != 0).any():
+            raise ValueError(
+                f"data of '{name}' are not all whole numbers, and {law.owner.op} gives no others."
+            )
+        value = pt.tensor(name, dtype=law.type.dtype, shape=table.shape)
+        parameters = _parameters(name, law, model)
+        roots = [
+            pt.tensor(f"{name}_{k}", dtype=v.type.dtype, shape=lengths_of(v))
+            for k, v in enumerate(parameters)
+        ]
+        (free,) = graph_replace([law], dict(zip(parameters, roots)), strict=False)
+        columns = [v.reshape(len(v), -1).T for v in (table, *given.values())]
+        term = RowTerm(
+            name, ConfidentialRows(np.concatenate(columns)), free, tuple(roots), value,
+            tuple(inputs.values()), clip_gradient=clip_gradient, **numbers,
+        )  # fmt: skip
+        from pymc_dp.private.density import check_rows
+
+        check_rows(term)
+        for rv in parameters:
+            rv.tag.pymc_dp_confidential = name  # type: ignore[attr-defined]
+        names = ", ".join(str(v.name) for v in parameters)
+        message = (
+            f"{names}: the rows behind '{name}' are confidential, and only a private step may sample what "
+            "depends on them. To any other sampler or optimiser they would look as if there were no data. "
+            "Use "
+            f"step=[dp.PenaltyMetropolis(ledger=..., draws=..., tune=..., chains=...)]; other variables keep "
+            "the steps that they have."
+        )
+        zero = Sentinel(term.rows._token, message, term)(*parameters)
+        return pm.Potential(name, zero)
+
+
+def confidential_terms(model: Model) -> list[tuple[RowTerm, list[Variable]]]:
+    """Confidential likelihoods of a model, each with the variables that stand for its parameters."""
+    found = []
+    for potential in model.potentials:
+        for v in ancestors([potential], blockers=model.basic_RVs):
+            if v.owner is not None and isinstance(v.owner.op, Sentinel):
+                found.append((v.owner.op.term, list(v.owner.inputs)))
+    return found
+
+
+def _law(name: str, dist: Any, inputs: dict[str, TensorVariable]) -> TensorVariable:
+    """Return the distribution of a row, as a random variable."""
+    if isinstance(dist, Callable) and not isinstance(dist, Variable | type):  # type: ignore[arg-type]
+        try:
+            inspect.signature(dist).bind(**inputs)
+        except TypeError as error:
+            raise TypeError(
+                f"dist of '{name}' is called with the covariates by name, {sorted(inputs)}: {error}."
+            ) from None
+        dist = dist(**inputs)
+    elif inputs:
+        raise TypeError(
+            f"dist of '{name}' must be a function of the covariates {sorted(inputs)} that returns a "
+            "distribution, such as `lambda x: pm.Normal.dist(alpha + x @ beta, 1)`."
+        )
+    op = dist.owner.op if isinstance(dist, Variable) and dist.owner is not None else None
+    if not hasattr(op, "ndim_supp") or (not hasattr(op, "rng_param") and not hasattr(op, "dist_params")):
+        raise TypeError(
+            f"dist of '{name}' must be a distribution, pm.X.dist(...), got {type(dist).__name__}."
+        )
+    if dist.name is not None:
+        raise TypeError(
+            f"dist of '{name}' is the variable {dist.name} of a model: give the law of a row without a name, "
+            "pm.X.dist(...)."
+        )
+    return dist
+
+
+def _parameters(name: str, law: Any, model: Model) -> list[Any]:
+    """Free variables of the model behind a law."""
+    leaves = leaves_of([law], model.basic_RVs)
+    parameters = [rv for rv in model.free_RVs if rv in leaves]
+    observed = [str(rv.name) for rv in model.observed_RVs if rv in leaves]
+    if observed:
+        raise ValueError(f"'{name}' depends on {', '.join(observed)}, which is observed: pass its values.")
+    others = [
+        v for v in ancestors([law], blockers=model.basic_RVs)
+        if v.owner is not None and v is not law and v not in leaves and hasattr(v.owner.op, "ndim_supp")
+        and not isinstance(v.type, RandomGeneratorType)
+    ]  # fmt: skip
+    if others:
+        raise ValueError(
+            f"dist of '{name}' depends on a random variable that is not in the model: name it in the model."
+        )
+    if not parameters:
+        raise ValueError(f"dist of '{name}' has no free variable of the model as a parameter.")
+    whole = [str(v.name) for v in parameters if not v.type.dtype.startswith("float")]
+    if whole:
+        raise ValueError(
+            f"'{name}' depends on {', '.join(whole)}, which takes whole numbers only: private steps move "
+            "continuous parameters. Sum it out of dist, as pm.Mixture does."
+        )
+    return parameters

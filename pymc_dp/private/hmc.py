@@ -1,0 +1,221 @@
+"""Hamiltonian Monte Carlo with noisy gradients, and a penalty for the noise on its decision."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.gradient as tg
+import pytensor.tensor as pt
+from numba import types
+from pymc.model.core import Model
+from pymc.step_methods.compound import StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pytensor.graph.basic import Variable
+
+from pymc_dp.lowering.gradients import RowGradient
+from pymc_dp.lowering.native import MATRIX, VECTOR
+from pymc_dp.privacy._checks import positive
+from pymc_dp.private.base import PrivateStep, parameters_behind
+from pymc_dp.private.noise import GaussianNoise, words_of_seed
+from pymc_dp.private.plan import Plan
+from pymc_dp.step_methods.base import check_positive
+
+_JACOBIAN = types.void(VECTOR, VECTOR, VECTOR, MATRIX)
+_SLOPE = types.void(VECTOR, VECTOR, VECTOR, VECTOR)
+# The share of accepted trajectories that tuning aims at.
+_TARGET = 0.65
+
+
+@dataclass_state
+class HMCState(StepMethodState):
+    """What a chain needs to be continued; no noise."""
+
+    tune: bool
+    n_steps: int
+    log_factor: float
+
+
+class PrivateHMC(PrivateStep):
+    r"""Hamiltonian draws of the parameters of a confidential likelihood, with noisy gradients and decisions.
+
+    Leapfrog steps follow the sum of the rows' gradients, each clipped to the norm `clip_gradient` of the
+    likelihood, plus Gaussian noise. Trajectories with such noise are as likely backwards as forwards, so that
+    the decision at the end makes draws follow the posterior: the noisy log likelihood ratio with a penalty
+    of half of its noise's variance, as in :class:`PenaltyMetropolis`. Clipped gradients cost acceptance;
+    clipped ratios change the law.
+
+    Parameters
+    ----------
+    vars : list of variables, optional
+        All parameters of one confidential likelihood, which is the default.
+    ledger : PrivacyLedger, optional
+        Budget; with the plan `draws`, `tune` and `chains`.
+    noise_multiplier : float, optional
+        In the place of a ledger: standard deviation of the noise on a log likelihood ratio over its
+        replace-one sensitivity.
+    draws, tune, chains : int, optional
+        The plan, as it will be given to ``pm.sample``.
+    step_size : float
+        Leapfrog step, in the space of the values that PyMC samples.
+    n_leapfrog : int, default 10
+        Steps of a trajectory, each of which costs one noisy gradient.
+    gradient_noise : float, default 4
+        Noise multiplier of a gradient over that of a ratio.
+    mass : float or array of shape (d,), default 1
+        Variances of the momenta.
+    adapt : bool, default True
+        Whether the step size is learnt in tuning, from accepted and rejected trajectories only.
+    model, rng, insecure_noise_seed
+        As for :class:`PenaltyMetropolis`.
+
+    Raises
+    ------
+    ValueError
+        As for :class:`PenaltyMetropolis`; if the likelihood has no `clip_gradient`, or `vars` leaves out a
+        parameter.
+
+    Notes
+    -----
+    A chain of k draws releases k ratios and k L + 1 gradients: that at the current draw is kept with its
+    noise when a trajectory is rejected, and was drawn already when it is accepted. ``sample_stats`` get
+    ``private_accepted`` and ``private_log_ratio``.
+
+    References
+    ----------
+    Räisä, "Differentially private Markov chain Monte Carlo" (2021), algorithm 3 and theorem 11. There the
+    decision compares u, which has to be its logarithm, and the gradient has no noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> rows = np.random.default_rng(1).normal(1, 1, 500)
+    >>> with pm.Model():
+    ...     mu = pm.Normal("mu", 0, 10)
+    ...     x = dp.ConfidentialLikelihood("x", pm.Normal.dist(mu, 1), data=rows, clip=3, clip_gradient=3)
+    ...     step = dp.PrivateHMC(noise_multiplier=30, step_size=0.02, n_leapfrog=5)
+    >>> step.n_leapfrog
+    5
+    """
+
+    name = "private_hmc"
+    _kept: np.ndarray | None  # noisy gradient of the likelihood where the chain is
+    stats_dtypes_shapes: Any = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
+    _state_class = HMCState
+    _here = (*PrivateStep._here, "_gradient", "_jacobian", "_slope", "_gradient_noise")
+
+    def __init__(
+        self,
+        vars: Sequence[Variable] | None = None,
+        *,
+        step_size: float,
+        n_leapfrog: int = 10,
+        ledger: Any = None,
+        noise_multiplier: float | None = None,
+        draws: int | None = None,
+        tune: int | None = None,
+        chains: int | None = None,
+        gradient_noise: float = 4.0,
+        mass: Any = 1.0,
+        adapt: bool = True,
+        model: Model | None = None,
+        rng: Any = None,
+        initial_point: dict[str, Any] | None = None,
+        compile_kwargs: dict | None = None,
+        blocked: bool = True,
+        insecure_noise_seed: int | None = None,
+    ):
+        self.step_size, self.gradient_noise = (
+            positive("step_size", step_size), positive("gradient_noise", gradient_noise)
+        )  # fmt: skip
+        check_positive("n_leapfrog", n_leapfrog)
+        self.n_leapfrog, self.adapt = int(n_leapfrog), bool(adapt)
+        self._prepare(vars, model, rng, initial_point, insecure_noise_seed)
+        parameters = parameters_behind(self._found()[1], self.model)
+        if {self.model.values_to_rvs[v] for v in self.vars} != set(parameters):
+            raise ValueError(
+                f"PrivateHMC: moves all parameters of '{self.likelihood}' together, since it keeps a noisy "
+                "gradient from draw to draw. Leave vars out."
+            )
+        if self._found()[0].clip_gradient is None:
+            raise ValueError(
+                f"PrivateHMC: '{self.likelihood}' has no bound of a row's gradient. Give it clip_gradient=."
+            )
+        self.mass = np.array(np.broadcast_to(np.asarray(mass, dtype=float), (self.layout.size,)))
+        if not (np.isfinite(self.mass).all() and (self.mass > 0).all()):
+            raise ValueError("mass must be one or more finite numbers > 0.")
+        self.plan = Plan(
+            self.likelihood, type(self).__name__, ledger, noise_multiplier, draws, tune, chains,
+            gradients=self.n_leapfrog, gradient_noise=self.gradient_noise,
+            insecure=insecure_noise_seed is not None,
+        )  # fmt: skip
+        self._build()
+        self.plan.reserve()
+        self.n_steps, self.log_factor = 0, 0.0
+
+    def _build(self) -> None:
+        super()._build()
+        theta, other, numbers, logp, density, features = self._graphs
+        d = self.layout.size
+        rows = [pt.cast(tg.grad(v, theta, disconnected_inputs="ignore"), "float64") for v in numbers]
+        self._jacobian = self._native("jacobian", theta, other, [pt.stack(rows).reshape((-1, d))], _JACOBIAN)
+        slope = tg.grad(logp, theta, disconnected_inputs="ignore")
+        self._slope = self._native("slope", theta, other, [slope], _SLOPE)
+        self._gradient = RowGradient(features, density.terms, density.entries, density.rows.constant_inputs)
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Begin a chain, with what the last one learnt forgotten."""
+        super().setup_chain(rng, tune, draws)
+        scale = math.ceil(self.plan.noise_multiplier * self.gradient_noise * 2.0 ** (self._sums.bits + 1))
+        seed = None if self.insecure_noise_seed is None else self.insecure_noise_seed + 2**31
+        self._gradient_noise = GaussianNoise(scale, words_of_seed(seed, 0))
+        self.n_steps, self.log_factor, self._kept = 0, 0.0, None
+
+    def noisy_gradient(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Gradient of the confidential log likelihood, with noise; each call is paid for."""
+        bits, bound = self._sums.bits, float(self.term.clip_gradient or 0)
+        jacobian = np.empty((self.n_numbers, self.layout.size))
+        self._jacobian.dispatcher(theta, other, self.data, jacobian)
+        columns = self.term.rows.columns()
+        total = self._gradient.total(
+            self.numbers_at(theta, other), jacobian, columns, 0, self.term.rows.n, bound, bits
+        )
+        noisy = total + self._gradient_noise.draw(self.layout.size)
+        return self.term.temper * bound * 2.0**-bits * noisy
+
+    def slope_at(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Gradient of the other terms."""
+        out = np.empty(self.layout.size)
+        self._slope.dispatcher(theta, other, self.data, out)
+        return out
+
+    def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Follow a trajectory and decide it."""
+        theta, other = self.layout.flatten(point), self.others.flatten(point)
+        if self._kept is None:
+            self._kept = self.noisy_gradient(theta, other)
+        size = self.step_size * math.exp(self.log_factor)
+        first = momentum = np.sqrt(self.mass) * self.rng.standard_normal(theta.size)
+        new, gradient = theta, self._kept
+        for _ in range(self.n_leapfrog):
+            # the likelihood's part with the noise it has, the rest as it is now
+            momentum = momentum + 0.5 * size * (gradient + self.slope_at(new, other))
+            new = new + size * momentum / self.mass
+            gradient = self.noisy_gradient(new, other)
+            momentum = momentum + 0.5 * size * (gradient + self.slope_at(new, other))
+        ratio, sd = self.noisy_ratio(new, theta, other, float(np.linalg.norm(new - theta)))
+        change = ratio + self.logp_at(new, other) - self.logp_at(theta, other)
+        change += 0.5 * float(((first**2 - momentum**2) / self.mass).sum())
+        accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd**2)
+        if accepted:
+            self.accept()
+            self._kept = gradient
+            point = {**point, **self.layout.unflatten(new)}
+        if self.tune and self.adapt:
+            self.log_factor += (accepted - _TARGET) * min(0.5, 2.0 / np.sqrt(1 + self.n_steps))
+        self.n_steps += 1
+        return point, [{"private_accepted": accepted, "private_log_ratio": ratio}]

@@ -1,0 +1,99 @@
+"""Where confidential rows are while they are sampled: outside of every graph, and shown by nothing."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import weakref
+from multiprocessing import shared_memory
+from typing import Any
+
+import numpy as np
+
+_held: weakref.WeakValueDictionary[str, ConfidentialRows] = weakref.WeakValueDictionary()
+
+
+class ConfidentialRows:
+    """Confidential rows as columns of numbers, in memory only.
+
+    No representation, copy or pickle holds a number of them. A pickle says where in shared memory they are,
+    for worker processes of the same machine; it is worth nothing once this process has ended.
+
+    Parameters
+    ----------
+    columns : ndarray, shape (p, n)
+        Entries of the rows; copied.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_dp.private.rows import ConfidentialRows
+    >>> ConfidentialRows(np.array([[61.5, 72.0]]))
+    <2 confidential rows>
+    """
+
+    __slots__ = ("__weakref__", "_columns", "_memory", "_token", "n")
+
+    def __init__(self, columns: np.ndarray):
+        self._columns = np.array(columns, dtype=np.float64, order="C")
+        self.n = self._columns.shape[1]
+        self._memory: shared_memory.SharedMemory | None = None
+        self._token = secrets.token_hex(16)
+        _held[self._token] = self
+
+    def columns(self) -> np.ndarray:
+        """Entries of the rows, shape (p, n); for the loops that add noise to what they find, only."""
+        return self._columns
+
+    def __repr__(self) -> str:
+        return f"<{self.n} confidential rows>"
+
+    __str__ = __repr__
+
+    def __copy__(self) -> ConfidentialRows:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> ConfidentialRows:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __hash__(self) -> int:
+        return hash(self._token)
+
+    def __reduce__(self) -> Any:
+        if self._memory is None:
+            memory = shared_memory.SharedMemory(create=True, size=max(self._columns.nbytes, 1))
+            shared = np.ndarray(self._columns.shape, dtype=np.float64, buffer=memory.buf)
+            shared[...] = self._columns
+            del shared
+            weakref.finalize(self, _discard, memory, os.getpid())
+            self._memory = memory
+        return _attach, (self._token, self._memory.name, self._columns.shape)
+
+
+def _discard(memory: shared_memory.SharedMemory, owner: int) -> None:
+    if os.getpid() == owner:  # not in a fork, while the others still read them
+        memory.close()
+        memory.unlink()
+
+
+def _attach(token: str, name: str, shape: tuple[int, int]) -> ConfidentialRows:
+    """Find the rows again, in this process or in memory that it shares with the one that holds them."""
+    found = _held.get(token)
+    if found is not None:
+        return found
+    try:
+        memory = shared_memory.SharedMemory(name=name)
+    except FileNotFoundError:
+        raise RuntimeError(
+            "The confidential rows are no longer there: they are in no pickle, and the process that held "
+            "them "
+            "has let them go. Declare the model again, with the data."
+        ) from None
+    rows = ConfidentialRows(np.ndarray(shape, dtype=np.float64, buffer=memory.buf))
+    memory.close()
+    rows._token = token
+    _held[token] = rows
+    return rows

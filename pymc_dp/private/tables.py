@@ -1,0 +1,59 @@
+"""Confidential tables, checked without a word about what is in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Variable
+
+
+def as_table(name: str, data: Any) -> np.ndarray:
+    """Return rows as an array of float64 or int64, of one or two dimensions.
+
+    Parameters
+    ----------
+    name : str
+        The argument, for messages.
+    data : array_like, shape (n,) or (n, k)
+
+    Raises
+    ------
+    TypeError
+        If it is part of a graph, or holds something else than numbers.
+    ValueError
+        If it has another shape, or missing values.
+
+    Examples
+    --------
+    >>> from pymc_dp.private.tables import as_table
+    >>> as_table("data", [1, 0, 1]).shape
+    (3,)
+    """
+    if isinstance(data, Variable):
+        raise TypeError(
+            f"{name} is a variable of a graph (pm.Data, say), and what is in a model's graph is written to "
+            "disk with its results: pass an array."
+        )
+    message = f"{name} must be an array of numbers: encode categories as whole numbers."
+    try:
+        table = np.ma.filled(data, np.nan) if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
+        if table.dtype == object:  # columns of several types
+            table = table.astype(float)
+    except Exception:
+        raise TypeError(message) from None  # the reason may quote what is in it
+    if table.dtype.kind not in "biuf":
+        raise TypeError(message)
+    if table.ndim not in (1, 2):
+        raise ValueError(
+            f"{name} must have one row for each person, shape (n,) or (n, k), got {table.shape}."
+        )
+    if table.size == 0:
+        raise ValueError(f"{name} is empty, shape {table.shape}.")
+    if table.dtype.kind == "f" and np.isnan(table).any():
+        raise ValueError(
+            f"{name} has missing values (NaN). Leave those rows out, or fill them in, by a rule that "
+            "looks at "
+            "no other row."
+        )
+    return table.astype(np.int64 if table.dtype.kind in "biu" else np.float64)

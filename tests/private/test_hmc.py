@@ -1,0 +1,173 @@
+"""Private Hamiltonian Monte Carlo: gradients beside NumPy, exact posteriors, its cost and its mistakes."""
+
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+import pymc_dp as dp
+from tests.private import models
+from tests.private.test_penalty import exact_normal
+from tests.statistics.harness import mc_z
+
+ROWS = models.normal_rows()
+
+
+def hmc(model, noise_multiplier, seed=1, **kwargs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        step = dp.PrivateHMC(
+            model=model, noise_multiplier=noise_multiplier, insecure_noise_seed=seed, adapt=False, **kwargs
+        )
+        step.setup_chain(np.random.default_rng(seed), 0, 1)
+    return step
+
+
+@pytest.fixture(scope="module")
+def normal():
+    return models.normal_model(ROWS, clip_gradient=2.0)
+
+
+def posterior_verdict(step, draws):
+    drawn, _ = models.run(step, draws)
+    return mc_z(drawn.T, exact_normal(*models.normal_posterior(ROWS)))
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("noise_multiplier", "gradient_noise"), [(0.02, 10.0), (0.05, 1.0), (0.05, 20.0)])
+def test_normal_posterior(normal, noise_multiplier, gradient_noise):
+    """Two of twelve rows have clipped gradients, which does not matter."""
+    step = hmc(normal, noise_multiplier, step_size=0.15, n_leapfrog=3, gradient_noise=gradient_noise)
+    found = posterior_verdict(step, 25_000)
+    assert found.passed, found
+
+
+@pytest.mark.statistical
+def test_banana():
+    rows = np.random.default_rng(2).normal([0.8, 0.5], 1.0, (6, 2))
+    model = models.banana_model(rows, clip_gradient=30.0)
+    step = hmc(model, 0.005, step_size=0.2, n_leapfrog=4, gradient_noise=5)
+    drawn, _ = models.run(step, 25_000)
+    for k, exact in enumerate(models.banana_posterior(rows)):
+        found = mc_z(drawn[None, :, k], exact)
+        assert found.passed, (k, found)
+
+
+@pytest.mark.statistical
+def test_no_penalty_is_seen(normal):
+    """Power: the noise of the ratio without what makes up for it."""
+    step = hmc(normal, 0.1, step_size=0.25, n_leapfrog=3, gradient_noise=1.0)
+    noisy = step.noisy_ratio
+    step.noisy_ratio = lambda *args: (noisy(*args)[0], 0.0)
+    assert posterior_verdict(step, 25_000).outcome == "rejected"
+
+
+@pytest.mark.statistical
+def test_a_uniform_number_without_its_logarithm_is_seen(normal):
+    """Power: the text's algorithm 3 compares u with the change of energy."""
+    step = hmc(normal, 0.05, step_size=0.25, n_leapfrog=3, gradient_noise=1.0)
+
+    class Raw:
+        def __init__(self, rng):
+            self.standard_normal, self._rng = rng.standard_normal, rng
+
+        def uniform(self):
+            return np.exp(self._rng.uniform())
+
+    step.rng = Raw(step.rng)
+    assert posterior_verdict(step, 25_000).outcome == "rejected"
+
+
+def test_gradients_beside_numpy(normal):
+    """Clipped in norm, summed, with noise of twice the clip."""
+    step = hmc(normal, 0.05, step_size=0.1, gradient_noise=4.0)
+    theta, other = np.array([0.1]), np.zeros(0)
+    drawn = np.array([step.noisy_gradient(theta, other)[0] for _ in range(4000)])
+    slopes = ROWS - 0.1
+    assert (np.abs(slopes) > 2).any() and (np.abs(slopes) < 2).any()
+    z = (drawn - np.clip(slopes, -2, 2).sum()) / (2 * 2.0 * 0.05 * 4.0)
+    assert stats.kstest(z, "norm").pvalue > 1e-3
+    assert stats.kstest(z * 1.15, "norm").pvalue < 1e-3  # power
+    assert np.isclose(step.slope_at(theta, other)[0], -0.1 / 4)
+
+
+@pytest.mark.statistical
+def test_vector_gradients_are_clipped_in_norm(rng):
+    """Of a logistic regression, whose gradient is not written down anywhere; and what one row can change."""
+    x, y = rng.normal(size=(600, 3)), rng.integers(0, 2, 600)
+    with pm.Model() as model:
+        beta = pm.Normal("beta", shape=3)
+        dp.ConfidentialLikelihood(
+            "y",
+            lambda x: pm.Bernoulli.dist(logit_p=x @ beta),
+            y,
+            covariates={"x": x},
+            clip=9,
+            clip_gradient=0.8,
+        )
+    step = hmc(model, 1.0, step_size=0.1)
+    at, other = rng.normal(size=3), np.zeros(0)
+    jacobian = np.empty((step.n_numbers, 3))
+    step._jacobian.dispatcher(at, other, step.data, jacobian)
+    columns, bits = step.term.rows.columns(), step._sums.bits
+
+    def total(low=0, high=600):
+        return step._gradient.total(step.numbers_at(at, other), jacobian, columns, low, high, 0.8, bits)
+
+    slopes = (y - 1 / (1 + np.exp(-x @ at)))[:, None] * x
+    norms = np.linalg.norm(slopes, axis=1)
+    exact = (slopes * np.minimum(1, 0.8 / norms)[:, None]).sum(axis=0)
+    assert 50 < (norms > 0.8).sum() < 550
+    unit = 0.8 * 2.0**-bits
+    assert np.abs(total() * unit - exact).max() < 600 * 2 * unit
+    kept = columns[:, 5].copy()
+    for row in ([1, 50, 3, 1], [0, -1e8, 1e8, 1e8], [1, 1e300, 0, 0], [1, np.inf, 0, 0], [1, 0, 0, np.nan]):
+        columns[:, 5] = row
+        alone = total(5, 6)
+        assert np.linalg.norm(alone / 2.0**bits) <= 1
+        assert np.isfinite(row).all() or not alone.any()
+    columns[:, 5] = kept
+
+
+def test_what_it_pays_for(normal):
+    """A chain of k draws: k ratios, and k L + 1 gradients with a multiplier of their own; all of a budget."""
+    book = dp.PrivacyLedger(epsilon=3.0, delta=1e-6)
+    step = dp.PrivateHMC(
+        model=normal, ledger=book, draws=20, tune=5, chains=2, step_size=0.1, n_leapfrog=4, gradient_noise=3.0
+    )
+    ratios, gradients = book.spent
+    assert (ratios.releases, gradients.releases) == (50, 2 * (25 * 4 + 1))
+    assert np.isclose(gradients.noise_multiplier, 3 * ratios.noise_multiplier)
+    assert 2.99 < book.epsilon_spent <= 3.0
+    step.setup_chain(np.random.default_rng(1), 5, 20)
+    asked = {"gradients": 0, "ratios": 0}
+    gradient, ratio = step.noisy_gradient, step.noisy_ratio
+
+    def count(what, function, *args):
+        asked[what] += 1
+        return function(*args)
+
+    step.noisy_gradient = lambda *args: count("gradients", gradient, *args)
+    step.noisy_ratio = lambda *args: count("ratios", ratio, *args)
+    point = normal.initial_point()
+    for _ in range(25):
+        point, _ = step.step(point)
+    assert asked == {"gradients": 25 * 4 + 1, "ratios": 25}
+
+
+def test_refused(normal):
+    with pytest.raises(ValueError, match="has no bound of a row's gradient"):
+        dp.PrivateHMC(model=models.normal_model(ROWS), noise_multiplier=1.0, step_size=0.1)
+    with pytest.raises(ValueError, match="step_size must be"):
+        dp.PrivateHMC(model=normal, noise_multiplier=1.0, step_size=0.0)
+    with pytest.raises(ValueError, match="n_leapfrog"):
+        dp.PrivateHMC(model=normal, noise_multiplier=1.0, step_size=0.1, n_leapfrog=0)
+    with pytest.raises(ValueError, match="mass must be"):
+        dp.PrivateHMC(model=normal, noise_multiplier=1.0, step_size=0.1, mass=-1)
+    with pm.Model() as two:
+        a, b = pm.Normal("a"), pm.Normal("b")
+        dp.ConfidentialLikelihood("x", pm.Normal.dist(a + b, 1), ROWS, clip=1, clip_gradient=1)
+    with pytest.raises(ValueError, match="moves all parameters of 'x' together"):
+        dp.PrivateHMC([a], model=two, noise_multiplier=1.0, step_size=0.1)

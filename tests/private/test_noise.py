@@ -1,0 +1,80 @@
+"""The noise of the private steps: its law, where it comes from, and that it is not copied."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from pymc_dp.privacy.exact_noise import words_from
+from pymc_dp.private.noise import GaussianNoise, discrete_gaussian, words_of_seed
+
+
+def p_of_small_scale(draws, scale):
+    """Of a chi-square test of the frequency of each number; rare ones count with the last that is not."""
+    k = np.arange(-9 * scale, 9 * scale + 1)
+    p = np.exp(-(k**2) / (2.0 * scale**2))
+    p /= p.sum()
+    end = k[len(draws) * p > 20].max()
+    inner = np.arange(-end, end + 1)
+    expected = len(draws) * np.bincount(np.clip(k, -end, end) + end, p)
+    observed = (np.clip(draws, -end, end)[:, None] == inner).sum(axis=0)
+    return stats.chisquare(observed, expected).pvalue
+
+
+@pytest.mark.parametrize("scale", [1, 2, 7])
+def test_small_scales(scale, rng):
+    assert p_of_small_scale(discrete_gaussian(scale, 50_000, words_from(rng)), scale) > 1e-3
+
+
+def test_a_wrong_law_is_seen(rng):
+    """Power: the scale, or a rounded normal number, which has another law at a scale of 1."""
+    assert p_of_small_scale(discrete_gaussian(8, 50_000, words_from(rng)), 7) < 1e-6
+    assert p_of_small_scale(np.rint(rng.normal(size=50_000)).astype(int), 1) < 1e-6
+
+
+def test_large_scale(rng):
+    draws = discrete_gaussian(2**37, 50_000, words_from(rng)) / 2**37
+    assert stats.kstest(draws, "norm").pvalue > 1e-3
+    assert stats.kstest(draws / 1.03, "norm").pvalue < 1e-3
+    # no number of a coarser grid is preferred
+    last = discrete_gaussian(2**37, 50_000, words_from(rng)) % 16
+    assert stats.chisquare(np.bincount(last, minlength=16)).pvalue > 1e-3
+
+
+def test_entropy_is_the_systems(monkeypatch):
+    """Two sources never agree; with the system's entropy replaced, they do: there is no other."""
+    assert not np.array_equal(GaussianNoise(2**31).draw(4), GaussianNoise(2**31).draw(4))
+    from pymc_dp.privacy import exact_noise
+
+    drawn = []
+    for _ in range(2):
+        monkeypatch.setattr(exact_noise.secrets, "token_bytes", np.random.default_rng(1).bytes)
+        drawn.append(GaussianNoise(2**31).draw(4))
+    assert np.array_equal(*drawn)
+
+
+def test_noise_is_not_copied():
+    with pytest.raises(TypeError, match="cannot be copied"):
+        pickle.dumps(GaussianNoise(4))
+
+
+def test_a_fork_has_noise_of_its_own(monkeypatch):
+    """What was drawn in advance is drawn again in another process."""
+    from pymc_dp.private import noise
+
+    source = GaussianNoise(2**31)
+    source.draw(1)
+    left = source._left.copy()
+    monkeypatch.setattr(noise.os, "getpid", lambda: -1)
+    assert not np.array_equal(source.draw(4), left[:4])
+
+
+def test_a_known_seed_is_announced():
+    with pytest.warns(UserWarning, match="not private"):
+        words_of_seed(1, 0)
+
+
+def test_scale_out_of_range():
+    with pytest.raises(ValueError, match="scale must be"):
+        discrete_gaussian(0, 1)

@@ -1,0 +1,145 @@
+"""Clipped sums over rows beside NumPy, for one law per way of evaluation; what one row can change."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+
+import pymc_dp as dp
+from pymc_dp.lowering.ratios import bits_for
+from pymc_dp.private.base import RowSums
+from pymc_dp.private.confidential import confidential_terms
+from pymc_dp.private.density import RowDensity
+
+RNG = np.random.default_rng(5)
+N = 700  # more than a block
+COV = np.array([[1.0, 0.5, 0.1], [0.5, 2.0, 0.3], [0.1, 0.3, 1.5]])
+X = RNG.normal(size=(N, 2))
+NORMAL = RNG.normal(1, 2, N)
+VECTORS = RNG.multivariate_normal(np.zeros(3), COV, N)
+COUNTS = RNG.poisson(2.0, N)
+BITS = RNG.integers(0, 2, N)
+GROUPS = RNG.integers(0, 3, N)
+LONG = RNG.normal(size=(N, 12))
+
+
+def normal():
+    mu, sigma = pm.Normal("mu"), pm.HalfNormal("sigma")
+    dp.ConfidentialLikelihood("y", pm.Normal.dist(mu, sigma), NORMAL, clip=1)
+    return lambda mu, sigma: stats.norm.logpdf(NORMAL, mu, sigma)
+
+
+def many():
+    mu = pm.Normal("mu", shape=12)
+    dp.ConfidentialLikelihood("y", pm.Normal.dist(mu, 1.5), LONG, clip=1)
+    return lambda mu: stats.norm.logpdf(LONG, mu, 1.5).sum(axis=1)
+
+
+def known_covariance():
+    mu = pm.Normal("mu", shape=3)
+    dp.ConfidentialLikelihood("y", pm.MvNormal.dist(mu, COV), VECTORS, clip=1)
+    return lambda mu: stats.multivariate_normal.logpdf(VECTORS - mu, cov=COV)
+
+
+def covariance():
+    mu, s = pm.Normal("mu", shape=3), pm.HalfNormal("s")
+    dp.ConfidentialLikelihood("y", pm.MvNormal.dist(mu, s * pt.eye(3) + 0.1), VECTORS, clip=1)
+    return lambda mu, s: stats.multivariate_normal.logpdf(VECTORS - mu, cov=s * np.eye(3) + 0.1)
+
+
+def logistic():
+    beta = pm.Normal("beta", shape=2)
+    dp.ConfidentialLikelihood(
+        "y", lambda x: pm.Bernoulli.dist(logit_p=x @ beta), BITS, covariates={"x": X}, clip=1
+    )
+    return lambda beta: np.where(BITS, 1, -1) * (X @ beta) / 2 - np.log(2 * np.cosh(X @ beta / 2))
+
+
+def groups():
+    level = pm.Normal("level", shape=3)
+    dp.ConfidentialLikelihood(
+        "y", lambda group: pm.Poisson.dist(pt.exp(level[group])), COUNTS, covariates={"group": GROUPS}, clip=1
+    )
+    return lambda level: stats.poisson.logpmf(COUNTS, np.exp(level[GROUPS]))
+
+
+LAWS = [normal, many, known_covariance, covariance, logistic, groups]
+
+
+class Lowered:
+    """A law, lowered, with its log density by row in NumPy."""
+
+    def __init__(self, build):
+        with pm.Model() as model:
+            self.exact = build()
+        ((term, inputs),) = confidential_terms(model)
+        self.inputs = [v.type() for v in inputs]
+        ratio = RowDensity(term).ratio(self.inputs)
+        self.features, self.sums = ratio.features, RowSums(term, ratio)
+        self.numbers = pytensor.function(
+            self.inputs, ratio.numbers, mode="FAST_COMPILE", on_unused_input="ignore"
+        )
+        self.term = term
+
+    def sum(self, new, old, bound):
+        new, old = (np.array(self.numbers(*v), dtype=float) for v in (new, old))
+        return self.sums.clipped(new, old, bound)
+
+
+def values(lowered, rng):
+    return [np.abs(rng.normal(1, 0.3, v.type.shape)) for v in lowered.inputs]
+
+
+@pytest.mark.compiles(2)
+@pytest.mark.parametrize("build", [normal, logistic, *(b for b in LAWS if b not in (normal, logistic))])
+def test_sums_beside_numpy(build, rng):
+    lowered = Lowered(build)
+    assert (lowered.features is None) == (build in (logistic, groups))
+    for _ in range(5):
+        new, old = values(lowered, rng), values(lowered, rng)
+        change = lowered.exact(*new) - lowered.exact(*old)
+        for bound in (np.median(np.abs(change)), 10 * np.abs(change).max()):
+            unit = bound * 2.0**-lowered.sums.bits
+            found = lowered.sum(new, old, bound) * unit
+            exact = np.clip(change, -bound, bound).sum()
+            # half a unit for each row, and the rounding of densities of the size of hundreds
+            assert abs(found - exact) <= N * (unit / 2 + 1e-12)
+            assert abs(found - (exact + bound / 100)) > N * (unit / 2 + 1e-12)
+            # a move back is minus the move, to the last bit
+            assert lowered.sum(old, new, bound) == -lowered.sum(new, old, bound)
+
+
+def test_one_row_changes_what_is_claimed():
+    """Sums of neighbours differ by at most twice the bound, whatever the row; and by that much for some."""
+    lowered = Lowered(normal)
+    columns = lowered.term.rows.columns()
+    kept, sums = columns[0, 0], []
+    for row in (0.0, 1.0, -1e3, 1e3, 1e300, -1e300, np.inf, -np.inf, np.nan):
+        columns[0, 0] = row
+        sums.append(lowered.sum((0.3, 1.0), (0.1, 1.0), 0.37))
+    columns[0, 0] = kept
+    one = 2**lowered.sums.bits
+    assert max(sums) - min(sums) == 2 * one
+    others = sums[-1]  # no number: counts as 0, as does infinity times a coefficient that did not change
+    assert [s - others for s in sums[2:-1]] == [-one, one, one, -one, 0, 0]
+
+
+def test_sums_of_many_rows_are_exact():
+    """The largest sum of the most rows fits the numbers that float64 adds exactly."""
+    for n in (1, 2, 3, 10**5, 2**22, 2**22 + 1, 10**9):
+        assert n * 2 ** bits_for(n) <= 2**53
+    assert bits_for(2**22) == 30
+
+
+def test_parts_do_not_matter(monkeypatch):
+    """Threads have no say in the sum."""
+    from pymc_dp.private import base
+
+    whole = Lowered(normal)
+    monkeypatch.setattr(base, "_PARALLEL_FROM", 1)
+    parts = Lowered(normal)
+    assert len(parts.sums._ends) > len(whole.sums._ends)
+    at = ((0.3, 1.2), (0.1, 1.0), 0.2)
+    assert whole.sum(*at) == parts.sum(*at) != 0
