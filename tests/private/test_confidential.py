@@ -199,7 +199,7 @@ def test_more_than_was_planned_claims_nothing(model):
         step.setup_chain(1, 10, 20)
         step.step(point)
     assert book.entries()[0].claimed == 2
-    with pytest.raises(dp.BudgetExceededError, match="All 2 planned chains"):
+    with pytest.raises(dp.BudgetExceededError, match="All 2 chains that entry 1 of the ledger paid for"):
         step.setup_chain(1, 10, 20)
 
 
