@@ -21,6 +21,8 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.lowering.native import VECTOR, NativeFunction
 from pymc_dp.lowering.ratios import RowRatio, bits_for
+from pymc_dp.privacy.costs import GaussianCost
+from pymc_dp.privacy.ledger import BudgetExceededError
 from pymc_dp.private.confidential import RowTerm, confidential_terms
 from pymc_dp.private.density import RowDensity
 from pymc_dp.private.noise import GaussianNoise, words_of_seed
@@ -79,13 +81,20 @@ class PrivateStep(BlockedStep):
     default_blocked = True
     takes_sentinels = True
     # machine code, noise and threads belong to one process
-    _here: tuple[str, ...] = ("_numbers", "_logp", "_sums", "_noise", "_data", "_graphs", "_at", "_next")
+    _here: tuple[str, ...] = (
+        "_numbers", "_logp", "_sums", "_noise", "_data", "_graphs", "_at", "_next", "_left",
+    )  # fmt: skip
     model: Model
     plan: Plan
     term: RowTerm
 
     def __new__(cls, vars: Any = None, *args: Any, model: Any = None, **kwargs: Any) -> Any:
         """Claim the parameters when none were given."""
+        if kwargs.get("blocked") is False:
+            raise ValueError(
+                f"{cls.__name__}: blocked=False would make a step of each variable, and each would pay for a "
+                "whole run. Leave it out; updates='component' moves one number at a time."
+            )
         model = modelcontext(model)
         return super().__new__(cls, cls._claim(vars, model), *args, model=model, **kwargs)
 
@@ -189,6 +198,7 @@ class PrivateStep(BlockedStep):
         self._sums = RowSums(self.term, ratio)
         self._graphs = (theta, other, ratio.numbers, total[0], density, ratio.features)
         self._noise: GaussianNoise | None = None
+        self._left = {"ratios": 0, "gradients": 0}  # of the chain that is sampled
         self._at: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
     def _native(self, name: str, theta: Any, other: Any, graphs: list[Any], sig: Any) -> NativeFunction:
@@ -206,10 +216,34 @@ class PrivateStep(BlockedStep):
         """Claim the share of a chain; then prepare it, with noise of its own."""
         chain = self.plan.begin(self, tune, draws)
         super().setup_chain(rng, tune, draws)
+        self._left = {"ratios": tune + draws, "gradients": self.plan.gradients_of(tune + draws)}
         scale = math.ceil(self.plan.noise_multiplier * 2.0 ** (self._sums.bits + 1))
         self._noise = GaussianNoise(scale, words_of_seed(self.insecure_noise_seed, chain))
         self.data = self._data.gather()
         self.tune, self._at = tune > 0, None
+
+    def cost(self, draws: int, tune: int, chains: int) -> list[GaussianCost]:
+        """Return what a run costs, for :func:`pymc_dp.accounting.epsilon`.
+
+        Parameters
+        ----------
+        draws, tune, chains : int
+            As for ``pm.sample``.
+
+        Returns
+        -------
+        list of GaussianCost
+        """
+        return self.plan.costs(draws + tune, chains, self.plan.noise_multiplier)
+
+    def _spend(self, what: str) -> None:
+        """Count a release of the chain's share before it is made."""
+        if self._left[what] < 1:
+            raise BudgetExceededError(
+                f"{type(self).__name__}: all {what} that this chain was begun for are released. Nothing was "
+                "spent: to go on, sample again, with a new step where a ledger keeps count."
+            )
+        self._left[what] -= 1
 
     def numbers_at(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
         """What the rows' log density takes of the parameters."""
@@ -232,6 +266,7 @@ class PrivateStep(BlockedStep):
         term, sums = self.term, self._sums
         bound = term.clip * distance
         unit = bound * 2.0**-sums.bits
+        self._spend("ratios")
         assert self._noise is not None
         (noise,) = self._noise.draw(1)
         if not unit > 0:  # no move, or one too small for numbers: nothing is asked of the rows

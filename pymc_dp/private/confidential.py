@@ -106,6 +106,9 @@ class ConfidentialLikelihood:
 
     Notes
     -----
+    Parameters must have priors within the domain of the law of the rows (a standard deviation that is
+    positive, and so on): outside of it no row has a ratio, and there would be nothing but the prior.
+
     Data sets are neighbours if one row is replaced (n is public). A change that is infinite counts as the
     bound, one that is not a number as 0, so that no single row can veto a draw. The space of the distance
     matters: a parameter with the law ``HalfNormal`` is sampled, and clipped, on the scale of its logarithm.

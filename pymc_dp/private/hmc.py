@@ -176,7 +176,8 @@ class PrivateHMC(PrivateStep):
         self.n_steps, self.log_factor, self._kept = 0, 0.0, None
 
     def noisy_gradient(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Gradient of the confidential log likelihood, with noise; each call is paid for."""
+        """Gradient of the confidential log likelihood, with noise."""
+        self._spend("gradients")
         bits, bound = self._sums.bits, float(self.term.clip_gradient or 0)
         jacobian = np.empty((self.n_numbers, self.layout.size))
         self._jacobian.dispatcher(theta, other, self.data, jacobian)

@@ -54,6 +54,7 @@ class Plan:
                 f"{'and one of them' if ledger is None else 'not both'}."
             )
         self.step = step
+        self._gradients = (gradients, gradient_noise)
         self.noise_multiplier = math.nan  # of a ledger, known once it is reserved
         self.length: int | None = None
         self.chains: int | None = None
@@ -77,26 +78,36 @@ class Plan:
                 )
         self.length, self.chains = int(draws) + int(tune), int(chains)
         self._ledger, self._names, self._insecure = ledger, (likelihood, step), insecure
-        self._gradients = (gradients, gradient_noise)
+
+    def costs(self, length: int, chains: int, noise_multiplier: float) -> list[GaussianCost]:
+        """Return the cost of so many chains of so many draws, tuning included."""
+        ratios = chains * length
+        found = [GaussianCost(ratios, noise_multiplier)] if ratios else []
+        if self._gradients[0] and chains:
+            vectors = chains * self.gradients_of(length)
+            found.append(GaussianCost(vectors, noise_multiplier * self._gradients[1]))
+        return found
+
+    def gradients_of(self, length: int) -> int:
+        """Return how many noisy gradients a chain releases."""
+        return length * self._gradients[0] + 1 if self._gradients[0] else 0
 
     def reserve(self) -> None:
         """Debit the run, once everything else is known to be right."""
         if self.length is None or self.chains is None:
             return
-        ledger, (likelihood, step), (gradients, gradient_noise) = self._ledger, self._names, self._gradients
-        ratios = self.chains * self.length
-        vectors = self.chains * (self.length * gradients + 1) if gradients else 0
+        ledger, (likelihood, step) = self._ledger, self._names
         # multipliers compose as sums of 1 / multiplier^2, so that all of it is one release with less noise
-        together = math.sqrt(ratios + vectors / gradient_noise**2)
+        one = self.costs(self.length, self.chains, 1.0)
+        together = math.sqrt(sum(cost.releases / cost.noise_multiplier**2 for cost in one))
         self.noise_multiplier = _in_range(ledger.noise_multiplier(1) * together * (1 + 1e-9))
-        costs = [GaussianCost(ratios, self.noise_multiplier)]
-        if vectors:
-            costs.append(GaussianCost(vectors, self.noise_multiplier * gradient_noise))
+        costs = self.costs(self.length, self.chains, self.noise_multiplier)
         self.reservation = ledger.reserve(
             costs, likelihood=likelihood, step=step, chains=self.chains, insecure_noise=self._insecure
         )
         _log.info(
-            f"{step} of '{likelihood}': {self.chains} x {self.length} draws, {ratios + vectors} releases, "
+            f"{step} of '{likelihood}': {self.chains} x {self.length} draws, "
+            f"{sum(cost.releases for cost in costs)} releases, "
             f"ratios with noise of {self.noise_multiplier:.4g} times their sensitivity, epsilon = "
             f"{epsilon_of(costs, ledger.delta):.4g} at delta = {ledger.delta:g}; debited."
         )
@@ -105,6 +116,8 @@ class Plan:
         """Claim a chain's share, or refuse with nothing claimed; return the number of the chain."""
         _refuse_company(step)
         if self.reservation is None:
+            costs = " and ".join(map(str, self.costs(tune + draws, 1, self.noise_multiplier)))
+            _log.info(f"{self.step}: no ledger keeps count. This chain makes {costs or 'no release'}.")
             return 0
         assert self.length is not None
         if tune + draws > self.length:

@@ -36,12 +36,17 @@ def as_table(name: str, data: Any) -> np.ndarray:
             "disk with its results: pass an array."
         )
     message = f"{name} must be an array of numbers: encode categories as whole numbers."
+    table = None
     try:
         table = np.ma.filled(data, np.nan) if isinstance(data, np.ma.MaskedArray) else np.asarray(data)
         if table.dtype == object:  # columns of several types
             table = table.astype(float)
     except Exception:
-        raise TypeError(message) from None  # the reason may quote what is in it
+        numbers = False  # the reason may quote what is in it, and is not to be the context of ours
+    else:
+        numbers = True
+    if not numbers or table is None:
+        raise TypeError(message)
     if table.dtype.kind not in "biuf":
         raise TypeError(message)
     if table.ndim not in (1, 2):

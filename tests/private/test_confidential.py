@@ -336,7 +336,9 @@ def test_nothing_of_a_run_shows_a_row(model, start, tmp_path, caplog, capfd):
         idata = pm.sample(30, tune=20, chains=2, cores=2, step=step, model=model, mp_ctx=start, random_seed=1)
         with pytest.raises(Exception) as caught:
             pm.sample(30, tune=20, chains=2, cores=2, step=step, model=model, mp_ctx=start, random_seed=1)
-    assert "All 2 planned chains" in str(caught.value) + repr(caught.value.__cause__)
+    assert "All 2 chains that entry 1 of the ledger paid for" in str(caught.value) + repr(
+        caught.value.__cause__
+    )
     assert set(idata.sample_stats.data_vars) >= {"private_accepted", "private_log_ratio"}
     assert "log_likelihood" not in idata.children
     assert not any(
@@ -380,3 +382,30 @@ def test_errors_inside_a_step_show_no_row(model, monkeypatch):
         step._sums._ratio.total(np.zeros(1), np.zeros(1), step.term.rows.columns().astype(str), 0, 1, 1.0, 30)
     assert not shows(str(caught.value))
     assert "98765" not in repr(sys.exc_info())
+
+
+def test_a_chain_makes_no_more_releases_than_it_paid_for(model):
+    """After the run the step is still there, and so is its noise."""
+    book = ledger()
+    step = dp.PenaltyMetropolis(model=model, ledger=book, **PLAN)
+    point = model.initial_point()
+    with pytest.raises(dp.BudgetExceededError, match="all ratios that this chain was begun for"):
+        step.step(point)
+    step.setup_chain(1, 10, 20)
+    for _ in range(30):
+        point, _ = step.step(point)
+    spent = book.epsilon_spent
+    with pytest.raises(dp.BudgetExceededError, match="all ratios that this chain was begun for"):
+        step.step(point)
+    copied = cloudpickle.loads(cloudpickle.dumps(step))
+    with pytest.raises(dp.BudgetExceededError, match="all ratios that this chain was begun for"):
+        copied.step(point)
+    assert book.epsilon_spent == spent
+    assert dp.accounting.epsilon(step.cost(20, 10, 2), book.delta) == pytest.approx(spent)
+
+
+def test_no_step_for_each_variable(model):
+    book = ledger()
+    with pytest.raises(ValueError, match="blocked=False would make a step of each variable"):
+        dp.PenaltyMetropolis(model=model, ledger=book, blocked=False, **PLAN)
+    assert not book.entries()

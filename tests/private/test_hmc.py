@@ -21,7 +21,7 @@ def hmc(model, noise_multiplier, seed=1, **kwargs):
         step = dp.PrivateHMC(
             model=model, noise_multiplier=noise_multiplier, insecure_noise_seed=seed, adapt=False, **kwargs
         )
-        step.setup_chain(np.random.default_rng(seed), 0, 1)
+        step.setup_chain(np.random.default_rng(seed), 0, 10**9)  # no end
     return step
 
 
