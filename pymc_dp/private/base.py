@@ -24,7 +24,7 @@ from pymc_dp.lowering.ratios import RowRatio, bits_for
 from pymc_dp.privacy.costs import GaussianCost
 from pymc_dp.privacy.ledger import BudgetExceededError
 from pymc_dp.private.confidential import RowTerm, confidential_terms
-from pymc_dp.private.density import RowDensity
+from pymc_dp.private.density import RowDensity, domain
 from pymc_dp.private.noise import GaussianNoise, words_of_seed
 from pymc_dp.private.plan import Plan
 from pymc_dp.rowlocal import leaves_of
@@ -193,7 +193,11 @@ class PrivateStep(BlockedStep):
         terms = [v for v in [*model.basic_RVs, *model.potentials] if v not in sentinels]
         moved = set(self.vars)
         logps = [g for g in model.logp(vars=terms, sum=False) if moved & set(ancestors([g]))]
+        own: dict[Variable, Variable] = dict(zip(self.term.parameters, inputs, strict=True))
+        inside = graph_replace(domain(self.term), own, strict=False)
         total = of_values([sum((g.sum() for g in logps), start=pt.constant(0.0))])
+        for condition in of_values(model.replace_rvs_by_values(inside)):
+            total = [pt.switch(condition, total[0], -np.inf)]  # known without the rows
         self._logp = self._native("logp", theta, other, total, _LOGP)
         self._sums = RowSums(self.term, ratio)
         self._graphs = (theta, other, ratio.numbers, total[0], density, ratio.features)

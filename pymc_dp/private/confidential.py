@@ -106,8 +106,8 @@ class ConfidentialLikelihood:
 
     Notes
     -----
-    Parameters must have priors within the domain of the law of the rows (a standard deviation that is
-    positive, and so on): outside of it no row has a ratio, and there would be nothing but the prior.
+    Where parameters leave the domain of the law (a standard deviation that is negative) moves are refused,
+    if that is known without the rows; a support that depends on parameters is a matter of `clip`.
 
     Data sets are neighbours if one row is replaced (n is public). A change that is infinite counts as the
     bound, one that is not a number as 0, so that no single row can veto a draw. The space of the distance

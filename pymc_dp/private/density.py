@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import graph_inputs
+from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
@@ -33,6 +34,20 @@ def check_rows(term: RowTerm) -> None:
     ValueError
     """
     RowDensity(term).terms  # noqa: B018  (worked out here so that it fails where the model is written)
+
+
+def domain(term: RowTerm) -> list[Variable]:
+    """Conditions under which parameters are in the domain of the law, as far as they are free of the rows."""
+    rows: set[Variable] = {term.value, *term.covariates}
+    found: list[Variable] = []
+    if term.law.owner.op.ndim_supp > 0:  # type: ignore[union-attr]
+        return found  # a matrix that is not positive definite leaves no row a density
+    for v in ancestors([pm.logp(term.law, term.value)]):
+        if v.owner is not None and isinstance(v.owner.op, CheckParameterValue):
+            for condition in v.owner.inputs[1:]:
+                if not rows & set(ancestors([condition])):
+                    found.append(pt.all(pt.as_tensor(condition)))
+    return found
 
 
 class RowDensity:

@@ -281,3 +281,17 @@ def test_what_tuning_learns_is_private(normal):
     step.stop_tuning()
     step.step(normal.initial_point())
     assert step.log_factor == factors[1]
+
+
+def test_parameters_stay_within_the_domain_of_the_law():
+    """Beyond it no row has a ratio, so that the prior alone would decide."""
+    with pm.Model() as model:
+        sigma = pm.Normal("sigma", 1, 1, initval=0.5)
+        dp.ConfidentialLikelihood("x", pm.Normal.dist(0, sigma), np.zeros(20), clip=0.01)
+        step = dp.PenaltyMetropolis(noise_multiplier=1.0, scale=2.0, adapt=False)
+    step.setup_chain(np.random.default_rng(1), 0, 300)
+    point, seen = model.initial_point(), []
+    for _ in range(300):
+        point, _ = step.step(point)
+        seen.append(float(point["sigma"]))
+    assert min(seen) > 0 and len(set(seen)) > 30
