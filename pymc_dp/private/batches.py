@@ -56,10 +56,8 @@ def choose(n: int, words: np.ndarray, taken: np.ndarray, chosen: np.ndarray) -> 
             break
         i = np.int64(words[used] % below)
         used += 1
-        if taken[i]:
-            i = j
-        taken[i] = True
-        chosen[k] = i
+        chosen[k] = j if taken[i] else i
+        taken[chosen[k]] = True
         done += 1
     for k in range(done):
         taken[chosen[k]] = False
@@ -88,8 +86,8 @@ def _sums(  # type: ignore[no-untyped-def]  # pragma: no cover
     total, squares = 0, 0
     for k in range(b):
         r = np.int64(changes[k])
-        total += r
-        squares += r * r
+        total += r  # type: ignore[assignment]
+        squares += r * r  # type: ignore[assignment]
     return True, total, squares
 
 

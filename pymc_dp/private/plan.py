@@ -20,6 +20,8 @@ _log = logging.getLogger("pymc")
 # Sums with less noise than this share of what one row can change protect nobody; with more than that, they
 # say nothing, and their noise does not fit 64 bits.
 _LEAST, _MOST = 1e-3, 1e5
+# Share of a budget below which nothing is planned.
+_WORTH = 1e-3
 
 
 class Plan:
@@ -107,6 +109,11 @@ class Plan:
             noise = ledger.noise_multiplier(1) * together * (1 + 1e-9)
         else:
             n, size = self._batch
+            if ledger.epsilon_left < _WORTH * ledger.epsilon:  # what accounting on a grid left of a whole
+                raise BudgetExceededError(
+                    f"Less than a thousandth is left of the budget of epsilon = {ledger.epsilon:g} at "
+                    f"delta = {ledger.delta:g}: {step} would draw noise only. Nothing was debited."
+                )
             noise = ledger.noise_multiplier(one[0].releases, n=n, batch_size=size)
         self.noise_multiplier = _in_range(noise)
         costs = self.costs(self.length, self.chains, self.noise_multiplier)

@@ -95,17 +95,17 @@ def test_draws_of_the_correction(rng):
     assert stats.kstest(1.1 * total, "logistic").pvalue < 1e-4  # power
 
 
-NEW, OLD, NONE = np.array([0.76]), np.array([0.6]), np.zeros(0)
+NEW, OLD, NONE = np.array([0.7]), np.array([0.6]), np.zeros(0)
 
 
 def test_decisions_by_enumeration():
     """How often a move is taken, over all batches of six of twelve rows and all that is released of each."""
     model = models.normal_model(ROWS, clip=3.0)
-    step = stepped(model, 0.1, 6, variance_noise=4.0)
-    ratio, variance = ratios_of_batches(NEW[0], OLD[0], ROWS, 6)
+    step = stepped(model, 0.05, 6, variance_noise=4.0)
+    ratio, variance = ratios_of_batches(NEW[0], OLD[0], ROWS, 6, 3.0)
     change = stats.norm.logpdf(NEW[0], 0, 2) - stats.norm.logpdf(OLD[0], 0, 2)
-    moved = 2 * 2 * 3.0 * 0.16
-    multiplier = 0.1 * np.sqrt(1 + 1 / 16)
+    moved = 2 * 2 * 3.0 * 0.1
+    multiplier = 0.05 * np.sqrt(1 + 1 / 16)
     sd = multiplier * moved
     z, weight = np.polynomial.hermite_e.hermegauss(9)
     released = variance[:, None] + 4 * multiplier * 0.5 * moved**2 * z
@@ -125,21 +125,21 @@ def test_decisions_by_enumeration():
 
 def test_noise_of_a_release():
     """Both numbers, against all batches."""
-    step = stepped(models.normal_model(ROWS, clip=3.0), 0.2, 6)
-    drawn = np.array([step.noisy_ratio_and_variance(NEW, OLD, NONE, 0.16) for _ in range(6000)])
-    ratio, variance = ratios_of_batches(NEW[0], OLD[0], ROWS, 6)
-    moved, multiplier = 2 * 2 * 3.0 * 0.16, 0.2 * np.sqrt(1 + 1 / 9)
+    step = stepped(models.normal_model(ROWS, clip=3.0), 0.4, 6)
+    drawn = np.array([step.noisy_ratio_and_variance(NEW, OLD, NONE, 0.1) for _ in range(6000)])
+    ratio, variance = ratios_of_batches(NEW[0], OLD[0], ROWS, 6, 3.0)
+    moved, multiplier = 2 * 2 * 3.0 * 0.1, 0.4 * np.sqrt(1 + 1 / 9)
     sds = multiplier * moved, 3 * multiplier * 0.5 * moved**2
     assert np.allclose(drawn[:, 2], sds[0])
     # the two together cost what one of the planned multiplier does
-    assert np.isclose(sum((s / sd) ** 2 for s, sd in zip((moved, 0.5 * moved**2), sds)), 0.2**-2)
+    assert np.isclose(sum((s / sd) ** 2 for s, sd in zip((moved, 0.5 * moved**2), sds)), 0.4**-2)
 
     def p_value(column, middle, sd):
         return stats.kstest(column, lambda x: ndtr((x[:, None] - middle) / sd).mean(axis=1)).pvalue
 
     for column, middle, sd in zip(drawn.T, (ratio, variance), sds):
         assert p_value(column, middle, sd) > 1e-3
-        assert p_value(column, middle, 1.2 * sd) < 1e-3  # power
+        assert p_value(column, middle, 1.3 * sd) < 1e-3  # power
 
 
 @pytest.mark.statistical
@@ -153,6 +153,7 @@ def test_all_rows_follow_the_posterior(updates):
         assert found.passed, (k, found)
 
 
+@pytest.mark.compiles(2)
 @pytest.mark.parametrize("wrong", [None, "no correction", "nothing topped up", "moves of two lengths"])
 def test_normal_posterior(wrong, monkeypatch):
     """Of all rows; and what breaks it is seen."""
@@ -187,11 +188,13 @@ def test_the_bias_is_small_where_batches_vary_little():
     assert found.passed, found
 
 
-def test_tuning_shortens_moves_whose_batches_vary_too_much():
-    step = stepped(models.normal_model(ROWS), 0.01, 2, scale=5.0)
-    step.adapt, step.tune = True, True
+@pytest.mark.compiles(1)
+@pytest.mark.parametrize("adapt", [True, False])
+def test_tuning_shortens_moves_whose_batches_vary_too_much(adapt):
+    step = stepped(models.normal_model(ROWS, clip=4.0), 0.01, 3, scale=5.0)
+    step.adapt, step.tune = adapt, True
     point, refused = step.model.initial_point(), []
-    for _ in range(600):
+    for _ in range(800):
         point, (said,) = step.step(point)
         refused.append(said["private_unusable"])
-    assert np.mean(refused[:30]) > 0.5 and np.mean(refused[-200:]) < 0.15
+    assert np.mean(refused[-400:]) < 0.15 if adapt else np.mean(refused) > 0.5

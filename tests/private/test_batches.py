@@ -52,7 +52,7 @@ def test_words_that_favour_some_remainders_are_left_out():
     assert chosen(3, 1, np.array([TOP, 5], dtype=np.uint64)) == (2,)
     assert chosen(3, 1, np.array([TOP], dtype=np.uint64)) is None
     assert chosen(4, 1, np.array([TOP], dtype=np.uint64)) == (3,)  # a power of 2: no remainder
-    assert chosen(9, 3, np.array([7, TOP, 7], dtype=np.uint64)) is None  # and nothing stays taken
+    assert chosen(9, 2, np.array([7, TOP], dtype=np.uint64)) is None  # and nothing stays taken
 
 
 class Counting:
@@ -109,7 +109,7 @@ def lowered_batch(build, batch_size, words):
     return lowered, list(chosen(lowered.term.rows.n, batch_size, given))
 
 
-@pytest.mark.compiles(2)
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("build", [normal, many, *(b for b in LAWS if b not in (normal, many))])
 def test_sums_beside_numpy(build, rng):
     """Of the clipped changes of the rows that were chosen, and of their squares."""

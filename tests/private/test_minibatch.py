@@ -33,9 +33,10 @@ def all_batches(rows, size):
     return np.array(list(itertools.combinations(rows, size)))
 
 
-def ratios_of_batches(new, old, rows, size):
+def ratios_of_batches(new, old, rows, size, clip):
     """Estimate of the log ratio of all rows, and of its variance, for each batch that there is; by NumPy."""
     change = stats.norm.logpdf(all_batches(rows, size), new) - stats.norm.logpdf(all_batches(rows, size), old)
+    change = np.clip(change, -clip * abs(new - old), clip * abs(new - old))
     n = len(rows)
     return n * change.mean(axis=1), n**2 * (1 - size / n) * change.var(axis=1, ddof=1) / size
 
@@ -50,12 +51,12 @@ NEW, OLD, NONE = np.array([0.9]), np.array([0.6]), np.zeros(0)
 
 def test_the_law_of_a_release(normal):
     """A mixture of normal laws, one for each of 924 batches."""
-    step = minibatch(normal, 0.05, 6)
+    step = minibatch(normal, 0.3, 6)
     drawn = np.array([step.noisy_ratio(NEW, OLD, NONE, 0.3) for _ in range(6000)])
-    ratio, variance = ratios_of_batches(0.9, 0.6, ROWS, 6)
+    ratio, variance = ratios_of_batches(0.9, 0.6, ROWS, 6, 3.0)
     assert np.isclose(variance.mean(), ratio.var(), rtol=1e-10)  # unbiased
     change = 2 * (12 / 6) * 3.0 * 0.3
-    sd = 0.05 * (change + 0.5 * change**2 / 2)
+    sd = 0.3 * (change + 0.5 * change**2 / 2)
     assert np.allclose(drawn[:, 1], sd, rtol=1e-9)
 
     def law(middle, sd):
@@ -68,6 +69,7 @@ def test_the_law_of_a_release(normal):
         assert stats.kstest(drawn[:, 0], wrong).pvalue < 1e-4
 
 
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("updates", ["joint", "component", "guided"])
 def test_all_rows_as_a_batch_are_the_penalty_step(updates):
     """The same draws, number by number."""
@@ -91,7 +93,7 @@ def stationary_law(rows, size, noise_multiplier, clip, scale, grid, prior_sd=2.0
     sd = noise_multiplier * (change + (1 - size / len(rows)) * change**2 / 2)
     accept = np.empty((len(grid), len(grid)))
     for i, old in enumerate(grid):
-        ratio, variance = zip(*(ratios_of_batches(new, old, rows, size) for new in grid))
+        ratio, variance = zip(*(ratios_of_batches(new, old, rows, size, clip) for new in grid))
         a = np.array(ratio) - np.array(variance) / 2 + (log_prior - log_prior[i])[:, None]
         s = np.maximum(sd[i], 1e-12)[:, None]
         # of min(1, exp(a + s Z - s^2 / 2)), Z being normal
@@ -218,6 +220,7 @@ def test_a_batch_size_is_asked_for(normal):
         dp.BarkerMetropolis(model=normal, batch_size=4, noise_multiplier=1.0, variance_noise=0)
 
 
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("cls", BOTH)
 def test_what_it_pays_for(cls, normal):
     """Of batches: the noise is that of the whole budget, less than without batches. Of all rows: Gaussian."""
@@ -228,7 +231,7 @@ def test_what_it_pays_for(cls, normal):
     assert 1.98 < book.epsilon_spent <= 2.0
     assert step.cost(20, 10, 2) == [cost]
     assert book.entries()[0].step == cls.__name__
-    with pytest.raises(ValueError):
+    with pytest.raises(dp.BudgetExceededError, match="Less than a thousandth is left of the budget"):
         cls(model=normal, batch_size=3, ledger=book, **PLAN)
     whole = dp.PrivacyLedger(epsilon=2.0, delta=1e-6)
     cls(model=normal, batch_size=12, ledger=whole, **PLAN)
@@ -243,6 +246,7 @@ def test_what_it_pays_for(cls, normal):
         step.step(point)
 
 
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("cls", BOTH)
 def test_it_says_that_it_is_approximate(cls, normal, caplog):
     with caplog.at_level(logging.INFO):
@@ -254,6 +258,7 @@ def test_it_says_that_it_is_approximate(cls, normal, caplog):
     assert ("is approximate" in caplog.text) == (cls is dp.BarkerMetropolis)
 
 
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("cls", BOTH)
 def test_nothing_shows_a_row_or_a_batch(cls, caplog, tmp_path):
     """A run with a row that cannot be missed: result, log, file and pickles."""
@@ -268,7 +273,7 @@ def test_nothing_shows_a_row_or_a_batch(cls, caplog, tmp_path):
         )  # fmt: skip
     own = {"private_accepted", "private_log_ratio", "private_variance", "private_unusable"}
     assert set(idata.sample_stats.data_vars) <= own
-    assert not {"observed_data", "constant_data", "log_likelihood"} & set(idata.children)
+    assert not any(v.data_vars for k, v in idata.children.items() if k not in ("posterior", "sample_stats"))
     held = [cloudpickle.dumps(v) for v in (idata, step, step.sampling_state)]
     held += [p.read_bytes() for p in tmp_path.iterdir()]
     for group in idata.children.values():
@@ -284,6 +289,7 @@ def test_other_steps_are_chosen_before_it(cls):
     assert cls.competence(None, True).name == "INCOMPATIBLE"
 
 
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("cls", BOTH)
 def test_rows_that_are_no_numbers_decide_nothing(cls):
     """Their ratio counts as 0, the same way back and forth."""
@@ -303,6 +309,7 @@ def test_rows_that_are_no_numbers_decide_nothing(cls):
         assert abs(there - exact) < 0.1 and abs(back + exact) < 0.1
 
 
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("cls", BOTH)
 def test_no_move_asks_nothing(cls, normal):
     step = models.penalty(normal, 0.1, cls=cls, batch_size=5)
@@ -313,6 +320,7 @@ def test_no_move_asks_nothing(cls, normal):
     assert len({s["private_accepted"] for s in found}) == (1 if cls is dp.MinibatchPenalty else 2)
 
 
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("cls", BOTH)
 def test_enormous_moves_are_refused(cls):
     """No overflow on the way."""
