@@ -60,7 +60,7 @@ def main(quick: bool = False) -> None:
         "step", "power", "batch", "clip", "clipped", "variance", "accepted", "mean", "sd, %",
     )  # fmt: skip
     for cls, temper, size, clip, scale in CASES[2:4] if quick else CASES:
-        z, taken = drawn(cls, rows, temper, size, clip, scale, 5000 if quick else 200_000)
+        z, taken = drawn(cls, rows, temper, size, clip, scale, 5000 if quick else 100_000)
         errors = [float(az.mcse(z[None, :], method=method)) for method in ("mean", "sd")]
         mean, _ = posterior(rows, temper)
         table.add_row(

@@ -110,7 +110,7 @@ def stationary_law(rows, size, noise_multiplier, clip, scale, grid, prior_sd=2.0
 
 @pytest.mark.statistical
 def test_draws_follow_the_law_that_quadrature_says(normal):
-    """Which is not the posterior: for three of eight rows its sd is too large by a few per cent."""
+    """Which is not the posterior: for three of eight rows its sd is 5.7 % too large."""
     rows = ROWS[:8]
     step = minibatch(models.normal_model(rows, clip=12.0), 0.01, 3, scale=0.5)
     mean, sd = models.normal_posterior(rows)
@@ -134,7 +134,7 @@ def test_the_bias_is_small_where_batches_vary_little():
     mean, sd = models.normal_posterior(rows, 0.05)
 
     def verdict(change=lambda ratio, sd: (ratio, sd)):
-        step = minibatch(model, 0.2, 200, scale=0.15)
+        step = minibatch(model, 3.0, 200, scale=0.15)
         noisy = step.noisy_ratio
         step.noisy_ratio = lambda *args: change(*noisy(*args))
         return mc_z(models.run(step, 60_000)[0].T, exact_normal(mean, sd))
@@ -155,10 +155,13 @@ def test_all_rows_follow_the_posterior(normal):
 
 
 def attacked_epsilon(cls, noise_multiplier, delta, half_the_noise, runs=30_000):
-    """An attacker knows all rows but one, and sees what one move releases of batches of two of four rows."""
+    """An attacker knows all rows but one, and sees what one move releases of batches of two of four rows.
+
+    The others are such that the ratio and its variance change against each other.
+    """
     found = []
     for k, last in enumerate((100.0, -100.0)):
-        model = models.normal_model([100.0, 100.0, 100.0, last], clip=1.0)
+        model = models.normal_model([-100.0, -100.0, -100.0, last], clip=1.0)
         step = models.penalty(model, noise_multiplier, seed=k, cls=cls, batch_size=2)
         barker = cls is dp.BarkerMetropolis
         if half_the_noise:
@@ -172,7 +175,8 @@ def attacked_epsilon(cls, noise_multiplier, delta, half_the_noise, runs=30_000):
             found.append(drawn[:, 0] / change - drawn[:, 1] / (0.5 * change**2) / step.variance_noise**2)
         else:
             found.append(drawn[:, 0])
-    return proven_epsilon(*found, delta)
+    # low numbers are the telling ones: with the row that is like the others no batch gives them
+    return proven_epsilon(*(-f for f in found), delta)
 
 
 @pytest.mark.statistical
