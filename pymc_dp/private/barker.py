@@ -102,7 +102,7 @@ class BarkerMetropolis(SubsampledWalk):
         "private_unusable": (bool, []),
     }
     _here = (*SubsampledWalk._here, "_variance_noise")
-    # Half of all moves that change nothing are refused, and much more than that by no step that is large.
+    # Half of the moves that change nothing are accepted; below this they are long, or their batches vary much.
     _target = 0.35
     _variance_noise: GaussianNoise
 
