@@ -6,6 +6,7 @@ are, and the change that one row can make is bounded exactly, not up to floating
 """
 
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Any
 
 import numba
@@ -82,6 +83,18 @@ def _clipped(r: float, top: float) -> float:  # pragma: no cover
     return (r + _ROUND) - _ROUND
 
 
+@numba.njit(cache=True)
+def _exceeds(r: float, top: float) -> float:  # pragma: no cover
+    """Whether a change would be clipped; what is no number counts as 0, and is not."""
+    return 1.0 if abs(r) > top else 0.0
+
+
+@numba.njit(cache=True)
+def _mark(part: np.ndarray, m: int, scale: float, top: float) -> None:  # pragma: no cover
+    for k in range(m):
+        part[k] = _exceeds(part[k] * scale, top)
+
+
 @numba.njit(fastmath={"reassoc"}, cache=True)
 def _sum(part: np.ndarray, m: int) -> float:  # pragma: no cover
     """Sum of whole numbers, in whatever order is fastest."""
@@ -92,16 +105,22 @@ def _sum(part: np.ndarray, m: int) -> float:  # pragma: no cover
 
 
 @numba.njit(cache=True)
-def _add(part: np.ndarray, m: int, scale: float, top: float) -> float:  # pragma: no cover
-    _clip(part, m, scale, top)
+def _add(part: np.ndarray, m: int, scale: float, top: float, count: bool) -> float:  # pragma: no cover
+    if count:
+        _mark(part, m, scale, top)
+    else:
+        _clip(part, m, scale, top)
     return _sum(part, m)
 
 
 @numba.njit(cache=True)
 def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
-    new, old, first, second, x, low, high, scale, top
+    new, old, first, second, x, low, high, scale, top, count
 ):
-    """Sum of clipped changes that are linear in entries, and in products of two; -1 stands for none."""
+    """Sum of clipped changes, or the number of those to clip.
+
+    They are linear in entries, and in products of two; -1 stands for none.
+    """
     d = new - old
     constant, singles, products = 0.0, [0 for _ in range(0)], [0 for _ in range(0)]
     for f in range(len(d)):
@@ -133,7 +152,7 @@ def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
             f += 1
         for f in products:
             _add_product(part, m, d[f], x[first[f], start : start + m], x[second[f], start : start + m])
-        total += _add(part, m, scale, top)
+        total += _add(part, m, scale, top, count)
     return total
 
 
@@ -190,19 +209,28 @@ class RowRatio:
             self.features: list[tuple[int, ...]] | None = list(polynomial)
             self.numbers = list(graph_replace(list(polynomial.values()), hoisted, strict=False))
             if len(self.features) <= _FEW:
-                source, functions, keys = _short_source(self.features), {"add": _sum, "clipped": _clipped}, []
+                source, functions, keys = _short_source(self.features), {"add": _sum}, []
             else:
                 source, functions, keys = _linear_source(self.features), {"linear": _linear}, []
         else:
             self.features = None
             self.numbers = [_float(c) for c in constants]
             density, key = self._density(terms, x, constant_inputs)
-            source, functions, keys = (
-                _source(len(constants), len(x)),
-                {"density": density, "add": _sum, "clipped": _clipped},
-                [key],
-            )
-        self.function = SourceFunction("row_ratio", source, functions, RATIO, [str(SOURCE), *keys])
+            source = _source(len(constants), len(x))
+            functions, keys = {"density": density, "add": _sum}, [key]
+        self._parts = source, functions, keys
+        self.function = self._compiled("clipped")
+
+    @cached_property
+    def counting(self) -> SourceFunction:
+        """Of the signature :data:`RATIO`: how many changes exceed the bound."""
+        return self._compiled("exceeds")
+
+    def _compiled(self, what: str) -> SourceFunction:
+        source, functions, keys = self._parts
+        add_up = {"clipped": _clipped, "exceeds": _exceeds}[what]
+        source = source.format(what=what, count=what == "exceeds")
+        return SourceFunction("row_ratio", source, {**functions, what: add_up}, RATIO, [str(SOURCE), *keys])
 
     @staticmethod
     def _density(terms: Any, x: Any, constant_inputs: Any) -> tuple[Any, str | None]:
@@ -222,6 +250,13 @@ class RowRatio:
         """Sum of the changes of some rows, clipped to `bound`, in units of ``bound * 2**-bits``."""
         top = 2.0**bits
         return sum_ratios(self.function.address, new, old, x, low, high, top / bound, top)
+
+    def exceeding(
+        self, new: np.ndarray, old: np.ndarray, x: np.ndarray, low: int, high: int, bound: float, bits: int
+    ) -> float:
+        """Return how many of the changes of some rows :meth:`total` clips."""
+        top = 2.0**bits
+        return sum_ratios(self.counting.address, new, old, x, low, high, top / bound, top)
 
 
 def _float(graph: Any) -> Any:
@@ -272,7 +307,7 @@ _SOURCE = """def row_ratio(new, old, x, low, high, scale, top):
         m = min({block}, high - start)
 {columns}
         for k in range(m):
-            part[k] = clipped(({change}) * scale, top)
+            part[k] = {{what}}(({change}) * scale, top)
         total += add(part, m)
     return total
 """
@@ -296,7 +331,7 @@ def _linear_source(features: Sequence[tuple[int, ...]]) -> str:
     return (
         "def row_ratio(new, old, x, low, high, scale, top):\n"
         f"    first, second = np.array({first}), np.array({second})\n"
-        "    return linear(new, old, first, second, x, low, high, scale, top)\n"
+        "    return linear(new, old, first, second, x, low, high, scale, top, {count})\n"
     )
 
 
