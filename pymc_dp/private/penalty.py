@@ -47,12 +47,22 @@ class PenaltyMetropolis(PrivateStep):
     vars : list of variables, optional
         Parameters of one confidential likelihood; all of them if left out.
     ledger : PrivacyLedger, optional
-        Budget. The run that is planned by `draws`, `tune` and `chains` gets all that is left of it, and is
-        debited at once.
+        Budget. The run that is planned by `draws`, `tune` and `chains` gets all that is left of it, or what
+        `share` or `epsilon` says, and is debited at once.
     noise_multiplier : float, optional
         In the place of a ledger: standard deviation of the noise over the replace-one sensitivity.
     draws, tune, chains : int, optional
         The plan, as it will be given to ``pm.sample``: tuning draws cost as much as others.
+    share : float, optional
+        Which part of the ledger's whole budget the run gets, in (0, 1], where several steps or likelihoods
+        share a ledger. Shares add up to 1: they are of the sum of 1 / noise_multiplier^2 of all releases,
+        in which Gaussian releases compose; epsilons do not add up. By default the run gets all that is left.
+    epsilon : float, optional
+        In the place of a share: what the run costs by itself, at the ledger's delta.
+    clipped_noise : float, optional
+        Noise multiplier of a count of clipped rows over that of a ratio, > 0. If given, each draw also
+        releases the share of rows whose change exceeded the bound, with noise, which costs
+        1 / `clipped_noise`^2 of what its ratio costs: 1 % of it for 10. By default nothing is counted.
     updates : {"joint", "component", "guided"}, default "joint"
         Whether proposals move all parameters, one of them, or one of them in a direction that is kept as
         long as its proposals are accepted. Noise grows with the length of a move, so that moves of one
@@ -83,7 +93,12 @@ class PenaltyMetropolis(PrivateStep):
     -----
     ``sample_stats`` get ``private_accepted`` and ``private_log_ratio``, the noisy change of the (clipped,
     tempered) log likelihood; both are paid for, and nothing else that depends on rows is kept. R-hat and
-    effective sample sizes cannot see what clipping does to the draws.
+    effective sample sizes cannot see what clipping does to the draws. `clipped_noise` adds
+    ``private_clipped_fraction``: each number has Gaussian noise of standard deviation
+    `noise_multiplier` * `clipped_noise` / n, and may be negative; their mean is unbiased.
+
+    A step is sampled by one call of ``pm.sample``. With a ledger that is all that was paid for; without one,
+    another call is refused too, since nothing would add up what the two cost: make a new step.
 
     What is chosen after looking at the rows tells of them and is not paid for: starting points, scales,
     bounds. Chains start where the model says.
@@ -126,6 +141,9 @@ class PenaltyMetropolis(PrivateStep):
         draws: int | None = None,
         tune: int | None = None,
         chains: int | None = None,
+        share: float | None = None,
+        epsilon: float | None = None,
+        clipped_noise: float | None = None,
         updates: str = "joint",
         scale: Any = None,
         adapt: bool = True,
@@ -139,14 +157,15 @@ class PenaltyMetropolis(PrivateStep):
         if updates not in UPDATES:
             raise ValueError(f"updates={updates!r} is none of {', '.join(UPDATES)}.")
         self.updates, self.adapt = updates, bool(adapt)
-        self._prepare(vars, model, rng, initial_point, insecure_noise_seed)
+        self._prepare(vars, model, rng, initial_point, insecure_noise_seed, clipped_noise)
         given = _scale_of(scale, self.layout.size, updates)
         self.plan = Plan(
             self.likelihood, type(self).__name__, ledger, noise_multiplier, draws, tune, chains,
+            share=share, epsilon=epsilon, clipped_noise=self.clipped_noise,
             insecure=insecure_noise_seed is not None,
         )  # fmt: skip
         self._build()
-        self.plan.reserve()
+        self.plan.reserve(self._noise_scales)
         self.scale = self._default_scale() if given is None else given
         self._reset()
 
@@ -188,7 +207,7 @@ class PenaltyMetropolis(PrivateStep):
         if self.tune and self.adapt:
             self.log_factor += (accepted - _TARGET) * min(1.0, 3.0 / np.sqrt(1 + self.n_steps))
         self.n_steps += 1
-        return point, [{"private_accepted": accepted, "private_log_ratio": ratio}]
+        return point, self._said(accepted, ratio)
 
     def _proposed(self) -> tuple[np.ndarray, int]:
         """Return a move, and which parameter it moves if it is one."""
@@ -220,8 +239,7 @@ def _scale_of(scale: Any, size: int, updates: str) -> np.ndarray | None:
     if given.shape != ((size, size) if matrix else (size,)):
         raise ValueError(
             f"scale has shape {given.shape}, and the step moves {size} numbers: give one number, {size} "
-            "of them, or "
-            f"a matrix of shape {(size, size)}."
+            f"of them, or a matrix of shape {(size, size)}."
         )
     if matrix and updates != "joint":
         raise ValueError(f'scale is a matrix, which needs updates="joint", not "{updates}".')
