@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -41,13 +42,20 @@ class MinibatchPenalty(SubsampledWalk):
     batch_size : int
         Rows in a batch, b, from 2 to n.
     ledger : PrivacyLedger, optional
-        Budget. The run that is planned by `draws`, `tune` and `chains` gets all that is left of it, and is
-        debited at once.
+        Budget. The run that is planned by `draws`, `tune` and `chains` gets all that is left of it, or what
+        `share` or `epsilon` says, and is debited at once.
     noise_multiplier : float, optional
         In the place of a ledger: standard deviation of the noise over what replacing one row of a batch
         changes.
     draws, tune, chains : int, optional
         The plan, as it will be given to ``pm.sample``.
+    share : float, optional
+        Which part of the ledger's whole budget the run gets, in (0, 1]: the epsilon that Gaussian releases
+        from all rows would have for it.
+    epsilon : float, optional
+        In the place of a share: what the run costs by itself, at the ledger's delta.
+    clipped_noise : float, optional
+        As for :class:`PenaltyMetropolis`; rows are counted in a batch of their own.
     updates, scale, adapt, model, rng, insecure_noise_seed
         As for :class:`PenaltyMetropolis`.
 
@@ -99,6 +107,9 @@ class MinibatchPenalty(SubsampledWalk):
         draws: int | None = None,
         tune: int | None = None,
         chains: int | None = None,
+        share: float | None = None,
+        epsilon: float | None = None,
+        clipped_noise: float | None = None,
         updates: str = "joint",
         scale: Any = None,
         adapt: bool = True,
@@ -112,9 +123,11 @@ class MinibatchPenalty(SubsampledWalk):
         self.batch_size = batch_size
         plan = {
             "ledger": ledger, "noise_multiplier": noise_multiplier, "draws": draws, "tune": tune,
-            "chains": chains,
+            "chains": chains, "share": share, "epsilon": epsilon,
         }  # fmt: skip
-        self._begin(vars, updates, scale, adapt, model, rng, initial_point, insecure_noise_seed, plan)
+        self._begin(
+            vars, updates, scale, adapt, model, rng, initial_point, insecure_noise_seed, clipped_noise, plan
+        )
 
     @property
     def _approximate(self) -> str:  # type: ignore[override]
@@ -136,15 +149,16 @@ class MinibatchPenalty(SubsampledWalk):
         """
         if self.is_whole:
             return super().noisy_ratio(new, theta, other, distance)
-        change, sums = self._asked(new, theta, other, distance)
-        assert self._noise is not None
-        (noise,) = self._noise.draw(1)
-        if sums is None:
+        bound = self._paid_for(distance)
+        if not bound:
             return 0.0, 0.0
-        total, spread = sums
-        grid = 2 ** (self._sums.bits + 1)
-        first, unit = shares(change, self._left_out, grid)
-        released = _combined(total, spread, first, grid, self.batch_size) + int(noise)
+        ends, grid = self._ends(new, theta, other), 2 ** (self._sums.bits + 1)
+        first, unit = shares(2 * self._weight() * bound, self._left_out, grid)
+        combine = partial(_combined, first=first, grid=grid, batch_size=self.batch_size)
+        assert self._noise is not None
+        # neither the noise nor the sum alone is a variable, which an error could show
+        released = int(self._noise.draw(1)[0]) + self._sums.combined(*ends, bound, combine)
+        self._count(*ends, bound)
         return unit * released, unit * grid * self.plan.noise_multiplier
 
 

@@ -38,20 +38,21 @@ class PrivateWalk(PrivateStep):
 
     def _begin(
         self, vars: Sequence[Variable] | None, updates: str, scale: Any, adapt: bool, model: Any, rng: Any,
-        initial_point: Any, insecure_noise_seed: int | None, plan: dict[str, Any],
+        initial_point: Any, insecure_noise_seed: int | None, clipped_noise: Any, plan: dict[str, Any],
     ) -> None:  # fmt: skip
         """Check everything, compile, and debit the run last."""
         if updates not in UPDATES:
             raise ValueError(f"updates={updates!r} is none of {', '.join(UPDATES)}.")
         self.updates, self.adapt = updates, bool(adapt)
-        self._prepare(vars, model, rng, initial_point, insecure_noise_seed)
+        self._prepare(vars, model, rng, initial_point, insecure_noise_seed, clipped_noise)
         given = _scale_of(scale, self.layout.size, updates)
         self.plan = Plan(
             self.likelihood, type(self).__name__, plan["ledger"], plan["noise_multiplier"], plan["draws"],
-            plan["tune"], plan["chains"], insecure=insecure_noise_seed is not None, batch=self._batch(),
+            plan["tune"], plan["chains"], share=plan["share"], epsilon=plan["epsilon"],
+            clipped_noise=self.clipped_noise, insecure=insecure_noise_seed is not None, batch=self._batch(),
         )  # fmt: skip
         self._build()
-        self.plan.reserve()
+        self.plan.reserve(self._noise_scales)
         self.scale = self._default_scale() if given is None else given
         self._reset()
 
@@ -82,26 +83,32 @@ class PrivateWalk(PrivateStep):
         theta, other = self.layout.flatten(point), self.others.flatten(point)
         move, moved = self._proposed()
         new = theta + move
-        accepted, said = self._decide(new, theta, other)
+        accepted, ratio, more = self._decide(new, theta, other)
         if accepted:
             self.accept()
             point = {**point, **self.layout.unflatten(new)}
         elif self.updates == "guided":
             self.direction[moved] *= -1
         if self.tune and self.adapt:
-            self.log_factor += self._excess(accepted, said) * min(1.0, 3.0 / np.sqrt(1 + self.n_steps))
+            self.log_factor += self._excess(accepted, more) * min(1.0, 3.0 / np.sqrt(1 + self.n_steps))
         self.n_steps += 1
-        return point, [{"private_accepted": accepted, **said}]
+        (said,) = self._said(accepted, ratio)
+        return point, [{**said, **more}]
 
-    def _decide(self, new: np.ndarray, theta: np.ndarray, other: np.ndarray) -> tuple[bool, dict[str, Any]]:
-        """Accept or reject a move, with a penalty of half of the noise's variance."""
+    def _decide(
+        self, new: np.ndarray, theta: np.ndarray, other: np.ndarray
+    ) -> tuple[bool, float, dict[str, Any]]:
+        """Accept or reject a move, with a penalty of half of the noise's variance.
+
+        Also returns the noisy ratio, and more statistics of the draw.
+        """
         # of the point as it is in numbers, so that a rounded move is not longer than it is taken for
         ratio, sd = self.noisy_ratio(new, theta, other, float(np.linalg.norm(new - theta)))
         change = ratio + self.logp_at(new, other) - self.logp_at(theta, other)
         accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd**2)
-        return accepted, {"private_log_ratio": ratio}
+        return accepted, ratio, {}
 
-    def _excess(self, accepted: bool, said: dict[str, Any]) -> float:
+    def _excess(self, accepted: bool, more: dict[str, Any]) -> float:
         """Whether moves are to be longer, as far as this one tells; of private numbers only."""
         return accepted - self._target
 
