@@ -252,6 +252,55 @@ def test_what_it_pays_for(cls, normal):
 
 @pytest.mark.compiles(1)
 @pytest.mark.parametrize("cls", BOTH)
+def test_clipped_rows_are_counted_in_a_batch(cls, normal):
+    """One of a batch of its own: hypergeometric, with noise."""
+    model = models.normal_model(ROWS, clip=0.5)
+    step = models.driven(cls, model, 0.1, batch_size=6, clipped_noise=2.0)
+    clipped = int((np.abs(ROWS - 0.75) > 0.5).sum())
+    release = step.noisy_ratio if cls is dp.MinibatchPenalty else step.noisy_ratio_and_variance
+    drawn = np.empty(4000)
+    for k in range(len(drawn)):
+        release(NEW, OLD, NONE, 0.3)
+        drawn[k] = step._n_clipped
+    counts = np.arange(7)
+    chance = stats.hypergeom(12, clipped, 6).pmf(counts)
+    law = {s: lambda x, s=s: ndtr((x[:, None] - counts) / s) @ chance for s in (0.2, 0.4)}
+    assert stats.kstest(drawn, law[0.2]).pvalue > 1e-3 > stats.kstest(drawn, law[0.4]).pvalue
+    _, (said,) = step.step(model.initial_point())
+    assert said["private_clipped_fraction"] == step._n_clipped / 6
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("cls", BOTH)
+def test_parts_of_a_budget(cls, normal):
+    """Two halves fit, and no third part; what the result says is what was debited."""
+    book = dp.PrivacyLedger(epsilon=2.0, delta=1e-6)
+    step = cls(model=normal, batch_size=3, ledger=book, share=0.5, clipped_noise=4.0, **PLAN)
+    half = book.epsilon_spent
+    assert [type(cost) for cost in book.spent] == 2 * [SubsampledGaussianCost]
+    assert [cost.releases for cost in book.spent] == [60, 60]
+    idata = pm.sample(
+        20, tune=10, chains=2, cores=1, step=step, model=normal, progressbar=False,
+        compute_convergence_checks=False,
+    )  # fmt: skip
+    dp.with_privacy(idata, step)
+    assert (
+        np.isclose(idata.attrs["privacy_epsilon"], half) and '"batch_size": 3' in idata.attrs["privacy_costs"]
+    )
+    assert idata.privacy.n_released.values.tolist() == [[60, 0, 60]]
+    noise = book.spent[1].noise_multiplier / 3 / np.sqrt(40)
+    assert np.isclose(float(idata.privacy.clipped_fraction_sd[0]), noise)
+    cls(model=normal, batch_size=3, ledger=book, share=0.5, **PLAN)
+    assert 1.3 < half < 1.4 and 1.95 < book.epsilon_spent <= 2.0
+    with pytest.raises(dp.BudgetExceededError, match="does not fit"):
+        cls(model=normal, batch_size=3, ledger=book, epsilon=0.5, **PLAN)
+    alone = dp.PrivacyLedger(epsilon=2.0, delta=1e-6)
+    cls(model=normal, batch_size=3, ledger=alone, epsilon=0.5, **PLAN)
+    assert 0.495 < alone.epsilon_spent <= 0.5
+
+
+@pytest.mark.compiles(1)
+@pytest.mark.parametrize("cls", BOTH)
 def test_it_says_that_it_is_approximate(cls, normal, caplog):
     with caplog.at_level(logging.INFO):
         cls(model=normal, batch_size=6, noise_multiplier=1.0).setup_chain(1, 0, 5)

@@ -139,6 +139,20 @@ def test_noise_that_fails_leaves_no_exact_sum(step, monkeypatch):
         assert frames and not set(map(float, values)) & set(exact)
 
 
+@pytest.mark.parametrize("what", ["_sums", "_count"])
+def test_batches_that_fail(monkeypatch, what):
+    """Neither rows nor what chooses them is a variable."""
+    from pymc_dp.private import batches
+
+    rows = np.append(models.normal_rows(), CANARY)
+    step = models.driven(dp.MinibatchPenalty, models.normal_model(rows), 0.5, batch_size=5, clipped_noise=3.0)
+    monkeypatch.setattr(batches, what, fails)
+    with pytest.raises(Failure, match="9 arguments") as caught:
+        step.step(step.model.initial_point())
+    assert not shows(caught.value)
+    assert not [v for v in locals_of(caught.value)[1] if v.dtype == np.uint64]
+
+
 def test_copying_rows_to_workers_that_fails(monkeypatch):
     from pymc_dp.private import rows
 
