@@ -34,8 +34,8 @@ class MinibatchPenalty(SubsampledWalk):
     only. Measured on a normal mean, no bias is seen in 100,000 draws where :math:`\sigma_b` is up to about 2
     for typical moves and batches have 50 rows or more; beyond, few moves are accepted. That takes a tempered
     likelihood, batches that are not much smaller than the number of rows, or short moves. Batches of a few
-    rows are biased: three of eight rows make the posterior 6 % too wide. With b = n draws are exact, and those
-    of :class:`PenaltyMetropolis`.
+    rows are biased: three of eight rows make the posterior 6 % too wide. With b = n draws are exact, and
+    those of :class:`PenaltyMetropolis`.
 
     Parameters
     ----------
