@@ -18,8 +18,10 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.lowering.native import VECTOR, NativeFunction
+from pymc_dp.lowering.ratios import RowRatio
 from pymc_dp.privacy._checks import positive
-from pymc_dp.privacy.costs import GaussianCost
+from pymc_dp.privacy.costs import Cost
+from pymc_dp.privacy.exact_noise import Words
 from pymc_dp.privacy.ledger import BudgetExceededError
 from pymc_dp.private.confidential import RowTerm, confidential_terms
 from pymc_dp.private.density import RowDensity, domain
@@ -158,7 +160,7 @@ class PrivateStep(BlockedStep):
 
         natural = of_values(model.replace_rvs_by_values([pt.as_tensor(v) for v in inputs]))
         density = RowDensity(self.term)
-        ratio = density.ratio(natural)
+        ratio, self._sums = self._sums_of(density, natural)
         numbers = [pt.stack(ratio.numbers)] if ratio.numbers else [pt.zeros(0)]
         self.n_numbers = len(ratio.numbers)
         self._numbers = self._native("numbers", theta, other, numbers, _NUMBERS)
@@ -172,7 +174,6 @@ class PrivateStep(BlockedStep):
         for condition in of_values(model.replace_rvs_by_values(inside)):
             total = [pt.switch(condition, total[0], -np.inf)]  # known without the rows
         self._logp = self._native("logp", theta, other, total, _LOGP)
-        self._sums = RowSums(self.term, ratio)
         if self.clipped_noise is not None:
             ratio.counting  # noqa: B018  (compiled before a draw waits for it)
         self._graphs = (theta, other, ratio.numbers, total[0], density, ratio.features)
@@ -180,6 +181,11 @@ class PrivateStep(BlockedStep):
         self._counted: GaussianNoise | None = None
         self._left = {"ratios": 0, "gradients": 0}  # of the chain that is sampled
         self._at: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    def _sums_of(self, density: RowDensity, natural: Sequence[Any]) -> tuple[RowRatio, Any]:
+        """Return the compiled change of the rows' log density, and what adds it up."""
+        ratio = density.ratio(natural)
+        return ratio, RowSums(self.term, ratio)
 
     def _native(self, name: str, theta: Any, other: Any, graphs: list[Any], sig: Any) -> NativeFunction:
         lifted = self._data.lift(graphs)
@@ -206,7 +212,11 @@ class PrivateStep(BlockedStep):
         self.tune, self._at = tune > 0, None
 
     def _source(self, scale: int, stream: int) -> GaussianNoise:
-        return GaussianNoise(scale, words_of_seed(self.insecure_noise_seed, self._chain, stream))
+        """Return noise of the chain, each kind of it from a stream of its own."""
+        return GaussianNoise(scale, self._words(stream))
+
+    def _words(self, stream: int) -> Words:
+        return words_of_seed(self.insecure_noise_seed, self._chain, stream)
 
     def _noise_scales(self, noise_multiplier: float) -> dict[str, int]:
         """Return the standard deviations of all noise in the units of what it is added to, whole numbers.
@@ -224,7 +234,7 @@ class PrivateStep(BlockedStep):
             )
         return scales
 
-    def cost(self, draws: int, tune: int, chains: int) -> list[GaussianCost]:
+    def cost(self, draws: int, tune: int, chains: int) -> list[Cost]:
         """Return what a run costs, for :func:`pymc_dp.accounting.epsilon`.
 
         Parameters
@@ -234,7 +244,7 @@ class PrivateStep(BlockedStep):
 
         Returns
         -------
-        list of GaussianCost
+        list of GaussianCost or SubsampledGaussianCost
         """
         return self.plan.costs(draws + tune, chains, self.plan.noise_multiplier)
 
@@ -272,25 +282,30 @@ class PrivateStep(BlockedStep):
         if not unit > 0:  # no move, or one too small for numbers: nothing is asked of the rows
             self._next, self._n_clipped = self._at, self._count_noise()
             return 0.0, 0.0
+        ends = self._ends(new, theta, other)
+        assert self._noise is not None
+        # neither the noise nor the sum alone is a variable, which an error could show
+        total = int(self._noise.draw(1)[0]) + sums.clipped(*ends, bound)
+        if self._counted is not None:
+            self._n_clipped = self._count_noise() + sums.exceeding(*ends, bound)
+        sd = 2 * bound * self.plan.noise_multiplier * term.temper
+        return term.temper * unit * total, sd
+
+    def _ends(self, new: np.ndarray, theta: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers of a proposal, and those of where the chain is, which are kept."""
         at = self._at
         if at is None or not (np.array_equal(at[0], theta) and np.array_equal(at[1], other)):
             at = (theta, other, self.numbers_at(theta, other))
         numbers = self.numbers_at(new, other)
-        assert self._noise is not None
-        # neither the noise nor the sum alone is a variable, which an error could show
-        total = int(self._noise.draw(1)[0]) + sums.clipped(numbers, at[2], bound)
-        if self._counted is not None:
-            self._n_clipped = self._count_noise() + sums.exceeding(numbers, at[2], bound)
         self._at, self._next = at, (new, other, numbers)
-        sd = 2 * bound * self.plan.noise_multiplier * term.temper
-        return term.temper * unit * total, sd
+        return numbers, at[2]
 
     def _count_noise(self) -> float:
         return 0.0 if self._counted is None else int(self._counted.draw(1)[0]) * 2.0**-_COUNT_BITS
 
-    def _said(self, accepted: bool, ratio: float) -> list[dict[str, Any]]:
+    def _said(self, accepted: bool, **released: Any) -> list[dict[str, Any]]:
         """Return the statistics of a draw."""
-        said = {"private_accepted": accepted, "private_log_ratio": ratio}
+        said = {"private_accepted": accepted, **released}
         if self._counted is not None:
             said["private_clipped_fraction"] = self._n_clipped / self.term.rows.n
         return [said]

@@ -241,4 +241,4 @@ class PrivateHMC(PrivateStep):
             self.log_factor += (accepted - _TARGET) * min(0.5, 2.0 / np.sqrt(1 + self.n_steps))
         self.n_steps += 1
         self._kept_at = self.layout.flatten(point)  # as it is stored
-        return point, self._said(accepted, ratio)
+        return point, self._said(accepted, private_log_ratio=ratio)

@@ -5,35 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from pymc.model.core import Model
-from pymc.step_methods.compound import Competence, StepMethodState
-from pymc.step_methods.state import dataclass_state
+from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
 
-from pymc_dp.private.base import PrivateStep
-from pymc_dp.private.plan import Plan
+from pymc_dp.private.walk import PrivateWalk
 
-UPDATES = ("joint", "component", "guided")
-# The share of accepted proposals that moves farthest, whether the posterior is what limits the step size
-# (random walks of many parameters) or the noise is: both accept with probability 2 Phi(-s / 2) at steps of
-# size s.
-_TARGET = 0.234
-# A step size at which noise and penalty alone are accepted that often.
-_NOISE_AT_TARGET = 2.38
+# Standard deviation of noise that is accepted with its penalty as often as tuning aims at.
+NOISE_AT_TARGET = 2.38
 
 
-@dataclass_state
-class PenaltyState(StepMethodState):
-    """What a chain needs to be continued; no noise."""
-
-    tune: bool
-    n_steps: int
-    log_factor: float
-    direction: np.ndarray
-
-
-class PenaltyMetropolis(PrivateStep):
+class PenaltyMetropolis(PrivateWalk):
     r"""Metropolis draws of the parameters of a confidential likelihood, with noise on every ratio.
 
     A move from :math:`\theta` to :math:`\theta'` is decided by the log likelihood ratio of all rows, each
@@ -129,8 +111,6 @@ class PenaltyMetropolis(PrivateStep):
     """
 
     name = "penalty_metropolis"
-    stats_dtypes_shapes: Any = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
-    _state_class = PenaltyState
 
     def __init__(
         self,
@@ -154,20 +134,11 @@ class PenaltyMetropolis(PrivateStep):
         blocked: bool = True,
         insecure_noise_seed: int | None = None,
     ):
-        if updates not in UPDATES:
-            raise ValueError(f"updates={updates!r} is none of {', '.join(UPDATES)}.")
-        self.updates, self.adapt = updates, bool(adapt)
-        self._prepare(vars, model, rng, initial_point, insecure_noise_seed, clipped_noise)
-        given = _scale_of(scale, self.layout.size, updates)
-        self.plan = Plan(
-            self.likelihood, type(self).__name__, ledger, noise_multiplier, draws, tune, chains,
-            share=share, epsilon=epsilon, clipped_noise=self.clipped_noise,
-            insecure=insecure_noise_seed is not None,
-        )  # fmt: skip
-        self._build()
-        self.plan.reserve(self._noise_scales)
-        self.scale = self._default_scale() if given is None else given
-        self._reset()
+        plan = {
+            "ledger": ledger, "noise_multiplier": noise_multiplier, "draws": draws, "tune": tune,
+            "chains": chains, "share": share, "epsilon": epsilon, "clipped_noise": clipped_noise,
+        }  # fmt: skip
+        self._begin(vars, updates, scale, adapt, model, rng, initial_point, insecure_noise_seed, plan)
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:
@@ -175,72 +146,5 @@ class PenaltyMetropolis(PrivateStep):
         confidential = getattr(var.tag, "pymc_dp_confidential", None) is not None
         return Competence.IDEAL if confidential else Competence.INCOMPATIBLE
 
-    def _default_scale(self) -> np.ndarray:
-        noise_per_distance = 2 * self.plan.noise_multiplier * self.term.clip * self.term.temper
-        moved = self.layout.size if self.updates == "joint" else 1
-        return np.full(self.layout.size, _NOISE_AT_TARGET / (noise_per_distance * np.sqrt(moved)))
-
-    def _reset(self) -> None:
-        self.n_steps, self.log_factor = 0, 0.0
-        self.direction: Any = np.zeros(self.layout.size)
-
-    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
-        """Begin a chain, with what the last one learnt forgotten."""
-        super().setup_chain(rng, tune, draws)
-        self._reset()
-        self.direction = 2.0 * self.rng.integers(2, size=self.layout.size) - 1.0
-
-    def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Propose a move and decide it."""
-        theta, other = self.layout.flatten(point), self.others.flatten(point)
-        move, moved = self._proposed()
-        new = theta + move
-        # of the point as it is in numbers, so that a rounded move is not longer than it is taken for
-        ratio, sd = self.noisy_ratio(new, theta, other, float(np.linalg.norm(new - theta)))
-        change = ratio + self.logp_at(new, other) - self.logp_at(theta, other)
-        accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd**2)
-        if accepted:
-            self.accept()
-            point = {**point, **self.layout.unflatten(new)}
-        elif self.updates == "guided":
-            self.direction[moved] *= -1
-        if self.tune and self.adapt:
-            self.log_factor += (accepted - _TARGET) * min(1.0, 3.0 / np.sqrt(1 + self.n_steps))
-        self.n_steps += 1
-        return point, self._said(accepted, ratio)
-
-    def _proposed(self) -> tuple[np.ndarray, int]:
-        """Return a move, and which parameter it moves if it is one."""
-        size, factor = self.layout.size, np.exp(self.log_factor)
-        if self.updates == "joint":
-            z = self.rng.standard_normal(size)
-            return factor * (self.scale @ z if self.scale.ndim == 2 else self.scale * z), -1
-        j = int(self.rng.integers(size))
-        move = np.zeros(size)
-        move[j] = factor * self.scale[j] * self.rng.standard_normal()
-        if self.updates == "guided":
-            move[j] = self.direction[j] * abs(move[j])
-        return move, j
-
-
-def _scale_of(scale: Any, size: int, updates: str) -> np.ndarray | None:
-    """Return the scale of each parameter, or a matrix."""
-    if scale is None:
-        return None
-    try:
-        given = np.asarray(scale, dtype=float)
-    except (TypeError, ValueError):
-        given = np.full(1, np.nan)
-    if given.ndim == 0:
-        given = np.full(size, given)
-    matrix = given.ndim == 2
-    if not np.isfinite(given).all() or (not matrix and (given <= 0).any()):
-        raise ValueError("scale must be one or more finite numbers > 0, or a matrix of finite numbers.")
-    if given.shape != ((size, size) if matrix else (size,)):
-        raise ValueError(
-            f"scale has shape {given.shape}, and the step moves {size} numbers: give one number, {size} "
-            f"of them, or a matrix of shape {(size, size)}."
-        )
-    if matrix and updates != "joint":
-        raise ValueError(f'scale is a matrix, which needs updates="joint", not "{updates}".')
-    return given
+    def _affordable(self) -> float:
+        return NOISE_AT_TARGET / (2 * self.plan.noise_multiplier * self.term.clip * self.term.temper)

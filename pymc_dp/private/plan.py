@@ -11,7 +11,7 @@ import numpy as np
 
 from pymc_dp.privacy import budgets
 from pymc_dp.privacy._checks import positive
-from pymc_dp.privacy.costs import GaussianCost
+from pymc_dp.privacy.costs import Cost, GaussianCost, cost_of
 from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
 from pymc_dp.private import company
 from pymc_dp.private.tally import Tally
@@ -26,6 +26,8 @@ _HOW_MUCH = (
 )
 # What a step may release.
 RELEASES = ("ratio", "gradient", "clipped count")
+# Share of a budget below which nothing is planned.
+_WORTH = 1e-3
 
 
 class Plan:
@@ -51,12 +53,15 @@ class Plan:
         Noise multiplier of a count of clipped rows over that of a ratio; without it none is released.
     insecure : bool
         Whether the noise comes from a known seed.
+    batch : tuple of int, optional
+        Number of rows, and of those that each release is computed from, where these are fewer.
     """
 
     def __init__(
         self, likelihood: str, step: str, ledger: Any, noise_multiplier: float | None, draws: Any, tune: Any,
         chains: Any, *, share: Any = None, epsilon: Any = None, gradients: int = 0,
         gradient_noise: float = 1.0, clipped_noise: float | None = None, insecure: bool = False,
+        batch: tuple[int, int] | None = None,
     ):  # fmt: skip
         if (ledger is None) == (noise_multiplier is None):
             raise ValueError(
@@ -66,6 +71,17 @@ class Plan:
             )
         self.likelihood, self.step, self.ledger, self.insecure = likelihood, step, ledger, insecure
         self._gradients, self._clipped_noise = (gradients, gradient_noise), clipped_noise
+        self._batch = batch or (None, None)
+        if batch is not None and share is not None:
+            raise ValueError(
+                f"{step}: shares add up for releases from all rows only, and this one looks at batches. Give "
+                "epsilon=, what the run may cost by itself."
+            )
+        if batch is not None and clipped_noise is not None:
+            raise ValueError(
+                f"{step}: clipped_noise counts rows, of which a batch shows too few. Leave it out, or "
+                "give batch_size= as the number of rows."
+            )
         self.noise_multiplier = math.nan  # of a ledger, known once it is reserved
         self.length: int | None = None
         self.chains: int | None = None
@@ -92,21 +108,20 @@ class Plan:
         self.length, self.chains = int(draws) + int(tune), int(chains)
         self.share, self.epsilon = _part_of(ledger, share, epsilon)
 
-    def releases(self, lengths: Iterable[int], noise_multiplier: float) -> dict[str, GaussianCost]:
+    def releases(self, lengths: Iterable[int], noise_multiplier: float) -> dict[str, Cost]:
         """Return what chains of so many draws each cost, tuning included, by what they release."""
         lengths = list(lengths)
-        many = (
-            (sum(lengths), 1.0),
-            (sum(map(self.gradients_of, lengths)), self._gradients[1]),
-            (0 if self._clipped_noise is None else sum(lengths), self._clipped_noise or 1.0),
-        )
-        return {
-            what: GaussianCost(count, noise_multiplier * factor)
-            for what, (count, factor) in zip(RELEASES, many)
-            if count
-        }
+        ratios, vectors = sum(lengths), sum(map(self.gradients_of, lengths))
+        found: dict[str, Cost] = {}
+        if ratios:
+            found["ratio"] = cost_of(ratios, noise_multiplier, *self._batch)
+        if vectors:
+            found["gradient"] = GaussianCost(vectors, noise_multiplier * self._gradients[1])
+        if ratios and self._clipped_noise is not None:
+            found["clipped count"] = GaussianCost(ratios, noise_multiplier * self._clipped_noise)
+        return found
 
-    def costs(self, length: int, chains: int, noise_multiplier: float) -> list[GaussianCost]:
+    def costs(self, length: int, chains: int, noise_multiplier: float) -> list[Cost]:
         """Return the cost of so many chains of so many draws, tuning included."""
         return list(self.releases([length] * chains, noise_multiplier).values())
 
@@ -126,10 +141,7 @@ class Plan:
             check(self.noise_multiplier)
             return
         ledger = self.ledger
-        # multipliers compose as sums of 1 / multiplier^2, so that all of it is one release with less noise
-        one = self.costs(self.length, self.chains, 1.0)
-        together = math.sqrt(sum(cost.releases / cost.noise_multiplier**2 for cost in one))
-        noise_multiplier = self._noise_of_one_release() * together * (1 + 1e-9)
+        noise_multiplier = self._noise_for(self.costs(self.length, self.chains, 1.0))
         if noise_multiplier > _MOST:
             raise BudgetExceededError(
                 f"{self.step}: too little of the budget for this run, which would need noise of "
@@ -154,17 +166,34 @@ class Plan:
             f"{ledger.path or 'a ledger that ends with this process'}."
         )
 
-    def _noise_of_one_release(self) -> float:
-        """Noise multiplier of a single release that would cost what the run may."""
+    def _noise_for(self, one: list[Cost]) -> float:
+        """Noise multiplier at which a run costs what it may; `one` is its cost at a multiplier of 1."""
+        n, size = self._batch
         budget = {"epsilon": self.epsilon or self.ledger.epsilon, "delta": self.ledger.delta}
-        if self.epsilon is not None:
-            return budgets.noise_multiplier(1, **budget)
-        if self.share is not None:  # of 1 / multiplier^2, which is what adds up
-            return budgets.noise_multiplier(1, **budget) / math.sqrt(self.share)
         try:
-            return float(self.ledger.noise_multiplier(1))
+            if n is not None:
+                return self._noise_on_batches(one[0].releases, n, size, budget)
+            if self.epsilon is not None or self.share is not None:
+                # the share is of 1 / multiplier^2, which is what adds up
+                single = budgets.noise_multiplier(1, **budget) / math.sqrt(self.share or 1.0)
+            else:
+                single = self.ledger.noise_multiplier(1)
         except BudgetExceededError as error:
             raise BudgetExceededError(f"{error} {_HOW_MUCH}") from None
+        # multipliers compose as sums of 1 / multiplier^2: all of it is one release with less noise
+        together = math.sqrt(sum(cost.releases / cost.noise_multiplier**2 for cost in one))
+        return float(single * together * (1 + 1e-9))
+
+    def _noise_on_batches(self, releases: int, n: int, size: Any, budget: dict[str, float]) -> float:
+        if self.epsilon is not None:
+            return budgets.noise_multiplier(releases, **budget, n=n, batch_size=size)
+        ledger = self.ledger
+        if ledger.epsilon_left < _WORTH * ledger.epsilon:  # what accounting on a grid left of a whole
+            raise BudgetExceededError(
+                f"Less than a thousandth is left of the budget of epsilon = {ledger.epsilon:g} at "
+                f"delta = {ledger.delta:g}: {self.step} would draw noise only. Nothing was debited."
+            )
+        return float(ledger.noise_multiplier(releases, n=n, batch_size=size))
 
     def begin(self, step: Any, tune: int, draws: int) -> int:
         """Claim a chain's share, or refuse with nothing claimed; return the number of the chain."""
@@ -205,7 +234,7 @@ class Plan:
         (entry,) = (e for e in self.ledger.entries() if e.id == self.reservation.entry)
         return int(entry.claimed)
 
-    def spent(self) -> dict[str, GaussianCost]:
+    def spent(self) -> dict[str, Cost]:
         """Return what was debited, or, without a ledger, what all chains that were begun release."""
         if self.reservation is None:
             return self.releases(self._tally.lengths(), self.noise_multiplier)

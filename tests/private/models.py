@@ -66,8 +66,8 @@ def driven(step_type, model, noise_multiplier, seed=1, **kwargs):
     return step
 
 
-def penalty(model, noise_multiplier, seed=1, **kwargs):
-    return driven(dp.PenaltyMetropolis, model, noise_multiplier, seed, **kwargs)
+def penalty(model, noise_multiplier, seed=1, cls=dp.PenaltyMetropolis, **kwargs):
+    return driven(cls, model, noise_multiplier, seed, **kwargs)
 
 
 def hmc(model, noise_multiplier, seed=1, **kwargs):

@@ -9,7 +9,7 @@ import pymc_dp as dp
 from pymc_dp.privacy.budgets import epsilon as epsilon_of
 from pymc_dp.privacy.costs import GaussianCost
 from tests.private import models
-from tests.private.attacks import Smaller, proven_epsilon
+from tests.private.attack import halved, proven_epsilon
 from tests.private.test_penalty import exact_normal
 from tests.statistics.harness import mc_z
 
@@ -239,7 +239,7 @@ def attacked_epsilon(noise_multiplier, gradient_noise, delta, factor=1.0, runs=4
             model, noise_multiplier, seed=int(last) % 7, step_size=0.1, gradient_noise=gradient_noise
         )
         if factor != 1:
-            step._gradient_noise = Smaller(step._gradient_noise, factor)
+            step._gradient_noise = halved(step._gradient_noise, factor)
         at = np.zeros(2), np.zeros(0)
         drawn.append(np.array([step.noisy_gradient(*at) @ [1, 2] for _ in range(runs)]))
     return proven_epsilon(*drawn, delta)

@@ -9,7 +9,7 @@ import pymc_dp as dp
 from pymc_dp.privacy.budgets import epsilon as epsilon_of
 from pymc_dp.privacy.costs import GaussianCost
 from tests.private import models
-from tests.private.attacks import Smaller, proven_epsilon
+from tests.private.attack import halved, proven_epsilon
 from tests.private.threefry import banana_rows
 from tests.statistics.harness import mc_z
 from tests.statistics.marginal import from_log_density
@@ -213,7 +213,7 @@ def attacked_epsilon(noise_multiplier, delta, what="ratio", runs=40_000, factor=
         model = models.normal_model([0.5, last], clip=1.0)
         step = models.penalty(model, noise_multiplier, seed=int(last) % 7, clipped_noise=1.0)
         if factor != 1:
-            step._noise, step._counted = Smaller(step._noise, factor), Smaller(step._counted, factor)
+            step._noise, step._counted = halved(step._noise, factor), halved(step._counted, factor)
         at = np.zeros(1), np.array([0.3]), np.zeros(0)
         seen = []
         for _ in range(runs):

@@ -156,7 +156,7 @@ def test_it_counts_what_is_clipped(sampled):
     drawn = []
     for _ in range(3000):
         driven.noisy_ratio(new, theta, other, 0.4)
-        drawn.append(driven._said(True, 0.0)[0]["private_clipped_fraction"])
+        drawn.append(driven._said(True)[0]["private_clipped_fraction"])
     change = stats.norm.logpdf(ROWS, 0.4) - stats.norm.logpdf(ROWS, 0.0)
     clipped = (np.abs(change) > 1.5 * 0.4).sum()
     assert 0 < clipped < 40

@@ -200,3 +200,34 @@ def test_parts_that_are_none(plain, kwargs, message):
 def test_a_part_of_no_ledger(plain):
     with pytest.raises(ValueError, match="share: a plan belongs to a ledger"):
         dp.PenaltyMetropolis(model=plain, noise_multiplier=1.0, share=0.5)
+
+
+@pytest.mark.parametrize("step_type", [dp.MinibatchPenalty, dp.BarkerMetropolis])
+def test_steps_on_batches_have_all_of_it(plain, step_type):
+    """One run, a part of a budget, noise of each kind from its own stream; what needs all rows says so."""
+    plan, batch = {"draws": 20, "tune": 0, "chains": 1}, {"batch_size": 4}
+    book = ledger()
+    step = step_type(model=plain, ledger=book, epsilon=0.5, **batch, **plan)
+    assert 0.49 < book.epsilon_spent <= 0.5 and step.plan.spent() == {"ratio": book.spent[0]}
+    with pytest.raises(ValueError, match="shares add up for releases from all rows only"):
+        step_type(model=plain, ledger=book, share=0.5, **batch, **plan)
+    with pytest.raises(ValueError, match="clipped_noise counts rows, of which a batch shows too few"):
+        step_type(model=plain, noise_multiplier=1.0, clipped_noise=2.0, **batch)
+    assert len(book.entries()) == 1
+    alone = models.penalty(plain, 1.0, cls=step_type, **batch)
+    with pytest.raises(dp.BudgetExceededError, match="was sampled before"):
+        alone.setup_chain(1, 0, 5)
+    words = [alone._sums.words(4), alone._noise._words(4)]
+    words += [alone._variance_noise._words(4)] if step_type is dp.BarkerMetropolis else []
+    assert len({word for four in words for word in four.tolist()}) == 4 * len(words)
+    whole = step_type(model=plain, ledger=book, batch_size=12, share=0.1, clipped_noise=3.0, **plan)
+    assert set(whole.plan.spent()) == {"ratio", "clipped count"}
+
+
+def test_noise_of_variances_is_checked_before_the_debit(plain):
+    book = ledger()
+    with pytest.raises(ValueError, match=r"variance_noise: noise of .* does not fit"):
+        dp.BarkerMetropolis(
+            model=plain, ledger=book, batch_size=4, variance_noise=1e12, draws=5, tune=5, chains=1
+        )
+    assert not book.entries()

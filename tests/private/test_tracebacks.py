@@ -139,6 +139,28 @@ def test_noise_that_fails_leaves_no_exact_sum(step, monkeypatch):
         assert frames and not set(map(float, values)) & set(exact)
 
 
+@pytest.mark.parametrize("step_type", [dp.MinibatchPenalty, dp.BarkerMetropolis])
+def test_batches_that_fail(monkeypatch, step_type):
+    """Neither rows, nor the sums of a batch beside noise that could not be drawn."""
+    from pymc_dp.private import batches
+
+    rows = np.append(models.normal_rows(), CANARY)
+    step = models.penalty(models.normal_model(rows), 0.5, cls=step_type, batch_size=6)
+
+    class Broken:
+        def draw(self, count):
+            raise Failure
+
+    with monkeypatch.context() as patch, pytest.raises(Failure) as caught:
+        patch.setattr(step, "_noise", Broken())
+        step.step(step.model.initial_point())
+    assert not shows(caught.value)
+    monkeypatch.setattr(batches, "_sums", fails)
+    with pytest.raises(Failure, match="10 arguments") as caught:
+        step.step(step.model.initial_point())
+    assert not shows(caught.value)
+
+
 def test_copying_rows_to_workers_that_fails(monkeypatch):
     from pymc_dp.private import rows
 
