@@ -1,8 +1,9 @@
 """The noise of the private steps: its law, where it comes from, and that it is not copied."""
 
+import contextlib
 import pickle
-import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -72,24 +73,41 @@ def test_a_fork_has_noise_of_its_own(monkeypatch):
     assert not np.array_equal(source.draw(4), left[:4])
 
 
+class Slow(np.ndarray):
+    """Numbers that take a while to be read, in which other threads run."""
+
+    def __getitem__(self, index):
+        time.sleep(0.05)
+        return np.asarray(self)[index]
+
+
+def drawn_by_two_threads(source):
+    """What two threads get that begin together."""
+    source.draw(1)
+    source._left = source._left.view(Slow)
+    together, drawn = threading.Barrier(2), []
+
+    def run():
+        together.wait()
+        drawn.append(int(source.draw(1)[0]))
+
+    threads = [threading.Thread(target=run) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return drawn
+
+
 def test_threads_never_get_the_same_noise():
-    """Also where they change places between any two instructions."""
-    source, drawn = GaussianNoise(2**40), []
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [
-            threading.Thread(target=lambda: drawn.extend(source.draw(1)[0] for _ in range(3000)))
-            for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(usual)
-    # 12,000 numbers of 42 bits: two are the same with probability 3e-5, three with 1e-12
-    assert len(drawn) == 12_000 and len(set(drawn)) >= 12_000 - 2
+    """Not even where one of them is interrupted between reading and taking away."""
+    one, other = drawn_by_two_threads(GaussianNoise(2**40))
+    assert one != other
+    # power: without the lock they do
+    unlocked = GaussianNoise(2**40)
+    unlocked._lock = contextlib.nullcontext()
+    one, other = drawn_by_two_threads(unlocked)
+    assert one == other
 
 
 def test_a_known_seed_is_announced():
