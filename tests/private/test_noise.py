@@ -3,7 +3,6 @@
 import contextlib
 import pickle
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -73,25 +72,22 @@ def test_a_fork_has_noise_of_its_own(monkeypatch):
     assert not np.array_equal(source.draw(4), left[:4])
 
 
-class Slow(np.ndarray):
-    """Numbers that take a while to be read, in which other threads run."""
+class Meeting(np.ndarray):
+    """Numbers whose readers wait for each other, if there are two."""
 
     def __getitem__(self, index):
-        time.sleep(0.05)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.barrier.wait()
         return np.asarray(self)[index]
 
 
-def drawn_by_two_threads(source):
-    """What two threads get that begin together."""
+def drawn_by_two_threads(source, patience):
+    """What two threads get, each of which is interrupted between reading and taking away."""
     source.draw(1)
-    source._left = source._left.view(Slow)
-    together, drawn = threading.Barrier(2), []
-
-    def run():
-        together.wait()
-        drawn.append(int(source.draw(1)[0]))
-
-    threads = [threading.Thread(target=run) for _ in range(2)]
+    source._left = source._left.view(Meeting)
+    source._left.barrier = threading.Barrier(2, timeout=patience)
+    drawn = []
+    threads = [threading.Thread(target=lambda: drawn.append(int(source.draw(1)[0]))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -100,13 +96,12 @@ def drawn_by_two_threads(source):
 
 
 def test_threads_never_get_the_same_noise():
-    """Not even where one of them is interrupted between reading and taking away."""
-    one, other = drawn_by_two_threads(GaussianNoise(2**40))
+    one, other = drawn_by_two_threads(GaussianNoise(2**40), patience=0.1)
     assert one != other
     # power: without the lock they do
     unlocked = GaussianNoise(2**40)
     unlocked._lock = contextlib.nullcontext()
-    one, other = drawn_by_two_threads(unlocked)
+    one, other = drawn_by_two_threads(unlocked, patience=60)
     assert one == other
 
 
