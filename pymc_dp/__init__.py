@@ -31,9 +31,12 @@ from pymc_dp.plots.mixtures import plot_density, plot_informativeness, plot_simi
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
 from pymc_dp.privacy.release import Release
+from pymc_dp.private.barker import BarkerMetropolis
 from pymc_dp.private.confidential import ConfidentialLikelihood
 from pymc_dp.private.hmc import PrivateHMC
+from pymc_dp.private.minibatch import MinibatchPenalty
 from pymc_dp.private.penalty import PenaltyMetropolis
+from pymc_dp.private.report import with_privacy
 from pymc_dp.records import clamp, record_sum
 from pymc_dp.stats.acceptance import acceptance_report
 from pymc_dp.stats.density import mixture_density
@@ -59,6 +62,7 @@ except PackageNotFoundError:  # running from a source tree that is not installed
 __all__ = [
     "AncillaryUpdate",
     "AtomUpdate",
+    "BarkerMetropolis",
     "BinomialMechanism",
     "BudgetExceededError",
     "ChineseRestaurantProcess",
@@ -71,6 +75,7 @@ __all__ = [
     "GaussianMechanism",
     "KNormGradient",
     "LaplaceMechanism",
+    "MinibatchPenalty",
     "Neal2",
     "Neal3",
     "Neal8",
@@ -108,6 +113,7 @@ __all__ = [
     "record_sum",
     "recover_records",
     "similarity_matrix",
+    "with_privacy",
 ]
 
 # at the front, because PyMC takes the first of equally competent steps

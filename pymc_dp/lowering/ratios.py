@@ -6,6 +6,7 @@ are, and the change that one row can make is bounded exactly, not up to floating
 """
 
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Any
 
 import numba
@@ -30,6 +31,8 @@ from pymc_dp.lowering.version import SOURCE
 # bound per unit, the bound in fractions -> sum in fractions
 RATIO = types.float64(VECTOR, VECTOR, MATRIX, types.int64, types.int64, types.float64, types.float64)
 _RATIO_AT = types.FunctionType(RATIO)
+# the same, which also writes down what it adds
+EACH = types.float64(*RATIO.args, VECTOR)
 # Rows whose changes are worked out before they are added: they stay in the fastest cache.
 _BLOCK = 512
 # Entries of a row up to which products of two of them are looked for.
@@ -82,6 +85,18 @@ def _clipped(r: float, top: float) -> float:  # pragma: no cover
     return (r + _ROUND) - _ROUND
 
 
+@numba.njit(cache=True)
+def _exceeds(r: float, top: float) -> float:  # pragma: no cover
+    """Whether a change would be clipped; what is no number counts as 0, and is not."""
+    return 1.0 if abs(r) > top else 0.0
+
+
+@numba.njit(cache=True)
+def _mark(part: np.ndarray, m: int, scale: float, top: float) -> None:  # pragma: no cover
+    for k in range(m):
+        part[k] = _exceeds(part[k] * scale, top)
+
+
 @numba.njit(fastmath={"reassoc"}, cache=True)
 def _sum(part: np.ndarray, m: int) -> float:  # pragma: no cover
     """Sum of whole numbers, in whatever order is fastest."""
@@ -92,16 +107,22 @@ def _sum(part: np.ndarray, m: int) -> float:  # pragma: no cover
 
 
 @numba.njit(cache=True)
-def _add(part: np.ndarray, m: int, scale: float, top: float) -> float:  # pragma: no cover
-    _clip(part, m, scale, top)
+def _add(part: np.ndarray, m: int, scale: float, top: float, count: bool) -> float:  # pragma: no cover
+    if count:
+        _mark(part, m, scale, top)
+    else:
+        _clip(part, m, scale, top)
     return _sum(part, m)
 
 
 @numba.njit(cache=True)
 def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
-    new, old, first, second, x, low, high, scale, top
+    new, old, first, second, x, low, high, scale, top, count, out
 ):
-    """Sum of clipped changes that are linear in entries, and in products of two; -1 stands for none."""
+    """Sum of clipped changes, or the number of those to clip; each is written to `out` if that is not empty.
+
+    They are linear in entries, and in products of two; -1 stands for none.
+    """
     d = new - old
     constant, singles, products = 0.0, [0 for _ in range(0)], [0 for _ in range(0)]
     for f in range(len(d)):
@@ -133,7 +154,10 @@ def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
             f += 1
         for f in products:
             _add_product(part, m, d[f], x[first[f], start : start + m], x[second[f], start : start + m])
-        total += _add(part, m, scale, top)
+        total += _add(part, m, scale, top, count)
+        if len(out) > 0:
+            for k in range(m):
+                out[start + k] = part[k]
     return total
 
 
@@ -168,8 +192,6 @@ class RowRatio:
     ----------
     numbers : list of 0-d TensorVariable
         What the function takes of the parameters, as graphs of them.
-    function : SourceFunction
-        Of the signature :data:`RATIO`.
     features : list of tuple of int, or None
         Products of entries that the change is linear in; None where it is no polynomial.
     """
@@ -190,19 +212,41 @@ class RowRatio:
             self.features: list[tuple[int, ...]] | None = list(polynomial)
             self.numbers = list(graph_replace(list(polynomial.values()), hoisted, strict=False))
             if len(self.features) <= _FEW:
-                source, functions, keys = _short_source(self.features), {"add": _sum, "clipped": _clipped}, []
+                source, functions, keys = _short_source(self.features), {"add": _sum}, []
             else:
                 source, functions, keys = _linear_source(self.features), {"linear": _linear}, []
         else:
             self.features = None
             self.numbers = [_float(c) for c in constants]
             density, key = self._density(terms, x, constant_inputs)
-            source, functions, keys = (
-                _source(len(constants), len(x)),
-                {"density": density, "add": _sum, "clipped": _clipped},
-                [key],
-            )
-        self.function = SourceFunction("row_ratio", source, functions, RATIO, [str(SOURCE), *keys])
+            source = _source(len(constants), len(x))
+            functions, keys = {"density": density, "add": _sum}, [key]
+        self._parts = source, functions, keys
+
+    @cached_property
+    def function(self) -> SourceFunction:
+        """Of the signature :data:`RATIO`: the sum of clipped changes."""
+        return self._compiled("clipped")
+
+    @cached_property
+    def each(self) -> SourceFunction:
+        """Of the signature :data:`EACH`: the clipped changes, and their sum."""
+        return self._compiled("clipped", each=True)
+
+    @cached_property
+    def counting(self) -> SourceFunction:
+        """Of the signature :data:`RATIO`: how many changes exceed the bound."""
+        return self._compiled("exceeds")
+
+    def _compiled(self, what: str, each: bool = False) -> SourceFunction:
+        source, functions, keys = self._parts
+        add_up = {"clipped": _clipped, "exceeds": _exceeds}[what]
+        out, store = (", out", _STORE) if each else ("", "")
+        written = "out" if each else "np.empty(0)"
+        source = source.format(what=what, count=what == "exceeds", out=out, store=store, written=written)
+        return SourceFunction(
+            "row_ratio", source, {**functions, what: add_up}, EACH if each else RATIO, [str(SOURCE), *keys]
+        )
 
     @staticmethod
     def _density(terms: Any, x: Any, constant_inputs: Any) -> tuple[Any, str | None]:
@@ -222,6 +266,13 @@ class RowRatio:
         """Sum of the changes of some rows, clipped to `bound`, in units of ``bound * 2**-bits``."""
         top = 2.0**bits
         return sum_ratios(self.function.address, new, old, x, low, high, top / bound, top)
+
+    def exceeding(
+        self, new: np.ndarray, old: np.ndarray, x: np.ndarray, low: int, high: int, bound: float, bits: int
+    ) -> float:
+        """Return how many of the changes of some rows :meth:`total` clips."""
+        top = 2.0**bits
+        return sum_ratios(self.counting.address, new, old, x, low, high, top / bound, top)
 
 
 def _float(graph: Any) -> Any:
@@ -264,7 +315,7 @@ def _expand(
     return kept
 
 
-_SOURCE = """def row_ratio(new, old, x, low, high, scale, top):
+_SOURCE = """def row_ratio(new, old, x, low, high, scale, top{{out}}):
 {setup}
     part = np.empty({block})
     total = 0.0
@@ -272,10 +323,13 @@ _SOURCE = """def row_ratio(new, old, x, low, high, scale, top):
         m = min({block}, high - start)
 {columns}
         for k in range(m):
-            part[k] = clipped(({change}) * scale, top)
+            part[k] = {{what}}(({change}) * scale, top)
         total += add(part, m)
+{{store}}
     return total
 """
+_STORE = """        for k in range(m):
+            out[start + k] = part[k]"""
 
 
 def _written(setup: Sequence[str], columns: Collection[int], change: str) -> str:
@@ -294,9 +348,9 @@ def _linear_source(features: Sequence[tuple[int, ...]]) -> str:
     """Source for a change that is linear in many: a pass for each that changed."""
     first, second = ([f[k] if len(f) > k else -1 for f in features] for k in range(2))
     return (
-        "def row_ratio(new, old, x, low, high, scale, top):\n"
+        "def row_ratio(new, old, x, low, high, scale, top{out}):\n"
         f"    first, second = np.array({first}), np.array({second})\n"
-        "    return linear(new, old, first, second, x, low, high, scale, top)\n"
+        "    return linear(new, old, first, second, x, low, high, scale, top, {count}, {written})\n"
     )
 
 

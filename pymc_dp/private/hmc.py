@@ -18,8 +18,7 @@ from pytensor.graph.basic import Variable
 from pymc_dp.lowering.gradients import RowGradient
 from pymc_dp.lowering.native import MATRIX, VECTOR
 from pymc_dp.privacy._checks import positive
-from pymc_dp.private.base import PrivateStep, parameters_behind
-from pymc_dp.private.noise import GaussianNoise, words_of_seed
+from pymc_dp.private.base import PrivateStep, noise_scale, parameters_behind
 from pymc_dp.private.plan import Plan
 from pymc_dp.step_methods.base import check_positive
 
@@ -58,6 +57,11 @@ class PrivateHMC(PrivateStep):
         replace-one sensitivity.
     draws, tune, chains : int, optional
         The plan, as it will be given to ``pm.sample``.
+    share, epsilon : float, optional
+        Which part of the ledger's budget the run gets, as for :class:`PenaltyMetropolis`.
+    clipped_noise : float, optional
+        Whether and how precisely the rows with clipped ratios are counted, as for
+        :class:`PenaltyMetropolis`. Clipped gradients are not.
     step_size : float
         Leapfrog step, in the space of the values that PyMC samples.
     n_leapfrog : int, default 10
@@ -104,6 +108,7 @@ class PrivateHMC(PrivateStep):
 
     name = "private_hmc"
     _kept: np.ndarray | None  # noisy gradient of the likelihood where the chain is
+    _kept_at: np.ndarray
     stats_dtypes_shapes: Any = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
     _state_class = HMCState
     _here = (*PrivateStep._here, "_gradient", "_jacobian", "_slope", "_gradient_noise")
@@ -119,6 +124,9 @@ class PrivateHMC(PrivateStep):
         draws: int | None = None,
         tune: int | None = None,
         chains: int | None = None,
+        share: float | None = None,
+        epsilon: float | None = None,
+        clipped_noise: float | None = None,
         gradient_noise: float = 4.0,
         mass: Any = 1.0,
         adapt: bool = True,
@@ -134,7 +142,7 @@ class PrivateHMC(PrivateStep):
         )  # fmt: skip
         check_positive("n_leapfrog", n_leapfrog)
         self.n_leapfrog, self.adapt = int(n_leapfrog), bool(adapt)
-        self._prepare(vars, model, rng, initial_point, insecure_noise_seed)
+        self._prepare(vars, model, rng, initial_point, insecure_noise_seed, clipped_noise)
         parameters = parameters_behind(self._found()[1], self.model)
         if {self.model.values_to_rvs[v] for v in self.vars} != set(parameters):
             raise ValueError(
@@ -150,11 +158,11 @@ class PrivateHMC(PrivateStep):
             raise ValueError("mass must be one or more finite numbers > 0.")
         self.plan = Plan(
             self.likelihood, type(self).__name__, ledger, noise_multiplier, draws, tune, chains,
-            gradients=self.n_leapfrog, gradient_noise=self.gradient_noise,
-            insecure=insecure_noise_seed is not None,
+            share=share, epsilon=epsilon, gradients=self.n_leapfrog, gradient_noise=self.gradient_noise,
+            clipped_noise=self.clipped_noise, insecure=insecure_noise_seed is not None,
         )  # fmt: skip
         self._build()
-        self.plan.reserve()
+        self.plan.reserve(self._noise_scales)
         self.n_steps, self.log_factor = 0, 0.0
 
     def _build(self) -> None:
@@ -170,10 +178,16 @@ class PrivateHMC(PrivateStep):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain, with what the last one learnt forgotten."""
         super().setup_chain(rng, tune, draws)
-        scale = math.ceil(self.plan.noise_multiplier * self.gradient_noise * 2.0 ** (self._sums.bits + 1))
-        seed = None if self.insecure_noise_seed is None else self.insecure_noise_seed + 2**31
-        self._gradient_noise = GaussianNoise(scale, words_of_seed(seed, 0))
+        scales = self._noise_scales(self.plan.noise_multiplier)
+        self._gradient_noise = self._source(scales["gradients"], 1)
         self.n_steps, self.log_factor, self._kept = 0, 0.0, None
+
+    def _noise_scales(self, noise_multiplier: float) -> dict[str, int]:
+        multiplier = noise_multiplier * self.gradient_noise
+        return {
+            **super()._noise_scales(noise_multiplier),
+            "gradients": noise_scale("gradient_noise", multiplier, self._sums.bits + 1),
+        }
 
     def noisy_gradient(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Gradient of the confidential log likelihood, with noise."""
@@ -181,11 +195,13 @@ class PrivateHMC(PrivateStep):
         bits, bound = self._sums.bits, float(self.term.clip_gradient or 0)
         jacobian = np.empty((self.n_numbers, self.layout.size))
         self._jacobian.dispatcher(theta, other, self.data, jacobian)
-        columns = self.term.rows.columns()
-        total = self._gradient.total(
-            self.numbers_at(theta, other), jacobian, columns, 0, self.term.rows.n, bound, bits
-        )
-        noisy = total + self._gradient_noise.draw(self.layout.size)
+        # whole numbers, of which those with noise may be too large for float64; neither the noise nor the
+        # sum alone is a variable, which an error could show
+        noisy = self._gradient_noise.draw(self.layout.size) + self.term.rows.read(
+            self._gradient.total,
+            (self.numbers_at(theta, other), jacobian),
+            (0, self.term.rows.n, bound, bits),
+        ).astype(np.int64)
         return self.term.temper * bound * 2.0**-bits * noisy
 
     def slope_at(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -198,7 +214,12 @@ class PrivateHMC(PrivateStep):
         """Follow a trajectory and decide it."""
         theta, other = self.layout.flatten(point), self.others.flatten(point)
         if self._kept is None:
-            self._kept = self.noisy_gradient(theta, other)
+            self._kept, self._kept_at = self.noisy_gradient(theta, other), theta
+        elif not np.array_equal(theta, self._kept_at):
+            raise ValueError(
+                f"{', '.join(str(v.name) for v in self.vars)}: moved by another step since the last draw of "
+                "PrivateHMC, whose kept gradient is that of another place. Leave that step out."
+            )
         size = self.step_size * math.exp(self.log_factor)
         first = momentum = np.sqrt(self.mass) * self.rng.standard_normal(theta.size)
         new, gradient = theta, self._kept
@@ -219,4 +240,5 @@ class PrivateHMC(PrivateStep):
         if self.tune and self.adapt:
             self.log_factor += (accepted - _TARGET) * min(0.5, 2.0 / np.sqrt(1 + self.n_steps))
         self.n_steps += 1
-        return point, [{"private_accepted": accepted, "private_log_ratio": ratio}]
+        self._kept_at = self.layout.flatten(point)  # as it is stored
+        return point, self._said(accepted, ratio)

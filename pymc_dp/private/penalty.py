@@ -5,35 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from pymc.model.core import Model
-from pymc.step_methods.compound import Competence, StepMethodState
-from pymc.step_methods.state import dataclass_state
+from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
 
-from pymc_dp.private.base import PrivateStep
-from pymc_dp.private.plan import Plan
+from pymc_dp.private.walk import PrivateWalk
 
-UPDATES = ("joint", "component", "guided")
-# The share of accepted proposals that moves farthest, whether the posterior is what limits the step size
-# (random walks of many parameters) or the noise is: both accept with probability 2 Phi(-s / 2) at steps of
-# size s.
-_TARGET = 0.234
-# A step size at which noise and penalty alone are accepted that often.
-_NOISE_AT_TARGET = 2.38
+# Standard deviation of noise that is accepted with its penalty as often as tuning aims at.
+NOISE_AT_TARGET = 2.38
 
 
-@dataclass_state
-class PenaltyState(StepMethodState):
-    """What a chain needs to be continued; no noise."""
-
-    tune: bool
-    n_steps: int
-    log_factor: float
-    direction: np.ndarray
-
-
-class PenaltyMetropolis(PrivateStep):
+class PenaltyMetropolis(PrivateWalk):
     r"""Metropolis draws of the parameters of a confidential likelihood, with noise on every ratio.
 
     A move from :math:`\theta` to :math:`\theta'` is decided by the log likelihood ratio of all rows, each
@@ -47,12 +29,22 @@ class PenaltyMetropolis(PrivateStep):
     vars : list of variables, optional
         Parameters of one confidential likelihood; all of them if left out.
     ledger : PrivacyLedger, optional
-        Budget. The run that is planned by `draws`, `tune` and `chains` gets all that is left of it, and is
-        debited at once.
+        Budget. The run that is planned by `draws`, `tune` and `chains` gets all that is left of it, or what
+        `share` or `epsilon` says, and is debited at once.
     noise_multiplier : float, optional
         In the place of a ledger: standard deviation of the noise over the replace-one sensitivity.
     draws, tune, chains : int, optional
         The plan, as it will be given to ``pm.sample``: tuning draws cost as much as others.
+    share : float, optional
+        Which part of the ledger's whole budget the run gets, in (0, 1], where several steps or likelihoods
+        share a ledger. Shares add up to 1: they are of the sum of 1 / noise_multiplier^2 of all releases,
+        in which Gaussian releases compose; epsilons do not add up. By default the run gets all that is left.
+    epsilon : float, optional
+        In the place of a share: what the run costs by itself, at the ledger's delta.
+    clipped_noise : float, optional
+        Noise multiplier of a count of clipped rows over that of a ratio, > 0. If given, each draw also
+        releases the share of rows whose change exceeded the bound, with noise, which costs
+        1 / `clipped_noise`^2 of what its ratio costs: 1 % of it for 10. By default nothing is counted.
     updates : {"joint", "component", "guided"}, default "joint"
         Whether proposals move all parameters, one of them, or one of them in a direction that is kept as
         long as its proposals are accepted. Noise grows with the length of a move, so that moves of one
@@ -83,7 +75,12 @@ class PenaltyMetropolis(PrivateStep):
     -----
     ``sample_stats`` get ``private_accepted`` and ``private_log_ratio``, the noisy change of the (clipped,
     tempered) log likelihood; both are paid for, and nothing else that depends on rows is kept. R-hat and
-    effective sample sizes cannot see what clipping does to the draws.
+    effective sample sizes cannot see what clipping does to the draws. `clipped_noise` adds
+    ``private_clipped_fraction``: each number has Gaussian noise of standard deviation
+    `noise_multiplier` * `clipped_noise` / n, and may be negative; their mean is unbiased.
+
+    A step is sampled by one call of ``pm.sample``. With a ledger that is all that was paid for; without one,
+    another call is refused too, since nothing would add up what the two cost: make a new step.
 
     What is chosen after looking at the rows tells of them and is not paid for: starting points, scales,
     bounds. Chains start where the model says.
@@ -114,8 +111,6 @@ class PenaltyMetropolis(PrivateStep):
     """
 
     name = "penalty_metropolis"
-    stats_dtypes_shapes: Any = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
-    _state_class = PenaltyState
 
     def __init__(
         self,
@@ -126,6 +121,9 @@ class PenaltyMetropolis(PrivateStep):
         draws: int | None = None,
         tune: int | None = None,
         chains: int | None = None,
+        share: float | None = None,
+        epsilon: float | None = None,
+        clipped_noise: float | None = None,
         updates: str = "joint",
         scale: Any = None,
         adapt: bool = True,
@@ -136,19 +134,13 @@ class PenaltyMetropolis(PrivateStep):
         blocked: bool = True,
         insecure_noise_seed: int | None = None,
     ):
-        if updates not in UPDATES:
-            raise ValueError(f"updates={updates!r} is none of {', '.join(UPDATES)}.")
-        self.updates, self.adapt = updates, bool(adapt)
-        self._prepare(vars, model, rng, initial_point, insecure_noise_seed)
-        given = _scale_of(scale, self.layout.size, updates)
-        self.plan = Plan(
-            self.likelihood, type(self).__name__, ledger, noise_multiplier, draws, tune, chains,
-            insecure=insecure_noise_seed is not None,
-        )  # fmt: skip
-        self._build()
-        self.plan.reserve()
-        self.scale = self._default_scale() if given is None else given
-        self._reset()
+        plan = {
+            "ledger": ledger, "noise_multiplier": noise_multiplier, "draws": draws, "tune": tune,
+            "chains": chains, "share": share, "epsilon": epsilon,
+        }  # fmt: skip
+        self._begin(
+            vars, updates, scale, adapt, model, rng, initial_point, insecure_noise_seed, clipped_noise, plan
+        )
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:
@@ -156,73 +148,5 @@ class PenaltyMetropolis(PrivateStep):
         confidential = getattr(var.tag, "pymc_dp_confidential", None) is not None
         return Competence.IDEAL if confidential else Competence.INCOMPATIBLE
 
-    def _default_scale(self) -> np.ndarray:
-        noise_per_distance = 2 * self.plan.noise_multiplier * self.term.clip * self.term.temper
-        moved = self.layout.size if self.updates == "joint" else 1
-        return np.full(self.layout.size, _NOISE_AT_TARGET / (noise_per_distance * np.sqrt(moved)))
-
-    def _reset(self) -> None:
-        self.n_steps, self.log_factor = 0, 0.0
-        self.direction: Any = np.zeros(self.layout.size)
-
-    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
-        """Begin a chain, with what the last one learnt forgotten."""
-        super().setup_chain(rng, tune, draws)
-        self._reset()
-        self.direction = 2.0 * self.rng.integers(2, size=self.layout.size) - 1.0
-
-    def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Propose a move and decide it."""
-        theta, other = self.layout.flatten(point), self.others.flatten(point)
-        move, moved = self._proposed()
-        new = theta + move
-        # of the point as it is in numbers, so that a rounded move is not longer than it is taken for
-        ratio, sd = self.noisy_ratio(new, theta, other, float(np.linalg.norm(new - theta)))
-        change = ratio + self.logp_at(new, other) - self.logp_at(theta, other)
-        accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd**2)
-        if accepted:
-            self.accept()
-            point = {**point, **self.layout.unflatten(new)}
-        elif self.updates == "guided":
-            self.direction[moved] *= -1
-        if self.tune and self.adapt:
-            self.log_factor += (accepted - _TARGET) * min(1.0, 3.0 / np.sqrt(1 + self.n_steps))
-        self.n_steps += 1
-        return point, [{"private_accepted": accepted, "private_log_ratio": ratio}]
-
-    def _proposed(self) -> tuple[np.ndarray, int]:
-        """Return a move, and which parameter it moves if it is one."""
-        size, factor = self.layout.size, np.exp(self.log_factor)
-        if self.updates == "joint":
-            z = self.rng.standard_normal(size)
-            return factor * (self.scale @ z if self.scale.ndim == 2 else self.scale * z), -1
-        j = int(self.rng.integers(size))
-        move = np.zeros(size)
-        move[j] = factor * self.scale[j] * self.rng.standard_normal()
-        if self.updates == "guided":
-            move[j] = self.direction[j] * abs(move[j])
-        return move, j
-
-
-def _scale_of(scale: Any, size: int, updates: str) -> np.ndarray | None:
-    """Return the scale of each parameter, or a matrix."""
-    if scale is None:
-        return None
-    try:
-        given = np.asarray(scale, dtype=float)
-    except (TypeError, ValueError):
-        given = np.full(1, np.nan)
-    if given.ndim == 0:
-        given = np.full(size, given)
-    matrix = given.ndim == 2
-    if not np.isfinite(given).all() or (not matrix and (given <= 0).any()):
-        raise ValueError("scale must be one or more finite numbers > 0, or a matrix of finite numbers.")
-    if given.shape != ((size, size) if matrix else (size,)):
-        raise ValueError(
-            f"scale has shape {given.shape}, and the step moves {size} numbers: give one number, {size} "
-            "of them, or "
-            f"a matrix of shape {(size, size)}."
-        )
-    if matrix and updates != "joint":
-        raise ValueError(f'scale is a matrix, which needs updates="joint", not "{updates}".')
-    return given
+    def _affordable(self) -> float:
+        return NOISE_AT_TARGET / (2 * self.plan.noise_multiplier * self.term.clip * self.term.temper)

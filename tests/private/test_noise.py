@@ -1,6 +1,8 @@
 """The noise of the private steps: its law, where it comes from, and that it is not copied."""
 
+import contextlib
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -70,9 +72,53 @@ def test_a_fork_has_noise_of_its_own(monkeypatch):
     assert not np.array_equal(source.draw(4), left[:4])
 
 
+class Meeting(np.ndarray):
+    """Numbers whose readers wait for each other, if there are two."""
+
+    def __getitem__(self, index):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.barrier.wait()
+        return np.asarray(self)[index]
+
+
+def drawn_by_two_threads(source, patience):
+    """What two threads get, each of which is interrupted between reading and taking away."""
+    source.draw(1)
+    source._left = source._left.view(Meeting)
+    source._left.barrier = threading.Barrier(2, timeout=patience)
+    drawn = []
+    threads = [threading.Thread(target=lambda: drawn.append(int(source.draw(1)[0]))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return drawn
+
+
+def test_threads_never_get_the_same_noise():
+    one, other = drawn_by_two_threads(GaussianNoise(2**40), patience=0.1)
+    assert one != other
+    # power: without the lock they do
+    unlocked = GaussianNoise(2**40)
+    unlocked._lock = contextlib.nullcontext()
+    one, other = drawn_by_two_threads(unlocked, patience=60)
+    assert one == other
+
+
 def test_a_known_seed_is_announced():
     with pytest.warns(UserWarning, match="not private"):
         words_of_seed(1, 0)
+    for wrong in (-1, 1.5, True, "1"):
+        with pytest.raises(ValueError, match="insecure_noise_seed must be a whole number >= 0"):
+            words_of_seed(wrong, 0)
+
+
+@pytest.mark.filterwarnings("ignore:insecure_noise_seed")
+def test_streams_of_a_seed():
+    """Chains, and the kinds of noise of a chain, share no words."""
+    streams = [words_of_seed(7, chain, kind)(4) for chain in range(3) for kind in range(3)]
+    assert len({word for words in streams for word in words.tolist()}) == 9 * 4
+    assert np.array_equal(words_of_seed(7, 1, 2)(4), streams[5])
 
 
 def test_scale_out_of_range():

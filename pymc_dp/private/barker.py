@@ -1,0 +1,244 @@
+"""Barker's acceptance on batches of rows, whose logistic noise is mostly noise that is there anyway."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from pymc.model.core import Model
+from pytensor.graph.basic import Variable
+
+from pymc_dp.privacy._checks import positive
+from pymc_dp.private.base import noise_scale
+from pymc_dp.private.logistic import VARIANCE, draw_correction
+from pymc_dp.private.noise import GaussianNoise
+from pymc_dp.private.subsampled import SubsampledWalk
+
+# Share of the variance of all normal noise that is left to the privacy noise, where batches vary too.
+_PRIVATE_SHARE = 0.5
+# No two kinds of noise of a known seed are of the same words.
+_STREAM = 4
+# How much shorter moves get for one whose batch varies too much, in refusals of the other kind.
+_WEIGHT_OF_UNUSABLE = 3.0
+
+
+class BarkerMetropolis(SubsampledWalk):
+    r"""Approximate draws of the parameters of a confidential likelihood, by Barker's rule on batches.
+
+    A move is accepted if the log posterior ratio plus a logistic number is above 0. Here that number is a
+    sum: the normal error of estimating the ratio from a fresh, secret batch of b of the n rows, the Gaussian
+    noise that privacy asks for, normal noise that tops their variance up to 1.4, and a correction whose law
+    makes the sum logistic to 4e-5 in its distribution function, and to 1.1e-4 of the probability of either
+    tail out to 16. How much the batch leaves to top up is estimated from the batch, and released with noise
+    of its own.
+
+    The law of the draws is not the posterior: sums over batches are normal in the limit of large batches
+    only, and moves whose batch leaves less than nothing to top up are refused. Measured on a normal mean, no
+    bias is seen in 100,000 draws where the variance over batches is up to 0.25 for typical moves; at 0.5 the
+    posterior is 4 % too wide, and at 1.2 a quarter. With b = n what is left is the error of the correction,
+    which is too small to be seen in draws.
+
+    Parameters
+    ----------
+    vars : list of variables, optional
+        Parameters of one confidential likelihood; all of them if left out.
+    batch_size : int
+        Rows in a batch, b, from 2 to n.
+    ledger : PrivacyLedger, optional
+        Budget. The run that is planned by `draws`, `tune` and `chains` gets all that is left of it, or what
+        `share` or `epsilon` says, and is debited at once.
+    noise_multiplier : float, optional
+        In the place of a ledger: standard deviation of the noise over what replacing one row of a batch
+        changes, for the ratio and its variance together.
+    draws, tune, chains : int, optional
+        The plan, as it will be given to ``pm.sample``.
+    share, epsilon, clipped_noise
+        As for :class:`MinibatchPenalty`.
+    variance_noise : float, default 3
+        Noise multiplier of the variance over that of the ratio.
+    updates, scale, adapt, model, rng, insecure_noise_seed
+        As for :class:`PenaltyMetropolis`. Moves are never longer than the privacy noise allows.
+
+    Raises
+    ------
+    TypeError
+        If `batch_size` is not a whole number.
+    ValueError
+        If it or `variance_noise` is out of range; otherwise as for :class:`PenaltyMetropolis`.
+
+    Notes
+    -----
+    With :math:`\Delta = 2 (n / b) T L \|\theta - \theta'\|`, T being the power of the likelihood, replacing a
+    row of the batch changes the ratio by at most :math:`\Delta` and its variance by
+    :math:`(1 - b / n) \Delta^2`: the pair is one release with Gaussian noise, whose variance does not depend
+    on the data. (In the published algorithm it does; its accounting needs clipping to
+    :math:`\sqrt b / (n T)`, and is much looser.)
+
+    ``sample_stats`` get ``private_accepted``, ``private_log_ratio``, ``private_variance`` (both as released,
+    0 for the variance where a batch is all rows) and ``private_unusable``, whether the batch varied too much.
+
+    A chain costs :class:`pymc_dp.accounting.SubsampledGaussianCost`.
+
+    References
+    ----------
+    Heikkilä, Jälkö, Dikmen and Honkela, "Differentially private Markov chain Monte Carlo" (2019); Seita, Pan,
+    Chen and Canny, "An efficient minibatch acceptance test for Metropolis-Hastings" (2017); Räisä,
+    "Differentially private Markov chain Monte Carlo" (2021), section 3.2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> rows = np.random.default_rng(1).normal(1, 1, 5000)
+    >>> with pm.Model():
+    ...     mu = pm.Normal("mu", 0, 10)
+    ...     x = dp.ConfidentialLikelihood("x", pm.Normal.dist(mu, 1), data=rows, clip=3, temper=0.02)
+    ...     step = dp.BarkerMetropolis(batch_size=250, noise_multiplier=2.0)
+    >>> step.cost(draws=1000, tune=0, chains=1)
+    [SubsampledGaussianCost(releases=1000, noise_multiplier=2.0, n=5000, batch_size=250)]
+    """
+
+    name = "barker_metropolis"
+    stats_dtypes_shapes: Any = {  # noqa: RUF012
+        "private_accepted": (bool, []),
+        "private_log_ratio": (np.float64, []),
+        "private_variance": (np.float64, []),
+        "private_unusable": (bool, []),
+    }
+    _here = (*SubsampledWalk._here, "_variance_noise")
+    # Half of the moves that change nothing are accepted; fewer where they are long, or batches vary much.
+    _target = 0.35
+    _variance_noise: GaussianNoise | None = None
+
+    def __init__(
+        self,
+        vars: Sequence[Variable] | None = None,
+        *,
+        batch_size: int,
+        ledger: Any = None,
+        noise_multiplier: float | None = None,
+        draws: int | None = None,
+        tune: int | None = None,
+        chains: int | None = None,
+        share: float | None = None,
+        epsilon: float | None = None,
+        clipped_noise: float | None = None,
+        variance_noise: float = 3.0,
+        updates: str = "joint",
+        scale: Any = None,
+        adapt: bool = True,
+        model: Model | None = None,
+        rng: Any = None,
+        initial_point: dict[str, Any] | None = None,
+        compile_kwargs: dict | None = None,
+        blocked: bool = True,
+        insecure_noise_seed: int | None = None,
+    ):
+        self.batch_size, self.variance_noise = batch_size, positive("variance_noise", variance_noise)
+        plan = {
+            "ledger": ledger, "noise_multiplier": noise_multiplier, "draws": draws, "tune": tune,
+            "chains": chains, "share": share, "epsilon": epsilon,
+        }  # fmt: skip
+        self._begin(
+            vars, updates, scale, adapt, model, rng, initial_point, insecure_noise_seed, clipped_noise, plan
+        )
+
+    @property
+    def _approximate(self) -> str:  # type: ignore[override]
+        if self.is_whole:
+            return "its logistic noise is one to 1e-4 in its distribution function."
+        return "sums over batches are taken to be normal."
+
+    def _of_ratio(self, planned: float) -> float:
+        """Noise multiplier of the ratio alone: 1 / multiplier^2 of ratio and variance add up."""
+        return planned if self.is_whole else planned * math.hypot(1, 1 / self.variance_noise)
+
+    def _noise_scales(self, noise_multiplier: float) -> dict[str, int]:
+        scales = super()._noise_scales(noise_multiplier)
+        if self.is_whole:
+            return scales
+        of_ratio, bits = self._of_ratio(noise_multiplier), self._sums.bits + 1
+        return {
+            **scales,
+            "ratios": noise_scale("noise_multiplier", of_ratio, bits),
+            "variances": noise_scale("variance_noise", of_ratio * self.variance_noise, bits),
+        }
+
+    @property
+    def longest(self) -> float:
+        """Length beyond which moves are shortened: there is no room for more privacy noise."""
+        room = VARIANCE * (1 - 1e-9 if self.is_whole else _PRIVATE_SHARE)
+        return math.sqrt(room) / (
+            self._of_ratio(self.plan.noise_multiplier) * 2 * self._weight() * self.term.clip
+        )
+
+    def _affordable(self) -> float:
+        if self.is_whole:
+            return 0.8 * self.longest
+        return min(self.longest, self._length(math.inf, math.sqrt(VARIANCE * (1 - _PRIVATE_SHARE))))
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Begin a chain, with noise for the variance, too."""
+        super().setup_chain(rng, tune, draws)
+        scales = self._noise_scales(self.plan.noise_multiplier)
+        self._variance_noise = self._source(scales["variances"], _STREAM) if "variances" in scales else None
+
+    def noisy_ratio_and_variance(
+        self, new: np.ndarray, theta: np.ndarray, other: np.ndarray, distance: float
+    ) -> tuple[float, float, float]:
+        """Change of the confidential log likelihood, and its variance over batches, both with noise.
+
+        And the standard deviation of the first one's noise. Both are whole numbers that replacing a row
+        changes by at most ``2 * 2**bits``, and the noise is as many times larger on the second.
+        """
+        if self.is_whole:
+            ratio, sd = self.noisy_ratio(new, theta, other, distance)
+            return ratio, 0.0, sd
+        bound = self._paid_for(distance)
+        if not bound:
+            return 0.0, 0.0, 0.0
+        ends, grid = self._ends(new, theta, other), 2 ** (self._sums.bits + 1)
+        change = 2 * self._weight() * bound
+        assert self._noise is not None and self._variance_noise is not None
+        # neither noise nor sums alone are variables, which an error could show
+        total, varied = np.array(
+            [self._noise.draw(1)[0], self._variance_noise.draw(1)[0]]
+        ) + self._sums.combined(*ends, bound, partial(_pair, divisor=(self.batch_size - 1) * grid))
+        self._count(*ends, bound)
+        unit = change / grid
+        sd = self._of_ratio(self.plan.noise_multiplier) * change
+        return unit * int(total), self._left_out * change * unit * int(varied), sd
+
+    def _decide(
+        self, new: np.ndarray, theta: np.ndarray, other: np.ndarray
+    ) -> tuple[bool, float, dict[str, Any]]:
+        """Accept or reject a move by Barker's rule."""
+        distance = float(np.linalg.norm(new - theta))
+        ratio, variance, sd = self.noisy_ratio_and_variance(new, theta, other, distance)
+        change = ratio + self.logp_at(new, other) - self.logp_at(theta, other)
+        room = VARIANCE - sd**2 - variance
+        normal, correction = self.rng.standard_normal(), draw_correction(self.rng)
+        # refused whichever way it goes: with the variance at its most there would be too much noise
+        usable = room >= 0
+        accepted = usable and change + math.sqrt(max(room, 0.0)) * normal + correction > 0
+        return bool(accepted), ratio, {"private_variance": variance, "private_unusable": not usable}
+
+    def _excess(self, accepted: bool, more: dict[str, Any]) -> float:
+        return super()._excess(accepted, more) - _WEIGHT_OF_UNUSABLE * more["private_unusable"]
+
+    def _proposed(self) -> tuple[np.ndarray, int]:
+        """Return a move that is not too long, as likely as its reverse."""
+        move, moved = super()._proposed()
+        length = float(np.linalg.norm(move))
+        if length > self.longest:
+            move = move * (self.longest / length)
+        return move, moved
+
+
+def _pair(total: int, spread: int, divisor: int) -> np.ndarray:
+    """Return the sum and its variance, each of which a row changes by as many units."""
+    return np.array([total, spread // divisor])
