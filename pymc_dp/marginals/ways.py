@@ -212,7 +212,7 @@ class CentralWay:
     def _covariance(self) -> TensorVariable:
         _, c, _, s, sigma = self.params
         scaled = c * pt.expand_dims(s, -2)
-        variances = pt.broadcast_to(sigma * sigma, scaled.shape[:-1])
+        variances = sigma * sigma + pt.zeros_like(scaled[..., 0])  # either may have an axis of draws
         eye = pt.eye(scaled.shape[-2])
         return pt.matmul(scaled, pt.swapaxes(scaled, -1, -2)) + variances[..., None] * eye
 
