@@ -186,10 +186,10 @@ def draw_densities(found: dict, path) -> None:
 def draw_samplers(found: dict, path) -> None:
     """Figure 5, and the effective draws by second; noise of the classic formula."""
     groups = list(dict.fromkeys(delta for noise, delta, _, _ in found if noise == "classic"))
-    measures = {"by sweep": "draws per 1000 sweeps", "by second": "draws per CPU second"}
+    measures = {"by sweep": "per 1000 sweeps", "by second": "per CPU second"}
     figure, axes = paper000.panels(2, len(groups), sharex=True, sharey="row")
     for i, (measure, name) in enumerate(measures.items()):
-        axes[i, 0].set_ylabel(f"effective {name}", fontsize=8)
+        axes[i, 0].set_ylabel(f"effective draws\n{name}", fontsize=8)
         for j, delta in enumerate(groups):
             ax = axes[i, j]
             cells = {e: rows for (noise, d, e, _), rows in found.items() if (noise, d) == ("classic", delta)}
