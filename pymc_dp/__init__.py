@@ -31,8 +31,10 @@ from pymc_dp.plots.mixtures import plot_density, plot_informativeness, plot_simi
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
 from pymc_dp.privacy.release import Release
+from pymc_dp.private.approximation import normal_approximation
 from pymc_dp.private.confidential import ConfidentialLikelihood
 from pymc_dp.private.hmc import PrivateHMC
+from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.penalty import PenaltyMetropolis
 from pymc_dp.records import clamp, record_sum
 from pymc_dp.stats.acceptance import acceptance_report
@@ -74,6 +76,7 @@ __all__ = [
     "Neal2",
     "Neal3",
     "Neal8",
+    "NormalApproximation",
     "ObjectivePerturbation",
     "PenaltyMetropolis",
     "PerturbedHistogram",
@@ -99,6 +102,7 @@ __all__ = [
     "mixture_density",
     "mmd",
     "n_clusters",
+    "normal_approximation",
     "plan",
     "plot_budget",
     "plot_density",

@@ -12,15 +12,18 @@ from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
 from pymc_dp.private.base import PrivateStep
+from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.plan import Plan
 
-UPDATES = ("joint", "component", "guided")
+UPDATES = ("joint", "component", "guided", "autoregressive")
 # The share of accepted proposals that moves farthest, whether the posterior is what limits the step size
 # (random walks of many parameters) or the noise is: both accept with probability 2 Phi(-s / 2) at steps of
 # size s.
 _TARGET = 0.234
-# A step size at which noise and penalty alone are accepted that often.
-_NOISE_AT_TARGET = 2.38
+# A step size at which noise and penalty alone, or posterior alone, are accepted that often.
+_AT_TARGET = 2.38
+# The scale at which an autoregressive proposal does not depend on where the chain is.
+_INDEPENDENT = 2**0.5
 
 
 @dataclass_state
@@ -53,17 +56,22 @@ class PenaltyMetropolis(PrivateStep):
         In the place of a ledger: standard deviation of the noise over the replace-one sensitivity.
     draws, tune, chains : int, optional
         The plan, as it will be given to ``pm.sample``: tuning draws cost as much as others.
-    updates : {"joint", "component", "guided"}, default "joint"
+    updates : {"joint", "component", "guided", "autoregressive"}, default "joint"
         Whether proposals move all parameters, one of them, or one of them in a direction that is kept as
         long as its proposals are accepted. Noise grows with the length of a move, so that moves of one
-        parameter need less.
+        parameter need less. The last, which needs an `approximation`, draws from an autoregression that has
+        it for its law: only the noise, and what the approximation gets wrong, is ever refused.
     scale : float, array of shape (d,) or array of shape (d, d), optional
         Standard deviation of proposals, for all parameters or for each, in the space of the values that PyMC
         samples; or a matrix that standard normal numbers are multiplied with ("joint" only). By default from
-        the noise: the length at which it is about as large as can be afforded.
+        the noise: the length at which it is about as large as can be afforded. With an `approximation` one
+        number, in its standard deviations.
     adapt : bool, default True
         Whether a common factor of the scale is learnt in tuning. It sees accepted and rejected moves only,
         which are private.
+    approximation : NormalApproximation, optional
+        What :func:`~pymc_dp.normal_approximation` released. Moves then follow its covariance, one parameter
+        becomes one column of its Cholesky factor, and rows are clipped by its own bounds and distance.
     model : pymc.Model, optional
         Taken from the context if left out.
     rng : optional
@@ -95,7 +103,8 @@ class PenaltyMetropolis(PrivateStep):
     ----------
     Ceperley and Dewing, "The penalty method for random walks with uncertain energies" (1999); Yıldırım and
     Ermiş, "Exact MCMC with differentially private moves" (2019); Räisä, "Differentially private Markov chain
-    Monte Carlo" (2021), section 3.1 and theorem 6. The sensitivity there holds for log densities.
+    Monte Carlo" (2021), section 3.1 and theorem 6. The sensitivity there holds for log densities. Cotter,
+    Roberts, Stuart and White, "MCMC methods for functions" (2013), section 4.3, for autoregressive proposals.
 
     Examples
     --------
@@ -129,6 +138,7 @@ class PenaltyMetropolis(PrivateStep):
         updates: str = "joint",
         scale: Any = None,
         adapt: bool = True,
+        approximation: NormalApproximation | None = None,
         model: Model | None = None,
         rng: Any = None,
         initial_point: dict[str, Any] | None = None,
@@ -140,7 +150,15 @@ class PenaltyMetropolis(PrivateStep):
             raise ValueError(f"updates={updates!r} is none of {', '.join(UPDATES)}.")
         self.updates, self.adapt = updates, bool(adapt)
         self._prepare(vars, model, rng, initial_point, insecure_noise_seed)
+        self._use(approximation)
+        if approximation is None and updates == "autoregressive":
+            raise ValueError(
+                'updates="autoregressive" draws from an approximation, and none is given: '
+                "approximation=dp.normal_approximation(...)."
+            )
         given = _scale_of(scale, self.layout.size, updates)
+        if approximation is not None and given is not None and np.ptp(given) > 0:
+            raise ValueError("scale must be one number with an approximation, which has the others.")
         self.plan = Plan(
             self.likelihood, type(self).__name__, ledger, noise_multiplier, draws, tune, chains,
             insecure=insecure_noise_seed is not None,
@@ -157,9 +175,25 @@ class PenaltyMetropolis(PrivateStep):
         return Competence.IDEAL if confidential else Competence.INCOMPATIBLE
 
     def _default_scale(self) -> np.ndarray:
-        noise_per_distance = 2 * self.plan.noise_multiplier * self.term.clip * self.term.temper
-        moved = self.layout.size if self.updates == "joint" else 1
-        return np.full(self.layout.size, _NOISE_AT_TARGET / (noise_per_distance * np.sqrt(moved)))
+        noise_per_distance = 2 * self.plan.noise_multiplier * self.clip * self.term.temper
+        size = self.layout.size
+        moved = 1 if self.updates in ("component", "guided") else size
+        lengths = self._lengths()
+        if self.approximation is None:
+            return _AT_TARGET / (noise_per_distance * np.sqrt(moved) * lengths)
+        # variance of a log ratio by noise, and by how the posterior falls off, for a move of scale 1
+        noise = noise_per_distance**2 * moved * np.mean(lengths**2)
+        if self.updates == "autoregressive":
+            return np.full(size, min(_INDEPENDENT, _AT_TARGET / np.sqrt(noise)))
+        return np.full(size, _AT_TARGET / np.sqrt(noise + moved))
+
+    def _lengths(self) -> np.ndarray:
+        """Distances of moves along each axis, per unit, where the model begins or the approximation is."""
+        self.data = self._data.gather()
+        near, (origin, other) = self.approximation, self._origin
+        origin, unit = (origin, 1e-6) if near is None else (near.mean.copy(), 1.0)
+        found = np.array([self.distance(origin + unit * v, origin, other) / unit for v in self.axes.T])
+        return np.maximum(found, max(1e-3 * found.max(), np.finfo(float).tiny))
 
     def _reset(self) -> None:
         self.n_steps, self.log_factor = 0, 0.0
@@ -174,11 +208,14 @@ class PenaltyMetropolis(PrivateStep):
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Propose a move and decide it."""
         theta, other = self.layout.flatten(point), self.others.flatten(point)
-        move, moved = self._proposed()
-        new = theta + move
+        if self.updates == "autoregressive":
+            new, change, moved = *self._autoregressed(theta), -1
+        else:
+            move, moved = self._proposed()
+            new, change = theta + move, 0.0
         # of the point as it is in numbers, so that a rounded move is not longer than it is taken for
-        ratio, sd = self.noisy_ratio(new, theta, other, float(np.linalg.norm(new - theta)))
-        change = ratio + self.logp_at(new, other) - self.logp_at(theta, other)
+        ratio, sd = self.noisy_ratio(new, theta, other, self.distance(new, theta, other))
+        change += ratio + self.logp_at(new, other) - self.logp_at(theta, other)
         accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd**2)
         if accepted:
             self.accept()
@@ -195,13 +232,26 @@ class PenaltyMetropolis(PrivateStep):
         size, factor = self.layout.size, np.exp(self.log_factor)
         if self.updates == "joint":
             z = self.rng.standard_normal(size)
-            return factor * (self.scale @ z if self.scale.ndim == 2 else self.scale * z), -1
+            return factor * self.axes @ (self.scale @ z if self.scale.ndim == 2 else self.scale * z), -1
         j = int(self.rng.integers(size))
         move = np.zeros(size)
         move[j] = factor * self.scale[j] * self.rng.standard_normal()
         if self.updates == "guided":
             move[j] = self.direction[j] * abs(move[j])
-        return move, j
+        return self.axes @ move, j
+
+    def _autoregressed(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return a proposal, and what to add to its log ratio for how likely it was, and the way back.
+
+        Crank-Nicolson: proposals are in balance with the approximation, whose log density is taken off.
+        """
+        assert self.approximation is not None
+        size = min(float(self.scale[0]) * np.exp(self.log_factor), _INDEPENDENT)
+        kept = 1 - 0.5 * size**2
+        mean, axes = self.approximation.mean, self.axes
+        z = np.linalg.solve(axes, theta - mean)
+        new = kept * z + np.sqrt(1 - kept**2) * self.rng.standard_normal(len(z))
+        return mean + axes @ new, 0.5 * float(new @ new - z @ z)
 
 
 def _scale_of(scale: Any, size: int, updates: str) -> np.ndarray | None:
