@@ -18,6 +18,7 @@ NAMES = (
     "mixtures",
     "lowering",
     "private_mcmc",
+    "private_bias",
 )
 
 

@@ -32,8 +32,10 @@ from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
 from pymc_dp.privacy.release import Release
 from pymc_dp.private.approximation import normal_approximation
+from pymc_dp.private.barker import BarkerMetropolis
 from pymc_dp.private.confidential import ConfidentialLikelihood
 from pymc_dp.private.hmc import PrivateHMC
+from pymc_dp.private.minibatch import MinibatchPenalty
 from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.penalty import PenaltyMetropolis
 from pymc_dp.records import clamp, record_sum
@@ -61,6 +63,7 @@ except PackageNotFoundError:  # running from a source tree that is not installed
 __all__ = [
     "AncillaryUpdate",
     "AtomUpdate",
+    "BarkerMetropolis",
     "BinomialMechanism",
     "BudgetExceededError",
     "ChineseRestaurantProcess",
@@ -73,6 +76,7 @@ __all__ = [
     "GaussianMechanism",
     "KNormGradient",
     "LaplaceMechanism",
+    "MinibatchPenalty",
     "Neal2",
     "Neal3",
     "Neal8",

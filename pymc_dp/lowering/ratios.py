@@ -30,6 +30,8 @@ from pymc_dp.lowering.version import SOURCE
 # bound per unit, the bound in fractions -> sum in fractions
 RATIO = types.float64(VECTOR, VECTOR, MATRIX, types.int64, types.int64, types.float64, types.float64)
 _RATIO_AT = types.FunctionType(RATIO)
+# the same, which also writes down what it adds
+EACH = types.float64(*RATIO.args, VECTOR)
 # Rows whose changes are worked out before they are added: they stay in the fastest cache.
 _BLOCK = 512
 # Entries of a row up to which products of two of them are looked for.
@@ -99,9 +101,12 @@ def _add(part: np.ndarray, m: int, scale: float, top: float) -> float:  # pragma
 
 @numba.njit(cache=True)
 def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
-    new, old, first, second, x, low, high, scale, top
+    new, old, first, second, x, low, high, scale, top, out
 ):
-    """Sum of clipped changes that are linear in entries, and in products of two; -1 stands for none."""
+    """Sum of clipped changes that are linear in entries, and in products of two; -1 stands for none.
+
+    They are written to `out`, too, if it is not empty.
+    """
     d = new - old
     constant, singles, products = 0.0, [0 for _ in range(0)], [0 for _ in range(0)]
     for f in range(len(d)):
@@ -134,6 +139,9 @@ def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
         for f in products:
             _add_product(part, m, d[f], x[first[f], start : start + m], x[second[f], start : start + m])
         total += _add(part, m, scale, top)
+        if len(out) > 0:
+            for k in range(m):
+                out[start + k] = part[k]
     return total
 
 
@@ -163,13 +171,15 @@ class RowRatio:
         What stands for the hoisted numbers in the terms.
     constants : sequence of TensorVariable
         The hoisted numbers, as graphs of the parameters.
+    each : bool, default False
+        Whether the function writes the change of every row to an array, too.
 
     Attributes
     ----------
     numbers : list of 0-d TensorVariable
         What the function takes of the parameters, as graphs of them.
     function : SourceFunction
-        Of the signature :data:`RATIO`.
+        Of the signature :data:`RATIO`, or :data:`EACH`.
     features : list of tuple of int, or None
         Products of entries that the change is linear in; None where it is no polynomial.
     """
@@ -180,6 +190,7 @@ class RowRatio:
         x: Sequence[TensorVariable],
         constant_inputs: Sequence[Variable],
         constants: Sequence[TensorVariable],
+        each: bool = False,
     ):
         terms = [parameter_checks_to_values(t) for t in terms]  # type: ignore[misc]
         polynomial = _expand(terms, x, constant_inputs)
@@ -190,19 +201,24 @@ class RowRatio:
             self.features: list[tuple[int, ...]] | None = list(polynomial)
             self.numbers = list(graph_replace(list(polynomial.values()), hoisted, strict=False))
             if len(self.features) <= _FEW:
-                source, functions, keys = _short_source(self.features), {"add": _sum, "clipped": _clipped}, []
+                source, functions, keys = (
+                    _short_source(self.features, each),
+                    {"add": _sum, "clipped": _clipped},
+                    [],
+                )
             else:
-                source, functions, keys = _linear_source(self.features), {"linear": _linear}, []
+                source, functions, keys = _linear_source(self.features, each), {"linear": _linear}, []
         else:
             self.features = None
             self.numbers = [_float(c) for c in constants]
             density, key = self._density(terms, x, constant_inputs)
             source, functions, keys = (
-                _source(len(constants), len(x)),
+                _source(len(constants), len(x), each),
                 {"density": density, "add": _sum, "clipped": _clipped},
                 [key],
             )
-        self.function = SourceFunction("row_ratio", source, functions, RATIO, [str(SOURCE), *keys])
+        signature = EACH if each else RATIO
+        self.function = SourceFunction("row_ratio", source, functions, signature, [str(SOURCE), *keys])
 
     @staticmethod
     def _density(terms: Any, x: Any, constant_inputs: Any) -> tuple[Any, str | None]:
@@ -264,7 +280,7 @@ def _expand(
     return kept
 
 
-_SOURCE = """def row_ratio(new, old, x, low, high, scale, top):
+_SOURCE = """def row_ratio(new, old, x, low, high, scale, top{out}):
 {setup}
     part = np.empty({block})
     total = 0.0
@@ -274,37 +290,44 @@ _SOURCE = """def row_ratio(new, old, x, low, high, scale, top):
         for k in range(m):
             part[k] = clipped(({change}) * scale, top)
         total += add(part, m)
+{store}
     return total
 """
+_STORE = """        for k in range(m):
+            out[start + k] = part[k]"""
 
 
-def _written(setup: Sequence[str], columns: Collection[int], change: str) -> str:
+def _written(setup: Sequence[str], columns: Collection[int], change: str, each: bool) -> str:
     slices = [f"        c{j} = x[{j}, start : start + m]" for j in sorted(columns)]
-    return _SOURCE.format(setup="\n".join(setup), block=_BLOCK, columns="\n".join(slices), change=change)
+    return _SOURCE.format(
+        setup="\n".join(setup), block=_BLOCK, columns="\n".join(slices), change=change,
+        out=", out" if each else "", store=_STORE if each else "",
+    )  # fmt: skip
 
 
-def _short_source(features: Sequence[tuple[int, ...]]) -> str:
+def _short_source(features: Sequence[tuple[int, ...]], each: bool) -> str:
     """Source for a change that is linear in few products of entries."""
     setup = [f"    d{k} = new[{k}] - old[{k}]" for k in range(len(features))]
     products = [" * ".join([f"d{k}", *(f"c{j}[k]" for j in feature)]) for k, feature in enumerate(features)]
-    return _written(setup, {j for feature in features for j in feature}, " + ".join(products) or "0.0")
+    return _written(setup, {j for feature in features for j in feature}, " + ".join(products) or "0.0", each)
 
 
-def _linear_source(features: Sequence[tuple[int, ...]]) -> str:
+def _linear_source(features: Sequence[tuple[int, ...]], each: bool) -> str:
     """Source for a change that is linear in many: a pass for each that changed."""
     first, second = ([f[k] if len(f) > k else -1 for f in features] for k in range(2))
+    out = "out" if each else "np.empty(0)"
     return (
-        "def row_ratio(new, old, x, low, high, scale, top):\n"
+        f"def row_ratio(new, old, x, low, high, scale, top{', out' if each else ''}):\n"
         f"    first, second = np.array({first}), np.array({second})\n"
-        "    return linear(new, old, first, second, x, low, high, scale, top)\n"
+        f"    return linear(new, old, first, second, x, low, high, scale, top, {out})\n"
     )
 
 
-def _source(n_constants: int, width: int) -> str:
+def _source(n_constants: int, width: int, each: bool) -> str:
     """Source for any other log density: evaluated under both values of the parameters."""
     setup = [f"    a{k}, b{k} = new[{k}], old[{k}]" for k in range(n_constants)]
     entries = [f"c{j}[k]" for j in range(width)]
     calls = [
         f"density({', '.join([*(f'{side}{k}' for k in range(n_constants)), *entries])})[0]" for side in "ab"
     ]
-    return _written(setup, range(width), " - ".join(calls))
+    return _written(setup, range(width), " - ".join(calls), each)

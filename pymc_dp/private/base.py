@@ -21,7 +21,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.lowering.native import VECTOR, NativeFunction
 from pymc_dp.lowering.ratios import RowRatio, bits_for
-from pymc_dp.privacy.costs import GaussianCost
+from pymc_dp.privacy.costs import Cost
 from pymc_dp.privacy.ledger import BudgetExceededError
 from pymc_dp.private.confidential import RowTerm, confidential_terms
 from pymc_dp.private.density import RowDensity, domain
@@ -228,7 +228,7 @@ class PrivateStep(BlockedStep):
 
         natural = of_values(model.replace_rvs_by_values([pt.as_tensor(v) for v in inputs]))
         density = RowDensity(self.term)
-        ratio = density.ratio(natural)
+        ratio, self._sums = self._sums_of(density, natural)
         numbers = [pt.stack(ratio.numbers)] if ratio.numbers else [pt.zeros(0)]
         self.n_numbers = len(ratio.numbers)
         self._numbers = self._native("numbers", theta, other, numbers, _NUMBERS)
@@ -249,11 +249,15 @@ class PrivateStep(BlockedStep):
         for condition in of_values(model.replace_rvs_by_values(inside)):
             total = [pt.switch(condition, total[0], -np.inf)]  # known without the rows
         self._logp = self._native("logp", theta, other, total, _LOGP)
-        self._sums = RowSums(self.term, ratio)
         self._graphs = (theta, other, ratio.numbers, total[0], density, ratio.features)
         self._noise: GaussianNoise | None = None
         self._left = {"ratios": 0, "gradients": 0}  # of the chain that is sampled
         self._at: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+
+    def _sums_of(self, density: RowDensity, natural: Sequence[Any]) -> tuple[RowRatio, Any]:
+        """Return the compiled change of the rows' log density, and what adds it up."""
+        ratio = density.ratio(natural)
+        return ratio, RowSums(self.term, ratio)
 
     def _native(self, name: str, theta: Any, other: Any, graphs: list[Any], sig: Any) -> NativeFunction:
         lifted = self._data.lift(graphs)
@@ -276,7 +280,7 @@ class PrivateStep(BlockedStep):
         self.data = self._data.gather()
         self.tune, self._at = tune > 0, None
 
-    def cost(self, draws: int, tune: int, chains: int) -> list[GaussianCost]:
+    def cost(self, draws: int, tune: int, chains: int) -> list[Cost]:
         """Return what a run costs, for :func:`pymc_dp.accounting.epsilon`.
 
         Parameters
@@ -286,7 +290,7 @@ class PrivateStep(BlockedStep):
 
         Returns
         -------
-        list of GaussianCost
+        list of GaussianCost or SubsampledGaussianCost
         """
         return self.plan.costs(draws + tune, chains, self.plan.noise_multiplier)
 
@@ -326,14 +330,18 @@ class PrivateStep(BlockedStep):
         if not unit > 0:  # no move, or one too small for numbers: nothing is asked of the rows
             self._next = self._at
             return 0.0, 0.0
+        total = sums.clipped(*self._ends(new, theta, other), bound) + int(noise)
+        sd = 2 * bound * self.plan.noise_multiplier * term.temper
+        return term.temper * unit * total, sd
+
+    def _ends(self, new: np.ndarray, theta: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the numbers of a proposal, and those of where the chain is, which are kept."""
         at = self._at
         if at is None or not (np.array_equal(at[0], theta) and np.array_equal(at[1], other)):
             at = (theta, other, self.numbers_at(theta, other))
         numbers = self.numbers_at(new, other)
-        total = sums.clipped(numbers, at[2], bound) + int(noise)
         self._at, self._next = at, (new, other, numbers)
-        sd = 2 * bound * self.plan.noise_multiplier * term.temper
-        return term.temper * unit * total, sd
+        return numbers, at[2]
 
     def accept(self) -> None:
         """Take the numbers of the last proposal for those of the current parameters."""

@@ -181,12 +181,15 @@ class RowDensity:
         (logp,) = with_known_shapes([row_checks_to_values(logp)])
         return logp  # type: ignore[return-value]
 
-    def ratio(self, parameters: Sequence[TensorVariable]) -> RowRatio:
-        """Compile the clipped sum, on numbers that are graphs of some values of the parameters."""
+    def ratio(self, parameters: Sequence[TensorVariable], each: bool = False) -> RowRatio:
+        """Compile the clipped sum, on numbers that are graphs of some values of the parameters.
+
+        With `each`, the change of every row can be had, too.
+        """
         from pytensor.graph.replace import graph_replace
 
         terms = self.terms
         stands = {r: pt.specify_shape(v, r.type.shape) for r, v in zip(self.term.parameters, parameters)}
         constants = [pt.as_tensor(c) for c in self.rows.constants]
         constants = list(graph_replace(constants, stands, strict=False)) if constants else []  # type: ignore[arg-type]
-        return RowRatio(terms, self.entries, self.rows.constant_inputs, constants)
+        return RowRatio(terms, self.entries, self.rows.constant_inputs, constants, each)

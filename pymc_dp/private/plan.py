@@ -13,13 +13,15 @@ from pymc.step_methods.compound import CompoundStep
 
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.budgets import epsilon as epsilon_of
-from pymc_dp.privacy.costs import GaussianCost
+from pymc_dp.privacy.costs import Cost, GaussianCost, cost_of
 from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
 
 _log = logging.getLogger("pymc")
 # Sums with less noise than this share of what one row can change protect nobody; with more than that, they
 # say nothing, and their noise does not fit 64 bits.
 _LEAST, _MOST = 1e-3, 1e5
+# Share of a budget below which nothing is planned.
+_WORTH = 1e-3
 
 
 class Plan:
@@ -41,11 +43,14 @@ class Plan:
         Noise multiplier of a gradient over that of a ratio.
     insecure : bool
         Whether the noise comes from a known seed.
+    batch : tuple of int, optional
+        Number of rows, and of those that each release is computed from, where these are fewer.
     """
 
     def __init__(
         self, likelihood: str, step: str, ledger: Any, noise_multiplier: float | None, draws: Any, tune: Any,
         chains: Any, *, gradients: int = 0, gradient_noise: float = 1.0, insecure: bool = False,
+        batch: tuple[int, int] | None = None,
     ):  # fmt: skip
         if (ledger is None) == (noise_multiplier is None):
             raise ValueError(
@@ -54,7 +59,7 @@ class Plan:
                 f"{'and one of them' if ledger is None else 'not both'}."
             )
         self.step = step
-        self._gradients = (gradients, gradient_noise)
+        self._gradients, self._batch = (gradients, gradient_noise), batch or (None, None)
         self.noise_multiplier = math.nan  # of a ledger, known once it is reserved
         self.length: int | None = None
         self.chains: int | None = None
@@ -79,10 +84,10 @@ class Plan:
         self.length, self.chains = int(draws) + int(tune), int(chains)
         self._ledger, self._names, self._insecure = ledger, (likelihood, step), insecure
 
-    def costs(self, length: int, chains: int, noise_multiplier: float) -> list[GaussianCost]:
+    def costs(self, length: int, chains: int, noise_multiplier: float) -> list[Cost]:
         """Return the cost of so many chains of so many draws, tuning included."""
         ratios = chains * length
-        found = [GaussianCost(ratios, noise_multiplier)] if ratios else []
+        found = [cost_of(ratios, noise_multiplier, *self._batch)] if ratios else []
         if self._gradients[0] and chains:
             vectors = chains * self.gradients_of(length)
             found.append(GaussianCost(vectors, noise_multiplier * self._gradients[1]))
@@ -97,10 +102,20 @@ class Plan:
         if self.length is None or self.chains is None:
             return
         ledger, (likelihood, step) = self._ledger, self._names
-        # multipliers compose as sums of 1 / multiplier^2, so that all of it is one release with less noise
         one = self.costs(self.length, self.chains, 1.0)
-        together = math.sqrt(sum(cost.releases / cost.noise_multiplier**2 for cost in one))
-        self.noise_multiplier = _in_range(ledger.noise_multiplier(1) * together * (1 + 1e-9))
+        if self._batch == (None, None):
+            # multipliers compose as sums of 1 / multiplier^2: all of it is one release with less noise
+            together = math.sqrt(sum(cost.releases / cost.noise_multiplier**2 for cost in one))
+            noise = ledger.noise_multiplier(1) * together * (1 + 1e-9)
+        else:
+            n, size = self._batch
+            if ledger.epsilon_left < _WORTH * ledger.epsilon:  # what accounting on a grid left of a whole
+                raise BudgetExceededError(
+                    f"Less than a thousandth is left of the budget of epsilon = {ledger.epsilon:g} at "
+                    f"delta = {ledger.delta:g}: {step} would draw noise only. Nothing was debited."
+                )
+            noise = ledger.noise_multiplier(one[0].releases, n=n, batch_size=size)
+        self.noise_multiplier = _in_range(noise)
         costs = self.costs(self.length, self.chains, self.noise_multiplier)
         self.reservation = ledger.reserve(
             costs, likelihood=likelihood, step=step, chains=self.chains, insecure_noise=self._insecure

@@ -55,11 +55,11 @@ def banana_posterior(rows):
     return from_log_density(of_first, -5, 5), from_log_density(of_second, -15, 10)
 
 
-def penalty(model, noise_multiplier, seed=1, **kwargs):
+def penalty(model, noise_multiplier, seed=1, cls=dp.PenaltyMetropolis, **kwargs):
     """A step with noise that can be repeated."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        step = dp.PenaltyMetropolis(
+        step = cls(
             model=model, noise_multiplier=noise_multiplier, insecure_noise_seed=seed, adapt=False, **kwargs
         )
         step.setup_chain(np.random.default_rng(seed), 0, 10**9)  # no end

@@ -9,6 +9,7 @@ import pymc_dp as dp
 from pymc_dp.privacy.budgets import epsilon as epsilon_of
 from pymc_dp.privacy.costs import GaussianCost
 from tests.private import models
+from tests.private.attack import halved, proven_epsilon
 from tests.private.threefry import banana_rows
 from tests.statistics.harness import mc_z
 from tests.statistics.marginal import from_log_density
@@ -206,34 +207,17 @@ class _Fixed:
 
 
 def attacked_epsilon(noise_multiplier, delta, runs=40_000, factor=1.0):
-    """Lower bound of epsilon that an attacker proves, who knows all rows but one, from noisy ratios.
-
-    The event is chosen on one half of the runs and counted on the other; 99.9 % confidence.
-    """
+    """Lower bound of epsilon that an attacker proves, who knows all rows but one, from noisy ratios."""
     ratios = []
     for last in (100.0, -100.0):
         step = models.penalty(
             models.normal_model([0.5, last], clip=1.0), noise_multiplier, seed=int(last) % 7
         )
         if factor != 1:
-            drawn = step._noise.draw
-            step._noise = type("Halved", (), {"draw": lambda _, k, drawn=drawn: np.rint(drawn(k) * factor)})()
+            step._noise = halved(step._noise, factor)
         at = np.zeros(1), np.array([0.3]), np.zeros(0)
         ratios.append(np.array([step.noisy_ratio(*at, 0.3)[0] for _ in range(runs)]))
-    first, second = ratios
-    if np.mean(first) < np.mean(second):
-        first, second = second, first
-    half = runs // 2
-
-    def bound(threshold, part):
-        hits = [int((r[part] > threshold).sum()) for r in (first, second)]
-        low = stats.beta.ppf(5e-4, hits[0], half - hits[0] + 1) if hits[0] else 0.0
-        high = stats.beta.ppf(1 - 5e-4, hits[1] + 1, half - hits[1])
-        return np.log(max(low - delta, 1e-12) / high)
-
-    thresholds = np.quantile(np.concatenate(ratios), np.linspace(0.3, 0.995, 60))
-    best = max(thresholds, key=lambda t: bound(t, slice(0, half)))
-    return bound(best, slice(half, None))
+    return proven_epsilon(*ratios, delta)
 
 
 @pytest.mark.statistical

@@ -10,6 +10,7 @@ from scipy import stats
 import pymc_dp as dp
 from pymc_dp.lowering.ratios import bits_for
 from pymc_dp.private.base import RowSums
+from pymc_dp.private.batches import BatchSums
 from pymc_dp.private.confidential import confidential_terms
 from pymc_dp.private.density import RowDensity
 
@@ -71,13 +72,14 @@ LAWS = [normal, many, known_covariance, covariance, logistic, groups]
 class Lowered:
     """A law, lowered, with its log density by row in NumPy."""
 
-    def __init__(self, build):
+    def __init__(self, build, batch_size=None):
         with pm.Model() as model:
             self.exact = build()
         ((term, inputs),) = confidential_terms(model)
         self.inputs = [v.type() for v in inputs]
-        ratio = RowDensity(term).ratio(self.inputs)
-        self.features, self.sums = ratio.features, RowSums(term, ratio)
+        ratio = RowDensity(term).ratio(self.inputs, each=batch_size is not None)
+        self.features = ratio.features
+        self.sums = RowSums(term, ratio) if batch_size is None else BatchSums(term, ratio, batch_size)
         self.numbers = pytensor.function(
             self.inputs, ratio.numbers, mode="FAST_COMPILE", on_unused_input="ignore"
         )

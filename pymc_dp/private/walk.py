@@ -1,0 +1,193 @@
+"""What random walks of private steps share: their moves, what tuning learns, and their noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pymc.step_methods.compound import StepMethodState
+from pymc.step_methods.state import dataclass_state
+from pytensor.graph.basic import Variable
+
+from pymc_dp.private.base import PrivateStep
+from pymc_dp.private.normal import NormalApproximation
+from pymc_dp.private.plan import Plan
+
+UPDATES = ("joint", "component", "guided", "autoregressive")
+# A step size at which noise and penalty alone, or the posterior alone, are accepted about as often as is best.
+_AT_TARGET = 2.38
+# The scale at which an autoregressive proposal does not depend on where the chain is.
+_INDEPENDENT = 2**0.5
+
+
+@dataclass_state
+class WalkState(StepMethodState):
+    """What a chain needs to be continued; no noise."""
+
+    tune: bool
+    n_steps: int
+    log_factor: float
+    direction: np.ndarray
+
+
+class PrivateWalk(PrivateStep):
+    """A random walk whose moves are decided by noisy log likelihood ratios."""
+
+    stats_dtypes_shapes: Any = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
+    _state_class = WalkState
+    # The share of accepted proposals that moves farthest, whether the posterior is what limits the step size
+    # (random walks of many parameters) or the noise is: both accept with probability 2 Phi(-s / 2) at steps
+    # of size s.
+    _target = 0.234
+
+    def _begin(
+        self, vars: Sequence[Variable] | None, updates: str, scale: Any, adapt: bool, model: Any, rng: Any,
+        initial_point: Any, insecure_noise_seed: int | None, plan: dict[str, Any],
+        approximation: NormalApproximation | None = None,
+    ) -> None:  # fmt: skip
+        """Check everything, compile, and debit the run last."""
+        if updates not in UPDATES:
+            raise ValueError(f"updates={updates!r} is none of {', '.join(UPDATES)}.")
+        self.updates, self.adapt = updates, bool(adapt)
+        self._prepare(vars, model, rng, initial_point, insecure_noise_seed)
+        self._use(approximation)
+        if approximation is None and updates == "autoregressive":
+            raise ValueError(
+                'updates="autoregressive" draws from an approximation, and none is given: '
+                "approximation=dp.normal_approximation(...)."
+            )
+        given = _scale_of(scale, self.layout.size, updates)
+        if approximation is not None and given is not None and np.ptp(given) > 0:
+            raise ValueError("scale must be one number with an approximation, which has the others.")
+        self.plan = Plan(
+            self.likelihood, type(self).__name__, plan["ledger"], plan["noise_multiplier"], plan["draws"],
+            plan["tune"], plan["chains"], insecure=insecure_noise_seed is not None, batch=self._batch(),
+        )  # fmt: skip
+        self._build()
+        self.plan.reserve()
+        self.scale = self._default_scale() if given is None else given
+        self._reset()
+
+    def _batch(self) -> tuple[int, int] | None:
+        """Number of rows, and of those that a ratio is computed from, where these are fewer."""
+        return None
+
+    def _default_scale(self) -> np.ndarray:
+        size, lengths = self.layout.size, self._lengths()
+        moved = 1 if self.updates in ("component", "guided") else size
+        if self.approximation is None:
+            return self._affordable() / (np.sqrt(moved) * lengths)
+        # variance of a log ratio by noise, and by how the posterior falls off, for a move of scale 1
+        noise = (_AT_TARGET / self._affordable()) ** 2 * moved * np.mean(lengths**2)
+        if self.updates == "autoregressive":
+            return np.full(size, min(_INDEPENDENT, _AT_TARGET / np.sqrt(noise)))
+        return np.full(size, _AT_TARGET / np.sqrt(noise + moved))
+
+    def _lengths(self) -> np.ndarray:
+        """Distances of moves along each axis, per unit, where the model begins or the approximation is."""
+        self.data = self._data.gather()
+        near, (origin, other) = self.approximation, self._origin
+        origin, unit = (origin, 1e-6) if near is None else (near.mean.copy(), 1.0)
+        found = np.array([self.distance(origin + unit * v, origin, other) / unit for v in self.axes.T])
+        return np.maximum(found, max(1e-3 * found.max(), np.finfo(float).tiny))
+
+    def _affordable(self) -> float:
+        """Length of a move whose noise is about as large as can be afforded."""
+        raise NotImplementedError
+
+    def _reset(self) -> None:
+        self.n_steps, self.log_factor = 0, 0.0
+        self.direction: Any = np.zeros(self.layout.size)
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Begin a chain, with what the last one learnt forgotten."""
+        super().setup_chain(rng, tune, draws)
+        self._reset()
+        self.direction = 2.0 * self.rng.integers(2, size=self.layout.size) - 1.0
+
+    def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Propose a move and decide it."""
+        theta, other = self.layout.flatten(point), self.others.flatten(point)
+        if self.updates == "autoregressive":
+            new, bonus, moved = *self._autoregressed(theta), -1
+        else:
+            move, moved = self._proposed()
+            new, bonus = theta + move, 0.0
+        accepted, said = self._decide(new, theta, other, bonus)
+        if accepted:
+            self.accept()
+            point = {**point, **self.layout.unflatten(new)}
+        elif self.updates == "guided":
+            self.direction[moved] *= -1
+        if self.tune and self.adapt:
+            self.log_factor += self._excess(accepted, said) * min(1.0, 3.0 / np.sqrt(1 + self.n_steps))
+        self.n_steps += 1
+        return point, [{"private_accepted": accepted, **said}]
+
+    def _decide(
+        self, new: np.ndarray, theta: np.ndarray, other: np.ndarray, bonus: float = 0.0
+    ) -> tuple[bool, dict[str, Any]]:
+        """Accept or reject a move, with a penalty of half of the noise's variance.
+
+        `bonus` is the log ratio of how likely the way back was proposed, and the way there.
+        """
+        # of the point as it is in numbers, so that a rounded move is not longer than it is taken for
+        ratio, sd = self.noisy_ratio(new, theta, other, self.distance(new, theta, other))
+        change = bonus + ratio + self.logp_at(new, other) - self.logp_at(theta, other)
+        accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd**2)
+        return accepted, {"private_log_ratio": ratio}
+
+    def _excess(self, accepted: bool, said: dict[str, Any]) -> float:
+        """Whether moves are to be longer, as far as this one tells; of private numbers only."""
+        return accepted - self._target
+
+    def _proposed(self) -> tuple[np.ndarray, int]:
+        """Return a move, and which parameter it moves if it is one."""
+        size, factor = self.layout.size, np.exp(self.log_factor)
+        if self.updates == "joint":
+            z = self.rng.standard_normal(size)
+            return factor * self.axes @ (self.scale @ z if self.scale.ndim == 2 else self.scale * z), -1
+        j = int(self.rng.integers(size))
+        move = np.zeros(size)
+        move[j] = factor * self.scale[j] * self.rng.standard_normal()
+        if self.updates == "guided":
+            move[j] = self.direction[j] * abs(move[j])
+        return self.axes @ move, j
+
+    def _autoregressed(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return a proposal, and the log ratio of how likely the way back is, and the way there.
+
+        Crank-Nicolson: proposals are in balance with the approximation, whose log density is taken off.
+        """
+        assert self.approximation is not None
+        size = min(float(self.scale[0]) * np.exp(self.log_factor), _INDEPENDENT)
+        kept = 1 - 0.5 * size**2
+        mean, axes = self.approximation.mean, self.axes
+        z = np.linalg.solve(axes, theta - mean)
+        new = kept * z + np.sqrt(1 - kept**2) * self.rng.standard_normal(len(z))
+        return mean + axes @ new, 0.5 * float(new @ new - z @ z)
+
+
+def _scale_of(scale: Any, size: int, updates: str) -> np.ndarray | None:
+    """Return the scale of each parameter, or a matrix."""
+    if scale is None:
+        return None
+    try:
+        given = np.asarray(scale, dtype=float)
+    except (TypeError, ValueError):
+        given = np.full(1, np.nan)
+    if given.ndim == 0:
+        given = np.full(size, given)
+    matrix = given.ndim == 2
+    if not np.isfinite(given).all() or (not matrix and (given <= 0).any()):
+        raise ValueError("scale must be one or more finite numbers > 0, or a matrix of finite numbers.")
+    if given.shape != ((size, size) if matrix else (size,)):
+        raise ValueError(
+            f"scale has shape {given.shape}, and the step moves {size} numbers: give one number, {size} "
+            "of them, or "
+            f"a matrix of shape {(size, size)}."
+        )
+    if matrix and updates != "joint":
+        raise ValueError(f'scale is a matrix, which needs updates="joint", not "{updates}".')
+    return given
