@@ -167,6 +167,18 @@ def log_densities(problem: Problem, rows: np.ndarray, theta: np.ndarray) -> np.n
     return -0.5 * np.einsum("ij,ij->i", away @ precision, away)
 
 
+def gradients(problem: Problem, rows: np.ndarray, theta: np.ndarray) -> np.ndarray:
+    """Gradients of the log density of each row, shape (n, d)."""
+    if problem.kind == "circle":
+        return 2 * CIRCLE * (rows - (theta**2).sum())[:, None] * theta
+    middle = theta.copy()
+    middle[1] += problem.curve * theta[0] ** 2
+    precision = np.linalg.inv(COVARIANCE) if problem.kind == "correlated" else np.diag(1 / problem.variances)
+    found = (rows - middle) @ precision
+    found[:, 0] += 2 * problem.curve * theta[0] * found[:, 1]
+    return found
+
+
 def arguments(description: str, **full_and_quick: tuple) -> argparse.Namespace:
     """Command line: sizes as (full, quick) pairs, each of which can be given by name as well."""
     parser = argparse.ArgumentParser(

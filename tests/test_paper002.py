@@ -23,7 +23,7 @@ finally:
     [
         ("paper002_accounting.py", [2], "zCDP (theorem 5)"),
         ("paper002_clipping.py", [3], "Flat banana, d = 10"),
-        ("paper002_accuracy.py", [4, 6, 8], "Correlated Gaussian"),
+        ("paper002_accuracy.py", [4, 6, 8], "Flat banana, d = 2"),
     ],
 )
 def test_quick_run(script, figures, said, tmp_path):

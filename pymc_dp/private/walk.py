@@ -15,7 +15,7 @@ from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.plan import Plan
 
 UPDATES = ("joint", "component", "guided", "autoregressive")
-# A step size at which noise and penalty alone, or the posterior alone, are accepted about as often as is best.
+# A step size at which noise and penalty alone, or the posterior alone, are accepted that often.
 _AT_TARGET = 2.38
 # The scale at which an autoregressive proposal does not depend on where the chain is.
 _INDEPENDENT = 2**0.5
