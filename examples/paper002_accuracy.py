@@ -145,6 +145,13 @@ def of_laws(clip: float, setting: Setting) -> Setting:
     return replace(setting, clip=clip, of_laws=True)
 
 
+def walk(step: str, draws: int, scale: Any, **options: Any) -> Setting:
+    """A walk in the values themselves, with the bound of three standard deviations of a row's change."""
+    return Setting(step, 3, None, draws, of_laws=True, options={"scale": scale, **options})
+
+
+# Of a banana that is much higher than wide.
+TALL = np.array([0.1, 0.4])
 # "autoregressive" is the penalty algorithm as well, with proposals from the approximation.
 OURS: dict[str, dict[str, Setting]] = {
     "flat-2d": {
@@ -163,23 +170,17 @@ OURS: dict[str, dict[str, Setting]] = {
         "barker": of_laws(2.5, near("barker", 6, 3000, rounds=5, batch_size=60_000)),
     },
     "tempered-2d": {
-        "penalty": Setting("penalty", 3, None, 40_000, of_laws=True, options={"scale": 0.08}),
-        "guided": Setting(
-            "penalty", 3, None, 40_000, of_laws=True, options={"scale": 0.16, "updates": "guided"}
-        ),
+        "penalty": walk("penalty", 40_000, TALL),
+        "guided": walk("penalty", 40_000, TALL / 2, updates="guided"),
         "hmc": Setting(
-            "hmc", 3, 10, 2500, of_laws=True,
-            options={"step_size": 0.015, "n_leapfrog": 15, "gradient_noise": 2.0},
+            "hmc", 3, 5, 2500, of_laws=True,
+            options={"step_size": 0.02, "n_leapfrog": 15, "gradient_noise": 2.0, "mass": (16.0, 1.0)},
         ),
-        "minibatch": Setting(
-            "minibatch", 3, None, 20_000, of_laws=True, options={"scale": 0.08, "batch_size": 1000}
-        ),
-        "barker": Setting(
-            "barker", 3, None, 20_000, of_laws=True, options={"scale": 0.08, "batch_size": 1000}
-        ),
+        "minibatch": walk("minibatch", 20_000, TALL, batch_size=1000),
+        "barker": walk("barker", 20_000, TALL, batch_size=1000),
     },
     "tempered-10d": {
-        "penalty": Setting("penalty", 3, None, 10_000, of_laws=True, options={"scale": 0.03}),
+        "penalty": walk("penalty", 10_000, 0.03),
     },
     "gauss-30d": {
         "penalty": near("penalty", 8, 3000),
@@ -188,7 +189,7 @@ OURS: dict[str, dict[str, Setting]] = {
         "hmc": near("hmc", 8, 40, step_size=0.25, n_leapfrog=4, gradient_noise=1.5),
     },
     "narrow-2d": {
-        "penalty": Setting("penalty", 3, None, 20_000, of_laws=True, options={"scale": 0.006}),
+        "penalty": walk("penalty", 20_000, 0.006),
     },
     "correlated-2d": {
         "penalty": of_laws(2, near("penalty", 60, 4000, rounds=4)),
@@ -199,7 +200,7 @@ OURS: dict[str, dict[str, Setting]] = {
         ),
     },
     "circle": {
-        "penalty": Setting("penalty", 3, None, 20_000, of_laws=True, options={"scale": 0.2}),
+        "penalty": walk("penalty", 20_000, 0.2),
     },
 }  # fmt: skip
 

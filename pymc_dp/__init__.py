@@ -38,6 +38,7 @@ from pymc_dp.private.hmc import PrivateHMC
 from pymc_dp.private.minibatch import MinibatchPenalty
 from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.penalty import PenaltyMetropolis
+from pymc_dp.private.report import with_privacy
 from pymc_dp.records import clamp, record_sum
 from pymc_dp.stats.acceptance import acceptance_report
 from pymc_dp.stats.density import mixture_density
@@ -116,6 +117,7 @@ __all__ = [
     "record_sum",
     "recover_records",
     "similarity_matrix",
+    "with_privacy",
 ]
 
 # at the front, because PyMC takes the first of equally competent steps

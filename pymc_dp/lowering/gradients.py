@@ -46,7 +46,7 @@ def _fill(  # type: ignore[no-untyped-def]  # pragma: no cover
             if factor != 0.0:
                 _add_scaled(part, m, factor, worth[k])
         _add_square(factors, m, part)
-    _to_factors(factors, m, top)
+    _to_factors(factors, m, top, d)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -99,9 +99,21 @@ def _add_square(norm, m, part):  # type: ignore[no-untyped-def]  # pragma: no co
 
 
 @numba.njit(cache=True)
-def _to_factors(norm, m, top):  # type: ignore[no-untyped-def]  # pragma: no cover
-    # a little less, so that rounding of the product cannot exceed the bound
-    most = top * (1.0 - 2.0**-48)
+def _to_factors(norm, m, top, d):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Turn squared norms of gradients with d entries into factors that clip them, to at most ``top``.
+
+    The norm that is aimed at is a little less, so that no rounding can exceed the bound. With u = 2^-53: the
+    sum of d squares is at least (1 - u)^d times the exact one (each square, and each of the additions to what
+    is there but the first, is rounded once), its root at least (1 - u)^(d/2 + 1) times the exact norm N. The
+    factor is then at most ``most`` (1 + u) / (N (1 - u)^(d/2 + 1)), or 1 where the rounded root is at most
+    ``most``, so that N is at most ``most`` / (1 - u)^(d/2 + 1). Multiplication rounds each entry by at most
+    1 + u, and truncation makes none larger. The norm of the result is so at most
+    ``most`` (1 + u)^2 (1 - u)^-(d/2 + 1), and ``most`` itself at most ``top`` (1 - (d + 16) u) (1 + u). As
+    (1 - u)^-1 <= exp(u + u^2) and 1 - x <= exp(-x), the product is at most ``top`` times
+    exp(u (3 + (d/2 + 1) (1 + u) - d - 16)), less than 1 for every d. (Squares that underflow belong to
+    entries that are no part of a norm of 1 or more; ``top`` is at least 1.)
+    """
+    most = top * (1.0 - (d + 16) * 2.0**-53)
     for i in range(m):
         norm[i] = most / max(np.sqrt(norm[i]), most) if norm[i] < np.inf else 0.0
 
@@ -185,16 +197,17 @@ class RowGradient:
 
     def moments(
         self, numbers: np.ndarray, jacobian: np.ndarray, x: np.ndarray, bound: float, bits: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Sums over all rows of gradients clipped to `bound`, and of their products.
+    ) -> np.ndarray:
+        """Sums over all rows of gradients clipped to `bound`, then of their products, as whole numbers.
 
-        In units of ``bound * 2**-bits`` and of the square of that; exact with :func:`moment_bits`.
+        Of the products, those below the diagonal and on it. In units of ``bound * 2**-bits`` and of its
+        square; exact with :func:`moment_bits`.
         """
         d, top = jacobian.shape[1], 2.0**bits
         out, products = np.zeros(d), np.zeros((d, d))
         n = x.shape[1]
         sum_moments(self.function.address, numbers, jacobian, x, 0, n, top / bound, top, out, products)
-        return out, products
+        return np.concatenate([out, products[np.tril_indices(d)]]).astype(np.int64)
 
 
 def moment_bits(n: int) -> int:

@@ -6,6 +6,7 @@ are, and the change that one row can make is bounded exactly, not up to floating
 """
 
 from collections.abc import Collection, Sequence
+from functools import cached_property
 from typing import Any
 
 import numba
@@ -84,6 +85,18 @@ def _clipped(r: float, top: float) -> float:  # pragma: no cover
     return (r + _ROUND) - _ROUND
 
 
+@numba.njit(cache=True)
+def _exceeds(r: float, top: float) -> float:  # pragma: no cover
+    """Whether a change would be clipped; what is no number counts as 0, and is not."""
+    return 1.0 if abs(r) > top else 0.0
+
+
+@numba.njit(cache=True)
+def _mark(part: np.ndarray, m: int, scale: float, top: float) -> None:  # pragma: no cover
+    for k in range(m):
+        part[k] = _exceeds(part[k] * scale, top)
+
+
 @numba.njit(fastmath={"reassoc"}, cache=True)
 def _sum(part: np.ndarray, m: int) -> float:  # pragma: no cover
     """Sum of whole numbers, in whatever order is fastest."""
@@ -94,18 +107,21 @@ def _sum(part: np.ndarray, m: int) -> float:  # pragma: no cover
 
 
 @numba.njit(cache=True)
-def _add(part: np.ndarray, m: int, scale: float, top: float) -> float:  # pragma: no cover
-    _clip(part, m, scale, top)
+def _add(part: np.ndarray, m: int, scale: float, top: float, count: bool) -> float:  # pragma: no cover
+    if count:
+        _mark(part, m, scale, top)
+    else:
+        _clip(part, m, scale, top)
     return _sum(part, m)
 
 
 @numba.njit(cache=True)
 def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
-    new, old, first, second, x, low, high, scale, top, out
+    new, old, first, second, x, low, high, scale, top, count, out
 ):
-    """Sum of clipped changes that are linear in entries, and in products of two; -1 stands for none.
+    """Sum of clipped changes, or the number of those to clip; each is written to `out` if that is not empty.
 
-    They are written to `out`, too, if it is not empty.
+    They are linear in entries, and in products of two; -1 stands for none.
     """
     d = new - old
     constant, singles, products = 0.0, [0 for _ in range(0)], [0 for _ in range(0)]
@@ -138,7 +154,7 @@ def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
             f += 1
         for f in products:
             _add_product(part, m, d[f], x[first[f], start : start + m], x[second[f], start : start + m])
-        total += _add(part, m, scale, top)
+        total += _add(part, m, scale, top, count)
         if len(out) > 0:
             for k in range(m):
                 out[start + k] = part[k]
@@ -171,15 +187,11 @@ class RowRatio:
         What stands for the hoisted numbers in the terms.
     constants : sequence of TensorVariable
         The hoisted numbers, as graphs of the parameters.
-    each : bool, default False
-        Whether the function writes the change of every row to an array, too.
 
     Attributes
     ----------
     numbers : list of 0-d TensorVariable
         What the function takes of the parameters, as graphs of them.
-    function : SourceFunction
-        Of the signature :data:`RATIO`, or :data:`EACH`.
     features : list of tuple of int, or None
         Products of entries that the change is linear in; None where it is no polynomial.
     """
@@ -190,7 +202,6 @@ class RowRatio:
         x: Sequence[TensorVariable],
         constant_inputs: Sequence[Variable],
         constants: Sequence[TensorVariable],
-        each: bool = False,
     ):
         terms = [parameter_checks_to_values(t) for t in terms]  # type: ignore[misc]
         polynomial = _expand(terms, x, constant_inputs)
@@ -201,24 +212,41 @@ class RowRatio:
             self.features: list[tuple[int, ...]] | None = list(polynomial)
             self.numbers = list(graph_replace(list(polynomial.values()), hoisted, strict=False))
             if len(self.features) <= _FEW:
-                source, functions, keys = (
-                    _short_source(self.features, each),
-                    {"add": _sum, "clipped": _clipped},
-                    [],
-                )
+                source, functions, keys = _short_source(self.features), {"add": _sum}, []
             else:
-                source, functions, keys = _linear_source(self.features, each), {"linear": _linear}, []
+                source, functions, keys = _linear_source(self.features), {"linear": _linear}, []
         else:
             self.features = None
             self.numbers = [_float(c) for c in constants]
             density, key = self._density(terms, x, constant_inputs)
-            source, functions, keys = (
-                _source(len(constants), len(x), each),
-                {"density": density, "add": _sum, "clipped": _clipped},
-                [key],
-            )
-        signature = EACH if each else RATIO
-        self.function = SourceFunction("row_ratio", source, functions, signature, [str(SOURCE), *keys])
+            source = _source(len(constants), len(x))
+            functions, keys = {"density": density, "add": _sum}, [key]
+        self._parts = source, functions, keys
+
+    @cached_property
+    def function(self) -> SourceFunction:
+        """Of the signature :data:`RATIO`: the sum of clipped changes."""
+        return self._compiled("clipped")
+
+    @cached_property
+    def each(self) -> SourceFunction:
+        """Of the signature :data:`EACH`: the clipped changes, and their sum."""
+        return self._compiled("clipped", each=True)
+
+    @cached_property
+    def counting(self) -> SourceFunction:
+        """Of the signature :data:`RATIO`: how many changes exceed the bound."""
+        return self._compiled("exceeds")
+
+    def _compiled(self, what: str, each: bool = False) -> SourceFunction:
+        source, functions, keys = self._parts
+        add_up = {"clipped": _clipped, "exceeds": _exceeds}[what]
+        out, store = (", out", _STORE) if each else ("", "")
+        written = "out" if each else "np.empty(0)"
+        source = source.format(what=what, count=what == "exceeds", out=out, store=store, written=written)
+        return SourceFunction(
+            "row_ratio", source, {**functions, what: add_up}, EACH if each else RATIO, [str(SOURCE), *keys]
+        )
 
     @staticmethod
     def _density(terms: Any, x: Any, constant_inputs: Any) -> tuple[Any, str | None]:
@@ -238,6 +266,13 @@ class RowRatio:
         """Sum of the changes of some rows, clipped to `bound`, in units of ``bound * 2**-bits``."""
         top = 2.0**bits
         return sum_ratios(self.function.address, new, old, x, low, high, top / bound, top)
+
+    def exceeding(
+        self, new: np.ndarray, old: np.ndarray, x: np.ndarray, low: int, high: int, bound: float, bits: int
+    ) -> float:
+        """Return how many of the changes of some rows :meth:`total` clips."""
+        top = 2.0**bits
+        return sum_ratios(self.counting.address, new, old, x, low, high, top / bound, top)
 
 
 def _float(graph: Any) -> Any:
@@ -280,7 +315,7 @@ def _expand(
     return kept
 
 
-_SOURCE = """def row_ratio(new, old, x, low, high, scale, top{out}):
+_SOURCE = """def row_ratio(new, old, x, low, high, scale, top{{out}}):
 {setup}
     part = np.empty({block})
     total = 0.0
@@ -288,46 +323,42 @@ _SOURCE = """def row_ratio(new, old, x, low, high, scale, top{out}):
         m = min({block}, high - start)
 {columns}
         for k in range(m):
-            part[k] = clipped(({change}) * scale, top)
+            part[k] = {{what}}(({change}) * scale, top)
         total += add(part, m)
-{store}
+{{store}}
     return total
 """
 _STORE = """        for k in range(m):
             out[start + k] = part[k]"""
 
 
-def _written(setup: Sequence[str], columns: Collection[int], change: str, each: bool) -> str:
+def _written(setup: Sequence[str], columns: Collection[int], change: str) -> str:
     slices = [f"        c{j} = x[{j}, start : start + m]" for j in sorted(columns)]
-    return _SOURCE.format(
-        setup="\n".join(setup), block=_BLOCK, columns="\n".join(slices), change=change,
-        out=", out" if each else "", store=_STORE if each else "",
-    )  # fmt: skip
+    return _SOURCE.format(setup="\n".join(setup), block=_BLOCK, columns="\n".join(slices), change=change)
 
 
-def _short_source(features: Sequence[tuple[int, ...]], each: bool) -> str:
+def _short_source(features: Sequence[tuple[int, ...]]) -> str:
     """Source for a change that is linear in few products of entries."""
     setup = [f"    d{k} = new[{k}] - old[{k}]" for k in range(len(features))]
     products = [" * ".join([f"d{k}", *(f"c{j}[k]" for j in feature)]) for k, feature in enumerate(features)]
-    return _written(setup, {j for feature in features for j in feature}, " + ".join(products) or "0.0", each)
+    return _written(setup, {j for feature in features for j in feature}, " + ".join(products) or "0.0")
 
 
-def _linear_source(features: Sequence[tuple[int, ...]], each: bool) -> str:
+def _linear_source(features: Sequence[tuple[int, ...]]) -> str:
     """Source for a change that is linear in many: a pass for each that changed."""
     first, second = ([f[k] if len(f) > k else -1 for f in features] for k in range(2))
-    out = "out" if each else "np.empty(0)"
     return (
-        f"def row_ratio(new, old, x, low, high, scale, top{', out' if each else ''}):\n"
+        "def row_ratio(new, old, x, low, high, scale, top{out}):\n"
         f"    first, second = np.array({first}), np.array({second})\n"
-        f"    return linear(new, old, first, second, x, low, high, scale, top, {out})\n"
+        "    return linear(new, old, first, second, x, low, high, scale, top, {count}, {written})\n"
     )
 
 
-def _source(n_constants: int, width: int, each: bool) -> str:
+def _source(n_constants: int, width: int) -> str:
     """Source for any other log density: evaluated under both values of the parameters."""
     setup = [f"    a{k}, b{k} = new[{k}], old[{k}]" for k in range(n_constants)]
     entries = [f"c{j}[k]" for j in range(width)]
     calls = [
         f"density({', '.join([*(f'{side}{k}' for k in range(n_constants)), *entries])})[0]" for side in "ab"
     ]
-    return _written(setup, range(width), " - ".join(calls), each)
+    return _written(setup, range(width), " - ".join(calls))

@@ -1,8 +1,8 @@
 """An operation that is 0 and refuses to be differentiated, or to be sampled by those who would believe it.
 
 It stands in a model for a term that is computed elsewhere. Whoever took its value for the term's would sample
-a wrong law in silence, so it tells apart who compiles it: evaluation at a point (PyMC checks starting values)
-and samplers of other variables may have the 0; a sampler or optimiser that varies its inputs may not.
+a wrong law in silence, or report a wrong log density, so it tells apart who compiles it: PyMC's check of
+starting values and samplers of other variables, for which its inputs are fixed, may have the 0; nobody else.
 """
 
 import sys
@@ -19,8 +19,8 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_defa
 
 from pymc_dp.lowering.version import SOURCE
 
-# Parts of PyMC that vary the free variables without being steps.
-_OTHERS = ("pymc.smc", "pymc.tuning", "pymc.variational")
+# What of PyMC evaluates a log density only to see whether it is finite.
+_CHECK = ("pymc.model.core", "check_start_vals")
 
 
 class Sentinel(Op):
@@ -63,17 +63,21 @@ class Sentinel(Op):
         raise NotImplementedError(self.message)
 
     def refuse_if_believed(self, node: Apply) -> None:
-        """Raise where a sampler that varies the inputs compiles its density."""
+        """Raise where a log density that varies with the inputs is compiled, but for those who may."""
         roots = [v for v in ancestors(node.inputs) if v.owner is None]
         if all(isinstance(v, Constant | SharedVariable) for v in roots):
             return
         frame: Any = sys._getframe(1)
         while frame is not None:
             caller = frame.f_locals.get("self")
-            step = isinstance(caller, BlockedStep) and not getattr(caller, "takes_sentinels", False)
-            if step or frame.f_globals.get("__name__", "").startswith(_OTHERS):
-                raise NotImplementedError(self.message)
+            if isinstance(caller, BlockedStep):
+                if getattr(caller, "takes_sentinels", False):
+                    return
+                break
+            if (frame.f_globals.get("__name__"), frame.f_code.co_name) == _CHECK:
+                return
             frame = frame.f_back
+        raise NotImplementedError(self.message)
 
 
 @register_funcify_default_op_cache_key(Sentinel)

@@ -225,8 +225,38 @@ def noise_multiplier(
             raise NothingLeftError
         return math.sqrt(releases / left) * (1 + 1e-12 * most / left)
 
+    return smallest_noise(lambda noise: (*before, cost_of(releases, noise, n, batch_size)), epsilon, delta)
+
+
+def smallest_noise(costs: Callable[[float], Sequence[Cost]], epsilon: float, delta: float) -> float:
+    """Return the smallest number at which costs that fall with it fit into a budget.
+
+    Parameters
+    ----------
+    costs : callable
+        Costs of releases on batches, and others, as a function of a noise multiplier.
+    epsilon, delta : float
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    NothingLeftError
+        They fit with no noise.
+
+    Examples
+    --------
+    >>> import pymc_dp as dp
+    >>> from pymc_dp.privacy.budgets import smallest_noise
+    >>> noise = smallest_noise(lambda noise: [dp.accounting.SubsampledGaussianCost(50, noise, 9, 3)], 2, 1e-6)
+    >>> round(noise, 2)
+    4.3
+    """
+
     def excess(log_noise: float) -> float:
-        return _excess((*before, cost_of(releases, math.exp(log_noise), n, batch_size)), epsilon, delta)
+        return _excess(costs(math.exp(log_noise)), epsilon, delta)
 
     upper = 0.0
     while excess(upper) > 0:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import getpass
 import json
+import logging
 import os
 import sqlite3
+import warnings
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from pymc_dp.privacy import budgets
 from pymc_dp.privacy._checks import positive, probability
 from pymc_dp.privacy._ledger_table import LedgerEntry, as_text, table_of
 from pymc_dp.privacy.costs import Cost, as_costs, cost_of, from_plain, to_plain, whole
+
+_log = logging.getLogger("pymc")
 
 
 class BudgetExceededError(ValueError):
@@ -89,8 +93,28 @@ class PrivacyLedger:
     def __init__(self, path: str | os.PathLike[str] | None = None, *, epsilon: float, delta: float) -> None:
         self.epsilon, self.delta = positive("epsilon", epsilon), probability("delta", delta)
         self.path = None if path is None else _as_path(path)
+        new = self.path is not None and not self.path.exists()
         self._file = file.temporary_path() if self.path is None else self.path
         self._identity = file.create_or_check(self._file, self.epsilon, self.delta)
+        self._say_where(new, relative=path is not None and not os.path.isabs(path))
+
+    def _say_where(self, new: bool, relative: bool) -> None:
+        """Say where the budget is kept, since one that is not found again is a budget spent twice."""
+        if self.path is None:
+            warnings.warn(
+                "PrivacyLedger without a path: it ends with this process, and what is spent from it is "
+                "forgotten then. Give path= where the rows may be used in another session.",
+                stacklevel=3,
+            )
+            return
+        _log.info(f"PrivacyLedger {str(self.path)!r}: {'new, nothing is spent' if new else 'opened'}.")
+        if new and relative:
+            warnings.warn(
+                f"A new ledger was made, {str(self.path)!r}: nothing is spent from it. From another folder "
+                "the same relative path begins anew: if there is a ledger of these rows already, open it "
+                "by its absolute path.",
+                stacklevel=3,
+            )
 
     def reserve(
         self, cost: Any, *, likelihood: str, step: str, chains: int, insecure_noise: bool = False

@@ -14,6 +14,7 @@ from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.budgets import epsilon as epsilon_of
 from pymc_dp.privacy.costs import GaussianCost, whole
 from pymc_dp.privacy.ledger import PrivacyLedger
+from pymc_dp.private.base import noise_scale
 from pymc_dp.private.gradients import GradientStep
 from pymc_dp.private.noise import GaussianNoise, words_of_seed
 from pymc_dp.private.normal import NormalApproximation
@@ -119,7 +120,7 @@ def normal_approximation(
     rounds, clip = whole("rounds", rounds), positive("clip", clip)
     theta, other = step.start(start)
     noise = _reserved(step, ledger, share, noise_multiplier, rounds, insecure_noise_seed is not None)
-    return step.release(theta, other, noise, rounds, clip, insecure_noise_seed)
+    return step.release(theta, other, noise, rounds, clip)
 
 
 def _reserved(
@@ -130,6 +131,7 @@ def _reserved(
         raise ValueError("normal_approximation: give either ledger=, or noise_multiplier=.")
     if ledger is None:
         multiplier = positive("noise_multiplier", noise_multiplier)
+        step.noise(multiplier)
         _log.info(f"normal_approximation: no ledger keeps count. {step.costs(rounds, multiplier)}")
         return multiplier
     if not isinstance(ledger, PrivacyLedger):
@@ -138,6 +140,7 @@ def _reserved(
         raise ValueError(f"share must be between 0 and 1, got {share}.")
     each = rounds * (1 + _CHEAPER**-2)
     multiplier = ledger.noise_multiplier(1) * math.sqrt(each / share) * (1 + 1e-9)
+    step.noise(multiplier)  # refused before anything is spent, if it is refused
     costs = step.costs(rounds, multiplier)
     ledger.reserve(
         costs, likelihood=step.likelihood, step="normal_approximation", chains=1, insecure_noise=insecure
@@ -155,7 +158,7 @@ class _Newton(GradientStep):
     name = "normal_approximation"
 
     def __init__(self, *, model: Model | None = None, seed: int | None = None, **kwargs: Any):
-        self._prepare(None, model, None, None, seed)
+        self._prepare(None, model, None, None, seed, None)
         self._need_all("approximates the law of all parameters")
         self._build()
         self.data = self._data.gather()
@@ -181,12 +184,11 @@ class _Newton(GradientStep):
         return theta, other
 
     def release(
-        self, theta: np.ndarray, other: np.ndarray, multiplier: float, rounds: int, clip: float,
-        seed: int | None,
-    ) -> NormalApproximation:  # fmt: skip
+        self, theta: np.ndarray, other: np.ndarray, multiplier: float, rounds: int, clip: float
+    ) -> NormalApproximation:
         """Take the Newton steps."""
         d, temper = self.layout.size, self.term.temper
-        noise = self.noise(multiplier, seed)
+        noise = self.noise(multiplier)
         metric, bound = np.eye(d), self.clip_gradient
         for _ in range(rounds):
             gradient, moments, error = self.moments(theta, other, np.linalg.inv(metric), bound, noise)
@@ -208,16 +210,21 @@ class _Newton(GradientStep):
             0.5 * (covariance + covariance.T), information, clip, bound,
         )  # fmt: skip
 
-    def noise(self, multiplier: float, seed: int | None) -> tuple[GaussianNoise, GaussianNoise, int]:
-        """Noise of a gradient and of products, and the scale of the latter."""
-        bits = moment_bits(self.term.rows.n)
-        scale = math.ceil(_CHEAPER * multiplier * math.sqrt(2.0) * 4.0**bits)
-        other = None if seed is None else seed + 2**31
-        return (
-            GaussianNoise(math.ceil(multiplier * 2.0 ** (bits + 1)), words_of_seed(seed, 0)),
-            GaussianNoise(scale, words_of_seed(other, 0)),
-            scale,
+    def noise(self, multiplier: float) -> tuple[GaussianNoise, GaussianNoise, int]:
+        """Noise of a gradient and of products, and the scale of the latter.
+
+        Raises
+        ------
+        ValueError
+            If noise does not fit its numbers.
+        """
+        bits, words = (
+            moment_bits(self.term.rows.n),
+            [words_of_seed(self.insecure_noise_seed, 0, k) for k in (3, 4)],
         )
+        first = noise_scale("noise_multiplier", multiplier, bits + 1)
+        second = noise_scale("noise_multiplier", _CHEAPER * multiplier * math.sqrt(2.0), 2 * bits)
+        return GaussianNoise(first, words[0]), GaussianNoise(second, words[1]), second
 
     def moments(
         self, theta: np.ndarray, other: np.ndarray, back: np.ndarray, bound: float,
@@ -227,18 +234,18 @@ class _Newton(GradientStep):
 
         In the coordinates that the matrix `back` leads back from, in which `bound` bounds a row's gradient.
         """
-        rows, d = self.term.rows, self.layout.size
+        rows, d, lower = self.term.rows, self.layout.size, np.tril_indices(self.layout.size)
         bits = moment_bits(rows.n)
         jacobian = np.ascontiguousarray(self.jacobian_at(theta, other) @ back)
-        numbers = self.numbers_at(theta, other)
-        total, products = self._gradient.moments(numbers, jacobian, rows.columns(), bound, bits)
-        of_gradient, of_products, scale = noise
-        unit, lower = bound * 2.0**-bits, np.tril_indices(d)
-        gradient = unit * (total.astype(np.int64) + of_gradient.draw(d))
+        # neither the noise nor the sums alone are variables, which an error could show
+        noisy = np.concatenate([noise[0].draw(d), noise[1].draw(len(lower[0]))]) + rows.read(
+            self._gradient.moments, (self.numbers_at(theta, other), jacobian), (bound, bits)
+        )
+        unit = bound * 2.0**-bits
         moments = np.zeros((d, d))
-        moments[lower] = products[lower].astype(np.int64) + of_products.draw(len(lower[0]))
+        moments[lower] = noisy[d:]
         weight = unit**2 / rows.n
-        return gradient, weight * (moments + np.tril(moments, -1).T), weight * scale
+        return unit * noisy[:d], weight * (moments + np.tril(moments, -1).T), weight * noise[2]
 
     def _curvature(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Curvature of the rest of the model, where it is positive; by differences of its gradient."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
+import secrets
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from multiprocessing import parent_process
 from typing import Any
 
 import numpy as np
@@ -20,55 +18,24 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.lowering.native import VECTOR, NativeFunction
-from pymc_dp.lowering.ratios import RowRatio, bits_for
+from pymc_dp.lowering.ratios import RowRatio
+from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.costs import Cost
 from pymc_dp.privacy.ledger import BudgetExceededError
 from pymc_dp.private.confidential import RowTerm, confidential_terms
 from pymc_dp.private.density import RowDensity, domain
-from pymc_dp.private.noise import GaussianNoise, words_of_seed
+from pymc_dp.private.noise import LARGEST_SCALE, GaussianNoise, checked_seed, words_of_seed
 from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.plan import Plan
+from pymc_dp.private.sums import RowSums
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout
 
 _NUMBERS = types.void(VECTOR, VECTOR, VECTOR, VECTOR)  # parameters, other variables, data -> numbers
 _LOGP = types.float64(VECTOR, VECTOR, VECTOR)
 _LENGTH = types.float64(VECTOR, VECTOR, VECTOR, VECTOR)
-# Numbers of all rows from which a pass is worth several threads, and the parts it is then split into.
-_PARALLEL_FROM, _PARTS = 2_000_000, 8
-
-
-class RowSums:
-    """Sums over the confidential rows, on several cores where they are many.
-
-    Parameters
-    ----------
-    term : RowTerm
-    ratio : RowRatio
-    """
-
-    def __init__(self, term: RowTerm, ratio: RowRatio):
-        self._term, self._ratio = term, ratio
-        self.bits = bits_for(term.rows.n)
-        n, width = term.rows.n, len(term.rows.columns())
-        # chains in processes of their own have the cores already, and threads do not survive a fork
-        several = n * width >= _PARALLEL_FROM and parent_process() is None
-        self._ends = np.linspace(0, n, (_PARTS if several else 1) + 1).astype(int)
-        self._pool, self._owner = ThreadPoolExecutor() if several else None, os.getpid()
-
-    def clipped(self, new: np.ndarray, old: np.ndarray, bound: float) -> int:
-        """Sum of the changes of log density, each clipped to `bound`, in units of ``bound * 2**-bits``.
-
-        Not private: to be used with noise only.
-        """
-        columns = self._term.rows.columns()
-
-        def part(k: int) -> float:
-            low, high = self._ends[k], self._ends[k + 1]
-            return self._ratio.total(new, old, columns, low, high, bound, self.bits)
-
-        each = self._pool.map if self._pool is not None and self._owner == os.getpid() else map
-        return int(sum(each(part, range(len(self._ends) - 1))))
+# Units of the noise on a count.
+_COUNT_BITS = 20
 
 
 def parameters_behind(inputs: Sequence[Variable], model: Model) -> list[Variable]:
@@ -84,9 +51,12 @@ class PrivateStep(BlockedStep):
     takes_sentinels = True
     # machine code, noise and threads belong to one process
     _here: tuple[str, ...] = (
-        "_numbers", "_logp", "_sums", "_noise", "_data", "_graphs", "_at", "_next", "_left",
-        "_length",
+        "_numbers", "_logp", "_distance", "_sums", "_noise", "_counted", "_data", "_graphs", "_at", "_next",
+        "_left",
     )  # fmt: skip
+    clipped_noise: float | None = None
+    stats_dtypes_shapes: Any
+    stats_dtypes: Any
     model: Model
     plan: Plan
     term: RowTerm
@@ -114,9 +84,8 @@ class PrivateStep(BlockedStep):
         if vars is None:
             if len(behind) > 1:
                 raise ValueError(
-                    f"{cls.__name__}: the model has the confidential likelihoods {', '.join(behind)}; "
-                    "name the "
-                    "parameters of one of them, and make a step for each."
+                    f"{cls.__name__}: the model has the confidential likelihoods "
+                    f"{', '.join(behind)}; name the parameters of one of them, and make a step for each."
                 )
             (parameters,) = behind.values()
             return [model.rvs_to_values[rv] for rv in parameters]
@@ -132,8 +101,7 @@ class PrivateStep(BlockedStep):
             if len(of) > 1:
                 raise ValueError(
                     f"{cls.__name__}: '{rv.name}' is a parameter of {', '.join(of)}, and a private step "
-                    "looks at "
-                    "one table. Put their rows into one table, with a covariate that tells them apart."
+                    "looks at one table. Put their rows into one, with a covariate that says which."
                 )
         return values
 
@@ -142,7 +110,14 @@ class PrivateStep(BlockedStep):
         """Nothing by default: noise has to be given."""
         return Competence.INCOMPATIBLE
 
-    def _prepare(self, vars: Any, model: Any, rng: Any, initial_point: Any, seed: int | None) -> None:
+    def _prepare(
+        self, vars: Any, model: Any, rng: Any, initial_point: Any, seed: int | None, clipped_noise: Any
+    ) -> None:
+        if clipped_noise is not None:
+            self.clipped_noise = positive("clipped_noise", clipped_noise)
+            shapes = {**type(self).stats_dtypes_shapes, "private_clipped_fraction": (np.float64, [])}
+            self.stats_dtypes_shapes = shapes
+            self.stats_dtypes = [{name: dtype for name, (dtype, _) in shapes.items()}]
         self.model = modelcontext(model)
         self.vars = self._claim(vars, self.model)
         mine = [self.model.values_to_rvs[v] for v in self.vars]
@@ -155,8 +130,7 @@ class PrivateStep(BlockedStep):
         if len(found) != 1:
             raise ValueError(
                 f"{type(self).__name__}: a step looks at one confidential likelihood, and these are "
-                "parameters of "
-                f"{', '.join(names)}. Make a step for each."
+                f"parameters of {', '.join(names)}. Make a step for each."
             )
         self.likelihood = names[0]
         point = self.model.initial_point() if initial_point is None else initial_point
@@ -165,7 +139,7 @@ class PrivateStep(BlockedStep):
         self.others = ParameterLayout(self.model, rest, point)
         self._origin = self.layout.flatten(point), self.others.flatten(point)
         self.rng = np.random.default_rng(rng)
-        self.insecure_noise_seed = seed
+        self.insecure_noise_seed = checked_seed(seed)
         self.tune = True
         self._use(None)
 
@@ -202,7 +176,7 @@ class PrivateStep(BlockedStep):
     def distance(self, new: np.ndarray, old: np.ndarray, other: np.ndarray) -> float:
         """Length of a move, which the bound of a row's change is in proportion to; known without the rows."""
         if self.term.coordinates is not None:
-            return float(self._length.dispatcher(new, old, other, self.data))
+            return float(self._distance.dispatcher(new, old, other, self.data))
         move = new - old
         return float(np.linalg.norm(move if self.approximation is None else self.metric @ move))
 
@@ -245,12 +219,15 @@ class PrivateStep(BlockedStep):
             old = pt.vector("old", dtype="float64")
             change = places - graph_replace([places], {theta: old}, strict=False)[0]
             data = self._data.lift([(change**2).sum() ** 0.5])
-            self._length = NativeFunction("distance", [theta, old, other, self._data.data], data, _LENGTH)
+            self._distance = NativeFunction("distance", [theta, old, other, self._data.data], data, _LENGTH)
         for condition in of_values(model.replace_rvs_by_values(inside)):
             total = [pt.switch(condition, total[0], -np.inf)]  # known without the rows
         self._logp = self._native("logp", theta, other, total, _LOGP)
+        if self.clipped_noise is not None:
+            ratio.counting  # noqa: B018  (compiled before a draw waits for it)
         self._graphs = (theta, other, ratio.numbers, total[0], density, ratio.features)
         self._noise: GaussianNoise | None = None
+        self._counted: GaussianNoise | None = None
         self._left = {"ratios": 0, "gradients": 0}  # of the chain that is sampled
         self._at: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
@@ -264,7 +241,9 @@ class PrivateStep(BlockedStep):
         return NativeFunction(name, [theta, other, self._data.data], lifted, sig)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in self._here}
+        # chains of one pickle are of one run
+        kept = {k: v for k, v in self.__dict__.items() if k not in self._here}
+        return {**kept, "_pickled_as": secrets.token_hex(8)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -272,13 +251,33 @@ class PrivateStep(BlockedStep):
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Claim the share of a chain; then prepare it, with noise of its own."""
-        chain = self.plan.begin(self, tune, draws)
+        self._chain = self.plan.begin(self, tune, draws)
         super().setup_chain(rng, tune, draws)
         self._left = {"ratios": tune + draws, "gradients": self.plan.gradients_of(tune + draws)}
-        scale = math.ceil(self.plan.noise_multiplier * 2.0 ** (self._sums.bits + 1))
-        self._noise = GaussianNoise(scale, words_of_seed(self.insecure_noise_seed, chain))
+        scales = self._noise_scales(self.plan.noise_multiplier)
+        self._noise = self._source(scales["ratios"], 0)
+        self._counted = self._source(scales["counts"], 2) if "counts" in scales else None
         self.data = self._data.gather()
         self.tune, self._at = tune > 0, None
+
+    def _source(self, scale: int, stream: int) -> GaussianNoise:
+        return GaussianNoise(scale, words_of_seed(self.insecure_noise_seed, self._chain, stream))
+
+    def _noise_scales(self, noise_multiplier: float) -> dict[str, int]:
+        """Return the standard deviations of all noise in the units of what it is added to, whole numbers.
+
+        Raises
+        ------
+        ValueError
+            If noise does not fit its numbers.
+        """
+        scales = {"ratios": noise_scale("noise_multiplier", noise_multiplier, self._sums.bits + 1)}
+        if self.clipped_noise is not None:
+            # replacing a row changes a count by one
+            scales["counts"] = noise_scale(
+                "clipped_noise", noise_multiplier * self.clipped_noise, _COUNT_BITS
+            )
+        return scales
 
     def cost(self, draws: int, tune: int, chains: int) -> list[Cost]:
         """Return what a run costs, for :func:`pymc_dp.accounting.epsilon`.
@@ -325,12 +324,14 @@ class PrivateStep(BlockedStep):
         bound = self.clip * distance
         unit = bound * 2.0**-sums.bits
         self._spend("ratios")
-        assert self._noise is not None
-        (noise,) = self._noise.draw(1)
         if not unit > 0:  # no move, or one too small for numbers: nothing is asked of the rows
-            self._next = self._at
+            self._next, self._n_clipped = self._at, self._count_noise()
             return 0.0, 0.0
-        total = sums.clipped(*self._ends(new, theta, other), bound) + int(noise)
+        ends = self._ends(new, theta, other)
+        assert self._noise is not None
+        # neither the noise nor the sum alone is a variable, which an error could show
+        total = int(self._noise.draw(1)[0]) + sums.clipped(*ends, bound)
+        self._count(*ends, bound)
         sd = 2 * bound * self.plan.noise_multiplier * term.temper
         return term.temper * unit * total, sd
 
@@ -343,6 +344,26 @@ class PrivateStep(BlockedStep):
         self._at, self._next = at, (new, other, numbers)
         return numbers, at[2]
 
+    def _count(self, new: np.ndarray, old: np.ndarray, bound: float) -> None:
+        """Count clipped rows with noise, if that was paid for."""
+        if self._counted is not None:
+            self._n_clipped = self._count_noise() + self._sums.exceeding(new, old, bound)
+
+    @property
+    def n_looked_at(self) -> int:
+        """Rows that a release is computed from."""
+        return self.term.rows.n
+
+    def _count_noise(self) -> float:
+        return 0.0 if self._counted is None else int(self._counted.draw(1)[0]) * 2.0**-_COUNT_BITS
+
+    def _said(self, accepted: bool, ratio: float) -> list[dict[str, Any]]:
+        """Return the statistics of a draw."""
+        said = {"private_accepted": accepted, "private_log_ratio": ratio}
+        if self._counted is not None:
+            said["private_clipped_fraction"] = self._n_clipped / self.n_looked_at
+        return [said]
+
     def accept(self) -> None:
         """Take the numbers of the last proposal for those of the current parameters."""
         self._at = self._next
@@ -352,3 +373,14 @@ def _is_confidential(potential: Variable) -> bool:
     from pymc_dp.lowering.sentinel import Sentinel
 
     return any(v.owner is not None and isinstance(v.owner.op, Sentinel) for v in ancestors([potential]))
+
+
+def noise_scale(argument: str, multiplier: float, bits: int) -> int:
+    """Return the standard deviation of noise in units of 2^-bits of a sensitivity."""
+    scale = math.ceil(multiplier * 2.0**bits)
+    if not 1 <= scale <= LARGEST_SCALE:
+        raise ValueError(
+            f"{argument}: noise of {multiplier:g} times its sensitivity does not fit 64-bit numbers, which "
+            f"takes at most {LARGEST_SCALE / 2**bits:.3g} times. Nothing was spent: give a smaller one."
+        )
+    return scale

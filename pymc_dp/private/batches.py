@@ -6,16 +6,20 @@ for. So the choice comes from the source of the noise, never from a seed that is
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numba
 import numpy as np
 from numba import types
 
 from pymc_dp.lowering.native import function_at
-from pymc_dp.lowering.ratios import EACH, RowRatio
+from pymc_dp.lowering.ratios import EACH, RATIO, RowRatio
 from pymc_dp.privacy.exact_noise import Words, system_words
 from pymc_dp.private.confidential import RowTerm
+from pymc_dp.private.sealed import sealed
 
-_EACH_AT = types.FunctionType(EACH)
+_EACH_AT, _RATIO_AT = types.FunctionType(EACH), types.FunctionType(RATIO)
 # Bits of a clipped change; of the sum of their squares no more than fit a whole number of 64 bits.
 _BITS, _SQUARES = 30, 62
 # Words beyond one for each row: one in 2^64 / n of them has to be drawn again.
@@ -74,11 +78,11 @@ def gather(x: np.ndarray, chosen: np.ndarray, out: np.ndarray) -> None:  # pragm
 
 @numba.njit(nogil=True, cache=True)
 def _sums(  # type: ignore[no-untyped-def]  # pragma: no cover
-    address, new, old, x, n, words, taken, scale, top, b
+    address, new, old, x, words, taken, scale, top, b
 ):
     """Whether words were enough, the sum of the clipped changes of a batch, and that of their squares."""
     chosen = np.empty(b, dtype=np.int64)
-    if not choose(n, words, taken, chosen):
+    if not choose(x.shape[1], words, taken, chosen):
         return False, 0, 0
     batch, changes = np.empty((len(x), b)), np.empty(b)
     gather(x, chosen, batch)
@@ -91,6 +95,19 @@ def _sums(  # type: ignore[no-untyped-def]  # pragma: no cover
     return True, total, squares
 
 
+@numba.njit(nogil=True, cache=True)
+def _count(  # type: ignore[no-untyped-def]  # pragma: no cover
+    address, new, old, x, words, taken, scale, top, b
+):
+    """Whether words were enough, and how many changes of a batch exceed the bound."""
+    chosen = np.empty(b, dtype=np.int64)
+    if not choose(x.shape[1], words, taken, chosen):
+        return False, 0.0
+    batch = np.empty((len(x), b))
+    gather(x, chosen, batch)
+    return True, function_at(address, _RATIO_AT)(new, old, batch, 0, b, scale, top)
+
+
 def bits_for_squares(batch_size: int) -> int:
     """Bits of a clipped change for which the sum of the squares of so many is a number of 64 bits."""
     return min(_BITS, (_SQUARES - batch_size.bit_length()) // 2)
@@ -99,11 +116,13 @@ def bits_for_squares(batch_size: int) -> int:
 class BatchSums:
     """Sums over batches of the confidential rows, each of them fresh.
 
+    Nothing here is private: to be used with noise only. Rows and batches are variables of no frame that an
+    error leaves.
+
     Parameters
     ----------
     term : RowTerm
     ratio : RowRatio
-        With the change of each row.
     batch_size : int
         From 2 to the number of rows.
 
@@ -115,23 +134,37 @@ class BatchSums:
     """
 
     def __init__(self, term: RowTerm, ratio: RowRatio, batch_size: int):
-        self._term, self._ratio, self.batch_size = term, ratio, batch_size
+        self._rows, self._ratio, self.batch_size = term.rows, ratio, batch_size
+        ratio.each  # noqa: B018  (compiled before a draw waits for it)
         self.bits = bits_for_squares(batch_size)
         self.words: Words = system_words
         self._taken = np.zeros(term.rows.n, dtype=np.bool_)
 
-    def clipped(self, new: np.ndarray, old: np.ndarray, bound: float) -> tuple[int, int]:
-        """Return the sum of the clipped changes of a batch, and how much they vary.
+    def combined(
+        self, new: np.ndarray, old: np.ndarray, bound: float, combine: Callable[[int, int], Any]
+    ) -> Any:
+        """Return what `combine` makes of the sum of the clipped changes of a batch, and how much they vary.
 
-        In whole numbers of u = ``bound * 2**-bits``: the sum R of the changes r, and b sum(r^2) - R^2 in
-        squares of u. Not private: to be used with noise only. If one row of the batch is replaced, the
-        first changes by at most ``2 * 2**bits``, and the second by ``4 * (b - 1) * 4**bits``.
+        It gets whole numbers of u = ``bound * 2**-bits``: the sum R of the changes r, and b sum(r^2) - R^2 in
+        squares of u. If one row of the batch is replaced, the first changes by at most ``2 * 2**bits``, and
+        the second by ``4 * (b - 1) * 4**bits``.
         """
-        x, top, b = self._term.rows.columns(), 2.0**self.bits, self.batch_size
-        enough = False
+        return sealed(self._combined, new, old, bound, combine)
+
+    def _combined(self, new: Any, old: Any, bound: float, combine: Callable[[int, int], Any]) -> Any:
+        total, squares = self._of_a_batch(_sums, self._ratio.each.address, new, old, bound)
+        return combine(total, self.batch_size * squares - total**2)
+
+    def exceeding(self, new: np.ndarray, old: np.ndarray, bound: float) -> int:
+        """Return how many changes of a batch exceed `bound`, in either direction."""
+        (count,) = sealed(self._of_a_batch, _count, self._ratio.counting.address, new, old, bound)
+        return int(count)
+
+    def _of_a_batch(self, loop: Any, address: int, new: Any, old: Any, bound: float) -> tuple[Any, ...]:
+        top, b, enough = 2.0**self.bits, self.batch_size, False
         while not enough:
-            enough, total, squares = _sums(
-                self._ratio.function.address, new, old, x, x.shape[1], self.words(b + _SPARE), self._taken,
-                top / bound, top, b,
-            )  # fmt: skip
-        return total, b * squares - total**2
+            words = self.words(b + _SPARE)
+            enough, *found = self._rows.read(
+                loop, (address, new, old), (words, self._taken, top / bound, top, b)
+            )
+        return tuple(found)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.model.core import Model
@@ -20,7 +19,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.sentinel import Sentinel
 from pymc_dp.privacy._checks import positive
 from pymc_dp.private.rows import ConfidentialRows
-from pymc_dp.private.tables import as_table
+from pymc_dp.private.sealed import sealed
+from pymc_dp.private.tables import as_tables, columns_of
 from pymc_dp.rowlocal import leaves_of, lengths_of
 
 __all__ = ["ConfidentialLikelihood", "RowTerm", "confidential_terms"]
@@ -120,6 +120,14 @@ class ConfidentialLikelihood:
     bound, one that is not a number as 0, so that no single row can veto a draw. The space of the distance
     matters: a parameter with the law ``HalfNormal`` is sampled, and clipped, on the scale of its logarithm.
 
+    Whether the rows can be declared at all is not private: missing values, entries that are not whole numbers
+    where the law has no others, or a table of another length are refused with a message that quotes no entry,
+    but that is not paid for. Such refusals are for the custodian's eyes, as the table itself.
+
+    The model has no log density: ``model.compile_logp`` and ``model.point_logps`` raise, because this term
+    would be missing from them. ``pm.compute_log_likelihood`` knows observed variables only: of this term it
+    says nothing, so that information criteria do not have it either.
+
     References
     ----------
     Räisä, "Differentially private Markov chain Monte Carlo" (2021), section 3.1; Yıldırım and Ermiş, "Exact
@@ -157,25 +165,26 @@ class ConfidentialLikelihood:
         coordinates: Any = None,
     ) -> Any:
         """Add the potential to the model around it."""
-        model = Model.get_context(error_if_none=False)
-        if model is None:
-            raise TypeError(
-                f"No model around ConfidentialLikelihood '{name}': declare it within `with model:`."
-            )
-        numbers = {"clip": positive("clip", clip), "temper": positive("temper", temper)}
-        if clip_gradient is not None:
-            clip_gradient = positive("clip_gradient", clip_gradient)
-        table = as_table("data", data)
-        given = {key: as_table(f"covariates['{key}']", v) for key, v in (covariates or {}).items()}
+        try:
+            model = Model.get_context(error_if_none=False)
+            if model is None:
+                raise TypeError(
+                    f"No model around ConfidentialLikelihood '{name}': declare it within `with model:`."
+                )
+            numbers = {"clip": positive("clip", clip), "temper": positive("temper", temper)}
+            if clip_gradient is not None:
+                clip_gradient = positive("clip_gradient", clip_gradient)
+            table, given = sealed(as_tables, data, covariates)
+        finally:
+            del data, covariates  # an error from here on finds no rows in this frame
         for key, other in given.items():
             if len(other) != len(table):
                 raise ValueError(
-                    f"covariates['{key}'] has {len(other)} rows, data has {len(table)}: give one row for "
-                    "each."
+                    f"covariates['{key}'] has {len(other)} rows, data has {len(table)}: give one for each."
                 )
-        inputs = {key: pt.tensor(key, dtype=v.dtype.name, shape=v.shape) for key, v in given.items()}
+        inputs = {key: pt.tensor(key, dtype=v.dtype, shape=v.shape) for key, v in given.items()}
         law = _law(name, dist, inputs)
-        if not law.type.dtype.startswith("float") and (table % 1 != 0).any():
+        if not law.type.dtype.startswith("float") and not table.whole:
             raise ValueError(
                 f"data of '{name}' are not all whole numbers, and {law.owner.op} gives no others."
             )
@@ -189,10 +198,10 @@ class ConfidentialLikelihood:
         if coordinates is not None:
             coordinates = _coordinates(name, coordinates, parameters, model)
             (coordinates,) = graph_replace([coordinates], dict(zip(parameters, roots)), strict=False)
-        columns = [v.reshape(len(v), -1).T for v in (table, *given.values())]
+        rows = sealed(lambda *tables: ConfidentialRows(columns_of(tables)), table, *given.values())
         term = RowTerm(
-            name, ConfidentialRows(np.concatenate(columns)), free, tuple(roots), value,
-            tuple(inputs.values()), clip_gradient=clip_gradient, coordinates=coordinates, **numbers,
+            name, rows, free, tuple(roots), value, tuple(inputs.values()),
+            clip_gradient=clip_gradient, coordinates=coordinates, **numbers,
         )  # fmt: skip
         from pymc_dp.private.density import check_rows
 
@@ -202,9 +211,9 @@ class ConfidentialLikelihood:
         names = ", ".join(str(v.name) for v in parameters)
         message = (
             f"{names}: the rows behind '{name}' are confidential, and only a private step may sample what "
-            "depends on them. To any other sampler or optimiser they would look as if there were no data. "
-            "Use "
-            f"step=[dp.PenaltyMetropolis(ledger=..., draws=..., tune=..., chains=...)]; other variables keep "
+            "depends on them. To any other sampler or optimiser, or in a log density, they would look as if "
+            "there were no data. Use "
+            "step=[dp.PenaltyMetropolis(ledger=..., draws=..., tune=..., chains=...)]; other variables keep "
             "the steps that they have."
         )
         zero = Sentinel(term.rows._token, message, term)(*parameters)

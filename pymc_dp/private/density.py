@@ -22,6 +22,7 @@ from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
 from pymc_dp.private.confidential import RowTerm
 from pymc_dp.rowlocal import RowAnalysis, with_known_shapes
 
+_ONE_LAW = "the law of one row. Laws that differ from row to row are functions of covariates={...}"
 # Numbers of a multivariate normal row with a known covariance.
 _LARGEST_KNOWN = 100
 
@@ -37,15 +38,20 @@ def check_rows(term: RowTerm) -> None:
 
 
 def domain(term: RowTerm) -> list[Variable]:
-    """Conditions under which parameters are in the domain of the law, as far as they are free of the rows."""
+    """Conditions under which parameters are in the domain of the law, as far as they are free of the rows.
+
+    Where they do not hold, no row has a density, so that all ratios would count as 0 and the prior decide.
+    """
     rows: set[Variable] = {term.value, *term.covariates}
+    of_vectors = term.law.owner.op.ndim_supp > 0  # type: ignore[union-attr]
     found: list[Variable] = []
-    if term.law.owner.op.ndim_supp > 0:  # type: ignore[union-attr]
-        return found  # a matrix that is not positive definite leaves no row a density
     for v in ancestors([pm.logp(term.law, term.value)]):
         if v.owner is not None and isinstance(v.owner.op, CheckParameterValue):
             for condition in v.owner.inputs[1:]:
-                if not rows & set(ancestors([condition])):
+                behind = set(ancestors([condition]))
+                # a known matrix was checked where it was declared
+                known = of_vectors and not behind & set(term.parameters)
+                if not rows & behind and not known:
                     found.append(pt.all(pt.as_tensor(condition)))
     return found
 
@@ -90,8 +96,7 @@ class RowDensity:
         except NotScalar as error:
             raise ValueError(
                 f"The law of '{self.term.name}' cannot be evaluated row by row ({error}): write it with "
-                "entries "
-                "of the parameters and of the covariates, or with another distribution."
+                "entries of the parameters and of the covariates, or with another distribution."
             ) from None
         if self.rows.columns:
             raise ValueError(
@@ -117,8 +122,7 @@ class RowDensity:
         except np.linalg.LinAlgError:
             raise ValueError(
                 f"The covariance of '{self.term.name}' is not positive definite: give a symmetric matrix "
-                "with "
-                "positive eigenvalues."
+                "with positive eigenvalues."
             ) from None
         mean = pt.broadcast_to(mean, (len(matrix),))
         pull = pt.dot(pt.constant(np.linalg.inv(matrix)), mean)
@@ -134,8 +138,7 @@ class RowDensity:
         if role.kind != "row" or role.axis != 0:
             raise ValueError(
                 f"The rows of '{self.term.name}' are not independent given the parameters, or cannot be "
-                "seen to "
-                "be: the law of each may depend on its own entries of the covariates only."
+                "seen to be: the law of each may depend on its own entries of the covariates only."
             )
         widths = logp.type.shape[1:]
         if None in widths:
@@ -151,8 +154,7 @@ class RowDensity:
             raise ValueError(
                 f"The law of '{name}' gives {support}-dimensional draws, and a row of the data has "
                 f"{value.type.ndim - 1} dimension(s). Rows must be independent: one draw of dist is one "
-                "row, so a "
-                "process over all rows (a random walk, say) cannot be one."
+                "row, so a process over all rows (a random walk, say) cannot be one."
             )
         # with covariates, a law for each row; otherwise one for any row, whose entries may share a number
         expected = tuple(value.type.shape)[0 if term.covariates else 1 :]
@@ -161,13 +163,7 @@ class RowDensity:
         if not (rank and all(a in (None, 1, b) for a, b in zip(reversed(lengths), reversed(expected)))):
             raise ValueError(
                 f"The law of '{name}' has shape {lengths}, and data of shape {tuple(value.type.shape)} need "
-                f"{expected}: "
-                + (
-                    "a law for each row."
-                    if term.covariates
-                    else "the law of one row. Laws that differ from row "
-                    "to row are functions of covariates={...}."
-                )
+                f"{expected}: {'a law for each row' if term.covariates else _ONE_LAW}."
             )
         if isinstance(law.owner.op, MvNormalRV):  # type: ignore[union-attr]
             if value.type.shape[-1] > LARGEST:
@@ -181,15 +177,12 @@ class RowDensity:
         (logp,) = with_known_shapes([row_checks_to_values(logp)])
         return logp  # type: ignore[return-value]
 
-    def ratio(self, parameters: Sequence[TensorVariable], each: bool = False) -> RowRatio:
-        """Compile the clipped sum, on numbers that are graphs of some values of the parameters.
-
-        With `each`, the change of every row can be had, too.
-        """
+    def ratio(self, parameters: Sequence[TensorVariable]) -> RowRatio:
+        """Compile the clipped sum, on numbers that are graphs of some values of the parameters."""
         from pytensor.graph.replace import graph_replace
 
         terms = self.terms
         stands = {r: pt.specify_shape(v, r.type.shape) for r, v in zip(self.term.parameters, parameters)}
         constants = [pt.as_tensor(c) for c in self.rows.constants]
         constants = list(graph_replace(constants, stands, strict=False)) if constants else []  # type: ignore[arg-type]
-        return RowRatio(terms, self.entries, self.rows.constant_inputs, constants, each)
+        return RowRatio(terms, self.entries, self.rows.constant_inputs, constants)

@@ -13,8 +13,8 @@ from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
 from pymc_dp.privacy._checks import positive
+from pymc_dp.private.base import noise_scale
 from pymc_dp.private.gradients import GradientStep
-from pymc_dp.private.noise import GaussianNoise, words_of_seed
 from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.plan import Plan
 from pymc_dp.step_methods.base import check_positive
@@ -52,6 +52,11 @@ class PrivateHMC(GradientStep):
         replace-one sensitivity.
     draws, tune, chains : int, optional
         The plan, as it will be given to ``pm.sample``.
+    share, epsilon : float, optional
+        Which part of the ledger's budget the run gets, as for :class:`PenaltyMetropolis`.
+    clipped_noise : float, optional
+        Whether and how precisely the rows with clipped ratios are counted, as for
+        :class:`PenaltyMetropolis`. Clipped gradients are not.
     step_size : float
         Leapfrog step, in the space of the values that PyMC samples; with an `approximation`, in its
         standard deviations.
@@ -101,6 +106,7 @@ class PrivateHMC(GradientStep):
 
     name = "private_hmc"
     _kept: np.ndarray | None  # noisy gradient of the likelihood where the chain is
+    _kept_at: np.ndarray
     stats_dtypes_shapes: Any = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
     _state_class = HMCState
     _here = (*GradientStep._here, "_gradient_noise")
@@ -116,6 +122,9 @@ class PrivateHMC(GradientStep):
         draws: int | None = None,
         tune: int | None = None,
         chains: int | None = None,
+        share: float | None = None,
+        epsilon: float | None = None,
+        clipped_noise: float | None = None,
         gradient_noise: float = 4.0,
         mass: Any = 1.0,
         adapt: bool = True,
@@ -132,7 +141,7 @@ class PrivateHMC(GradientStep):
         )  # fmt: skip
         check_positive("n_leapfrog", n_leapfrog)
         self.n_leapfrog, self.adapt = int(n_leapfrog), bool(adapt)
-        self._prepare(vars, model, rng, initial_point, insecure_noise_seed)
+        self._prepare(vars, model, rng, initial_point, insecure_noise_seed, clipped_noise)
         self._use(approximation)
         self._need_all("keeps a noisy gradient from draw to draw, and moves all parameters")
         self.mass = np.array(np.broadcast_to(np.asarray(mass, dtype=float), (self.layout.size,)))
@@ -140,20 +149,26 @@ class PrivateHMC(GradientStep):
             raise ValueError("mass must be one or more finite numbers > 0.")
         self.plan = Plan(
             self.likelihood, type(self).__name__, ledger, noise_multiplier, draws, tune, chains,
-            gradients=self.n_leapfrog, gradient_noise=self.gradient_noise,
-            insecure=insecure_noise_seed is not None,
+            share=share, epsilon=epsilon, gradients=self.n_leapfrog, gradient_noise=self.gradient_noise,
+            clipped_noise=self.clipped_noise, insecure=insecure_noise_seed is not None,
         )  # fmt: skip
         self._build()
-        self.plan.reserve()
+        self.plan.reserve(self._noise_scales)
         self.n_steps, self.log_factor = 0, 0.0
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain, with what the last one learnt forgotten."""
         super().setup_chain(rng, tune, draws)
-        scale = math.ceil(self.plan.noise_multiplier * self.gradient_noise * 2.0 ** (self._sums.bits + 1))
-        seed = None if self.insecure_noise_seed is None else self.insecure_noise_seed + 2**31
-        self._gradient_noise = GaussianNoise(scale, words_of_seed(seed, 0))
+        scales = self._noise_scales(self.plan.noise_multiplier)
+        self._gradient_noise = self._source(scales["gradients"], 1)
         self.n_steps, self.log_factor, self._kept = 0, 0.0, None
+
+    def _noise_scales(self, noise_multiplier: float) -> dict[str, int]:
+        multiplier = noise_multiplier * self.gradient_noise
+        return {
+            **super()._noise_scales(noise_multiplier),
+            "gradients": noise_scale("gradient_noise", multiplier, self._sums.bits + 1),
+        }
 
     def noisy_gradient(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Gradient of the confidential log likelihood, with noise."""
@@ -162,11 +177,13 @@ class PrivateHMC(GradientStep):
         jacobian = self.jacobian_at(theta, other)
         if near is not None:  # of coordinates in which rows have gradients of one size in all directions
             jacobian = np.ascontiguousarray(jacobian @ self._inverse_metric)
-        columns = self.term.rows.columns()
-        total = self._gradient.total(
-            self.numbers_at(theta, other), jacobian, columns, 0, self.term.rows.n, bound, bits
-        )
-        noisy = total + self._gradient_noise.draw(self.layout.size)
+        # whole numbers, of which those with noise may be too large for float64; neither the noise nor the
+        # sum alone is a variable, which an error could show
+        noisy = self._gradient_noise.draw(self.layout.size) + self.term.rows.read(
+            self._gradient.total,
+            (self.numbers_at(theta, other), jacobian),
+            (0, self.term.rows.n, bound, bits),
+        ).astype(np.int64)
         found = self.term.temper * bound * 2.0**-bits * noisy
         return found if near is None else self.metric.T @ found
 
@@ -174,7 +191,12 @@ class PrivateHMC(GradientStep):
         """Follow a trajectory and decide it."""
         theta, other = self.layout.flatten(point), self.others.flatten(point)
         if self._kept is None:
-            self._kept = self.noisy_gradient(theta, other)
+            self._kept, self._kept_at = self.noisy_gradient(theta, other), theta
+        elif not np.array_equal(theta, self._kept_at):
+            raise ValueError(
+                f"{', '.join(str(v.name) for v in self.vars)}: moved by another step since the last draw of "
+                "PrivateHMC, whose kept gradient is that of another place. Leave that step out."
+            )
         size = self.step_size * math.exp(self.log_factor)
         first = momentum = np.sqrt(self.mass) * self.rng.standard_normal(theta.size)
         new, gradient, axes = theta, self._kept, self.axes
@@ -195,4 +217,5 @@ class PrivateHMC(GradientStep):
         if self.tune and self.adapt:
             self.log_factor += (accepted - _TARGET) * min(0.5, 2.0 / np.sqrt(1 + self.n_steps))
         self.n_steps += 1
-        return point, [{"private_accepted": accepted, "private_log_ratio": ratio}]
+        self._kept_at = self.layout.flatten(point)  # as it is stored
+        return point, self._said(accepted, ratio)

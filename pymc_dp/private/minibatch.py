@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,8 +32,10 @@ class MinibatchPenalty(SubsampledWalk):
     Privacy costs less than the noise alone would, because most rows are in no batch.
 
     The law of the draws is not the posterior: sums over batches are normal in the limit of large batches
-    only. The bias is small where :math:`\sigma_b` is below about 1 for typical moves, which takes a tempered
-    likelihood or batches that are not much smaller than the number of rows. With b = n draws are exact, and
+    only. Measured on a normal mean, no bias is seen in 100,000 draws where :math:`\sigma_b` is up to about 2
+    for typical moves and batches have 50 rows or more; beyond, few moves are accepted. That takes a tempered
+    likelihood, batches that are not much smaller than the number of rows, or short moves. Batches of a few
+    rows are biased: three of eight rows make the posterior 6 % too wide. With b = n draws are exact, and
     those of :class:`PenaltyMetropolis`.
 
     Parameters
@@ -42,13 +45,20 @@ class MinibatchPenalty(SubsampledWalk):
     batch_size : int
         Rows in a batch, b, from 2 to n.
     ledger : PrivacyLedger, optional
-        Budget. The run that is planned by `draws`, `tune` and `chains` gets all that is left of it, and is
-        debited at once.
+        Budget. The run that is planned by `draws`, `tune` and `chains` gets all that is left of it, or what
+        `share` or `epsilon` says, and is debited at once.
     noise_multiplier : float, optional
         In the place of a ledger: standard deviation of the noise over what replacing one row of a batch
         changes.
     draws, tune, chains : int, optional
         The plan, as it will be given to ``pm.sample``.
+    share : float, optional
+        Which part of the ledger's whole budget the run gets, in (0, 1]: the epsilon that Gaussian releases
+        from all rows would have for it.
+    epsilon : float, optional
+        In the place of a share: what the run costs by itself, at the ledger's delta.
+    clipped_noise : float, optional
+        As for :class:`PenaltyMetropolis`; rows are counted in a batch of their own.
     updates, scale, adapt, approximation, model, rng, insecure_noise_seed
         As for :class:`PenaltyMetropolis`.
 
@@ -100,6 +110,9 @@ class MinibatchPenalty(SubsampledWalk):
         draws: int | None = None,
         tune: int | None = None,
         chains: int | None = None,
+        share: float | None = None,
+        epsilon: float | None = None,
+        clipped_noise: float | None = None,
         updates: str = "joint",
         scale: Any = None,
         adapt: bool = True,
@@ -114,10 +127,20 @@ class MinibatchPenalty(SubsampledWalk):
         self.batch_size = batch_size
         plan = {
             "ledger": ledger, "noise_multiplier": noise_multiplier, "draws": draws, "tune": tune,
-            "chains": chains,
+            "chains": chains, "share": share, "epsilon": epsilon,
         }  # fmt: skip
         self._begin(
-            vars, updates, scale, adapt, model, rng, initial_point, insecure_noise_seed, plan, approximation
+            vars,
+            updates,
+            scale,
+            adapt,
+            model,
+            rng,
+            initial_point,
+            insecure_noise_seed,
+            clipped_noise,
+            plan,
+            approximation,
         )
 
     @property
@@ -140,15 +163,16 @@ class MinibatchPenalty(SubsampledWalk):
         """
         if self.is_whole:
             return super().noisy_ratio(new, theta, other, distance)
-        change, sums = self._asked(new, theta, other, distance)
-        assert self._noise is not None
-        (noise,) = self._noise.draw(1)
-        if sums is None:
+        bound = self._paid_for(distance)
+        if not bound:
             return 0.0, 0.0
-        total, spread = sums
-        grid = 2 ** (self._sums.bits + 1)
-        first, unit = shares(change, self._left_out, grid)
-        released = _combined(total, spread, first, grid, self.batch_size) + int(noise)
+        ends, grid = self._ends(new, theta, other), 2 ** (self._sums.bits + 1)
+        first, unit = shares(2 * self._weight() * bound, self._left_out, grid)
+        combine = partial(_combined, first=first, grid=grid, batch_size=self.batch_size)
+        assert self._noise is not None
+        # neither the noise nor the sum alone is a variable, which an error could show
+        released = int(self._noise.draw(1)[0]) + self._sums.combined(*ends, bound, combine)
+        self._count(*ends, bound)
         return unit * released, unit * grid * self.plan.noise_multiplier
 
 

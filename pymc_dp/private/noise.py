@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import warnings
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from pymc_dp.privacy.exact_noise import Words, system_words, words_from
 
 # Draws made at once: the sampler works on arrays.
 _BATCH = 512
+# The largest standard deviation, in units, of which draws fit 64 bits.
+LARGEST_SCALE = 2**52
 
 
 class GaussianNoise:
@@ -32,7 +35,8 @@ class GaussianNoise:
 
     Notes
     -----
-    What noise was drawn in advance is secret: it is in no pickle, and a forked process draws its own.
+    What noise was drawn in advance is secret: it is in no pickle, and a forked process draws its own. Threads
+    may share a source: no two of them get the same noise.
 
     Examples
     --------
@@ -43,15 +47,17 @@ class GaussianNoise:
 
     def __init__(self, scale: int, words: Words = system_words):
         self._scale, self._words = scale, words
-        self._left, self._owner = np.zeros(0, dtype=np.int64), os.getpid()
+        self._left, self._owner, self._lock = np.zeros(0, dtype=np.int64), os.getpid(), Lock()
 
     def draw(self, count: int) -> np.ndarray:
         """Return independent draws, int64."""
         if self._owner != os.getpid():
-            self._left, self._owner = self._left[:0], os.getpid()
-        if len(self._left) < count:
-            self._left = discrete_gaussian(self._scale, max(_BATCH, count), self._words)
-        drawn, self._left = self._left[:count], self._left[count:]
+            # in a fork, where a thread that held the lock is no more
+            self._left, self._owner, self._lock = self._left[:0], os.getpid(), Lock()
+        with self._lock:
+            if len(self._left) < count:
+                self._left = discrete_gaussian(self._scale, max(_BATCH, count), self._words)
+            drawn, self._left = self._left[:count], self._left[count:]
         return drawn
 
     def __repr__(self) -> str:
@@ -86,7 +92,7 @@ def discrete_gaussian(scale: int, count: int, words: Words = system_words) -> np
     >>> discrete_gaussian(1000, 3).dtype
     dtype('int64')
     """
-    if not 1 <= scale <= 2**52:
+    if not 1 <= scale <= LARGEST_SCALE:
         raise ValueError(f"scale must be a whole number from 1 to 2^52, got {scale}.")
     shift = np.uint64(64 - max((scale - 1).bit_length(), 1))
     found: list[np.ndarray] = []
@@ -114,13 +120,30 @@ def _uniform(words: np.ndarray) -> np.ndarray:
     return ((words >> np.uint64(11)).astype(float) + 0.5) * 2.0**-53
 
 
-def words_of_seed(seed: int | None, chain: int) -> Words:
-    """Return the entropy of the system, or, with a warning, words that whoever knows the seed knows too."""
+def checked_seed(seed: Any) -> int | None:
+    """Return the seed of insecure noise, with a warning where there is one."""
     if seed is None:
-        return system_words
+        return None
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"insecure_noise_seed must be a whole number >= 0, got {seed!r}.")
     warnings.warn(
         "insecure_noise_seed: the noise of this run can be computed by whoever knows the seed, so that its "
         "draws are not private. It is for tests on made-up data.",
         stacklevel=2,
     )
-    return words_from(np.random.default_rng([seed, chain]))
+    return int(seed)
+
+
+def words_of_seed(seed: int | None, chain: int, stream: int = 0) -> Words:
+    """Return the entropy of the system, or, with a warning, words that whoever knows the seed knows too.
+
+    Parameters
+    ----------
+    seed : int, optional
+    chain, stream : int
+        No two chains, and no two kinds of noise of a chain, get the same words of a seed.
+    """
+    seed = checked_seed(seed)
+    if seed is None:
+        return system_words
+    return words_from(np.random.default_rng([seed, chain, stream]))

@@ -33,6 +33,14 @@ class NormalApproximation:
         Bound of a row's change of log likelihood per unit of that distance.
     clip_gradient : float
         Bound of the norm of a row's gradient, measured against the information.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_dp as dp
+    >>> one = np.eye(1)
+    >>> dp.NormalApproximation("x", ("mu",), ((),), np.zeros(1), 0.01 * one, one, clip=2.5, clip_gradient=3.5)
+    <normal approximation of mu given 'x'>
     """
 
     likelihood: str

@@ -30,12 +30,22 @@ class PenaltyMetropolis(PrivateWalk):
     vars : list of variables, optional
         Parameters of one confidential likelihood; all of them if left out.
     ledger : PrivacyLedger, optional
-        Budget. The run that is planned by `draws`, `tune` and `chains` gets all that is left of it, and is
-        debited at once.
+        Budget. The run that is planned by `draws`, `tune` and `chains` gets all that is left of it, or what
+        `share` or `epsilon` says, and is debited at once.
     noise_multiplier : float, optional
         In the place of a ledger: standard deviation of the noise over the replace-one sensitivity.
     draws, tune, chains : int, optional
         The plan, as it will be given to ``pm.sample``: tuning draws cost as much as others.
+    share : float, optional
+        Which part of the ledger's whole budget the run gets, in (0, 1], where several steps or likelihoods
+        share a ledger. Shares add up to 1: they are of the sum of 1 / noise_multiplier^2 of all releases,
+        in which Gaussian releases compose; epsilons do not add up. By default the run gets all that is left.
+    epsilon : float, optional
+        In the place of a share: what the run costs by itself, at the ledger's delta.
+    clipped_noise : float, optional
+        Noise multiplier of a count of clipped rows over that of a ratio, > 0. If given, each draw also
+        releases the share of rows whose change exceeded the bound, with noise, which costs
+        1 / `clipped_noise`^2 of what its ratio costs: 1 % of it for 10. By default nothing is counted.
     updates : {"joint", "component", "guided", "autoregressive"}, default "joint"
         Whether proposals move all parameters, one of them, or one of them in a direction that is kept as
         long as its proposals are accepted. Noise grows with the length of a move, so that moves of one
@@ -71,7 +81,12 @@ class PenaltyMetropolis(PrivateWalk):
     -----
     ``sample_stats`` get ``private_accepted`` and ``private_log_ratio``, the noisy change of the (clipped,
     tempered) log likelihood; both are paid for, and nothing else that depends on rows is kept. R-hat and
-    effective sample sizes cannot see what clipping does to the draws.
+    effective sample sizes cannot see what clipping does to the draws. `clipped_noise` adds
+    ``private_clipped_fraction``: each number has Gaussian noise of standard deviation
+    `noise_multiplier` * `clipped_noise` / n, and may be negative; their mean is unbiased.
+
+    A step is sampled by one call of ``pm.sample``. With a ledger that is all that was paid for; without one,
+    another call is refused too, since nothing would add up what the two cost: make a new step.
 
     What is chosen after looking at the rows tells of them and is not paid for: starting points, scales,
     bounds. Chains start where the model says.
@@ -113,6 +128,9 @@ class PenaltyMetropolis(PrivateWalk):
         draws: int | None = None,
         tune: int | None = None,
         chains: int | None = None,
+        share: float | None = None,
+        epsilon: float | None = None,
+        clipped_noise: float | None = None,
         updates: str = "joint",
         scale: Any = None,
         adapt: bool = True,
@@ -126,10 +144,20 @@ class PenaltyMetropolis(PrivateWalk):
     ):
         plan = {
             "ledger": ledger, "noise_multiplier": noise_multiplier, "draws": draws, "tune": tune,
-            "chains": chains,
+            "chains": chains, "share": share, "epsilon": epsilon,
         }  # fmt: skip
         self._begin(
-            vars, updates, scale, adapt, model, rng, initial_point, insecure_noise_seed, plan, approximation
+            vars,
+            updates,
+            scale,
+            adapt,
+            model,
+            rng,
+            initial_point,
+            insecure_noise_seed,
+            clipped_noise,
+            plan,
+            approximation,
         )
 
     @staticmethod

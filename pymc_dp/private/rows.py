@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import secrets
 import weakref
+from collections.abc import Callable
 from multiprocessing import shared_memory
 from typing import Any
 
 import numpy as np
+
+from pymc_dp.private.sealed import sealed
 
 _held: weakref.WeakValueDictionary[str, ConfidentialRows] = weakref.WeakValueDictionary()
 
@@ -16,8 +19,9 @@ _held: weakref.WeakValueDictionary[str, ConfidentialRows] = weakref.WeakValueDic
 class ConfidentialRows:
     """Confidential rows as columns of numbers, in memory only.
 
-    No representation, copy or pickle holds a number of them. A pickle says where in shared memory they are,
-    for worker processes of the same machine; it is worth nothing once this process has ended.
+    No representation, copy or pickle holds a number of them, and no error that is raised while they are read.
+    A pickle says where in shared memory they are, for worker processes of the same machine; it is worth
+    nothing once this process has ended. Only a process that is killed leaves the shared memory behind.
 
     Parameters
     ----------
@@ -41,9 +45,18 @@ class ConfidentialRows:
         self._token = secrets.token_hex(16)
         _held[self._token] = self
 
+    @property
+    def width(self) -> int:
+        """Number of entries of a row."""
+        return len(self._columns)
+
     def columns(self) -> np.ndarray:
-        """Entries of the rows, shape (p, n); for the loops that add noise to what they find, only."""
+        """Entries of the rows, shape (p, n), for tests: as a variable, they are in every traceback."""
         return self._columns
+
+    def read(self, function: Callable[..., Any], before: tuple[Any, ...], after: tuple[Any, ...] = ()) -> Any:
+        """Return ``function(*before, columns, *after)``, for the loops that add noise to what they find."""
+        return sealed(function, *before, self._columns, *after)
 
     def __repr__(self) -> str:
         return f"<{self.n} confidential rows>"
@@ -65,12 +78,14 @@ class ConfidentialRows:
     def __reduce__(self) -> Any:
         if self._memory is None:
             memory = shared_memory.SharedMemory(create=True, size=max(self._columns.nbytes, 1))
-            shared = np.ndarray(self._columns.shape, dtype=np.float64, buffer=memory.buf)
-            shared[...] = self._columns
-            del shared
+            self.read(_copy_to, (memory,))
             weakref.finalize(self, _discard, memory, os.getpid())
             self._memory = memory
         return _attach, (self._token, self._memory.name, self._columns.shape)
+
+
+def _copy_to(memory: shared_memory.SharedMemory, columns: np.ndarray) -> None:
+    np.ndarray(columns.shape, dtype=np.float64, buffer=memory.buf)[...] = columns
 
 
 def _discard(memory: shared_memory.SharedMemory, owner: int) -> None:
@@ -89,10 +104,9 @@ def _attach(token: str, name: str, shape: tuple[int, int]) -> ConfidentialRows:
     except FileNotFoundError:
         raise RuntimeError(
             "The confidential rows are no longer there: they are in no pickle, and the process that held "
-            "them "
-            "has let them go. Declare the model again, with the data."
+            "them has let them go. Declare the model again, with the data."
         ) from None
-    rows = ConfidentialRows(np.ndarray(shape, dtype=np.float64, buffer=memory.buf))
+    rows = sealed(ConfidentialRows, np.ndarray(shape, dtype=np.float64, buffer=memory.buf))
     memory.close()
     rows._token = token
     _held[token] = rows

@@ -7,8 +7,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from pymc_dp.lowering.ratios import RowRatio
 from pymc_dp.privacy.costs import whole
 from pymc_dp.private.batches import BatchSums
@@ -17,6 +15,8 @@ from pymc_dp.private.noise import words_of_seed
 from pymc_dp.private.walk import PrivateWalk
 
 _log = logging.getLogger("pymc")
+# Batches of a known seed are not of the same words as the noise.
+_STREAM = 3
 # A row's change over its bound, in the usual case, for scales that nobody has chosen.
 _USUAL_SHARE = 1 / 3
 
@@ -46,15 +46,14 @@ class SubsampledWalk(PrivateWalk):
     def _sums_of(self, density: RowDensity, natural: Sequence[Any]) -> tuple[RowRatio, Any]:
         if self.is_whole:
             return super()._sums_of(density, natural)
-        ratio = density.ratio(natural, each=True)
+        ratio = density.ratio(natural)
         return ratio, BatchSums(self.term, ratio, self.batch_size)
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain, with batches of its own."""
         super().setup_chain(rng, tune, draws)
         if not self.is_whole:
-            seed = self.insecure_noise_seed
-            self._sums.words = words_of_seed(None if seed is None else seed + 2**32, 0)
+            self._sums.words = words_of_seed(self.insecure_noise_seed, self._chain, _STREAM)
         if self._approximate:
             _log.info(f"{type(self).__name__} of '{self.likelihood}' is approximate: {self._approximate}")
 
@@ -67,18 +66,19 @@ class SubsampledWalk(PrivateWalk):
         """What a row of the batch counts for in the log likelihood."""
         return self.term.temper * self.term.rows.n / self.batch_size
 
-    def _asked(self, new: np.ndarray, theta: np.ndarray, other: np.ndarray, distance: float) -> Any:
-        """Pay for a release; return twice the clip of a row as it is weighted, and the sums of a batch.
+    @property
+    def n_looked_at(self) -> int:
+        """Rows that a release is computed from."""
+        return self.batch_size
 
-        Replacing a row changes the weighted sum by at most twice the clip. There are no sums where nothing
-        moves.
-        """
+    def _paid_for(self, distance: float) -> float:
+        """Count a release; return the bound of a row's change, or 0 where nothing moves and none is asked."""
         bound = self.clip * distance
         self._spend("ratios")
-        if not bound * 2.0**-self._sums.bits > 0:
-            self._next = self._at
-            return 0.0, None
-        return 2 * self._weight() * bound, self._sums.clipped(*self._ends(new, theta, other), bound)
+        if bound * 2.0**-self._sums.bits > 0:
+            return bound
+        self._next, self._n_clipped = self._at, self._count_noise()
+        return 0.0
 
     def _length(self, change: float, sd: float) -> float:
         """Length of a move at which a row can change the weighted sum by so much, and batches hardly vary.

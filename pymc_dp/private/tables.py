@@ -2,10 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from pytensor.graph.basic import Variable
+
+
+class ConfidentialTable:
+    """A checked table that shows nothing but its shape.
+
+    Parameters
+    ----------
+    array : ndarray of float64 or int64, shape (n,) or (n, k)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from pymc_dp.private.tables import ConfidentialTable
+    >>> ConfidentialTable(np.array([61.5, 72.0]))
+    <table of shape (2,)>
+    """
+
+    __slots__ = ("_array",)
+
+    def __init__(self, array: np.ndarray):
+        self._array = array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(n,) or (n, k)."""
+        return self._array.shape
+
+    @property
+    def dtype(self) -> str:
+        """Name of the type of its entries."""
+        return self._array.dtype.name
+
+    @property
+    def whole(self) -> bool:
+        """Whether all entries are whole numbers."""
+        return not (self._array % 1 != 0).any()
+
+    def __len__(self) -> int:
+        return len(self._array)
+
+    def __repr__(self) -> str:
+        return f"<table of shape {self.shape}>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("A confidential table cannot be copied.")
+
+
+def as_tables(data: Any, covariates: Any) -> tuple[ConfidentialTable, dict[str, ConfidentialTable]]:
+    """Check the rows, and what else is known of each.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for :func:`as_table`.
+    """
+    if covariates is not None and not isinstance(covariates, Mapping):
+        raise TypeError(
+            f"covariates must be a mapping of names to arrays, got {type(covariates).__name__}: "
+            'covariates={"age": age}.'
+        )
+    table = ConfidentialTable(as_table("data", data))
+    given = {
+        key: ConfidentialTable(as_table(f"covariates['{key}']", v)) for key, v in (covariates or {}).items()
+    }
+    return table, given
+
+
+def columns_of(tables: Sequence[ConfidentialTable]) -> np.ndarray:
+    """Return the entries of all tables, a row for each of their columns, shape (p, n)."""
+    return np.concatenate([t._array.reshape(len(t), -1).T for t in tables])
 
 
 def as_table(name: str, data: Any) -> np.ndarray:
@@ -58,7 +129,6 @@ def as_table(name: str, data: Any) -> np.ndarray:
     if table.dtype.kind == "f" and np.isnan(table).any():
         raise ValueError(
             f"{name} has missing values (NaN). Leave those rows out, or fill them in, by a rule that "
-            "looks at "
-            "no other row."
+            "looks at no other row."
         )
     return table.astype(np.int64 if table.dtype.kind in "biu" else np.float64)

@@ -43,14 +43,14 @@ class PrivateWalk(PrivateStep):
 
     def _begin(
         self, vars: Sequence[Variable] | None, updates: str, scale: Any, adapt: bool, model: Any, rng: Any,
-        initial_point: Any, insecure_noise_seed: int | None, plan: dict[str, Any],
+        initial_point: Any, insecure_noise_seed: int | None, clipped_noise: Any, plan: dict[str, Any],
         approximation: NormalApproximation | None = None,
     ) -> None:  # fmt: skip
         """Check everything, compile, and debit the run last."""
         if updates not in UPDATES:
             raise ValueError(f"updates={updates!r} is none of {', '.join(UPDATES)}.")
         self.updates, self.adapt = updates, bool(adapt)
-        self._prepare(vars, model, rng, initial_point, insecure_noise_seed)
+        self._prepare(vars, model, rng, initial_point, insecure_noise_seed, clipped_noise)
         self._use(approximation)
         if approximation is None and updates == "autoregressive":
             raise ValueError(
@@ -62,10 +62,11 @@ class PrivateWalk(PrivateStep):
             raise ValueError("scale must be one number with an approximation, which has the others.")
         self.plan = Plan(
             self.likelihood, type(self).__name__, plan["ledger"], plan["noise_multiplier"], plan["draws"],
-            plan["tune"], plan["chains"], insecure=insecure_noise_seed is not None, batch=self._batch(),
+            plan["tune"], plan["chains"], share=plan["share"], epsilon=plan["epsilon"],
+            clipped_noise=self.clipped_noise, insecure=insecure_noise_seed is not None, batch=self._batch(),
         )  # fmt: skip
         self._build()
-        self.plan.reserve()
+        self.plan.reserve(self._noise_scales)
         self.scale = self._default_scale() if given is None else given
         self._reset()
 
@@ -114,31 +115,33 @@ class PrivateWalk(PrivateStep):
         else:
             move, moved = self._proposed()
             new, bonus = theta + move, 0.0
-        accepted, said = self._decide(new, theta, other, bonus)
+        accepted, ratio, more = self._decide(new, theta, other, bonus)
         if accepted:
             self.accept()
             point = {**point, **self.layout.unflatten(new)}
         elif self.updates == "guided":
             self.direction[moved] *= -1
         if self.tune and self.adapt:
-            self.log_factor += self._excess(accepted, said) * min(1.0, 3.0 / np.sqrt(1 + self.n_steps))
+            self.log_factor += self._excess(accepted, more) * min(1.0, 3.0 / np.sqrt(1 + self.n_steps))
         self.n_steps += 1
-        return point, [{"private_accepted": accepted, **said}]
+        (said,) = self._said(accepted, ratio)
+        return point, [{**said, **more}]
 
     def _decide(
         self, new: np.ndarray, theta: np.ndarray, other: np.ndarray, bonus: float = 0.0
-    ) -> tuple[bool, dict[str, Any]]:
+    ) -> tuple[bool, float, dict[str, Any]]:
         """Accept or reject a move, with a penalty of half of the noise's variance.
 
-        `bonus` is the log ratio of how likely the way back was proposed, and the way there.
+        `bonus` is the log ratio of how likely the way back was proposed, and the way there. Also returns the
+        noisy ratio, and more statistics of the draw.
         """
         # of the point as it is in numbers, so that a rounded move is not longer than it is taken for
         ratio, sd = self.noisy_ratio(new, theta, other, self.distance(new, theta, other))
         change = bonus + ratio + self.logp_at(new, other) - self.logp_at(theta, other)
         accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd**2)
-        return accepted, {"private_log_ratio": ratio}
+        return accepted, ratio, {}
 
-    def _excess(self, accepted: bool, said: dict[str, Any]) -> float:
+    def _excess(self, accepted: bool, more: dict[str, Any]) -> float:
         """Whether moves are to be longer, as far as this one tells; of private numbers only."""
         return accepted - self._target
 

@@ -55,15 +55,23 @@ def banana_posterior(rows):
     return from_log_density(of_first, -5, 5), from_log_density(of_second, -15, 10)
 
 
-def penalty(model, noise_multiplier, seed=1, cls=dp.PenaltyMetropolis, **kwargs):
-    """A step with noise that can be repeated."""
+def driven(step_type, model, noise_multiplier, seed=1, **kwargs):
+    """A step with noise that can be repeated, at the beginning of a chain without an end."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        step = cls(
+        step = step_type(
             model=model, noise_multiplier=noise_multiplier, insecure_noise_seed=seed, adapt=False, **kwargs
         )
-        step.setup_chain(np.random.default_rng(seed), 0, 10**9)  # no end
+        step.setup_chain(np.random.default_rng(seed), 0, 10**9)
     return step
+
+
+def penalty(model, noise_multiplier, seed=1, **kwargs):
+    return driven(dp.PenaltyMetropolis, model, noise_multiplier, seed, **kwargs)
+
+
+def hmc(model, noise_multiplier, seed=1, **kwargs):
+    return driven(dp.PrivateHMC, model, noise_multiplier, seed, **kwargs)
 
 
 def run(step, draws, start=None, burn=200):

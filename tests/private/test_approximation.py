@@ -11,7 +11,6 @@ import pymc_dp as dp
 from pymc_dp.lowering.gradients import moment_bits
 from pymc_dp.private.approximation import _CHEAPER, _Newton
 from tests.private import models
-from tests.private.test_hmc import hmc
 from tests.statistics.harness import mc_z
 
 COVARIANCE = np.array([[1.0, 0.9], [0.9, 1.0]])
@@ -42,7 +41,10 @@ def test_moments_beside_numpy(newton, rows):
     numbers, jacobian = newton.numbers_at(at, other), newton.jacobian_at(at, other)
 
     def sums(columns):
-        return newton._gradient.moments(numbers, jacobian, columns, bound, bits)
+        found = newton._gradient.moments(numbers, jacobian, columns, bound, bits)
+        products = np.zeros((2, 2))
+        products[np.tril_indices(2)] = found[2:]
+        return found[:2], products
 
     slopes = (rows - at) @ np.linalg.inv(COVARIANCE)
     norms = np.linalg.norm(slopes, axis=1)
@@ -65,7 +67,7 @@ def test_moments_beside_numpy(newton, rows):
 def test_noise_is_what_is_paid_for(newton, rows):
     """Of the sum of gradients and of that of their products, in all entries."""
     at, other, bound, multiplier = np.array([0.7, -0.4]), np.zeros(0), 4.0, 1.5
-    noise = newton.noise(multiplier, None)
+    noise = newton.noise(multiplier)
     drawn = [newton.moments(at, other, np.eye(2), bound, noise) for _ in range(1500)]
     slopes = (rows - at) @ np.linalg.inv(COVARIANCE)
     slopes *= np.minimum(1, bound / np.linalg.norm(slopes, axis=1))[:, None]
@@ -141,7 +143,7 @@ def test_draws_follow_the_posterior_whatever_the_approximation(updates):
     data, model = banana()
     near = wrong_approximation(model)
     if updates == "hmc":
-        step = hmc(model, 0.005, step_size=0.4, n_leapfrog=4, gradient_noise=5, approximation=near)
+        step = models.hmc(model, 0.005, step_size=0.4, n_leapfrog=4, gradient_noise=5, approximation=near)
     else:
         step = models.penalty(model, 0.01, updates=updates, approximation=near, scale=0.9)
     drawn, _ = models.run(step, 40_000 if updates != "hmc" else 25_000)

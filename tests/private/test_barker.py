@@ -21,7 +21,7 @@ WEIGHTS = np.array(logistic.WEIGHTS)
 
 
 def stepped(model, noise_multiplier, batch_size, **kwargs):
-    return models.penalty(model, noise_multiplier, cls=dp.BarkerMetropolis, batch_size=batch_size, **kwargs)
+    return models.driven(dp.BarkerMetropolis, model, noise_multiplier, batch_size=batch_size, **kwargs)
 
 
 def largest_error(cdf, slope, curvature, top=60.0, step=1e-3):

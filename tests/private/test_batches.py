@@ -93,11 +93,11 @@ def test_a_step_reads_what_it_chose(rng):
     lowered, rows = lowered_batch(normal, 20, words_from(rng))
     sums, term = lowered.sums, lowered.term
     at = np.array([0.3, 1.0]), np.array([0.1, 1.0]), 5.0
-    first, columns = sums.clipped(*at), term.rows.columns()
+    first, columns = sums.combined(*at, both), term.rows.columns()
     rest = np.setdiff1d(np.arange(term.rows.n), rows)
     kept = columns.copy()
     columns[:, rest] = np.nan
-    assert sums.clipped(*at) == first != (0, 0)
+    assert sums.combined(*at, both) == first != (0, 0)
     columns[...] = kept
 
 
@@ -107,6 +107,15 @@ def lowered_batch(build, batch_size, words):
     given = words(batch_size + 8)
     lowered.sums.words = lambda count: given
     return lowered, list(chosen(lowered.term.rows.n, batch_size, given))
+
+
+def both(total, spread):
+    return total, spread
+
+
+def batch_sum(lowered, new, old, bound):
+    ends = (np.array(lowered.numbers(*v), dtype=float) for v in (new, old))
+    return lowered.sums.combined(*ends, bound, both)
 
 
 @pytest.mark.compiles(1)
@@ -120,12 +129,12 @@ def test_sums_beside_numpy(build, rng):
         change = (lowered.exact(*new) - lowered.exact(*old))[rows]
         for bound in (np.median(np.abs(change)), 10 * np.abs(change).max()):
             unit = bound * 2.0**-lowered.sums.bits
-            total, spread = lowered.sum(new, old, bound)
+            total, spread = batch_sum(lowered, new, old, bound)
             r = np.clip(change, -bound, bound)
             assert abs(total * unit - r.sum()) <= b * (unit / 2 + 1e-12)
             assert np.isclose(spread * unit**2, b**2 * r.var(), rtol=1e-6)
             assert not np.isclose(total * unit, r.sum() + bound / 100, rtol=0, atol=b * (unit / 2 + 1e-12))
-            assert lowered.sum(old, new, bound) == (-total, spread)
+            assert batch_sum(lowered, old, new, bound) == (-total, spread)
 
 
 ROWS = (0.0, 1.0, -1e3, 1e3, 1e300, -1e300, np.inf, -np.inf, np.nan)
@@ -141,7 +150,7 @@ def test_one_row_changes_what_is_claimed(others, rng):
     columns[0] = others
     for row in ROWS:
         columns[0, rows[0]] = row
-        found.append(lowered.sum((0.3, 1.0), (0.1, 1.0), 0.37))
+        found.append(batch_sum(lowered, (0.3, 1.0), (0.1, 1.0), 0.37))
     columns[...] = kept
     one, totals, spreads = 2**lowered.sums.bits, *zip(*found)
     assert max(totals) - min(totals) == 2 * one
@@ -203,7 +212,7 @@ def test_batches_come_from_the_systems_entropy(monkeypatch):
         step.setup_chain(np.random.default_rng(7), 0, 3)
         assert step._sums.words is system_words
         ends = [step.numbers_at(np.array([t]), np.zeros(0)) for t in (1.0, 0.0)]
-        return [step._sums.clipped(*ends, 1e4)[0] for _ in range(2)]
+        return [step._sums.combined(*ends, 1e4, both)[0] for _ in range(2)]
 
     first, second = summed(), summed()
     assert len({*first, *second}) == 4

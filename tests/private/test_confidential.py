@@ -5,6 +5,7 @@ import logging
 import pickle
 import sys
 
+import arviz as az
 import cloudpickle
 import numpy as np
 import pymc as pm
@@ -248,11 +249,40 @@ def test_without_a_step_the_noise_is_asked_for(model):
         pm.sample(5, tune=5, model=model, progressbar=False)
 
 
-def test_the_potential_is_zero(model, python_mode):
-    """Starting values can be checked, and public steps built: they see the other terms."""
-    assert model.point_logps()["x"] == 0.0
+def test_log_densities_are_refused(model, python_mode):
+    """They would lack the rows' part in silence."""
+    message = "in a log density, they would look as if there were no data"
+    point = model.initial_point()
+    for evaluate in (
+        model.compile_logp,
+        model.point_logps,
+        lambda: model.logp().eval({v: point[v.name] for v in model.value_vars}),
+        lambda: model.compile_logp(vars=model.potentials),
+        lambda: pytensor.function(model.value_vars, model.logp()),
+    ):
+        with pytest.raises(NotImplementedError, match=message):
+            evaluate()
+    with pytest.raises(NotImplementedError, match="the rows behind 'x' are confidential"):
+        model.compile_dlogp()
+    # the other terms have one
+    assert np.isfinite(model.compile_logp(vars=model.free_RVs)(point))
+
+
+def test_starting_values_can_be_checked_and_public_steps_built(model, python_mode):
+    model.check_start_vals(model.initial_point())
+    with pytest.raises(pm.exceptions.SamplingError):
+        model.check_start_vals({"spread_log__": 0.0, "mu": np.inf})
     with_step = pm.NUTS([model["spread"]], model=model)
     assert [v.name for v in with_step.vars] == ["spread_log__"]
+
+
+def test_log_likelihoods_have_nothing_of_the_rows(model, python_mode):
+    """PyMC computes them of observed variables, and asks nobody else: there is nothing of ours in them."""
+    idata = az.from_dict({"posterior": {"mu": np.zeros((1, 2)), "spread": np.ones((1, 2))}})
+    with pytest.raises(ValueError, match="var_names must refer to observed_RVs"):
+        pm.compute_log_likelihood(idata, var_names=["x"], model=model, progressbar=False)
+    found = pm.compute_log_likelihood(idata, model=model, progressbar=False)
+    assert not found["log_likelihood"].data_vars
 
 
 # -- leaks --------------------------------------------------------------------------------------------

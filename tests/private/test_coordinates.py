@@ -27,15 +27,15 @@ def rows():
 
 
 def test_bound_and_noise_follow_the_coordinates(rows):
-    """Of a row far away, what its bound is; symmetric; and no noise where the law does not change."""
-    step = models.penalty(banana_model(np.full((1, 2), 1e6), 3.0), 0.4)
+    """Of two rows far away, what their bounds are; symmetric; and no noise where the law does not change."""
+    step = models.penalty(banana_model(np.full((2, 2), 1e6), 3.0), 0.4)
     new, old, other = np.array([0.7, -0.2]), np.array([-0.1, 0.4]), np.zeros(0)
     change = np.array([0.8, (-0.2 + 0.49) - (0.4 + 0.01)])
     distance = step.distance(new, old, other)
     assert np.isclose(distance, np.linalg.norm(change)) and distance == step.distance(old, new, other)
     ratios, sds = zip(*(step.noisy_ratio(new, old, other, distance) for _ in range(2000)), strict=True)
     assert np.allclose(sds, 2 * 3.0 * distance * 0.4)
-    assert abs(np.mean(ratios) - 3.0 * distance) < 6 * sds[0] / 2000**0.5
+    assert abs(np.mean(ratios) - 2 * 3.0 * distance) < 6 * sds[0] / 2000**0.5
     lengths = step._lengths()  # of the axes, at the model's initial point, and the default scale
     assert np.allclose(lengths, 1, atol=1e-4)
     assert np.allclose(step.scale, 2.38 / (2 * 3.0 * 0.4 * 2**0.5))

@@ -1,28 +1,19 @@
 """Private Hamiltonian Monte Carlo: gradients beside NumPy, exact posteriors, its cost and its mistakes."""
 
-import warnings
-
 import numpy as np
 import pymc as pm
 import pytest
 from scipy import stats
 
 import pymc_dp as dp
+from pymc_dp.privacy.budgets import epsilon as epsilon_of
+from pymc_dp.privacy.costs import GaussianCost
 from tests.private import models
+from tests.private.attacks import Smaller, proven_epsilon
 from tests.private.test_penalty import exact_normal
 from tests.statistics.harness import mc_z
 
 ROWS = models.normal_rows()
-
-
-def hmc(model, noise_multiplier, seed=1, **kwargs):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        step = dp.PrivateHMC(
-            model=model, noise_multiplier=noise_multiplier, insecure_noise_seed=seed, adapt=False, **kwargs
-        )
-        step.setup_chain(np.random.default_rng(seed), 0, 10**9)  # no end
-    return step
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +30,7 @@ def posterior_verdict(step, draws):
 @pytest.mark.parametrize(("noise_multiplier", "gradient_noise"), [(0.02, 10.0), (0.05, 1.0), (0.05, 20.0)])
 def test_normal_posterior(normal, noise_multiplier, gradient_noise):
     """Two of twelve rows have clipped gradients, which does not matter."""
-    step = hmc(normal, noise_multiplier, step_size=0.15, n_leapfrog=3, gradient_noise=gradient_noise)
+    step = models.hmc(normal, noise_multiplier, step_size=0.15, n_leapfrog=3, gradient_noise=gradient_noise)
     found = posterior_verdict(step, 25_000)
     assert found.passed, found
 
@@ -48,7 +39,7 @@ def test_normal_posterior(normal, noise_multiplier, gradient_noise):
 def test_banana():
     rows = np.random.default_rng(2).normal([0.8, 0.5], 1.0, (6, 2))
     model = models.banana_model(rows, clip_gradient=30.0)
-    step = hmc(model, 0.005, step_size=0.2, n_leapfrog=4, gradient_noise=5)
+    step = models.hmc(model, 0.005, step_size=0.2, n_leapfrog=4, gradient_noise=5)
     drawn, _ = models.run(step, 25_000)
     for k, exact in enumerate(models.banana_posterior(rows)):
         found = mc_z(drawn[None, :, k], exact)
@@ -58,7 +49,7 @@ def test_banana():
 @pytest.mark.statistical
 def test_no_penalty_is_seen(normal):
     """Power: the noise of the ratio without what makes up for it."""
-    step = hmc(normal, 0.1, step_size=0.25, n_leapfrog=3, gradient_noise=1.0)
+    step = models.hmc(normal, 0.1, step_size=0.25, n_leapfrog=3, gradient_noise=1.0)
     noisy = step.noisy_ratio
     step.noisy_ratio = lambda *args: (noisy(*args)[0], 0.0)
     assert posterior_verdict(step, 25_000).outcome == "rejected"
@@ -67,7 +58,7 @@ def test_no_penalty_is_seen(normal):
 @pytest.mark.statistical
 def test_a_uniform_number_without_its_logarithm_is_seen(normal):
     """Power: the text's algorithm 3 compares u with the change of energy."""
-    step = hmc(normal, 0.05, step_size=0.25, n_leapfrog=3, gradient_noise=1.0)
+    step = models.hmc(normal, 0.05, step_size=0.25, n_leapfrog=3, gradient_noise=1.0)
 
     class Raw:
         def __init__(self, rng):
@@ -82,7 +73,7 @@ def test_a_uniform_number_without_its_logarithm_is_seen(normal):
 
 def test_gradients_beside_numpy(normal):
     """Clipped in norm, summed, with noise of twice the clip."""
-    step = hmc(normal, 0.05, step_size=0.1, gradient_noise=4.0)
+    step = models.hmc(normal, 0.05, step_size=0.1, gradient_noise=4.0)
     theta, other = np.array([0.1]), np.zeros(0)
     drawn = np.array([step.noisy_gradient(theta, other)[0] for _ in range(4000)])
     slopes = ROWS - 0.1
@@ -107,7 +98,7 @@ def test_vector_gradients_are_clipped_in_norm(rng):
             clip=9,
             clip_gradient=0.8,
         )
-    step = hmc(model, 1.0, step_size=0.1)
+    step = models.hmc(model, 1.0, step_size=0.1)
     at, other = rng.normal(size=3), np.zeros(0)
     jacobian = np.empty((step.n_numbers, 3))
     step._jacobian.dispatcher(at, other, step.data, jacobian)
@@ -129,6 +120,69 @@ def test_vector_gradients_are_clipped_in_norm(rng):
         assert np.linalg.norm(alone / 2.0**bits) <= 1
         assert np.isfinite(row).all() or not alone.any()
     columns[:, 5] = kept
+
+
+def test_large_noise_is_added_without_rounding(normal, monkeypatch):
+    """Rounded before it is added, noise beyond 2^53 would not hide the last bit of the sum."""
+    step = models.hmc(normal, 1e4, step_size=0.1, gradient_noise=100)
+    monkeypatch.setattr(step._gradient, "total", lambda *args: np.ones(1))
+    step._gradient_noise = type("Fixed", (), {"draw": lambda _, count: np.array([2**53 + 1])})()
+    found = step.noisy_gradient(np.zeros(1), np.zeros(0))[0] / (2.0 * 2.0**-step._sums.bits)
+    assert float(2**53 + 1) + 1 == 2**53 and found == 2**53 + 2
+
+
+@pytest.mark.parametrize("d", [1, 3, 400])
+def test_a_clipped_gradient_is_no_longer_than_its_bound(d, rng):
+    """Exactly so, in rational numbers, for rows of which every one is clipped."""
+    from fractions import Fraction
+
+    from pymc_dp.lowering.gradients import _to_factors
+
+    top = 2.0**30
+    g = rng.normal(size=(d, 2000)) * 10.0 ** rng.uniform(10, 40, 2000)
+    g[:, 0] = top  # all entries alike
+    norm = np.zeros(2000)
+    for row in g:
+        norm += row * row
+    _to_factors(norm, 2000, top, d)
+    clipped = np.trunc(g * norm)
+    for column in clipped.T[:200]:
+        assert sum(Fraction(v) ** 2 for v in column.tolist()) <= Fraction(top) ** 2
+    # and not noticeably shorter
+    assert np.linalg.norm(g * norm, axis=0).min() > top * (1 - 1e-12)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("wrong", ["of the start", "of a rejected end"])
+def test_a_stale_gradient_is_seen(normal, wrong):
+    """Power: a gradient that belongs to another place than where the chain is."""
+    step = models.hmc(normal, 0.05, step_size=0.25, n_leapfrog=3, gradient_noise=1.0)
+    real, last, gradient = step.step, [], step.noisy_gradient
+
+    def noisy_gradient(*args):
+        last[:] = [gradient(*args)]
+        return last[0]
+
+    def kept_wrongly(point):
+        before = step._kept
+        point, (said,) = real(point)
+        if wrong == "of a rejected end" and not said["private_accepted"]:
+            step._kept = last[0]
+        if wrong == "of the start" and before is not None:
+            step._kept = before
+        return point, [said]
+
+    step.noisy_gradient, step.step = noisy_gradient, kept_wrongly
+    assert posterior_verdict(step, 25_000).outcome == "rejected"
+
+
+def test_parameters_moved_by_somebody_else_are_refused(normal):
+    """The kept gradient would be that of another place."""
+    step = models.hmc(normal, 0.05, step_size=0.1)
+    point, _ = step.step(normal.initial_point())
+    with pytest.raises(ValueError, match="mu: moved by another step"):
+        step.step({"mu": point["mu"] + 0.1})
+    step.step(point)
 
 
 def test_what_it_pays_for(normal):
@@ -171,3 +225,31 @@ def test_refused(normal):
         dp.ConfidentialLikelihood("x", pm.Normal.dist(a + b, 1), ROWS, clip=1, clip_gradient=1)
     with pytest.raises(ValueError, match="moves all parameters of 'x' together"):
         dp.PrivateHMC([a], model=two, noise_multiplier=1.0, step_size=0.1)
+
+
+def attacked_epsilon(noise_multiplier, gradient_noise, delta, factor=1.0, runs=40_000):
+    """Lower bound of epsilon from gradients of two parameters, along the one in which the tables differ."""
+    drawn = []
+    for last in (100.0, -100.0):
+        with pm.Model() as model:
+            mu = pm.Normal("mu", shape=2)
+            rows = np.array([[0.5, 0.2], [last, 2 * last]])
+            dp.ConfidentialLikelihood("x", pm.Normal.dist(mu, 1), rows, clip=1, clip_gradient=1.5)
+        step = models.hmc(
+            model, noise_multiplier, seed=int(last) % 7, step_size=0.1, gradient_noise=gradient_noise
+        )
+        if factor != 1:
+            step._gradient_noise = Smaller(step._gradient_noise, factor)
+        at = np.zeros(2), np.zeros(0)
+        drawn.append(np.array([step.noisy_gradient(*at) @ [1, 2] for _ in range(runs)]))
+    return proven_epsilon(*drawn, delta)
+
+
+@pytest.mark.statistical
+def test_an_attacker_of_gradients_proves_no_more_than_is_claimed():
+    """And nearly all of it; with half of the noise it proves more."""
+    delta = 0.01
+    claimed = epsilon_of([GaussianCost(1, 0.5 * 4.0)], delta)
+    found = attacked_epsilon(0.5, 4.0, delta)
+    assert 0.5 * claimed < found < claimed
+    assert attacked_epsilon(0.5, 4.0, delta, factor=0.5) > 1.3 * claimed

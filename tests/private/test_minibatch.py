@@ -15,7 +15,7 @@ from pymc_dp.privacy.budgets import epsilon as epsilon_of
 from pymc_dp.privacy.budgets import lower_bound
 from pymc_dp.privacy.costs import GaussianCost, SubsampledGaussianCost
 from tests.private import models
-from tests.private.attack import halved, proven_epsilon
+from tests.private.attacks import Smaller, proven_epsilon
 from tests.private.test_confidential import CANARY, shows
 from tests.private.test_penalty import exact_normal
 from tests.statistics.harness import mc_z
@@ -26,7 +26,7 @@ BOTH = [dp.MinibatchPenalty, dp.BarkerMetropolis]
 
 
 def minibatch(model, noise_multiplier, batch_size, **kwargs):
-    return models.penalty(model, noise_multiplier, cls=dp.MinibatchPenalty, batch_size=batch_size, **kwargs)
+    return models.driven(dp.MinibatchPenalty, model, noise_multiplier, batch_size=batch_size, **kwargs)
 
 
 def all_batches(rows, size):
@@ -162,12 +162,12 @@ def attacked_epsilon(cls, noise_multiplier, delta, half_the_noise, runs=30_000):
     found = []
     for k, last in enumerate((100.0, -100.0)):
         model = models.normal_model([-100.0, -100.0, -100.0, last], clip=1.0)
-        step = models.penalty(model, noise_multiplier, seed=k, cls=cls, batch_size=2)
+        step = models.driven(cls, model, noise_multiplier, seed=k, batch_size=2)
         barker = cls is dp.BarkerMetropolis
         if half_the_noise:
-            step._noise = halved(step._noise)
+            step._noise = Smaller(step._noise, 0.5)
             if barker:
-                step._variance_noise = halved(step._variance_noise)
+                step._variance_noise = Smaller(step._variance_noise, 0.5)
         release = step.noisy_ratio_and_variance if barker else step.noisy_ratio
         drawn = np.array([release(np.zeros(1), np.array([0.3]), NONE, 0.3) for _ in range(runs)])
         if barker:  # in sensitivities, weighted by how little noise each has
@@ -252,6 +252,55 @@ def test_what_it_pays_for(cls, normal):
 
 @pytest.mark.compiles(1)
 @pytest.mark.parametrize("cls", BOTH)
+def test_clipped_rows_are_counted_in_a_batch(cls, normal):
+    """One of a batch of its own: hypergeometric, with noise."""
+    model = models.normal_model(ROWS, clip=0.5)
+    step = models.driven(cls, model, 0.1, batch_size=6, clipped_noise=2.0)
+    clipped = int((np.abs(ROWS - 0.75) > 0.5).sum())
+    release = step.noisy_ratio if cls is dp.MinibatchPenalty else step.noisy_ratio_and_variance
+    drawn = np.empty(4000)
+    for k in range(len(drawn)):
+        release(NEW, OLD, NONE, 0.3)
+        drawn[k] = step._n_clipped
+    counts = np.arange(7)
+    chance = stats.hypergeom(12, clipped, 6).pmf(counts)
+    law = {s: lambda x, s=s: ndtr((x[:, None] - counts) / s) @ chance for s in (0.2, 0.4)}
+    assert stats.kstest(drawn, law[0.2]).pvalue > 1e-3 > stats.kstest(drawn, law[0.4]).pvalue
+    _, (said,) = step.step(model.initial_point())
+    assert said["private_clipped_fraction"] == step._n_clipped / 6
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("cls", BOTH)
+def test_parts_of_a_budget(cls, normal):
+    """Two halves fit, and no third part; what the result says is what was debited."""
+    book = dp.PrivacyLedger(epsilon=2.0, delta=1e-6)
+    step = cls(model=normal, batch_size=3, ledger=book, share=0.5, clipped_noise=4.0, **PLAN)
+    half = book.epsilon_spent
+    assert [type(cost) for cost in book.spent] == 2 * [SubsampledGaussianCost]
+    assert [cost.releases for cost in book.spent] == [60, 60]
+    idata = pm.sample(
+        20, tune=10, chains=2, cores=1, step=step, model=normal, progressbar=False,
+        compute_convergence_checks=False,
+    )  # fmt: skip
+    dp.with_privacy(idata, step)
+    assert (
+        np.isclose(idata.attrs["privacy_epsilon"], half) and '"batch_size": 3' in idata.attrs["privacy_costs"]
+    )
+    assert idata.privacy.n_released.values.tolist() == [[60, 0, 60]]
+    noise = book.spent[1].noise_multiplier / 3 / np.sqrt(40)
+    assert np.isclose(float(idata.privacy.clipped_fraction_sd[0]), noise)
+    cls(model=normal, batch_size=3, ledger=book, share=0.5, **PLAN)
+    assert 1.3 < half < 1.4 and 1.95 < book.epsilon_spent <= 2.0
+    with pytest.raises(dp.BudgetExceededError, match="does not fit"):
+        cls(model=normal, batch_size=3, ledger=book, epsilon=0.5, **PLAN)
+    alone = dp.PrivacyLedger(epsilon=2.0, delta=1e-6)
+    cls(model=normal, batch_size=3, ledger=alone, epsilon=0.5, **PLAN)
+    assert 0.495 < alone.epsilon_spent <= 0.5
+
+
+@pytest.mark.compiles(1)
+@pytest.mark.parametrize("cls", BOTH)
 def test_it_says_that_it_is_approximate(cls, normal, caplog):
     with caplog.at_level(logging.INFO):
         cls(model=normal, batch_size=6, noise_multiplier=1.0).setup_chain(1, 0, 5)
@@ -301,7 +350,7 @@ def test_rows_that_are_no_numbers_decide_nothing(cls):
     with pm.Model() as model:
         mu = pm.Normal("mu", 0, 2)
         dp.ConfidentialLikelihood("x", pm.Laplace.dist(mu, 1), data=rows, clip=1.5)
-    step = models.penalty(model, 0.05, cls=cls, batch_size=8)
+    step = models.driven(cls, model, 0.05, batch_size=8)
     there, back = (
         np.mean([step.noisy_ratio(*at, NONE, 0.3)[0] if cls is dp.MinibatchPenalty else
                  step.noisy_ratio_and_variance(*at, NONE, 0.3)[0] for _ in range(4000)])
@@ -316,7 +365,7 @@ def test_rows_that_are_no_numbers_decide_nothing(cls):
 @pytest.mark.compiles(1)
 @pytest.mark.parametrize("cls", BOTH)
 def test_no_move_asks_nothing(cls, normal):
-    step = models.penalty(normal, 0.1, cls=cls, batch_size=5)
+    step = models.driven(cls, normal, 0.1, batch_size=5)
     step._proposed = lambda: (np.zeros(1), -1)
     found = [step.step(normal.initial_point())[1][0] for _ in range(60)]
     assert {s["private_log_ratio"] for s in found} == {0.0}
@@ -331,7 +380,7 @@ def test_enormous_moves_are_refused(cls):
     with pm.Model() as model:
         mu = pm.Flat("mu")
         dp.ConfidentialLikelihood("x", pm.Normal.dist(mu, 1), data=ROWS, clip=3.0)
-    step = models.penalty(model, 0.1, cls=cls, batch_size=5)
+    step = models.driven(cls, model, 0.1, batch_size=5)
     for length in (1e8, 1e160, 1e308):
         step._proposed = lambda length=length: (np.full(1, length), -1)
         _, (said,) = step.step({"mu": np.array(0.0)})

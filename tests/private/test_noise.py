@@ -1,6 +1,8 @@
 """The noise of the private steps: its law, where it comes from, and that it is not copied."""
 
 import pickle
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -70,9 +72,40 @@ def test_a_fork_has_noise_of_its_own(monkeypatch):
     assert not np.array_equal(source.draw(4), left[:4])
 
 
+def test_threads_never_get_the_same_noise():
+    """Also where they change places between any two instructions."""
+    source, drawn = GaussianNoise(2**40), []
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [
+            threading.Thread(target=lambda: drawn.extend(source.draw(1)[0] for _ in range(3000)))
+            for _ in range(4)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(usual)
+    # 12,000 numbers of 42 bits: two are the same with probability 3e-5, three with 1e-12
+    assert len(drawn) == 12_000 and len(set(drawn)) >= 12_000 - 2
+
+
 def test_a_known_seed_is_announced():
     with pytest.warns(UserWarning, match="not private"):
         words_of_seed(1, 0)
+    for wrong in (-1, 1.5, True, "1"):
+        with pytest.raises(ValueError, match="insecure_noise_seed must be a whole number >= 0"):
+            words_of_seed(wrong, 0)
+
+
+@pytest.mark.filterwarnings("ignore:insecure_noise_seed")
+def test_streams_of_a_seed():
+    """Chains, and the kinds of noise of a chain, share no words."""
+    streams = [words_of_seed(7, chain, kind)(4) for chain in range(3) for kind in range(3)]
+    assert len({word for words in streams for word in words.tolist()}) == 9 * 4
+    assert np.array_equal(words_of_seed(7, 1, 2)(4), streams[5])
 
 
 def test_scale_out_of_range():

@@ -9,7 +9,7 @@ import pymc_dp as dp
 from pymc_dp.privacy.budgets import epsilon as epsilon_of
 from pymc_dp.privacy.costs import GaussianCost
 from tests.private import models
-from tests.private.attack import halved, proven_epsilon
+from tests.private.attacks import Smaller, proven_epsilon
 from tests.private.threefry import banana_rows
 from tests.statistics.harness import mc_z
 from tests.statistics.marginal import from_log_density
@@ -206,28 +206,32 @@ class _Fixed:
         return np.array([self.value])
 
 
-def attacked_epsilon(noise_multiplier, delta, runs=40_000, factor=1.0):
-    """Lower bound of epsilon that an attacker proves, who knows all rows but one, from noisy ratios."""
-    ratios = []
-    for last in (100.0, -100.0):
-        step = models.penalty(
-            models.normal_model([0.5, last], clip=1.0), noise_multiplier, seed=int(last) % 7
-        )
+def attacked_epsilon(noise_multiplier, delta, what="ratio", runs=40_000, factor=1.0):
+    """Lower bound of epsilon from ratios, or counts of clipped rows, of one that is clipped or not."""
+    drawn = []
+    for last in (100.0, -100.0 if what == "ratio" else 0.5):
+        model = models.normal_model([0.5, last], clip=1.0)
+        step = models.penalty(model, noise_multiplier, seed=int(last) % 7, clipped_noise=1.0)
         if factor != 1:
-            step._noise = halved(step._noise, factor)
+            step._noise, step._counted = Smaller(step._noise, factor), Smaller(step._counted, factor)
         at = np.zeros(1), np.array([0.3]), np.zeros(0)
-        ratios.append(np.array([step.noisy_ratio(*at, 0.3)[0] for _ in range(runs)]))
-    return proven_epsilon(*ratios, delta)
+        seen = []
+        for _ in range(runs):
+            ratio, _ = step.noisy_ratio(*at, 0.3)
+            seen.append(ratio if what == "ratio" else step._n_clipped)
+        drawn.append(np.array(seen))
+    return proven_epsilon(*drawn, delta)
 
 
 @pytest.mark.statistical
-def test_an_attacker_proves_no_more_than_is_claimed():
+@pytest.mark.parametrize("what", ["ratio", "count"])
+def test_an_attacker_proves_no_more_than_is_claimed(what):
     """And nearly all of it, so that the attack is worth something; with half of the noise it proves more."""
     delta = 0.01
     claimed = epsilon_of([GaussianCost(1, 2.0)], delta)
-    found = attacked_epsilon(2.0, delta)
+    found = attacked_epsilon(2.0, delta, what)
     assert 0.5 * claimed < found < claimed
-    assert attacked_epsilon(2.0, delta, factor=0.5) > 1.3 * claimed
+    assert attacked_epsilon(2.0, delta, what, factor=0.5) > 1.3 * claimed
 
 
 def test_no_move_asks_nothing(normal):
@@ -279,3 +283,19 @@ def test_parameters_stay_within_the_domain_of_the_law():
         point, _ = step.step(point)
         seen.append(float(point["sigma"]))
     assert min(seen) > 0 and len(set(seen)) > 30
+
+
+def test_vectors_stay_within_the_domain_of_their_law():
+    """A covariance that is not positive definite is refused without asking the rows."""
+    with pm.Model() as model:
+        r = pm.Normal("r", 0.5, 1, initval=0.5)
+        covariance = pm.math.stack([[1.0, r], [r, 1.0]])
+        dp.ConfidentialLikelihood(
+            "x", pm.MvNormal.dist(np.zeros(2), covariance), np.zeros((20, 2)), clip=0.01
+        )
+        step = models.penalty(model, 1.0, scale=1.5)
+    point, seen = model.initial_point(), []
+    for _ in range(200):
+        point, _ = step.step(point)
+        seen.append(float(point["r"]))
+    assert np.abs(seen).max() < 1 and len(set(seen)) > 20

@@ -9,10 +9,10 @@ from scipy import stats
 
 import pymc_dp as dp
 from pymc_dp.lowering.ratios import bits_for
-from pymc_dp.private.base import RowSums
 from pymc_dp.private.batches import BatchSums
 from pymc_dp.private.confidential import confidential_terms
 from pymc_dp.private.density import RowDensity
+from pymc_dp.private.sums import RowSums
 
 RNG = np.random.default_rng(5)
 N = 700  # more than a block
@@ -77,7 +77,7 @@ class Lowered:
             self.exact = build()
         ((term, inputs),) = confidential_terms(model)
         self.inputs = [v.type() for v in inputs]
-        ratio = RowDensity(term).ratio(self.inputs, each=batch_size is not None)
+        ratio = RowDensity(term).ratio(self.inputs)
         self.features = ratio.features
         self.sums = RowSums(term, ratio) if batch_size is None else BatchSums(term, ratio, batch_size)
         self.numbers = pytensor.function(
@@ -86,8 +86,13 @@ class Lowered:
         self.term = term
 
     def sum(self, new, old, bound):
-        new, old = (np.array(self.numbers(*v), dtype=float) for v in (new, old))
-        return self.sums.clipped(new, old, bound)
+        return self.sums.clipped(*self._numbers_at(new, old), bound)
+
+    def count(self, new, old, bound):
+        return self.sums.exceeding(*self._numbers_at(new, old), bound)
+
+    def _numbers_at(self, *values):
+        return [np.array(self.numbers(*v), dtype=float) for v in values]
 
 
 def values(lowered, rng):
@@ -111,6 +116,9 @@ def test_sums_beside_numpy(build, rng):
             assert abs(found - (exact + bound / 100)) > N * (unit / 2 + 1e-12)
             # a move back is minus the move, to the last bit
             assert lowered.sum(old, new, bound) == -lowered.sum(new, old, bound)
+        if build in (normal, logistic, many):  # of each way of evaluation
+            bound = np.quantile(np.abs(change), 0.8)
+            assert lowered.count(new, old, bound) == (np.abs(change) > bound).sum() == N // 5
 
 
 def test_one_row_changes_what_is_claimed():
@@ -128,6 +136,18 @@ def test_one_row_changes_what_is_claimed():
     assert [s - others for s in sums[2:-1]] == [-one, one, one, -one, 0, 0]
 
 
+def test_one_row_changes_a_count_by_one():
+    """What is no number is not clipped, and is not counted."""
+    lowered = Lowered(normal)
+    columns = lowered.term.rows.columns()
+    kept, counts = columns[0, 0], []
+    for row in (0.0, 1e3, -1e3, 1e300, np.inf, np.nan):
+        columns[0, 0] = row
+        counts.append(lowered.count((0.3, 1.0), (0.1, 1.0), 0.37))
+    columns[0, 0] = kept
+    assert [c - counts[0] for c in counts] == [0, 1, 1, 1, 0, 0]
+
+
 def test_sums_of_many_rows_are_exact():
     """The largest sum of the most rows fits the numbers that float64 adds exactly."""
     for n in (1, 2, 3, 10**5, 2**22, 2**22 + 1, 10**9):
@@ -137,11 +157,12 @@ def test_sums_of_many_rows_are_exact():
 
 def test_parts_do_not_matter(monkeypatch):
     """Threads have no say in the sum."""
-    from pymc_dp.private import base
+    from pymc_dp.private import sums
 
     whole = Lowered(normal)
-    monkeypatch.setattr(base, "_PARALLEL_FROM", 1)
+    monkeypatch.setattr(sums, "_PARALLEL_FROM", 1)
     parts = Lowered(normal)
     assert len(parts.sums._ends) > len(whole.sums._ends)
     at = ((0.3, 1.2), (0.1, 1.0), 0.2)
     assert whole.sum(*at) == parts.sum(*at) != 0
+    assert whole.count(*at) == parts.count(*at) != 0

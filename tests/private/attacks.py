@@ -1,13 +1,13 @@
-"""What an attacker proves who knows all rows but one, from what steps release of neighbours."""
+"""What an attacker proves of epsilon, who knows all rows but one and sees what is released."""
 
 import numpy as np
 from scipy import stats
 
 
 def proven_epsilon(first, second, delta):
-    """Lower bound of epsilon from a statistic of two neighbours, at 99.9 % confidence.
+    """Lower bound of epsilon from a statistic of runs on two neighbouring tables.
 
-    The event is chosen on one half of the runs and counted on the other.
+    The event, a half-line, is chosen on one half of the runs and counted on the other; 99.9 % confidence.
     """
     if np.mean(first) < np.mean(second):
         first, second = second, first
@@ -24,7 +24,11 @@ def proven_epsilon(first, second, delta):
     return bound(best, slice(half, None))
 
 
-def halved(noise, factor=0.5):
-    """A source of less noise than is claimed."""
-    drawn = noise.draw
-    return type("Halved", (), {"draw": lambda _, k: np.rint(drawn(k) * factor)})()
+class Smaller:
+    """Noise of a fraction of what it should be."""
+
+    def __init__(self, source, factor):
+        self._source, self._factor = source, factor
+
+    def draw(self, count):
+        return np.rint(self._source.draw(count) * self._factor).astype(np.int64)

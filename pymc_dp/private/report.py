@@ -1,0 +1,193 @@
+"""What a private run cost, written into its result."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.privacy import budgets
+from pymc_dp.privacy._checks import probability
+from pymc_dp.privacy.costs import Cost, to_plain
+from pymc_dp.privacy.ledger import PrivacyLedger
+from pymc_dp.private.base import PrivateStep
+from pymc_dp.private.plan import RELEASES
+
+_NEIGHBOURS = "replace-one"
+
+
+def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
+    """Write into a result what it cost in privacy: PyMC lets no step do so itself.
+
+    Parameters
+    ----------
+    idata : DataTree
+        As ``pm.sample`` returned it; it is changed.
+    *steps : private step methods
+        All private steps of the run, in the order in which ``pm.sample`` got them.
+    delta : float, optional
+        At which epsilon is stated, in (0, 1); by default that of the steps' ledger.
+
+    Returns
+    -------
+    DataTree
+        The same `idata`. Its attributes say ``privacy_epsilon`` (nats) and ``privacy_delta`` of the whole
+        run, ``privacy_neighbours``, ``privacy_costs`` (JSON, from which epsilon can be computed again) and
+        ``privacy_insecure_noise``, 1 where the noise had a known seed, so that nothing is promised. Where
+        all steps share a ledger, ``privacy_budget_epsilon`` is its budget, and ``privacy_budget_spent`` the
+        epsilon of all that was debited from it so far, this run included.
+
+        The group ``privacy`` has, for each step along ``likelihood``: its name, the mechanism, epsilon by
+        itself, chains, iterations (of all chains, tuning included), the bounds, the power of the likelihood,
+        the number of rows, which is public, and the number of the ledger's entry (0 without a ledger); along
+        ``release`` how many ratios, gradients and counts were released and their noise multipliers; and,
+        where rows were counted, ``clipped_fraction``, the mean of the noisy shares of clipped rows over all
+        stored draws, with the standard deviation of its noise, ``clipped_fraction_sd``.
+
+    Raises
+    ------
+    TypeError
+        If a step is no private step.
+    ValueError
+        If no step is given, one has not been sampled, the result is not one of theirs, or delta is needed.
+
+    Notes
+    -----
+    Everything here was paid for or is known without the rows. A run under a ledger costs what was debited,
+    even if it was interrupted; one without costs what the chains that were begun release.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> rows = np.random.default_rng(1).normal(1, 1, 500)
+    >>> with pm.Model():
+    ...     mu = pm.Normal("mu", 0, 10)
+    ...     x = dp.ConfidentialLikelihood("x", pm.Normal.dist(mu, 1), data=rows, clip=3)
+    ...     step = dp.PenaltyMetropolis(noise_multiplier=60)
+    ...     idata = pm.sample(200, tune=50, chains=1, step=step, progressbar=False)
+    >>> idata = dp.with_privacy(idata, step, delta=1e-6)
+    >>> round(idata.attrs["privacy_epsilon"], 2), int(idata.privacy.n_released.sel(release="ratio")[0])
+    (1.16, 250)
+    """
+    _check(idata, steps)
+    delta = _delta_of(steps, delta)
+    spent = [step.plan.spent() for step in steps]
+    everything = [cost for costs in spent for cost in costs.values()]
+    attributes: dict[str, Any] = {
+        "privacy_epsilon": budgets.epsilon(everything, delta),
+        "privacy_delta": delta,
+        "privacy_neighbours": _NEIGHBOURS,
+        "privacy_costs": json.dumps([to_plain(cost) for cost in everything]),
+        "privacy_insecure_noise": int(any(step.plan.insecure for step in steps)),
+    }
+    ledgers = _ledgers_of(steps)
+    if len(ledgers) == 1 and all(step.plan.ledger is not None for step in steps):
+        attributes["privacy_budget_epsilon"] = ledgers[0].epsilon
+        attributes["privacy_budget_spent"] = budgets.epsilon(ledgers[0].spent, delta)
+    idata.attrs.update(attributes)
+    idata["privacy"] = xr.DataTree(_table(idata, steps, spent, delta))
+    return idata
+
+
+def _table(
+    idata: Any, steps: tuple[PrivateStep, ...], spent: list[dict[str, Cost]], delta: float
+) -> xr.Dataset:
+    terms = [step.term for step in steps]
+    rows: dict[str, list[Any]] = {
+        "step": [step.plan.step for step in steps],
+        "mechanism": ["discrete Gaussian noise on sums of clipped terms"] * len(steps),
+        "epsilon": [budgets.epsilon(list(costs.values()), delta) for costs in spent],
+        "delta": [delta] * len(steps),
+        "chains": [step.plan.begun() for step in steps],
+        "iterations": [step.plan.iterations() for step in steps],
+        "n_rows": [term.rows.n for term in terms],
+        "clip": [term.clip for term in terms],
+        "clip_gradient": [math.nan if t.clip_gradient is None else t.clip_gradient for t in terms],
+        "temper": [term.temper for term in terms],
+        "ledger_entry": [0 if s.plan.reservation is None else s.plan.reservation.entry for s in steps],
+        "insecure_noise": [int(step.plan.insecure) for step in steps],
+    }
+    fractions = _clipped_fractions(idata, steps, spent)
+    if any(found is not None for found in fractions):
+        rows["clipped_fraction"], rows["clipped_fraction_sd"] = (
+            [math.nan if found is None else found[k] for found in fractions] for k in range(2)
+        )
+    table = {name: ("likelihood", np.array(values)) for name, values in rows.items()}
+    per_release: dict[str, Any] = {
+        "n_released": [[c[r].releases if r in c else 0 for r in RELEASES] for c in spent],
+        "noise_multiplier": [
+            [c[r].noise_multiplier if r in c else math.nan for r in RELEASES] for c in spent
+        ],
+    }
+    both = {name: (("likelihood", "release"), np.array(values)) for name, values in per_release.items()}
+    return xr.Dataset(
+        {**table, **both},
+        coords={"likelihood": [term.name for term in terms], "release": list(RELEASES)},
+        attrs={"neighbours": _NEIGHBOURS},
+    )
+
+
+def _clipped_fractions(
+    idata: Any, steps: tuple[PrivateStep, ...], spent: list[dict[str, Cost]]
+) -> list[tuple[float, float] | None]:
+    """Mean of each step's noisy shares of clipped rows, and the standard deviation of its noise."""
+    counting = [step for step in steps if step.clipped_noise is not None]
+    found: list[tuple[float, float] | None] = []
+    for step, costs in zip(steps, spent):
+        if step.clipped_noise is None:
+            found.append(None)
+            continue
+        draws = idata["sample_stats"]["private_clipped_fraction"]
+        if len(counting) > 1:  # PyMC stacks what several steps report under one name
+            draws = draws[..., counting.index(step)]
+        noise = costs["clipped count"].noise_multiplier / step.n_looked_at
+        found.append((float(draws.mean()), noise / math.sqrt(draws.size)))
+    return found
+
+
+def _check(idata: Any, steps: tuple[Any, ...]) -> None:
+    if not steps:
+        raise ValueError("with_privacy: give the private steps that drew the result, all of them.")
+    for step in steps:
+        if not isinstance(step, PrivateStep):
+            raise TypeError(
+                f"with_privacy: {type(step).__name__} is no private step. Give the private steps of the run "
+                "only; the others cost nothing."
+            )
+    if not isinstance(idata, xr.DataTree) or "sample_stats" not in idata.children:
+        raise TypeError("idata must be what pm.sample returned, with the group sample_stats.")
+    if "private_accepted" not in idata["sample_stats"].data_vars:
+        raise ValueError("idata has no statistics of a private step: give the result of their run.")
+    chains = idata["sample_stats"].sizes["chain"]
+    for step in steps:
+        begun = step.plan.begun()
+        if begun < chains:
+            raise ValueError(
+                f"idata has {chains} chain(s), and {type(step).__name__} of '{step.likelihood}' has begun "
+                f"{begun}: give the step that drew them, not a new one."
+            )
+
+
+def _ledgers_of(steps: tuple[PrivateStep, ...]) -> list[PrivacyLedger]:
+    found: dict[str, PrivacyLedger] = {}
+    for step in steps:
+        if step.plan.ledger is not None:
+            found[step.plan.ledger._identity] = step.plan.ledger
+    return list(found.values())
+
+
+def _delta_of(steps: tuple[PrivateStep, ...], delta: float | None) -> float:
+    if delta is not None:
+        return probability("delta", delta)
+    known = {ledger.delta for ledger in _ledgers_of(steps)}
+    if len(known) != 1:
+        raise ValueError(
+            f"delta is needed: {'no step has a ledger' if not known else 'the ledgers have different ones'}. "
+            "It is usually far below 1/n, n being the number of people."
+        )
+    return known.pop()
