@@ -92,7 +92,8 @@ def _distance(found: np.ndarray) -> str:
 
 
 def _share(found: np.ndarray) -> str:
-    return f"{np.nanmean(found[:, 1]):.3f}"
+    shares = found[~np.isnan(found[:, 1]), 1]
+    return f"{shares.mean():.3f}" if len(shares) else "no move"
 
 
 if __name__ == "__main__":
