@@ -252,7 +252,7 @@ def smallest_noise(costs: Callable[[float], Sequence[Cost]], epsilon: float, del
     >>> from pymc_dp.privacy.budgets import smallest_noise
     >>> noise = smallest_noise(lambda noise: [dp.accounting.SubsampledGaussianCost(50, noise, 9, 3)], 2, 1e-6)
     >>> round(noise, 2)
-    4.3
+    5.56
     """
 
     def excess(log_noise: float) -> float:

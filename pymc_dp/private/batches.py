@@ -76,7 +76,8 @@ def gather(x: np.ndarray, chosen: np.ndarray, out: np.ndarray) -> None:  # pragm
             out[j, k] = x[j, chosen[k]]
 
 
-@numba.njit(nogil=True, cache=True)
+# with Python's lock, so that threads do not meet in the marks of what is taken
+@numba.njit(cache=True)
 def _sums(  # type: ignore[no-untyped-def]  # pragma: no cover
     address, new, old, x, words, taken, scale, top, b
 ):
@@ -95,7 +96,7 @@ def _sums(  # type: ignore[no-untyped-def]  # pragma: no cover
     return True, total, squares
 
 
-@numba.njit(nogil=True, cache=True)
+@numba.njit(cache=True)
 def _count(  # type: ignore[no-untyped-def]  # pragma: no cover
     address, new, old, x, words, taken, scale, top, b
 ):

@@ -72,7 +72,7 @@ def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
     ...     idata = pm.sample(200, tune=50, chains=1, step=step, progressbar=False)
     >>> idata = dp.with_privacy(idata, step, delta=1e-6)
     >>> round(idata.attrs["privacy_epsilon"], 2), int(idata.privacy.n_released.sel(release="ratio")[0])
-    (1.16, 250)
+    (1.12, 250)
     """
     _check(idata, steps)
     delta = _delta_of(steps, delta)

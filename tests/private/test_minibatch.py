@@ -299,6 +299,24 @@ def test_parts_of_a_budget(cls, normal):
     assert 0.495 < alone.epsilon_spent <= 0.5
 
 
+@pytest.mark.parametrize("cls", BOTH)
+def test_one_run_and_noise_of_each_kind(cls, normal):
+    """Ratios, counts, batches and variances: no words twice; no second run without a ledger."""
+    step = models.driven(cls, normal, 1.0, batch_size=4, clipped_noise=2.0)
+    words = [step._sums.words(4), step._noise._words(4), step._counted._words(4)]
+    words += [step._variance_noise._words(4)] if cls is dp.BarkerMetropolis else []
+    assert len({word for four in words for word in four.tolist()}) == 4 * len(words)
+    with pytest.raises(dp.BudgetExceededError, match="was sampled before"):
+        step.setup_chain(1, 0, 5)
+
+
+def test_noise_of_variances_is_checked_before_the_debit(normal):
+    book = dp.PrivacyLedger(epsilon=2.0, delta=1e-6)
+    with pytest.raises(ValueError, match=r"variance_noise: noise of .* does not fit"):
+        dp.BarkerMetropolis(model=normal, ledger=book, batch_size=4, variance_noise=1e12, **PLAN)
+    assert book.entries() == ()
+
+
 @pytest.mark.compiles(1)
 @pytest.mark.parametrize("cls", BOTH)
 def test_it_says_that_it_is_approximate(cls, normal, caplog):

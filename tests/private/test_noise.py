@@ -1,7 +1,7 @@
 """The noise of the private steps: its law, where it comes from, and that it is not copied."""
 
+import contextlib
 import pickle
-import sys
 import threading
 
 import numpy as np
@@ -72,24 +72,37 @@ def test_a_fork_has_noise_of_its_own(monkeypatch):
     assert not np.array_equal(source.draw(4), left[:4])
 
 
+class Meeting(np.ndarray):
+    """Numbers whose readers wait for each other, if there are two."""
+
+    def __getitem__(self, index):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            self.barrier.wait()
+        return np.asarray(self)[index]
+
+
+def drawn_by_two_threads(source, patience):
+    """What two threads get, each of which is interrupted between reading and taking away."""
+    source.draw(1)
+    source._left = source._left.view(Meeting)
+    source._left.barrier = threading.Barrier(2, timeout=patience)
+    drawn = []
+    threads = [threading.Thread(target=lambda: drawn.append(int(source.draw(1)[0]))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return drawn
+
+
 def test_threads_never_get_the_same_noise():
-    """Also where they change places between any two instructions."""
-    source, drawn = GaussianNoise(2**40), []
-    usual = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [
-            threading.Thread(target=lambda: drawn.extend(source.draw(1)[0] for _ in range(3000)))
-            for _ in range(4)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(usual)
-    # 12,000 numbers of 42 bits: two are the same with probability 3e-5, three with 1e-12
-    assert len(drawn) == 12_000 and len(set(drawn)) >= 12_000 - 2
+    one, other = drawn_by_two_threads(GaussianNoise(2**40), patience=0.1)
+    assert one != other
+    # power: without the lock they do
+    unlocked = GaussianNoise(2**40)
+    unlocked._lock = contextlib.nullcontext()
+    one, other = drawn_by_two_threads(unlocked, patience=60)
+    assert one == other
 
 
 def test_a_known_seed_is_announced():
