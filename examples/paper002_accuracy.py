@@ -172,10 +172,10 @@ OURS: dict[str, dict[str, Setting]] = {
     },
     "tempered-2d": {
         "penalty": walk("penalty", 40_000, TALL),
-        "guided": walk("penalty", 40_000, TALL / 2, updates="guided"),
+        "guided": walk("penalty", 40_000, 0.16, updates="guided"),
         "hmc": Setting(
-            "hmc", 3, 5, 2500, of_laws=True,
-            options={"step_size": 0.02, "n_leapfrog": 15, "gradient_noise": 2.0, "mass": (16.0, 1.0)},
+            "hmc", 3, 3, 2000, of_laws=True,
+            options={"step_size": 0.02, "n_leapfrog": 25, "gradient_noise": 2.0, "mass": (16.0, 1.0)},
         ),
         "minibatch": walk("minibatch", 20_000, TALL, batch_size=1000),
         "barker": walk("barker", 20_000, TALL, batch_size=1000),
