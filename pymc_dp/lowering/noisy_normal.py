@@ -23,7 +23,7 @@ _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 _INF = math.inf
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _below(x):  # type: ignore[no-untyped-def]
     """Log mass of exp(-t^2/2) below x, and the mean and mean square of t there."""
     log_mass, mean, square = piece(-_INF, x, _INF)
@@ -32,7 +32,7 @@ def _below(x):  # type: ignore[no-untyped-def]
     return log_mass - 0.5 * x * x, x - mean, x * x - 2.0 * x * mean + square
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def _side(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     """Part of y from lo to the smaller of z and hi: log mass, moments of (y - mu)/s, mean of (z - y)/b."""
     end = min(z, hi)
@@ -55,7 +55,7 @@ def _side(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     return log_mass, k + mean, k * k + 2.0 * k * mean + square, k * (u - k - mean)
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def laplace_parts(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     """Log density under Laplace noise of scale b, and its derivatives by z, mu, s and b."""
     left, x1, xx1, gap1 = _side(z, mu, s, b, lo, hi)
@@ -86,7 +86,7 @@ def laplace_parts(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     return value, slope / (total * b), x / s, (xx - 1.0) / s, (gap - 1.0) / b
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")
 def gaussian_parts(z, mu, s, sigma, lo, hi):  # type: ignore[no-untyped-def]
     """Log density under Gaussian noise of standard deviation sigma, and its derivatives."""
     # y given z, without the clamp, is N(m, r^2)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
+from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.distribution import SymbolicRandomVariable, _support_point, support_point
 from pymc.logprob.abstract import _logprob, _logprob_helper
 from pytensor.tensor.variable import TensorVariable
@@ -44,6 +45,9 @@ def release_mixture(
     **promise
         Guarantee, bounds and records.
     """
+    # a law that has probabilities outside of [0, 1] has no density, whatever they are multiplied with
+    total = pt.sum(pt.exp(log_weights), axis=-1)
+    log_weights = check_parameters(log_weights, pt.isclose(total, 1.0), msg="probabilities that sum to 1")
     ndim_supp = components[0].owner.op.ndim_supp
     axis = -ndim_supp - 1
     stacked = components[0] if len(components) == 1 else pt.stack(components, axis=axis)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.distributions.dist_math import check_parameters
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
@@ -211,17 +212,19 @@ class CentralWay:
     def _covariance(self) -> TensorVariable:
         _, c, _, s, sigma = self.params
         scaled = c * pt.expand_dims(s, -2)
-        variances = pt.broadcast_to(sigma * sigma, scaled.shape[:-1])
+        variances = sigma * sigma + pt.zeros_like(scaled[..., 0])  # either may have an axis of draws
         eye = pt.eye(scaled.shape[-2])
         return pt.matmul(scaled, pt.swapaxes(scaled, -1, -2)) + variances[..., None] * eye
 
     def release(self, size: Any, promise: dict[str, Any]) -> TensorVariable:
         """Return the normal law of the release."""
         mean, c, _, s, sigma = self.params
+        positive = {"msg": "sigma > 0, noise > 0"}
         if mean.type.ndim == 0:
             sd = pt.sqrt(pt.sum((c * s) ** 2) + sigma * sigma)
-            return call(NormalMarginalRV(**promise), mean, sd)
-        return call(MvNormalMarginalRV(method="cholesky", **promise), mean, self._covariance())
+            return call(NormalMarginalRV(**promise), mean, check_parameters(sd, s > 0, sigma > 0, **positive))
+        covariance = check_parameters(self._covariance(), s > 0, sigma > 0, **positive)
+        return call(MvNormalMarginalRV(method="cholesky", **promise), mean, covariance)
 
     def record(self, released: TensorVariable) -> TensorVariable:
         """Draw records and noise from the prior, then move the records to agree with the release."""

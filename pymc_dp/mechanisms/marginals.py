@@ -213,7 +213,9 @@ def _gaussian_release(
 ) -> TensorVariable:
     (mu, s), (sigma,) = params, noise
     if ends == UNCLAMPED:
-        return call(NormalMarginalRV(**promise), mu, _total_sd(s, sigma), size=size)
+        # the sum of the squares would be the same for a standard deviation below 0
+        sd = check_parameters(_total_sd(s, sigma), s > 0, sigma > 0, msg="sigma > 0, noise > 0")
+        return call(NormalMarginalRV(**promise), mu, sd, size=size)
     return call(ClampedNormalRV(ends=ends, **promise), mu, s, sigma, size=size)
 
 
@@ -240,12 +242,11 @@ def _mv_release(
     op: Any, promise: Mapping[str, Any], params: list, noise: list, size: Any, ends: Ends
 ) -> TensorVariable:
     mean, cov = params
-    return call(
-        MvNormalMarginalRV(method="cholesky", **promise),
-        mean,
-        cov + _noise_covariance(mean, noise),
-        size=size,
-    )
+    # with the noise added, what is no covariance may look like one
+    root = pt.linalg.cholesky(cov, lower=True, on_error="nan")
+    proper = pt.diagonal(root, axis1=-2, axis2=-1) > 0
+    total = check_parameters(cov + _noise_covariance(mean, noise), proper, msg="posdef covariance")
+    return call(MvNormalMarginalRV(method="cholesky", **promise), mean, total, size=size)
 
 
 def _noise_covariance(mean: TensorVariable, noise: list) -> TensorVariable:

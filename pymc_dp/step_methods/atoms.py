@@ -124,6 +124,8 @@ class AtomUpdate(RecordStep):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for a new chain: forget what the last one learnt."""
         super().setup_chain(rng, tune, draws)
+        if not all(chain.lowered.holds for chain in self._mixtures):
+            self._build()
         self.learnt = [np.zeros_like(m.learnt) for m in self._mixtures]
 
     def _started(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

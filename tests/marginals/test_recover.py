@@ -147,6 +147,19 @@ def test_records_behind_a_mean():
     check_normal(draws, *linear(np.full(4, A), B**2 * np.eye(4), c, np.eye(1) * 0.09, np.array([0.4 - 2])))
 
 
+@pytest.mark.parametrize("d", [0, 1])
+def test_noise_of_a_random_level(d):
+    """Of all numbers behind the sums, only the noise level has an axis of draws."""
+    cov, c = np.diag([0.25, 1.0, 4.0]), np.array([[1.0, 1.0, 1.0], [0.0, 1.0, 2.0]])[: d + 1]
+    with pm.Model() as model:
+        level = pm.HalfNormal("level", 1)
+        y = pm.Normal("y", X, np.array([0.5, 1.0, 2.0]))
+        query = pm.math.stack([y.sum(), (np.arange(3.0) * y).sum()]) if d else y.sum()
+        dp.GaussianMechanism("z", query, sigma=level, observed=[8.0, -1.0] if d else 8.0)
+    draws = dp.recover_records(results(level=0.7), model, random_seed=3)["y"].values.reshape(DRAWS, 3)
+    check_normal(draws, *linear(X, cov, c, 0.49 * np.eye(d + 1), np.array([8.0, -1.0])[: d + 1]))
+
+
 def test_vectors():
     draws = recovered("vectors")
     for i, row in enumerate(models.ROWS):

@@ -42,9 +42,9 @@ class MixtureModel(StatModel):
     width = 4.0
     bounds: ClassVar[tuple[float, float] | None] = None
     # how the numbers of a slot are drawn: normal, scale, single
-    laws: ClassVar[tuple[list[int], int | None, list[tuple[int, str]]]]
+    laws: ClassVar[tuple[list[str], str | None, list[tuple[str, str]]]]
     # numbers of another law
-    other: ClassVar[list[int]] = []
+    other: ClassVar[list[str]] = []
 
     @property
     def scale(self):
@@ -239,7 +239,7 @@ class NormalInverseGamma(MixtureModel):
     """The conjugate base, below two hyperparameters; clamped."""
 
     bounds = (-4.0, 4.0)
-    laws = ([1], 0, [])
+    laws = (["mu"], "s2", [])
 
     def draw_hyper(self, rng):
         return {"m0": rng.normal(), "b": rng.gamma(3, 1 / 2)}
@@ -268,7 +268,7 @@ class KnownVariance(MixtureModel):
     """Normal means, with a hyperparameter; a Pitman-Yor process of random discount; unclamped."""
 
     urn, noise = "Pitman-Yor", "gaussian"
-    laws = ([0], None, [])
+    laws = (["mu"], None, [])
 
     def draw_hyper(self, rng):
         return {"m0": rng.normal()}
@@ -295,7 +295,7 @@ class PoissonGamma(MixtureModel):
     """Counts behind whole noise."""
 
     width = 3.0
-    laws = ([], None, [(0, "gamma")])
+    laws = ([], None, [("rate", "gamma")])
 
     def draw_hyper(self, rng):
         return {"b": rng.gamma(3, 1 / 3)}
@@ -331,7 +331,7 @@ class Regressions(MixtureModel):
     """Lines: a covariate of every record's own, and two atoms; a random number of components."""
 
     urn = "random number"
-    laws = ([0, 1], None, [])
+    laws = (["b0", "b1"], None, [])
 
     def draw_base(self, rng, s, size):
         return {"b0": rng.normal(0, 2, size), "b1": rng.normal(1, 1.5, size)}
@@ -359,7 +359,7 @@ class MatrixOfCoefficients(Regressions):
     """The same with one matrix of atoms, and variances that nothing scales with; three components."""
 
     urn, slots = "finite", 4
-    laws = ([0, 1], None, [(2, "inverse gamma")])
+    laws = (["b 0", "b 1"], None, [("s2", "inverse gamma")])
 
     def draw_base(self, rng, s, size):
         return {"b": rng.normal([0, 1], [2, 1.5], (size, 2)), "s2": 2 / rng.gamma(3, size=size)}
@@ -388,7 +388,7 @@ class GammaRates(MixtureModel):
     """Skewed records with a Gamma rate."""
 
     bounds = (0.0, 6.0)
-    laws = ([], None, [(0, "gamma")])
+    laws = ([], None, [("rate", "gamma")])
 
     def draw_hyper(self, rng):
         return {"b": rng.gamma(3, 1 / 3)}
@@ -417,7 +417,7 @@ class BinomialBeta(MixtureModel):
     """Whole records with a Beta probability, below a hyperparameter; finite."""
 
     urn, slots, width = "finite", 4, 3.0
-    laws = ([], None, [(0, "beta")])
+    laws = ([], None, [("p", "beta")])
 
     def draw_hyper(self, rng):
         return {"a": rng.gamma(3, 1 / 2)}
@@ -480,7 +480,7 @@ class TwoColumns(MixtureModel):
 
     bounds = (-4.0, 4.0)
     width = 8.0
-    laws = ([1, 2], 0, [])
+    laws = (["mu 0", "mu 1"], "s2", [])
 
     def draw_base(self, rng, s, size):
         s2 = 2 / rng.gamma(3, size=size)
@@ -505,7 +505,7 @@ class Precisions(MixtureModel):
     """Means and precisions that know nothing of each other, which are drawn one after the other."""
 
     urn = "Pitman-Yor"
-    laws = ([0], None, [(1, "gamma")])
+    laws = (["mu"], None, [("tau", "gamma")])
 
     def draw_base(self, rng, s, size):
         return {"mu": rng.normal(0, 2, size), "tau": rng.gamma(2, size=size)}
@@ -529,8 +529,8 @@ class HalfNormalScales(MixtureModel):
     """Standard deviations of no conjugate law, with means that have one; finite."""
 
     urn, slots = "finite", 4
-    laws = ([0], None, [])
-    other: ClassVar[list[int]] = [1]
+    laws = (["mu"], None, [])
+    other: ClassVar[list[str]] = ["sd"]
 
     def draw_base(self, rng, s, size):
         return {"mu": rng.normal(0, 2, size), "sd": np.abs(rng.normal(0, 1.5, size))}
@@ -555,7 +555,7 @@ class BetaShapes(MixtureModel):
 
     width = 1.0
     laws = ([], None, [])
-    other: ClassVar[list[int]] = [0, 1]
+    other: ClassVar[list[str]] = ["a", "b"]
 
     def draw_hyper(self, rng):
         return {"rate": rng.gamma(3, 1 / 2)}
@@ -585,7 +585,7 @@ class CutVariances(MixtureModel):
     """Variances from a lower end on, below a hyperparameter, with means whose law scales with them."""
 
     end = 1.5
-    laws = ([1], 0, [])
+    laws = (["mu"], "tau2", [])
 
     def draw_hyper(self, rng):
         return {"b": rng.gamma(3, 1 / 2)}
@@ -700,6 +700,20 @@ MODELS = [
 ]  # fmt: skip
 # of all records together: not for several auxiliary records
 CENTRAL_MODELS = [ReleasedSum, ReleasedHistogram]
+
+
+def laws_by_name(lowered):
+    """Return a mixture's laws as ``laws`` and ``other`` of the models above write them.
+
+    By name, since a model built anew (as ``pm.observe`` does) may list its variables in another order.
+    """
+    names, program = [], lowered.program
+    for rv, shape in zip(program.mixture.atoms, program.atom_shapes, strict=True):
+        names += [" ".join([rv.name, *map(str, index)]) for index in np.ndindex(shape)]
+    laws = lowered.laws
+    scale = None if laws.scale is None else names[laws.scale]
+    single = sorted((names[k], law) for k, law in laws.single)
+    return (sorted(names[k] for k in laws.normal), scale, single), sorted(names[k] for k in laws.other)
 
 
 def known(model_type):

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from functools import cache
 
-import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
 
 import pymc_dp as dp
+from tests.mixtures.life import check_begins_anew, check_continues, equal, run
 from tests.mixtures.samplers import ALL_KNOWN
-from tests.mixtures.test_mixture_steps import equal, run, same
 
 pytestmark = pytest.mark.statistical
 
@@ -40,31 +38,12 @@ def labels_step(sampler):
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_state_continues_identically(sampler):
-    """In the middle of tuning, in the same step, another one, or one that was pickled."""
-    step, other = labels_step(sampler), labels_step(sampler)
-    step.setup_chain(np.random.default_rng(1), 100, 100)
-    middle = run(step, mixture().initial_point(), 40)[-1][0]
-    state = deepcopy(step.sampling_state)
-    sent = cloudpickle.loads(cloudpickle.dumps(step))
-    expected = run(step, dict(middle), 30)
-    assert len({tuple(p["labels"]) for p, _ in expected}) > 5
-    step.sampling_state = state
-    assert same(run(step, dict(middle), 30), expected)
-    other.setup_chain(np.random.default_rng(7), 100, 100)
-    run(other, mixture().initial_point(), 5)
-    other.sampling_state = state
-    assert same(run(other, dict(middle), 30), expected)
-    assert same(run(sent, dict(middle), 30), expected)
+    check_continues(lambda: labels_step(sampler), mixture().initial_point(), "labels", least=5)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_no_chain_learns_from_the_one_before(sampler):
-    step = labels_step(sampler)
-    runs = []
-    for _ in range(2):
-        step.setup_chain(np.random.default_rng(3), 50, 50)
-        runs.append(run(step, mixture().initial_point(), 60))
-    assert same(*runs)
+    check_begins_anew(lambda: labels_step(sampler), mixture().initial_point())
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

@@ -4,13 +4,13 @@ import logging
 from copy import deepcopy
 from functools import cache
 
-import cloudpickle
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
+from tests.mixtures.life import check_begins_anew, check_continues, equal, run
 from tests.mixtures.samplers import ALL_SAMPLERS
 
 Z = np.array([-4.0, -3.2, 0.3, 2.5, 6.0, 7.9])
@@ -35,53 +35,21 @@ def mixture(slots=8):
     return model
 
 
-def run(step, point, n):
-    trace = []
-    for _ in range(n):
-        point, stats = step.step(point)
-        trace.append((point, stats))
-    return trace
-
-
-def same(one, other):
-    return all(
-        all(np.array_equal(p[name], q[name]) for name in p)
-        and all(np.array_equal(s[key], t[key], equal_nan=True) for key in s)
-        for (p, (s,)), (q, (t,)) in zip(one, other, strict=True)
-    )
+def step_of(name):
+    with mixture():
+        return STEPS[name]()
 
 
 @pytest.mark.compiles(1)
 @pytest.mark.parametrize("name", STEPS)
 def test_state_continues_identically(name):
-    """In the middle of tuning, in the same step, another one, or one that was pickled."""
-    with mixture():
-        step, other = STEPS[name](), STEPS[name]()
-    step.setup_chain(np.random.default_rng(1), 100, 100)
-    middle = run(step, mixture().initial_point(), 40)[-1][0]
-    state = deepcopy(step.sampling_state)
-    sent = cloudpickle.loads(cloudpickle.dumps(step))
-    expected = run(step, dict(middle), 30)
-    assert len({tuple(p["mu"]) for p, _ in expected}) > 20
-    step.sampling_state = state
-    assert same(run(step, dict(middle), 30), expected)
-    other.setup_chain(np.random.default_rng(7), 100, 100)
-    run(other, mixture().initial_point(), 5)
-    other.sampling_state = state
-    assert same(run(other, dict(middle), 30), expected)
-    assert same(run(sent, dict(middle), 30), expected)
+    check_continues(lambda: step_of(name), mixture().initial_point(), "mu", least=20)
 
 
 @pytest.mark.compiles(1)
 @pytest.mark.parametrize("name", STEPS)
 def test_no_chain_learns_from_the_one_before(name):
-    with mixture():
-        step = STEPS[name]()
-    runs = []
-    for _ in range(2):
-        step.setup_chain(np.random.default_rng(3), 50, 50)
-        runs.append(run(step, mixture().initial_point(), 60))
-    assert same(*runs)
+    check_begins_anew(lambda: step_of(name), mixture().initial_point())
 
 
 @pytest.mark.compiles(1)
@@ -165,10 +133,6 @@ def sampled():
             return pm.sample(30, tune=30, progressbar=False, compute_convergence_checks=False, **kwargs)
 
     return sample, sample()
-
-
-def equal(one, other):
-    return all(np.array_equal(one.posterior[v], other.posterior[v]) for v in one.posterior.data_vars)
 
 
 def test_same_seed_same_draws(sampled):

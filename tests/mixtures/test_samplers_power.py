@@ -75,19 +75,19 @@ LINES = {
         ("urn_sweep",),
     ),
     "ratio of means upside down": (
-        r"u \* (now|most) < then",
-        r"u * then < \1",
+        r"or u \* now < then:",
+        r"or u * then < now:",
         ("auxiliary_sweep",),
     ),
     "no ratio": (r"total \+= r\[(\d+)\] - w\[i\]", "total += 0.0", ("urn_sweep",)),
     "ratio of means, half of it": (
-        r"u \* (now|most) < then",
-        r"u * np.sqrt(\1) < np.sqrt(then)",
+        r"or u \* now < then:",
+        r"or u * np.sqrt(now) < np.sqrt(then):",
         ("auxiliary_sweep",),
     ),
     "auxiliaries that may weigh nothing": (
-        r"most = (.*) \+ \d+ \* np.exp\(peak",
-        r"most = \1 + 0 * np.exp(peak",
+        r"then <= u \* \(now \+ \d+ - j\)",
+        r"then <= u * now",
         ("auxiliary_sweep",),
     ),
     "new cluster without discount": (
@@ -118,8 +118,8 @@ LINES = {
         ("langevin",),
     ),
     "any auxiliary record": (
-        r"weighted\(rng, (after|before|weights), \w+, (\d+)\)",
-        r"int(rng.random() * \2)",
+        r"weighted\(rng, weights, then, (\d+)\)",
+        r"int(rng.random() * \1)",
         ("auxiliary_sweep",),
     ),
     "every empty cluster at full weight": (

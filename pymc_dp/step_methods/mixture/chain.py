@@ -125,6 +125,11 @@ class LoweredMixture:
         """How the atoms are drawn."""
         return conjugacy.find_laws(self.program, self._derivatives)
 
+    @property
+    def holds(self) -> bool:
+        """Whether the laws of the atoms are those that were found, now that the data may be others."""
+        return "laws" not in self.__dict__ or conjugacy.still_hold(self.program, self.laws)
+
     @cached_property
     def _derivatives(self) -> conjugacy.Derivatives:
         return conjugacy.Derivatives(self.program)
@@ -155,7 +160,7 @@ def lowered_mixture(chain: RecordChain, mixture: Mixture) -> LoweredMixture:
     """Return the lowered mixture behind a chain of records; the steps of one model share it."""
     key = id(chain.program), id(mixture.labels)
     found = _LOWERED.get(key)
-    if found is None:
+    if found is None or not found.holds:
         found = _LOWERED[key] = LoweredMixture(chain.program, mixture)
     return found
 

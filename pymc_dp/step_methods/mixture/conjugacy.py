@@ -6,16 +6,21 @@ laws by the derivative of the log density, l'(s), which is affine after multipli
 * s, in s: gamma;  * s, in 1/s: inverse gamma;  * s (1 - s), in s: beta;
 
 where the laws are among those whose support does not depend on their parameters (an affine derivative says
-nothing about a support). What is affine is found by evaluating it at random points; coefficients are taken
-from two points at run time, so that nothing has to be known about how a model writes its parameters.
+nothing about a support), and where nothing compares or rounds the number (a clip far away says nothing
+either). What is affine is found by evaluating it at random points, at other values of the parameters too: a
+variance that is added to that of a slot may be 0 at the start. Coefficients are taken from two points at run
+time, so that nothing has to be known about how a model writes its parameters.
 """
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytensor.gradient as tg
 import pytensor.tensor as pt
 from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar import basic as ps
 from pytensor.tensor.random import basic as rv
 from pytensor.tensor.variable import TensorVariable
 
@@ -24,6 +29,12 @@ from pymc_dp.step_methods.mixture.program import FIXED_SUPPORT, MixtureProgram
 
 FAMILIES = {rv.GammaRV: "gamma", rv.ExponentialRV: "gamma", rv.InvGammaRV: "inverse gamma", rv.BetaRV: "beta"}
 _POINTS = 12
+# Operations after which a function that is affine here need not be so elsewhere.
+_ROUNDED = (
+    ps.ScalarMaximum, ps.ScalarMinimum, ps.Clip, ps.Abs, ps.Sign, ps.Floor, ps.Ceil, ps.Trunc,
+    ps.RoundHalfToEven, ps.RoundHalfAwayFromZero, ps.IntDiv, ps.Mod,
+)  # fmt: skip
+_COMPARED = (ps.LT, ps.GT, ps.LE, ps.GE)
 
 
 @dataclass
@@ -109,7 +120,7 @@ def find_laws(program: MixtureProgram, derivatives: Derivatives) -> AtomLaws:
         family = "inverse gamma" if end is not None else FAMILIES.get(type(atom.owner.op))
         if k in laws.normal:
             continue
-        if family is None or not known:
+        if family is None or not known or _has_kinks(program, k):
             laws.other.append(k)
             continue
         for name, graph, more in (
@@ -133,25 +144,58 @@ def find_laws(program: MixtureProgram, derivatives: Derivatives) -> AtomLaws:
     return laws
 
 
+def still_hold(program: MixtureProgram, laws: AtomLaws) -> bool:
+    """Whether laws are what they were when they were found; the data may be others (``pm.set_data``)."""
+    probe = _Probe(program)
+    found = all(probe.is_affine(k, family) for k, family in laws.single)
+    if laws.scale is None:
+        return found
+    return found and probe.is_affine(laws.scale, "inverse gamma") and probe.scales(laws.scale, laws.normal)
+
+
+def _has_kinks(program: MixtureProgram, k: int) -> bool:
+    """Whether the laws compare or round one number of a slot, other than in the support of the slot's law."""
+    return _kink(program.own_graph, program.atom_inputs[k], (*_ROUNDED, *_COMPARED)) or _kink(
+        program.base_graph, program.atom_inputs[k], _ROUNDED
+    )
+
+
+def _kink(graph: TensorVariable, number: Any, kinds: tuple[type, ...]) -> bool:
+    nodes: list[Any] = [v.owner for v in ancestors([graph]) if v.owner is not None]
+    return any(
+        isinstance(getattr(node.op, "scalar_op", node.op), kinds) and number in set(ancestors(node.inputs))
+        for node in nodes
+    )
+
+
 class _Probe:
     """Derivatives at random points, to find out what they are like."""
 
     def __init__(self, program: MixtureProgram):
         self.program = program
         self.rng = np.random.default_rng(20)
-        constants, columns = program.hoisted_at_start()
         self.points: list[tuple[list[float], list[float], np.ndarray]] = []
-        values = program.program.records.pack(program.program.model.initial_point())
-        for _ in range(_POINTS):
-            row = self.rng.integers(columns.shape[1])
-            given = [*constants, *columns[:, row]]
-            atoms = np.array(program.functions["base_draw"](self.rng, *given))
-            if program.draws_records:
-                drawn = program.functions["draw"](self.rng, *given, *atoms)
-            else:
-                drawn = values[row]
-            y = list(program.functions["features"](*given, *drawn))
-            self.points.append((given, y, atoms))
+        self.values = program.program.records.pack(program.program.model.initial_point())
+        places = [program.hoisted_at(theta) for theta in program.places(self.rng, _POINTS)]
+        n = program.program.n
+        for k in range(_POINTS):
+            self._add(places[k % len(places)], int(self.rng.integers(n)))
+        # records that are unlike the others: theirs is the largest or the smallest of some covariate
+        columns = places[0][1]
+        for row in {int(f(c)) for c in columns for f in (np.argmin, np.argmax)}:
+            self._add(places[0], row)
+
+    def _add(self, place: tuple[np.ndarray, np.ndarray], row: int) -> None:
+        """Add a point: the numbers of one record, and atoms from the base."""
+        program, (constants, columns) = self.program, place
+        given = [*constants, *columns[:, row]]
+        atoms = np.array(program.functions["base_draw"](self.rng, *given))
+        if program.draws_records:
+            drawn = program.functions["draw"](self.rng, *given, *atoms)
+        else:
+            drawn = self.values[row]
+        y = list(program.functions["features"](*given, *drawn))
+        self.points.append((given, y, atoms))
 
     def _evaluate(self, name: str, given: list[float], y: list[float], atoms: np.ndarray) -> np.ndarray:
         arguments = [*given, *(y if name.startswith("own") else []), *atoms]

@@ -10,6 +10,7 @@ import numpy as np
 import pymc as pm
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pymc.distributions.transforms import _default_transform
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random import basic as rv_ops
@@ -305,13 +306,40 @@ class MixtureProgram(HistogramSweep):
         rest = inputs[1:] if rng_first else inputs
         self.functions[name], self.keys[name] = scalar_function([*first, *self.given, *rest], outputs)
 
-    def hoisted_at_start(self) -> tuple[np.ndarray, np.ndarray]:
-        """Hoisted numbers, and covariates by record, at the model's initial point."""
+    def hoisted_at(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Hoisted numbers, and covariates by record, at values of the parameters."""
         program = self.program
-        theta = program.parameters.flatten(program.model.initial_point())
         constants, columns = np.empty(self.n_constants), np.empty((self.n_columns, program.n))
         hoist(self.hoist.address, theta, program.data.gather(), constants, columns)
         return constants, columns
+
+    def places(self, rng: np.random.Generator, n: int) -> list[np.ndarray]:
+        """Return values of the parameters: the initial point, and others that differ where it matters.
+
+        What the laws of the records and of the atoms depend on is moved: in value space, or drawn from its
+        prior where that has ends without a transform, or is discrete.
+        """
+        layout, model = self.program.parameters, self.program.model
+        start = layout.flatten(model.initial_point())
+        laws = [self.mixture.kernel, *self.mixture.atoms]
+        of_laws = set(leaves_of([p for rv in laws for p in parameters_of(rv)], self._variables))
+        moving = [rv for rv in layout.variables if rv in of_laws - self._of_mixture]
+        found = [start.copy() for _ in range(n if moving else 1)]
+        for rv in moving:
+            where = layout.slices[layout.variables.index(rv)]
+            op: Any = rv.owner.op  # type: ignore[union-attr]
+            free = model.rvs_to_transforms.get(rv) is not None or (
+                rv.type.dtype.startswith("float")  # type: ignore[attr-defined]
+                and _default_transform(op, rv) is None
+            )
+            drawn = None if free else pm.draw(rv, n, random_seed=rng, mode="FAST_COMPILE")
+            for k, theta in enumerate(found[1:], 1):
+                theta[where] = (
+                    start[where] + 0.5 * rng.standard_normal(where.stop - where.start)
+                    if drawn is None
+                    else np.ravel(drawn[k])
+                )
+        return found
 
     def call(self, name: str, *args: str, rng: bool = False, row: str = "i") -> str:
         """Source that calls a function with the hoisted numbers, and the covariates of one record."""

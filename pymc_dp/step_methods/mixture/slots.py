@@ -40,17 +40,18 @@ def free_slot(rng, slots, k):
 
 
 @njit(inline="always")
-def exponentials(first, second, m):
-    """Replace two times m logarithms by numbers in proportion, and return the sums of both."""
-    best = first[0]
+def exponentials(before, after, weights, m):
+    """Return the sums of two times m weights, given as logarithms, and keep those of the latter."""
+    best = before[0]
     for j in range(m):
-        best = max(best, first[j], second[j])
+        best = max(best, before[j], after[j])
     one, other = 0.0, 0.0
+    weights[:m] = 0.0
     if best > -np.inf:
         for j in range(m):
-            first[j], second[j] = np.exp(first[j] - best), np.exp(second[j] - best)
-            one += first[j]
-            other += second[j]
+            one += np.exp(before[j] - best)
+            weights[j] = np.exp(after[j] - best)
+            other += weights[j]
     return one, other
 
 
@@ -72,15 +73,20 @@ def pick(rng, logs, m):
     A logarithm that is no number is that of zero: atoms outside of the kernel's domain, as of a covariance
     that is not positive definite, are possible under the base only.
     """
-    best = -np.inf
+    if m == 2 and logs[0] > -np.inf and logs[1] > -np.inf:  # the usual case of slices
+        return int(rng.random() * (1.0 + np.exp(logs[0] - logs[1])) < 1.0)
+    best, first = -np.inf, -1
     for j in range(m):
         if logs[j] > best:
-            best = logs[j]
-    if best == -np.inf:
+            best, first = logs[j], j
+    if first < 0:
         return -1
     total = 0.0
     for j in range(m):
-        logs[j] = np.exp(logs[j] - best) if logs[j] == logs[j] else 0.0
+        if j == first:  # spared its exponential, of which there are few
+            logs[j] = 1.0
+        else:
+            logs[j] = np.exp(logs[j] - best) if logs[j] == logs[j] else 0.0
         total += logs[j]
     return weighted(rng, logs, total, m)
 

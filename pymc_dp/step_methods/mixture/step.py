@@ -141,6 +141,8 @@ class MixtureStep(RecordStep):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for a new chain: forget what the last one learnt."""
         super().setup_chain(rng, tune, draws)
+        if not all(chain.lowered.holds for chain in self._mixtures):
+            self._build()  # with data of now, atoms have other laws
         self.rates = np.zeros_like(self.rates)
         self.learnt = [np.zeros_like(m.learnt) for m in self._mixtures]
 

@@ -136,39 +136,30 @@ def urn_sweep(program: MixtureProgram) -> SourceFunction:
 def auxiliary_sweep(program: MixtureProgram, m: int) -> SourceFunction:
     """Compile the sweep with m auxiliary records, for local releases.
 
-    The record is one of its auxiliaries: the others are drawn afresh from its cluster, and one of them
-    becomes the record if the proposal is refused, so that nothing has to be kept between sweeps. Where noise
-    is additive they are drawn only if they matter: most proposals would be accepted if each of them had the
-    largest weight there is, that of a record without noise.
+    The record is one of its auxiliaries, and the others are drawn afresh from its cluster, so that nothing
+    has to be kept between sweeps. A refused proposal leaves the record as it is. Where noise is additive no
+    more of the others are drawn than the decision takes: none weighs more than a record without noise.
     """
     p, d, width = program.n_columns_of_record, program.statistics, program.width
     drawn = [f"a{j}" for j in range(width)]
+    own = program.call("propose", *numbers("atoms", "h", width), rng=True)
 
-    peak, early = [], []
+    peak, lazily = [], ["decided = False"]
     if program.peak_graph is not None:
         program.add("peak", [], [program.peak_graph])
         peak = ["peak"]
-        early = [
-            "best = before[0]",
+        lazily = [
+            f"top = {program.call('peak')}[0]",
+            "now, then = np.exp(before[0] - top), 0.0",
             f"for j in range({m}):",
-            "    best = max(best, after[j])",
-            "if best > -np.inf:",
-            "    then = 0.0",
-            f"    for j in range({m}):",
-            "        weights[j] = np.exp(after[j] - best)",
-            "        then += weights[j]",
-            f"    most = np.exp(before[0] - best) + {m - 1} * np.exp({program.call('peak')}[0] - best)",
-            "    if u * most < then:",
-            f"        accept, t = True, weighted(rng, weights, then, {m})",
-        ]
-
-    def draws(first: int, start: str, atoms: list[str], array: str) -> list[str]:
-        """Fill auxiliaries and their weights."""
-        return [
-            f"for j in range({first}, {m}):",
-            f"    r = {program.call('propose', *atoms, rng=True)}",
-            *(f"    {array}[j, {q}] = r[{q}]" for q in range(p)),
-            f"    {start}[j] = r[{p + d}]",
+            "    weights[j] = np.exp(after[j] - top)",
+            "    then += weights[j]",
+            "j = 1",
+            f"while j < {m} and u * now < then <= u * (now + {m} - j):",
+            f"    now += np.exp({own}[{p + d}] - top)",
+            "    j += 1",
+            # otherwise all of them are too far out for these numbers
+            "decided = now > 0.0 or then > 0.0",
         ]
 
     lines = [
@@ -176,37 +167,37 @@ def auxiliary_sweep(program: MixtureProgram, m: int) -> SourceFunction:
         f"    alpha, d = {program.call('urn', row='')}",
         *occupation(),
         f"    before, after, weights = np.empty({m}), np.empty({m}), np.empty({m})",
-        f"    kept, fresh = np.empty(({m}, {p})), np.empty(({m}, {p}))",
+        f"    fresh = np.empty(({m}, {p}))",
         "    accepted, moved = 0.0, 0.0",
         "    for _ in range(n_sweeps):",
         "        for i in range(n):",
         *indented(LEAVE, 12),
-        *(f"            kept[0, {q}] = x[i, {q}]" for q in range(p)),
         f"            before[0] = {program.call('current', *numbers('x', 'i', p))}[{d}]",
         *indented(URN, 12),
         "            if g >= 0:",
         f"                {''.join(f'{a}, ' for a in drawn)} = {', '.join(numbers('atoms', 'g', width))},",
         "            else:",
         f"                {''.join(f'{a}, ' for a in drawn)} = {program.call('base_draw', rng=True, row='')}",
-        *indented(draws(0, "after", drawn, "fresh"), 12),
-        "            u, accept = rng.random(), False",
-        *indented(early, 12),
-        "            if not accept:",
-        *indented(draws(1, "before", numbers("atoms", "h", width), "kept"), 16),
-        f"                now, then = exponentials(before, after, {m})",
-        "                if now == 0.0 or u * now < then:",
-        f"                    accept, t = True, weighted(rng, after, then, {m})",
-        "            if accept:",
+        f"            for j in range({m}):",
+        f"                r = {program.call('propose', *drawn, rng=True)}",
+        *(f"                fresh[j, {q}] = r[{q}]" for q in range(p)),
+        f"                after[j] = r[{p + d}]",
+        "            u = rng.random()",
+        *indented(lazily, 12),
+        "            if not decided:",
+        f"                for j in range(1, {m}):",
+        f"                    before[j] = {own}[{p + d}]",
+        f"                now, then = exponentials(before, after, weights, {m})",
+        "            if now == 0.0 or u * now < then:",
         "                accepted += 1.0",
         "                if g < 0:",
         *indented(OPEN, 16),
         *(f"                    atoms[g, {j}] = {a}" for j, a in enumerate(drawn)),
         "                moved += g != h",
+        f"                t = weighted(rng, weights, then, {m})",
         *(f"                x[i, {q}] = fresh[t, {q}]" for q in range(p)),
         "            else:",
         "                g = h",
-        f"                t = weighted(rng, before, now, {m})",
-        *(f"                x[i, {q}] = kept[t, {q}]" for q in range(p)),
         *indented(join("g"), 12),
         "    tally[0] += accepted",
         "    tally[1] += n * n_sweeps",
