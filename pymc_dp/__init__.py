@@ -31,10 +31,12 @@ from pymc_dp.plots.mixtures import plot_density, plot_informativeness, plot_simi
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
 from pymc_dp.privacy.release import Release
+from pymc_dp.private.approximation import normal_approximation
 from pymc_dp.private.barker import BarkerMetropolis
 from pymc_dp.private.confidential import ConfidentialLikelihood
 from pymc_dp.private.hmc import PrivateHMC
 from pymc_dp.private.minibatch import MinibatchPenalty
+from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.penalty import PenaltyMetropolis
 from pymc_dp.private.report import with_privacy
 from pymc_dp.records import clamp, record_sum
@@ -79,6 +81,7 @@ __all__ = [
     "Neal2",
     "Neal3",
     "Neal8",
+    "NormalApproximation",
     "ObjectivePerturbation",
     "PenaltyMetropolis",
     "PerturbedHistogram",
@@ -104,6 +107,7 @@ __all__ = [
     "mixture_density",
     "mmd",
     "n_clusters",
+    "normal_approximation",
     "plan",
     "plot_budget",
     "plot_density",

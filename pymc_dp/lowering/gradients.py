@@ -27,6 +27,26 @@ from pymc_dp.lowering.version import SOURCE
 WORTH = types.void(VECTOR, MATRIX, types.int64, types.int64, MATRIX)
 _WORTH_AT = types.FunctionType(WORTH)
 _BLOCK = 512
+_EXACT = 52  # sums of integers in float64 are exact below 2^53
+
+
+@numba.njit(cache=True)
+def _fill(  # type: ignore[no-untyped-def]  # pragma: no cover
+    address, numbers, jacobian, x, start, m, scale, top, worth, gradient, factors
+):
+    """Gradients of a block of rows, and the factors that clip them."""
+    n_numbers, d = jacobian.shape
+    function_at(address, _WORTH_AT)(numbers, x, start, start + m, worth)
+    factors[:m] = 0.0
+    for j in range(d):
+        part = gradient[j]
+        part[:m] = 0.0
+        for k in range(n_numbers):
+            factor = jacobian[k, j] * scale
+            if factor != 0.0:
+                _add_scaled(part, m, factor, worth[k])
+        _add_square(factors, m, part)
+    _to_factors(factors, m, top, d)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -40,22 +60,30 @@ def sum_gradients(  # type: ignore[no-untyped-def]  # pragma: no cover
     """
     n_numbers, d = jacobian.shape
     worth, gradient = np.empty((n_numbers, _BLOCK)), np.empty((d, _BLOCK))
-    norm = np.empty(_BLOCK)
+    factors = np.empty(_BLOCK)
     for start in range(low, high, _BLOCK):
         m = min(_BLOCK, high - start)
-        function_at(address, _WORTH_AT)(numbers, x, start, start + m, worth)
-        norm[:m] = 0.0
+        _fill(address, numbers, jacobian, x, start, m, scale, top, worth, gradient, factors)
         for j in range(d):
-            part = gradient[j]
-            part[:m] = 0.0
-            for k in range(n_numbers):
-                factor = jacobian[k, j] * scale
-                if factor != 0.0:
-                    _add_scaled(part, m, factor, worth[k])
-            _add_square(norm, m, part)
-        _to_factors(norm, m, top, d)
+            out[j] += _sum_rounded(gradient[j], factors, m)
+
+
+@numba.njit(nogil=True, cache=True)
+def sum_moments(  # type: ignore[no-untyped-def]  # pragma: no cover
+    address, numbers, jacobian, x, low, high, scale, top, out, products
+):
+    """Add the clipped gradients of some rows to ``out``, and their products below the diagonal and on it."""
+    n_numbers, d = jacobian.shape
+    worth, gradient = np.empty((n_numbers, _BLOCK)), np.empty((d, _BLOCK))
+    factors = np.empty(_BLOCK)
+    for start in range(low, high, _BLOCK):
+        m = min(_BLOCK, high - start)
+        _fill(address, numbers, jacobian, x, start, m, scale, top, worth, gradient, factors)
         for j in range(d):
-            out[j] += _sum_rounded(gradient[j], norm, m)
+            out[j] += _sum_rounded(gradient[j], factors, m)
+            _round(gradient[j], factors, m)
+            for k in range(j + 1):
+                products[j, k] += _dot(gradient[j], gradient[k], m)
 
 
 @numba.njit(cache=True)
@@ -99,6 +127,22 @@ def _sum_rounded(part, factors, m):  # type: ignore[no-untyped-def]  # pragma: n
     return total
 
 
+@numba.njit(cache=True)
+def _round(part, factors, m):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for i in range(m):
+        g = part[i] * factors[i]
+        part[i] = np.trunc(g) if factors[i] > 0.0 else 0.0
+
+
+@numba.njit(fastmath={"reassoc"}, cache=True)
+def _dot(x, y, m):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Scalar product of whole numbers, in whatever order is fastest."""
+    total = 0.0
+    for i in range(m):
+        total += x[i] * y[i]
+    return total
+
+
 class RowGradient:
     """Worth of each number to a row.
 
@@ -120,20 +164,20 @@ class RowGradient:
         functions: dict[str, Any] = {}
         keys: list[str | None] = [str(SOURCE)]
         if features is not None:
-            lines = [
-                f"        out[{k}, i - low] = {' * '.join(f'x[{j}, i]' for j in feature) or '1.0'}"
-                for k, feature in enumerate(features)
-            ]
+            # a loop for each number, which machine code runs through several rows at once
+            lines = ["    m = high - low"]
+            for k, feature in enumerate(features):
+                lines += [f"    c{a} = x[{j}, low:high]" for a, j in enumerate(feature)]
+                product = " * ".join(f"c{a}[i]" for a in range(len(feature))) or "1.0"
+                lines += [f"    to = out[{k}]", "    for i in range(m):", f"        to[i] = {product}"]
         else:
             functions["slopes"], key = _slopes(terms, x, constant_inputs)
             keys.append(key)
             given = [f"numbers[{k}]" for k in range(len(constant_inputs))]
             given += [f"x[{j}, i]" for j in range(len(x))]
-            lines = [f"        s = slopes({', '.join(given)})"]
+            lines = ["    for i in range(low, high):", f"        s = slopes({', '.join(given)})"]
             lines += [f"        out[{k}, i - low] = s[{k}]" for k in range(len(constant_inputs))]
-        source = "\n".join(
-            ["def worth(numbers, x, low, high, out):", "    for i in range(low, high):", *lines, "    return"]
-        )
+        source = "\n".join(["def worth(numbers, x, low, high, out):", *lines, "    return"])
         self.function = SourceFunction("worth", source + "\n", functions, WORTH, keys)
 
     def total(
@@ -150,6 +194,25 @@ class RowGradient:
         out, top = np.zeros(jacobian.shape[1]), 2.0**bits
         sum_gradients(self.function.address, numbers, jacobian, x, low, high, top / bound, top, out)
         return out
+
+    def moments(
+        self, numbers: np.ndarray, jacobian: np.ndarray, x: np.ndarray, bound: float, bits: int
+    ) -> np.ndarray:
+        """Sums over all rows of gradients clipped to `bound`, then of their products, as whole numbers.
+
+        Of the products, those below the diagonal and on it. In units of ``bound * 2**-bits`` and of its
+        square; exact with :func:`moment_bits`.
+        """
+        d, top = jacobian.shape[1], 2.0**bits
+        out, products = np.zeros(d), np.zeros((d, d))
+        n = x.shape[1]
+        sum_moments(self.function.address, numbers, jacobian, x, 0, n, top / bound, top, out, products)
+        return np.concatenate([out, products[np.tril_indices(d)]]).astype(np.int64)
+
+
+def moment_bits(n: int) -> int:
+    """Bits of the entries of a clipped gradient for which sums of their products over n rows are exact."""
+    return (_EXACT - max(n - 1, 1).bit_length()) // 2
 
 
 def _slopes(terms: Any, x: Any, constant_inputs: Any) -> tuple[Any, str | None]:

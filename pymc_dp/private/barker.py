@@ -15,6 +15,7 @@ from pymc_dp.privacy._checks import positive
 from pymc_dp.private.base import noise_scale
 from pymc_dp.private.logistic import VARIANCE, draw_correction
 from pymc_dp.private.noise import GaussianNoise
+from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.subsampled import SubsampledWalk
 
 # Share of the variance of all normal noise that is left to the privacy noise, where batches vary too.
@@ -59,7 +60,7 @@ class BarkerMetropolis(SubsampledWalk):
         As for :class:`MinibatchPenalty`.
     variance_noise : float, default 3
         Noise multiplier of the variance over that of the ratio.
-    updates, scale, adapt, model, rng, insecure_noise_seed
+    updates, scale, adapt, approximation, model, rng, insecure_noise_seed
         As for :class:`PenaltyMetropolis`. Moves are never longer than the privacy noise allows.
 
     Raises
@@ -131,6 +132,7 @@ class BarkerMetropolis(SubsampledWalk):
         updates: str = "joint",
         scale: Any = None,
         adapt: bool = True,
+        approximation: NormalApproximation | None = None,
         model: Model | None = None,
         rng: Any = None,
         initial_point: dict[str, Any] | None = None,
@@ -144,7 +146,17 @@ class BarkerMetropolis(SubsampledWalk):
             "chains": chains, "share": share, "epsilon": epsilon,
         }  # fmt: skip
         self._begin(
-            vars, updates, scale, adapt, model, rng, initial_point, insecure_noise_seed, clipped_noise, plan
+            vars,
+            updates,
+            scale,
+            adapt,
+            model,
+            rng,
+            initial_point,
+            insecure_noise_seed,
+            clipped_noise,
+            plan,
+            approximation,
         )
 
     @property
@@ -172,9 +184,7 @@ class BarkerMetropolis(SubsampledWalk):
     def longest(self) -> float:
         """Length beyond which moves are shortened: there is no room for more privacy noise."""
         room = VARIANCE * (1 - 1e-9 if self.is_whole else _PRIVATE_SHARE)
-        return math.sqrt(room) / (
-            self._of_ratio(self.plan.noise_multiplier) * 2 * self._weight() * self.term.clip
-        )
+        return math.sqrt(room) / (self._of_ratio(self.plan.noise_multiplier) * 2 * self._weight() * self.clip)
 
     def _affordable(self) -> float:
         if self.is_whole:
@@ -214,12 +224,12 @@ class BarkerMetropolis(SubsampledWalk):
         return unit * int(total), self._left_out * change * unit * int(varied), sd
 
     def _decide(
-        self, new: np.ndarray, theta: np.ndarray, other: np.ndarray
+        self, new: np.ndarray, theta: np.ndarray, other: np.ndarray, bonus: float = 0.0
     ) -> tuple[bool, float, dict[str, Any]]:
         """Accept or reject a move by Barker's rule."""
-        distance = float(np.linalg.norm(new - theta))
+        distance = self.distance(new, theta, other)
         ratio, variance, sd = self.noisy_ratio_and_variance(new, theta, other, distance)
-        change = ratio + self.logp_at(new, other) - self.logp_at(theta, other)
+        change = bonus + ratio + self.logp_at(new, other) - self.logp_at(theta, other)
         room = VARIANCE - sd**2 - variance
         normal, correction = self.rng.standard_normal(), draw_correction(self.rng)
         # refused whichever way it goes: with the variance at its most there would be too much noise
@@ -233,7 +243,9 @@ class BarkerMetropolis(SubsampledWalk):
     def _proposed(self) -> tuple[np.ndarray, int]:
         """Return a move that is not too long, as likely as its reverse."""
         move, moved = super()._proposed()
-        length = float(np.linalg.norm(move))
+        if self.term.coordinates is not None:  # lengths depend on where the chain is: too long is refused
+            return move, moved
+        length = float(np.linalg.norm(self.metric @ move))
         if length > self.longest:
             move = move * (self.longest / length)
         return move, moved

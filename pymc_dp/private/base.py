@@ -25,6 +25,7 @@ from pymc_dp.privacy.ledger import BudgetExceededError
 from pymc_dp.private.confidential import RowTerm, confidential_terms
 from pymc_dp.private.density import RowDensity, domain
 from pymc_dp.private.noise import LARGEST_SCALE, GaussianNoise, checked_seed, words_of_seed
+from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.plan import Plan
 from pymc_dp.private.sums import RowSums
 from pymc_dp.rowlocal import leaves_of
@@ -32,6 +33,7 @@ from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout
 
 _NUMBERS = types.void(VECTOR, VECTOR, VECTOR, VECTOR)  # parameters, other variables, data -> numbers
 _LOGP = types.float64(VECTOR, VECTOR, VECTOR)
+_LENGTH = types.float64(VECTOR, VECTOR, VECTOR, VECTOR)
 # Units of the noise on a count.
 _COUNT_BITS = 20
 
@@ -49,7 +51,8 @@ class PrivateStep(BlockedStep):
     takes_sentinels = True
     # machine code, noise and threads belong to one process
     _here: tuple[str, ...] = (
-        "_numbers", "_logp", "_sums", "_noise", "_counted", "_data", "_graphs", "_at", "_next", "_left",
+        "_numbers", "_logp", "_distance", "_sums", "_noise", "_counted", "_data", "_graphs", "_at", "_next",
+        "_left",
     )  # fmt: skip
     clipped_noise: float | None = None
     stats_dtypes_shapes: Any
@@ -57,6 +60,7 @@ class PrivateStep(BlockedStep):
     model: Model
     plan: Plan
     term: RowTerm
+    approximation: NormalApproximation | None = None
 
     def __new__(cls, vars: Any = None, *args: Any, model: Any = None, **kwargs: Any) -> Any:
         """Claim the parameters when none were given."""
@@ -133,9 +137,48 @@ class PrivateStep(BlockedStep):
         rest = [rv for rv in self.model.free_RVs if rv not in mine]
         self.layout = ParameterLayout(self.model, mine, point)
         self.others = ParameterLayout(self.model, rest, point)
+        self._origin = self.layout.flatten(point), self.others.flatten(point)
         self.rng = np.random.default_rng(rng)
         self.insecure_noise_seed = checked_seed(seed)
         self.tune = True
+        self._use(None)
+
+    def _use(self, approximation: Any) -> None:
+        """Measure moves and rows against an approximation, if there is one."""
+        size = self.layout.size
+        self.approximation = approximation
+        self.axes, self.metric, self._inverse_metric = (np.eye(size) for _ in range(3))
+        if approximation is None:
+            return
+        name = type(self).__name__
+        if not isinstance(approximation, NormalApproximation):
+            raise TypeError(
+                f"{name}: approximation must come from dp.normal_approximation, got "
+                f"{type(approximation).__name__}."
+            )
+        of = (self.likelihood, tuple(self.layout.names), tuple(self.layout.shapes))
+        if (approximation.likelihood, approximation.names, approximation.shapes) != of:
+            raise ValueError(
+                f"{name}: approximation is {approximation!r}, and the step moves "
+                f"{', '.join(self.layout.names)} given '{self.likelihood}'. Make one for this model, and "
+                "leave vars out."
+            )
+        self.axes = np.linalg.cholesky(approximation.covariance)
+        self.metric = np.linalg.cholesky(approximation.information).T
+        self._inverse_metric = np.linalg.inv(self.metric)
+
+    @property
+    def clip(self) -> float:
+        """Bound of a row's change of log density, for each unit of :meth:`distance`."""
+        near = self.approximation
+        return near.clip if near is not None and self.term.coordinates is None else self.term.clip
+
+    def distance(self, new: np.ndarray, old: np.ndarray, other: np.ndarray) -> float:
+        """Length of a move, which the bound of a row's change is in proportion to; known without the rows."""
+        if self.term.coordinates is not None:
+            return float(self._distance.dispatcher(new, old, other, self.data))
+        move = new - old
+        return float(np.linalg.norm(move if self.approximation is None else self.metric @ move))
 
     def _found(self) -> tuple[RowTerm, list[Variable]]:
         (found,) = [f for f in confidential_terms(self.model) if f[0].name == self.likelihood]
@@ -170,6 +213,13 @@ class PrivateStep(BlockedStep):
         own: dict[Variable, Variable] = dict(zip(self.term.parameters, inputs, strict=True))
         inside = graph_replace(domain(self.term), own, strict=False)
         total = of_values([sum((g.sum() for g in logps), start=pt.constant(0.0))])
+        if self.term.coordinates is not None:
+            (places,) = graph_replace([self.term.coordinates], own, strict=False)
+            (places,) = of_values(model.replace_rvs_by_values([places]))
+            old = pt.vector("old", dtype="float64")
+            change = places - graph_replace([places], {theta: old}, strict=False)[0]
+            data = self._data.lift([(change**2).sum() ** 0.5])
+            self._distance = NativeFunction("distance", [theta, old, other, self._data.data], data, _LENGTH)
         for condition in of_values(model.replace_rvs_by_values(inside)):
             total = [pt.switch(condition, total[0], -np.inf)]  # known without the rows
         self._logp = self._native("logp", theta, other, total, _LOGP)
@@ -271,7 +321,7 @@ class PrivateStep(BlockedStep):
         ``2 * 2**bits`` of them, whatever the rounding, and the noise has no holes.
         """
         term, sums = self.term, self._sums
-        bound = term.clip * distance
+        bound = self.clip * distance
         unit = bound * 2.0**-sums.bits
         self._spend("ratios")
         if not unit > 0:  # no move, or one too small for numbers: nothing is asked of the rows

@@ -44,6 +44,8 @@ class RowTerm:
     covariates : tuple of TensorVariable
         What stands for the covariates.
     clip, clip_gradient, temper : float
+    coordinates : TensorVariable or None
+        What the distance in the clip is measured in, if not in the values.
     """
 
     name: str
@@ -55,6 +57,7 @@ class RowTerm:
     clip: float
     clip_gradient: float | None
     temper: float
+    coordinates: TensorVariable | None = None
 
     def __repr__(self) -> str:
         return f"<likelihood '{self.name}' of {self.rows!r}>"
@@ -88,6 +91,10 @@ class ConfidentialLikelihood:
         :class:`~pymc_dp.PrivateHMC`.
     temper : float, default 1
         Power of the likelihood. Clipping comes first.
+    coordinates : TensorVariable, optional
+        Numbers that follow from the parameters, in whose units `clip` is: a row's change is then clipped to
+        :math:`L` times the Euclidean length of the change of these. With ``mean / sd`` of normal rows,
+        `clip` is in standard deviations of a row's change under the model, in every direction.
     covariates : mapping of str to array_like of shape (n,) or (n, k), optional
         What else is known of each row, confidential or not: `dist` is called with a tensor for each.
 
@@ -155,6 +162,7 @@ class ConfidentialLikelihood:
         clip_gradient: float | None = None,
         temper: float = 1.0,
         covariates: Mapping[str, Any] | None = None,
+        coordinates: Any = None,
     ) -> Any:
         """Add the potential to the model around it."""
         try:
@@ -187,10 +195,13 @@ class ConfidentialLikelihood:
             for k, v in enumerate(parameters)
         ]
         (free,) = graph_replace([law], dict(zip(parameters, roots)), strict=False)
+        if coordinates is not None:
+            coordinates = _coordinates(name, coordinates, parameters, model)
+            (coordinates,) = graph_replace([coordinates], dict(zip(parameters, roots)), strict=False)
         rows = sealed(lambda *tables: ConfidentialRows(columns_of(tables)), table, *given.values())
         term = RowTerm(
             name, rows, free, tuple(roots), value, tuple(inputs.values()),
-            clip_gradient=clip_gradient, **numbers,
+            clip_gradient=clip_gradient, coordinates=coordinates, **numbers,
         )  # fmt: skip
         from pymc_dp.private.density import check_rows
 
@@ -245,6 +256,20 @@ def _law(name: str, dist: Any, inputs: dict[str, TensorVariable]) -> TensorVaria
             "pm.X.dist(...)."
         )
     return dist
+
+
+def _coordinates(name: str, given: Any, parameters: list[Any], model: Model) -> Any:
+    """Return the numbers that distances are measured in, as a vector."""
+    if not isinstance(given, Variable) or not given.type.dtype.startswith("float"):  # type: ignore[attr-defined]
+        raise TypeError(f"coordinates of '{name}' must be numbers that follow from the model's variables.")
+    used = set(leaves_of([given], model.basic_RVs)) & set(model.basic_RVs)
+    others = sorted(str(v.name) for v in used - set(parameters))
+    if others or not used:
+        raise ValueError(
+            f"coordinates of '{name}' depend on {', '.join(others) or 'no variable of the model'}: they are "
+            f"functions of {', '.join(str(v.name) for v in parameters)} only."
+        )
+    return pt.as_tensor(given).ravel()
 
 
 def _parameters(name: str, law: Any, model: Model) -> list[Any]:

@@ -7,23 +7,18 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import pytensor.gradient as tg
-import pytensor.tensor as pt
-from numba import types
 from pymc.model.core import Model
 from pymc.step_methods.compound import StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
-from pymc_dp.lowering.gradients import RowGradient
-from pymc_dp.lowering.native import MATRIX, VECTOR
 from pymc_dp.privacy._checks import positive
-from pymc_dp.private.base import PrivateStep, noise_scale, parameters_behind
+from pymc_dp.private.base import noise_scale
+from pymc_dp.private.gradients import GradientStep
+from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.plan import Plan
 from pymc_dp.step_methods.base import check_positive
 
-_JACOBIAN = types.void(VECTOR, VECTOR, VECTOR, MATRIX)
-_SLOPE = types.void(VECTOR, VECTOR, VECTOR, VECTOR)
 # The share of accepted trajectories that tuning aims at.
 _TARGET = 0.65
 
@@ -37,7 +32,7 @@ class HMCState(StepMethodState):
     log_factor: float
 
 
-class PrivateHMC(PrivateStep):
+class PrivateHMC(GradientStep):
     r"""Hamiltonian draws of the parameters of a confidential likelihood, with noisy gradients and decisions.
 
     Leapfrog steps follow the sum of the rows' gradients, each clipped to the norm `clip_gradient` of the
@@ -63,7 +58,8 @@ class PrivateHMC(PrivateStep):
         Whether and how precisely the rows with clipped ratios are counted, as for
         :class:`PenaltyMetropolis`. Clipped gradients are not.
     step_size : float
-        Leapfrog step, in the space of the values that PyMC samples.
+        Leapfrog step, in the space of the values that PyMC samples; with an `approximation`, in its
+        standard deviations.
     n_leapfrog : int, default 10
         Steps of a trajectory, each of which costs one noisy gradient.
     gradient_noise : float, default 4
@@ -72,6 +68,8 @@ class PrivateHMC(PrivateStep):
         Variances of the momenta.
     adapt : bool, default True
         Whether the step size is learnt in tuning, from accepted and rejected trajectories only.
+    approximation : NormalApproximation, optional
+        Trajectories and bounds are measured against it, as for :class:`PenaltyMetropolis`.
     model, rng, insecure_noise_seed
         As for :class:`PenaltyMetropolis`.
 
@@ -111,7 +109,7 @@ class PrivateHMC(PrivateStep):
     _kept_at: np.ndarray
     stats_dtypes_shapes: Any = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
     _state_class = HMCState
-    _here = (*PrivateStep._here, "_gradient", "_jacobian", "_slope", "_gradient_noise")
+    _here = (*GradientStep._here, "_gradient_noise")
 
     def __init__(
         self,
@@ -130,6 +128,7 @@ class PrivateHMC(PrivateStep):
         gradient_noise: float = 4.0,
         mass: Any = 1.0,
         adapt: bool = True,
+        approximation: NormalApproximation | None = None,
         model: Model | None = None,
         rng: Any = None,
         initial_point: dict[str, Any] | None = None,
@@ -143,16 +142,8 @@ class PrivateHMC(PrivateStep):
         check_positive("n_leapfrog", n_leapfrog)
         self.n_leapfrog, self.adapt = int(n_leapfrog), bool(adapt)
         self._prepare(vars, model, rng, initial_point, insecure_noise_seed, clipped_noise)
-        parameters = parameters_behind(self._found()[1], self.model)
-        if {self.model.values_to_rvs[v] for v in self.vars} != set(parameters):
-            raise ValueError(
-                f"PrivateHMC: moves all parameters of '{self.likelihood}' together, since it keeps a noisy "
-                "gradient from draw to draw. Leave vars out."
-            )
-        if self._found()[0].clip_gradient is None:
-            raise ValueError(
-                f"PrivateHMC: '{self.likelihood}' has no bound of a row's gradient. Give it clip_gradient=."
-            )
+        self._use(approximation)
+        self._need_all("keeps a noisy gradient from draw to draw, and moves all parameters")
         self.mass = np.array(np.broadcast_to(np.asarray(mass, dtype=float), (self.layout.size,)))
         if not (np.isfinite(self.mass).all() and (self.mass > 0).all()):
             raise ValueError("mass must be one or more finite numbers > 0.")
@@ -164,16 +155,6 @@ class PrivateHMC(PrivateStep):
         self._build()
         self.plan.reserve(self._noise_scales)
         self.n_steps, self.log_factor = 0, 0.0
-
-    def _build(self) -> None:
-        super()._build()
-        theta, other, numbers, logp, density, features = self._graphs
-        d = self.layout.size
-        rows = [pt.cast(tg.grad(v, theta, disconnected_inputs="ignore"), "float64") for v in numbers]
-        self._jacobian = self._native("jacobian", theta, other, [pt.stack(rows).reshape((-1, d))], _JACOBIAN)
-        slope = tg.grad(logp, theta, disconnected_inputs="ignore")
-        self._slope = self._native("slope", theta, other, [slope], _SLOPE)
-        self._gradient = RowGradient(features, density.terms, density.entries, density.rows.constant_inputs)
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain, with what the last one learnt forgotten."""
@@ -192,9 +173,10 @@ class PrivateHMC(PrivateStep):
     def noisy_gradient(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Gradient of the confidential log likelihood, with noise."""
         self._spend("gradients")
-        bits, bound = self._sums.bits, float(self.term.clip_gradient or 0)
-        jacobian = np.empty((self.n_numbers, self.layout.size))
-        self._jacobian.dispatcher(theta, other, self.data, jacobian)
+        bits, bound, near = self._sums.bits, self.clip_gradient, self.approximation
+        jacobian = self.jacobian_at(theta, other)
+        if near is not None:  # of coordinates in which rows have gradients of one size in all directions
+            jacobian = np.ascontiguousarray(jacobian @ self._inverse_metric)
         # whole numbers, of which those with noise may be too large for float64; neither the noise nor the
         # sum alone is a variable, which an error could show
         noisy = self._gradient_noise.draw(self.layout.size) + self.term.rows.read(
@@ -202,13 +184,8 @@ class PrivateHMC(PrivateStep):
             (self.numbers_at(theta, other), jacobian),
             (0, self.term.rows.n, bound, bits),
         ).astype(np.int64)
-        return self.term.temper * bound * 2.0**-bits * noisy
-
-    def slope_at(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Gradient of the other terms."""
-        out = np.empty(self.layout.size)
-        self._slope.dispatcher(theta, other, self.data, out)
-        return out
+        found = self.term.temper * bound * 2.0**-bits * noisy
+        return found if near is None else self.metric.T @ found
 
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Follow a trajectory and decide it."""
@@ -222,14 +199,14 @@ class PrivateHMC(PrivateStep):
             )
         size = self.step_size * math.exp(self.log_factor)
         first = momentum = np.sqrt(self.mass) * self.rng.standard_normal(theta.size)
-        new, gradient = theta, self._kept
+        new, gradient, axes = theta, self._kept, self.axes
         for _ in range(self.n_leapfrog):
             # the likelihood's part with the noise it has, the rest as it is now
-            momentum = momentum + 0.5 * size * (gradient + self.slope_at(new, other))
-            new = new + size * momentum / self.mass
+            momentum = momentum + 0.5 * size * (gradient + self.slope_at(new, other)) @ axes
+            new = new + size * axes @ (momentum / self.mass)
             gradient = self.noisy_gradient(new, other)
-            momentum = momentum + 0.5 * size * (gradient + self.slope_at(new, other))
-        ratio, sd = self.noisy_ratio(new, theta, other, float(np.linalg.norm(new - theta)))
+            momentum = momentum + 0.5 * size * (gradient + self.slope_at(new, other)) @ axes
+        ratio, sd = self.noisy_ratio(new, theta, other, self.distance(new, theta, other))
         change = ratio + self.logp_at(new, other) - self.logp_at(theta, other)
         change += 0.5 * float(((first**2 - momentum**2) / self.mass).sum())
         accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd**2)

@@ -11,6 +11,7 @@ import numpy as np
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 
+from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.penalty import NOISE_AT_TARGET
 from pymc_dp.private.subsampled import SubsampledWalk
 
@@ -58,7 +59,7 @@ class MinibatchPenalty(SubsampledWalk):
         In the place of a share: what the run costs by itself, at the ledger's delta.
     clipped_noise : float, optional
         As for :class:`PenaltyMetropolis`; rows are counted in a batch of their own.
-    updates, scale, adapt, model, rng, insecure_noise_seed
+    updates, scale, adapt, approximation, model, rng, insecure_noise_seed
         As for :class:`PenaltyMetropolis`.
 
     Raises
@@ -115,6 +116,7 @@ class MinibatchPenalty(SubsampledWalk):
         updates: str = "joint",
         scale: Any = None,
         adapt: bool = True,
+        approximation: NormalApproximation | None = None,
         model: Model | None = None,
         rng: Any = None,
         initial_point: dict[str, Any] | None = None,
@@ -128,7 +130,17 @@ class MinibatchPenalty(SubsampledWalk):
             "chains": chains, "share": share, "epsilon": epsilon,
         }  # fmt: skip
         self._begin(
-            vars, updates, scale, adapt, model, rng, initial_point, insecure_noise_seed, clipped_noise, plan
+            vars,
+            updates,
+            scale,
+            adapt,
+            model,
+            rng,
+            initial_point,
+            insecure_noise_seed,
+            clipped_noise,
+            plan,
+            approximation,
         )
 
     @property

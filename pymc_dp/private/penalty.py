@@ -9,6 +9,7 @@ from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
 
+from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.walk import PrivateWalk
 
 # Standard deviation of noise that is accepted with its penalty as often as tuning aims at.
@@ -45,17 +46,22 @@ class PenaltyMetropolis(PrivateWalk):
         Noise multiplier of a count of clipped rows over that of a ratio, > 0. If given, each draw also
         releases the share of rows whose change exceeded the bound, with noise, which costs
         1 / `clipped_noise`^2 of what its ratio costs: 1 % of it for 10. By default nothing is counted.
-    updates : {"joint", "component", "guided"}, default "joint"
+    updates : {"joint", "component", "guided", "autoregressive"}, default "joint"
         Whether proposals move all parameters, one of them, or one of them in a direction that is kept as
         long as its proposals are accepted. Noise grows with the length of a move, so that moves of one
-        parameter need less.
+        parameter need less. The last, which needs an `approximation`, draws from an autoregression that has
+        it for its law: only the noise, and what the approximation gets wrong, is ever refused.
     scale : float, array of shape (d,) or array of shape (d, d), optional
         Standard deviation of proposals, for all parameters or for each, in the space of the values that PyMC
         samples; or a matrix that standard normal numbers are multiplied with ("joint" only). By default from
-        the noise: the length at which it is about as large as can be afforded.
+        the noise: the length at which it is about as large as can be afforded. With an `approximation` one
+        number, in its standard deviations.
     adapt : bool, default True
         Whether a common factor of the scale is learnt in tuning. It sees accepted and rejected moves only,
         which are private.
+    approximation : NormalApproximation, optional
+        What :func:`~pymc_dp.normal_approximation` released. Moves then follow its covariance, one parameter
+        becomes one column of its Cholesky factor, and rows are clipped by its own bounds and distance.
     model : pymc.Model, optional
         Taken from the context if left out.
     rng : optional
@@ -92,7 +98,8 @@ class PenaltyMetropolis(PrivateWalk):
     ----------
     Ceperley and Dewing, "The penalty method for random walks with uncertain energies" (1999); Yıldırım and
     Ermiş, "Exact MCMC with differentially private moves" (2019); Räisä, "Differentially private Markov chain
-    Monte Carlo" (2021), section 3.1 and theorem 6. The sensitivity there holds for log densities.
+    Monte Carlo" (2021), section 3.1 and theorem 6. The sensitivity there holds for log densities. Cotter,
+    Roberts, Stuart and White, "MCMC methods for functions" (2013), section 4.3, for autoregressive proposals.
 
     Examples
     --------
@@ -127,6 +134,7 @@ class PenaltyMetropolis(PrivateWalk):
         updates: str = "joint",
         scale: Any = None,
         adapt: bool = True,
+        approximation: NormalApproximation | None = None,
         model: Model | None = None,
         rng: Any = None,
         initial_point: dict[str, Any] | None = None,
@@ -139,7 +147,17 @@ class PenaltyMetropolis(PrivateWalk):
             "chains": chains, "share": share, "epsilon": epsilon,
         }  # fmt: skip
         self._begin(
-            vars, updates, scale, adapt, model, rng, initial_point, insecure_noise_seed, clipped_noise, plan
+            vars,
+            updates,
+            scale,
+            adapt,
+            model,
+            rng,
+            initial_point,
+            insecure_noise_seed,
+            clipped_noise,
+            plan,
+            approximation,
         )
 
     @staticmethod
@@ -149,4 +167,4 @@ class PenaltyMetropolis(PrivateWalk):
         return Competence.IDEAL if confidential else Competence.INCOMPATIBLE
 
     def _affordable(self) -> float:
-        return NOISE_AT_TARGET / (2 * self.plan.noise_multiplier * self.term.clip * self.term.temper)
+        return NOISE_AT_TARGET / (2 * self.plan.noise_multiplier * self.clip * self.term.temper)

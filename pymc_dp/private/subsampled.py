@@ -73,7 +73,7 @@ class SubsampledWalk(PrivateWalk):
 
     def _paid_for(self, distance: float) -> float:
         """Count a release; return the bound of a row's change, or 0 where nothing moves and none is asked."""
-        bound = self.term.clip * distance
+        bound = self.clip * distance
         self._spend("ratios")
         if bound * 2.0**-self._sums.bits > 0:
             return bound
@@ -88,4 +88,4 @@ class SubsampledWalk(PrivateWalk):
         """
         spread = 0.5 * _USUAL_SHARE * math.sqrt(self._left_out * self.batch_size)
         change = 1 / math.hypot(1 / change, spread / sd)
-        return change / (2 * self._weight() * self.term.clip)
+        return change / (2 * self._weight() * self.clip)

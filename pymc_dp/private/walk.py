@@ -11,9 +11,14 @@ from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
 from pymc_dp.private.base import PrivateStep
+from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.plan import Plan
 
-UPDATES = ("joint", "component", "guided")
+UPDATES = ("joint", "component", "guided", "autoregressive")
+# A step size at which noise and penalty alone, or the posterior alone, are accepted that often.
+_AT_TARGET = 2.38
+# The scale at which an autoregressive proposal does not depend on where the chain is.
+_INDEPENDENT = 2**0.5
 
 
 @dataclass_state
@@ -39,13 +44,22 @@ class PrivateWalk(PrivateStep):
     def _begin(
         self, vars: Sequence[Variable] | None, updates: str, scale: Any, adapt: bool, model: Any, rng: Any,
         initial_point: Any, insecure_noise_seed: int | None, clipped_noise: Any, plan: dict[str, Any],
+        approximation: NormalApproximation | None = None,
     ) -> None:  # fmt: skip
         """Check everything, compile, and debit the run last."""
         if updates not in UPDATES:
             raise ValueError(f"updates={updates!r} is none of {', '.join(UPDATES)}.")
         self.updates, self.adapt = updates, bool(adapt)
         self._prepare(vars, model, rng, initial_point, insecure_noise_seed, clipped_noise)
+        self._use(approximation)
+        if approximation is None and updates == "autoregressive":
+            raise ValueError(
+                'updates="autoregressive" draws from an approximation, and none is given: '
+                "approximation=dp.normal_approximation(...)."
+            )
         given = _scale_of(scale, self.layout.size, updates)
+        if approximation is not None and given is not None and np.ptp(given) > 0:
+            raise ValueError("scale must be one number with an approximation, which has the others.")
         self.plan = Plan(
             self.likelihood, type(self).__name__, plan["ledger"], plan["noise_multiplier"], plan["draws"],
             plan["tune"], plan["chains"], share=plan["share"], epsilon=plan["epsilon"],
@@ -61,8 +75,23 @@ class PrivateWalk(PrivateStep):
         return None
 
     def _default_scale(self) -> np.ndarray:
-        moved = self.layout.size if self.updates == "joint" else 1
-        return np.full(self.layout.size, self._affordable() / np.sqrt(moved))
+        size, lengths = self.layout.size, self._lengths()
+        moved = 1 if self.updates in ("component", "guided") else size
+        if self.approximation is None:
+            return self._affordable() / (np.sqrt(moved) * lengths)
+        # variance of a log ratio by noise, and by how the posterior falls off, for a move of scale 1
+        noise = (_AT_TARGET / self._affordable()) ** 2 * moved * np.mean(lengths**2)
+        if self.updates == "autoregressive":
+            return np.full(size, min(_INDEPENDENT, _AT_TARGET / np.sqrt(noise)))
+        return np.full(size, _AT_TARGET / np.sqrt(noise + moved))
+
+    def _lengths(self) -> np.ndarray:
+        """Distances of moves along each axis, per unit, where the model begins or the approximation is."""
+        self.data = self._data.gather()
+        near, (origin, other) = self.approximation, self._origin
+        origin, unit = (origin, 1e-6) if near is None else (near.mean.copy(), 1.0)
+        found = np.array([self.distance(origin + unit * v, origin, other) / unit for v in self.axes.T])
+        return np.maximum(found, max(1e-3 * found.max(), np.finfo(float).tiny))
 
     def _affordable(self) -> float:
         """Length of a move whose noise is about as large as can be afforded."""
@@ -81,9 +110,12 @@ class PrivateWalk(PrivateStep):
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Propose a move and decide it."""
         theta, other = self.layout.flatten(point), self.others.flatten(point)
-        move, moved = self._proposed()
-        new = theta + move
-        accepted, ratio, more = self._decide(new, theta, other)
+        if self.updates == "autoregressive":
+            new, bonus, moved = *self._autoregressed(theta), -1
+        else:
+            move, moved = self._proposed()
+            new, bonus = theta + move, 0.0
+        accepted, ratio, more = self._decide(new, theta, other, bonus)
         if accepted:
             self.accept()
             point = {**point, **self.layout.unflatten(new)}
@@ -96,15 +128,16 @@ class PrivateWalk(PrivateStep):
         return point, [{**said, **more}]
 
     def _decide(
-        self, new: np.ndarray, theta: np.ndarray, other: np.ndarray
+        self, new: np.ndarray, theta: np.ndarray, other: np.ndarray, bonus: float = 0.0
     ) -> tuple[bool, float, dict[str, Any]]:
         """Accept or reject a move, with a penalty of half of the noise's variance.
 
-        Also returns the noisy ratio, and more statistics of the draw.
+        `bonus` is the log ratio of how likely the way back was proposed, and the way there. Also returns the
+        noisy ratio, and more statistics of the draw.
         """
         # of the point as it is in numbers, so that a rounded move is not longer than it is taken for
-        ratio, sd = self.noisy_ratio(new, theta, other, float(np.linalg.norm(new - theta)))
-        change = ratio + self.logp_at(new, other) - self.logp_at(theta, other)
+        ratio, sd = self.noisy_ratio(new, theta, other, self.distance(new, theta, other))
+        change = bonus + ratio + self.logp_at(new, other) - self.logp_at(theta, other)
         accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd**2)
         return accepted, ratio, {}
 
@@ -117,13 +150,26 @@ class PrivateWalk(PrivateStep):
         size, factor = self.layout.size, np.exp(self.log_factor)
         if self.updates == "joint":
             z = self.rng.standard_normal(size)
-            return factor * (self.scale @ z if self.scale.ndim == 2 else self.scale * z), -1
+            return factor * self.axes @ (self.scale @ z if self.scale.ndim == 2 else self.scale * z), -1
         j = int(self.rng.integers(size))
         move = np.zeros(size)
         move[j] = factor * self.scale[j] * self.rng.standard_normal()
         if self.updates == "guided":
             move[j] = self.direction[j] * abs(move[j])
-        return move, j
+        return self.axes @ move, j
+
+    def _autoregressed(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
+        """Return a proposal, and the log ratio of how likely the way back is, and the way there.
+
+        Crank-Nicolson: proposals are in balance with the approximation, whose log density is taken off.
+        """
+        assert self.approximation is not None
+        size = min(float(self.scale[0]) * np.exp(self.log_factor), _INDEPENDENT)
+        kept = 1 - 0.5 * size**2
+        mean, axes = self.approximation.mean, self.axes
+        z = np.linalg.solve(axes, theta - mean)
+        new = kept * z + np.sqrt(1 - kept**2) * self.rng.standard_normal(len(z))
+        return mean + axes @ new, 0.5 * float(new @ new - z @ z)
 
 
 def _scale_of(scale: Any, size: int, updates: str) -> np.ndarray | None:

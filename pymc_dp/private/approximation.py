@@ -1,0 +1,265 @@
+"""A private normal approximation: a few Newton steps on noisy gradients and noisy curvature."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import numpy as np
+from pymc.model.core import Model
+
+from pymc_dp.lowering.gradients import moment_bits
+from pymc_dp.privacy._checks import positive
+from pymc_dp.privacy.budgets import epsilon as epsilon_of
+from pymc_dp.privacy.costs import GaussianCost, whole
+from pymc_dp.privacy.ledger import PrivacyLedger
+from pymc_dp.private.base import noise_scale
+from pymc_dp.private.gradients import GradientStep
+from pymc_dp.private.noise import GaussianNoise, words_of_seed
+from pymc_dp.private.normal import NormalApproximation
+
+_log = logging.getLogger("pymc")
+# Noise multiplier of the sums of products over that of the gradient: a covariance may be wrong by a tenth,
+# while a mean that is wrong by a standard deviation costs every proposal.
+_CHEAPER = 4.0
+# Share of a gradient's squared size that may be its mean, for a step to be taken as if it were not there.
+_FAR = 0.9
+# Smallest length of a step, when it leads out of where the model has a density.
+_SHORTEST = 2.0**-30
+
+
+def normal_approximation(
+    *,
+    ledger: Any = None,
+    share: float = 0.1,
+    noise_multiplier: float | None = None,
+    rounds: int = 5,
+    clip: float = 2.5,
+    start: dict[str, Any] | None = None,
+    model: Model | None = None,
+    insecure_noise_seed: int | None = None,
+) -> NormalApproximation:
+    r"""Release a normal approximation of the posterior given confidential rows.
+
+    Each round releases the sum of the rows' gradients and the sum of their outer products, with noise, and
+    takes a Newton step. The first round clips gradients to the norm ``clip_gradient`` of the likelihood; the
+    following ones in coordinates in which, by what was released before, they have one size in all
+    directions, so that the noise is small in all of them.
+
+    Parameters
+    ----------
+    ledger : PrivacyLedger, optional
+        Pays, before a row is looked at.
+    share : float, default 0.1
+        How much of what is left in the ledger, in (0, 1): of the square of mu of Gaussian differential
+        privacy, which adds up over releases. The rest is for the draws.
+    noise_multiplier : float, optional
+        In the place of a ledger: standard deviation of the noise on a sum of gradients over its replace-one
+        sensitivity. That on the sum of products has four times as much.
+    rounds : int, default 5
+        Three are enough for a posterior that is nearly normal, from a start within a few standard deviations
+        of a row. More of them where the start is far away, or gradients of rows differ much in size between
+        directions (by more than a thousand, say).
+    clip : float, default 2.5
+        Bound of rows in the steps that use the approximation: of a row's change of log likelihood between
+        parameters one unit apart, a unit being a standard deviation of such changes. Of normal changes 1.2 %
+        are beyond 2.5.
+    start : dict, optional
+        Values to begin with, by the names of the values that PyMC samples; chosen without looking at the
+        rows. By default where the model's chains start.
+    model : pymc.Model, optional
+        Taken from the context if left out. It has one confidential likelihood.
+    insecure_noise_seed : int, optional
+        For tests on made-up data: noise that can be repeated, and that protects nobody.
+
+    Returns
+    -------
+    NormalApproximation
+        For ``approximation=`` of :class:`PenaltyMetropolis` and :class:`PrivateHMC`. Chains may start from
+        draws of it.
+
+    Raises
+    ------
+    ValueError
+        If the model has no confidential likelihood or several, the likelihood has no ``clip_gradient``, noise
+        is given in no way or in two, or a number is out of range.
+    BudgetExceededError
+        If nothing is left.
+
+    Notes
+    -----
+    The outer products estimate the information of a row where the model is right, and are some measure of
+    it where it is not. The approximation shapes proposals and bounds, and never the law of the draws but by
+    what is clipped. Other free variables of the model stay where they start.
+
+    ``clip_gradient`` should be rather too large than too small. Too small, steps go too far.
+
+    With gradients of norm at most b, replacing a row changes their sum by at most 2 b, and the sum of the
+    products by at most :math:`\sqrt 2 b^2` in the Frobenius norm.
+
+    References
+    ----------
+    Biswas, Dong, Kamath and Ullman, "CoinPress: practical private mean and covariance estimation" (2020),
+    for the rounds; Dwork, Talwar, Thakurta and Zhang, "Analyze Gauss" (2014), for noise on products.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> rows = np.random.default_rng(1).normal(1, 1, 5000)
+    >>> with pm.Model():
+    ...     mu = pm.Normal("mu", 0, 10)
+    ...     x = dp.ConfidentialLikelihood("x", pm.Normal.dist(mu, 1), data=rows, clip=3, clip_gradient=4)
+    ...     found = dp.normal_approximation(ledger=dp.PrivacyLedger(epsilon=2, delta=1e-6))
+    >>> bool(abs(found.mean[0] - 1) < 0.2)
+    True
+    """
+    step = _Newton(model=model, seed=insecure_noise_seed)
+    rounds, clip = whole("rounds", rounds), positive("clip", clip)
+    theta, other = step.start(start)
+    noise = _reserved(step, ledger, share, noise_multiplier, rounds, insecure_noise_seed is not None)
+    return step.release(theta, other, noise, rounds, clip)
+
+
+def _reserved(
+    step: _Newton, ledger: Any, share: float, noise_multiplier: float | None, rounds: int, insecure: bool
+) -> float:
+    """Debit all rounds; return the noise multiplier of a gradient."""
+    if (ledger is None) == (noise_multiplier is None):
+        raise ValueError("normal_approximation: give either ledger=, or noise_multiplier=.")
+    if ledger is None:
+        multiplier = positive("noise_multiplier", noise_multiplier)
+        step.noise(multiplier)
+        _log.info(f"normal_approximation: no ledger keeps count. {step.costs(rounds, multiplier)}")
+        return multiplier
+    if not isinstance(ledger, PrivacyLedger):
+        raise TypeError(f"ledger must be a dp.PrivacyLedger, got {type(ledger).__name__}.")
+    if not 0 < positive("share", share) < 1:
+        raise ValueError(f"share must be between 0 and 1, got {share}.")
+    each = rounds * (1 + _CHEAPER**-2)
+    multiplier = ledger.noise_multiplier(1) * math.sqrt(each / share) * (1 + 1e-9)
+    step.noise(multiplier)  # refused before anything is spent, if it is refused
+    costs = step.costs(rounds, multiplier)
+    ledger.reserve(
+        costs, likelihood=step.likelihood, step="normal_approximation", chains=1, insecure_noise=insecure
+    ).claim()
+    _log.info(
+        f"normal_approximation of '{step.likelihood}': {rounds} gradients and {rounds} matrices, epsilon = "
+        f"{epsilon_of(costs, ledger.delta):.4g} at delta = {ledger.delta:g}; debited."
+    )
+    return multiplier
+
+
+class _Newton(GradientStep):
+    """The lowered model, for Newton steps; it is never given to ``pm.sample``."""
+
+    name = "normal_approximation"
+
+    def __init__(self, *, model: Model | None = None, seed: int | None = None, **kwargs: Any):
+        self._prepare(None, model, None, None, seed, None)
+        self._need_all("approximates the law of all parameters")
+        self._build()
+        self.data = self._data.gather()
+
+    def step(self, point: Any) -> Any:
+        raise NotImplementedError("normal_approximation is no step of pm.sample.")
+
+    @staticmethod
+    def costs(rounds: int, multiplier: float) -> list[GaussianCost]:
+        """Cost of all rounds."""
+        return [GaussianCost(rounds, multiplier), GaussianCost(rounds, _CHEAPER * multiplier)]
+
+    def start(self, given: dict[str, Any] | None) -> tuple[np.ndarray, np.ndarray]:
+        """Parameters and other variables to begin with."""
+        point = dict(self.model.initial_point())
+        for name, value in (given or {}).items():
+            if name not in point or np.shape(value) != np.shape(point[name]):
+                raise ValueError(f"start: {name} with shape {np.shape(value)} is none of the model's values.")
+            point[name] = np.asarray(value, dtype=float)
+        theta, other = self.layout.flatten(point), self.others.flatten(point)
+        if not np.isfinite(self.logp_at(theta, other)):
+            raise ValueError("start: the model has no density there. Give other values.")
+        return theta, other
+
+    def release(
+        self, theta: np.ndarray, other: np.ndarray, multiplier: float, rounds: int, clip: float
+    ) -> NormalApproximation:
+        """Take the Newton steps."""
+        d, temper = self.layout.size, self.term.temper
+        noise = self.noise(multiplier)
+        metric, bound = np.eye(d), self.clip_gradient
+        for _ in range(rounds):
+            gradient, moments, error = self.moments(theta, other, np.linalg.inv(metric), bound, noise)
+            # eigenvalues below the noise's own size are noise
+            moments = _at_least(moments, 2 * math.sqrt(d) * error)
+            # moments are about 0, and not about their mean, which makes steps from afar short
+            mean = gradient / self.term.rows.n
+            length = 1 / (1 - min(float(mean @ np.linalg.solve(moments, mean)), _FAR))
+            information = metric.T @ moments @ metric
+            precision = self.term.rows.n * temper * information + self._curvature(theta, other)
+            step = np.linalg.solve(precision, temper * metric.T @ gradient + self.slope_at(theta, other))
+            while length > _SHORTEST and not np.isfinite(self.logp_at(theta + length * step, other)):
+                length /= 2
+            theta = theta + length * step
+            metric, bound = np.linalg.cholesky(information).T, math.sqrt(d) + clip
+        covariance = np.linalg.inv(precision)
+        return NormalApproximation(
+            self.likelihood, tuple(self.layout.names), tuple(self.layout.shapes), theta,
+            0.5 * (covariance + covariance.T), information, clip, bound,
+        )  # fmt: skip
+
+    def noise(self, multiplier: float) -> tuple[GaussianNoise, GaussianNoise, int]:
+        """Noise of a gradient and of products, and the scale of the latter.
+
+        Raises
+        ------
+        ValueError
+            If noise does not fit its numbers.
+        """
+        bits, words = (
+            moment_bits(self.term.rows.n),
+            [words_of_seed(self.insecure_noise_seed, 0, k) for k in (3, 4)],
+        )
+        first = noise_scale("noise_multiplier", multiplier, bits + 1)
+        second = noise_scale("noise_multiplier", _CHEAPER * multiplier * math.sqrt(2.0), 2 * bits)
+        return GaussianNoise(first, words[0]), GaussianNoise(second, words[1]), second
+
+    def moments(
+        self, theta: np.ndarray, other: np.ndarray, back: np.ndarray, bound: float,
+        noise: tuple[GaussianNoise, GaussianNoise, int],
+    ) -> tuple[np.ndarray, np.ndarray, float]:  # fmt: skip
+        """Return the noisy sum of gradients, the noisy mean of their products and the latter's noise.
+
+        In the coordinates that the matrix `back` leads back from, in which `bound` bounds a row's gradient.
+        """
+        rows, d, lower = self.term.rows, self.layout.size, np.tril_indices(self.layout.size)
+        bits = moment_bits(rows.n)
+        jacobian = np.ascontiguousarray(self.jacobian_at(theta, other) @ back)
+        # neither the noise nor the sums alone are variables, which an error could show
+        noisy = np.concatenate([noise[0].draw(d), noise[1].draw(len(lower[0]))]) + rows.read(
+            self._gradient.moments, (self.numbers_at(theta, other), jacobian), (bound, bits)
+        )
+        unit = bound * 2.0**-bits
+        moments = np.zeros((d, d))
+        moments[lower] = noisy[d:]
+        weight = unit**2 / rows.n
+        return unit * noisy[:d], weight * (moments + np.tril(moments, -1).T), weight * noise[2]
+
+    def _curvature(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
+        """Curvature of the rest of the model, where it is positive; by differences of its gradient."""
+        found = np.empty((theta.size, theta.size))
+        for j in range(theta.size):
+            away = np.zeros(theta.size)
+            away[j] = 1e-4 * (1 + abs(theta[j]))
+            ends = [self.slope_at(theta + sign * away, other) for sign in (1, -1)]
+            found[j] = (ends[1] - ends[0]) / (2 * away[j])
+        found = np.where(np.isfinite(found), found, 0.0)
+        return _at_least(0.5 * (found + found.T), 0.0)
+
+
+def _at_least(matrix: np.ndarray, floor: float) -> np.ndarray:
+    """Return a symmetric matrix with no eigenvalue below a floor."""
+    values, vectors = np.linalg.eigh(matrix)
+    return (vectors * np.maximum(values, floor)) @ vectors.T
