@@ -36,6 +36,7 @@ def test_quick_run(script, figures, said, tmp_path):
         assert (tmp_path / f"paper002_figure{number}.png").stat().st_size > 10_000
 
 
+@pytest.mark.compiles(2)
 @pytest.mark.parametrize("name", paper002.PROBLEMS)
 def test_exact_posteriors_balance(name):
     """Draws weighted by the ratio of the model's own density to a shifted copy's: an identity.

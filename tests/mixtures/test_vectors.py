@@ -213,12 +213,12 @@ def test_chosen_by_sample(kind):
     with pm.Model() as model:
         labels = dp.ChineseRestaurantProcess("labels", concentration=1.0, shape=20, max_components=10)
         mu = pm.Normal("mu", 0, 4, shape=(10, 2))
+        # no spread so small that the grid below would miss its component
         if kind == "columns":
-            # none so small that the grid below would miss its component
             sigma = pm.Gamma("sigma", 20, 20, shape=(10, 2))
             y = pm.Normal("y", mu[labels], sigma[labels], shape=(20, 2))
         elif kind == "random factor":
-            chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.HalfNormal.dist(1, shape=2))
+            chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.Gamma.dist(20, 20, shape=2))
             y = pm.MvNormal("y", mu[labels], chol=chol)
         else:
             tau = pm.Gamma("tau", 3, 3)

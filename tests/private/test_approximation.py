@@ -34,6 +34,7 @@ def newton(rows):
     return _Newton(model=correlated_model(rows, clip_gradient=4.0))
 
 
+@pytest.mark.statistical
 def test_moments_beside_numpy(newton, rows):
     """Gradients clipped in norm, summed, and their products; what one row can change."""
     at, other, bound = np.array([0.7, -0.4]), np.zeros(0), 4.0
@@ -64,6 +65,7 @@ def test_moments_beside_numpy(newton, rows):
     assert not any(part.any() for part in sums(np.array([[np.inf], [0.0]])))
 
 
+@pytest.mark.statistical
 def test_noise_is_what_is_paid_for(newton, rows):
     """Of the sum of gradients and of that of their products, in all entries."""
     at, other, bound, multiplier = np.array([0.7, -0.4]), np.zeros(0), 4.0, 1.5
@@ -166,6 +168,7 @@ def test_a_proposal_without_its_density_is_seen():
     assert any(not mc_z(drawn[None, :, k], exact[k]).passed for k in range(2))
 
 
+@pytest.mark.statistical
 def test_refused(rows):
     model = correlated_model(rows, clip_gradient=8.0)
     book = dp.PrivacyLedger(epsilon=2.0, delta=1e-6)
