@@ -45,7 +45,7 @@ class PenaltyMetropolis(PrivateWalk):
     clipped_noise : float, optional
         Noise multiplier of a count of clipped rows over that of a ratio, > 0. If given, each draw also
         releases the share of rows whose change exceeded the bound, with noise, which costs
-        1 / `clipped_noise`^2 of what its ratio costs: 1 % of it for 10. By default nothing is counted.
+        ``1 / clipped_noise**2`` of what its ratio costs: 1 % of it for 10. By default nothing is counted.
     updates : {"joint", "component", "guided", "autoregressive"}, default "joint"
         Whether proposals move all parameters, one of them, or one of them in a direction that is kept as
         long as its proposals are accepted. Noise grows with the length of a move, so that moves of one
@@ -83,7 +83,7 @@ class PenaltyMetropolis(PrivateWalk):
     tempered) log likelihood; both are paid for, and nothing else that depends on rows is kept. R-hat and
     effective sample sizes cannot see what clipping does to the draws. `clipped_noise` adds
     ``private_clipped_fraction``: each number has Gaussian noise of standard deviation
-    `noise_multiplier` * `clipped_noise` / n, and may be negative; their mean is unbiased.
+    ``noise_multiplier * clipped_noise / n``, and may be negative; their mean is unbiased.
 
     A step is sampled by one call of ``pm.sample``. With a ledger that is all that was paid for; without one,
     another call is refused too, since nothing would add up what the two cost: make a new step.
