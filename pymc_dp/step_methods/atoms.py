@@ -13,7 +13,6 @@ from pymc_dp.mixtures.structure import Mixture, is_labels
 from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods.base import RecordStep, RecordStepState, check_positive
 from pymc_dp.step_methods.discovery import model_of
-from pymc_dp.step_methods.mixture.chain import MixtureChain
 from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY
 from pymc_dp.step_methods.mixture.source import ATOMS_ACCEPTED, ATOMS_PROPOSED, N_TALLY
 from pymc_dp.step_methods.mixture.step import chain_of, plain_mixtures, private_mixtures
@@ -115,9 +114,11 @@ class AtomUpdate(RecordStep):
                     f"The atoms of {mixture.labels.name} have to move together; `vars` leaves out "
                     f"{', '.join(missing)}."
                 )
-            records = chain_of(self.model, block, "auto", self._default_point)
-            self.chains.append(records)
-            self._mixtures.append(MixtureChain(records, mixture, 0, ""))
+            found = chain_of(
+                self.model, mixture, block, "auto", self._default_point, n_auxiliary=0, conditional=""
+            )
+            self.chains.append(found.records)
+            self._mixtures.append(found)
         if not hasattr(self, "learnt"):
             self.learnt = [m.learnt for m in self._mixtures]
 

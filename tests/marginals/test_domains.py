@@ -56,6 +56,7 @@ def mixture(a):
 BUILD = [gaussian, laplace, clamped, central, two_sums, vectors, bernoulli, categorical, mixture]
 
 
+@pytest.mark.compiles(3)
 @pytest.mark.parametrize("build", BUILD, ids=[build.__name__ for build in BUILD])
 def test_outside_of_the_domain(build):
     with pm.Model() as model:

@@ -40,7 +40,7 @@ def step_of(name):
         return STEPS[name]()
 
 
-@pytest.mark.compiles(1)
+@pytest.mark.statistical  # compiles
 @pytest.mark.parametrize("name", STEPS)
 def test_state_continues_identically(name):
     check_continues(lambda: step_of(name), mixture().initial_point(), "mu", least=20)

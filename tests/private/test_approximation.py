@@ -85,6 +85,7 @@ def test_noise_is_what_is_paid_for(newton, rows):
         assert np.abs(np.corrcoef(z.T) - np.eye(z.shape[1])).max() < 0.15
 
 
+@pytest.mark.statistical
 def test_approximation_of_a_normal_posterior(rows):
     """Started two hundred standard deviations away; some standard errors of the noise allowed."""
     model = correlated_model(rows, clip_gradient=8.0)

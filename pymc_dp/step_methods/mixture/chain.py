@@ -156,12 +156,12 @@ class LoweredMixture:
         return transfer.load(self.program), transfer.store(self.program), transfer.refresh(self.program)
 
 
-def lowered_mixture(chain: RecordChain, mixture: Mixture) -> LoweredMixture:
-    """Return the lowered mixture behind a chain of records; the steps of one model share it."""
-    key = id(chain.program), id(mixture.labels)
+def lowered_mixture(program: RecordProgram, mixture: Mixture) -> LoweredMixture:
+    """Return the lowered mixture behind the program of its records; the steps of one model share it."""
+    key = id(program), id(mixture.labels)
     found = _LOWERED.get(key)
     if found is None or not found.holds:
-        found = _LOWERED[key] = LoweredMixture(chain.program, mixture)
+        found = _LOWERED[key] = LoweredMixture(program, mixture)
     return found
 
 
@@ -171,7 +171,7 @@ class MixtureChain:
     def __init__(
         self,
         records: RecordChain,
-        mixture: Mixture,
+        lowered: LoweredMixture,
         n_auxiliary: int,
         conditional: str,
         splits: bool = False,
@@ -180,13 +180,13 @@ class MixtureChain:
         n_scans: int | None = None,
         scans_needed: bool = True,
     ):
-        self.records, self.mixture = records, mixture
+        self.records, self.lowered, self.mixture = records, lowered, lowered.program.mixture
+        mixture = self.mixture
         if n_auxiliary > 1 and records.program.n_statistics:
             raise ValueError(
                 f"`n_auxiliary` must be 1, got {n_auxiliary}: a release depends on all records "
                 f"{mixture.kernel.name} together, and auxiliary ones serve releases of each record by itself."
             )
-        self.lowered = lowered_mixture(records, mixture)
         self.collapses = mixture.n <= _COLLAPSED_UP_TO and self.lowered.integrates_out
         program = records.program
         shape = (mixture.max_components, self.lowered.program.width)

@@ -14,11 +14,13 @@ from rich.table import Column
 from pymc_dp.mixtures.structure import Mixture, find_mixtures, is_labels
 from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
+from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.discovery import model_of, record_blocks
-from pymc_dp.step_methods.mixture.chain import MixtureChain
+from pymc_dp.step_methods.mixture.chain import MixtureChain, lowered_mixture
 from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY
-from pymc_dp.step_methods.mixture.plain import KernelChain, kernel_blocks
+from pymc_dp.step_methods.mixture.plain import KernelChain, KernelProgram, kernel_blocks
 from pymc_dp.step_methods.mixture.source import ACCEPTED, CONSIDERED, MOVED, N_TALLY, PROPOSED
+from pymc_dp.step_methods.sweeps.moves import shared_program
 
 # Work that one draw is worth, in records: PyMC's own loop takes as long as a sweep over a few hundred. Fixed,
 # so that draws are reproducible.
@@ -41,11 +43,18 @@ def plain_mixtures(model: Model) -> list[tuple[Mixture, RecordBlock]]:
     return _large_enough(kernel_blocks(model))
 
 
-def chain_of(model: Model, block: RecordBlock, proposals: str, point: dict[str, Any]) -> RecordChain:
-    """Return the records of a mixture as a chain sees them."""
-    if not block.releases:
-        return KernelChain(model, block, point)
-    return RecordChain(model, block, proposals, point)
+def chain_of(
+    model: Model, mixture: Mixture, block: RecordBlock, proposals: str, point: dict[str, Any], **kernels: Any
+) -> MixtureChain:
+    """Return a mixture and the records behind it as a chain sees them.
+
+    The mixture is lowered first: what is refused, is refused before the moves of the records are compiled.
+    """
+    program = RecordProgram if block.releases else KernelProgram
+    lowered = lowered_mixture(shared_program(block, lambda: program(model, block, point)), mixture)
+    if block.releases:
+        return MixtureChain(RecordChain(model, block, proposals, point), lowered, **kernels)
+    return MixtureChain(KernelChain(model, block, point), lowered, **kernels)
 
 
 def _large_enough(found: list[tuple[Mixture, RecordBlock]]) -> list[tuple[Mixture, RecordBlock]]:
@@ -120,9 +129,9 @@ class MixtureStep(RecordStep):
             if self.model.rvs_to_values[mixture.labels] not in self.vars:
                 continue
             self._check_all(mixture, block)
-            records = chain_of(self.model, block, self.proposals, self._default_point)
-            self.chains.append(records)
-            self._mixtures.append(MixtureChain(records, mixture, **self._kernels))
+            found = chain_of(self.model, mixture, block, self.proposals, self._default_point, **self._kernels)
+            self.chains.append(found.records)
+            self._mixtures.append(found)
         if not hasattr(self, "rates"):
             self.rates = np.zeros((len(self._mixtures), N_TALLY))
             self.learnt = [m.learnt for m in self._mixtures]
