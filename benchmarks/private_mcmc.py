@@ -21,7 +21,9 @@ def banana(n: int, d: int) -> pm.Model:
     with pm.Model() as model:
         theta = pm.Normal("theta", 0, 30, shape=d, initval=rows.mean(axis=0))
         middle = pt.concatenate([theta[:1], theta[1:2] + 20 * theta[:1] ** 2, theta[2:]])
-        dp.ConfidentialLikelihood("x", pm.MvNormal.dist(middle, np.diag(sd**2)), rows, clip=2)
+        dp.ConfidentialLikelihood(
+            "x", pm.MvNormal.dist(middle, np.diag(sd**2)), rows, clip=2, clip_gradient=6
+        )
     return model
 
 
@@ -49,6 +51,9 @@ CASES = [
 ]
 
 
+# n, d, target and published figure in ms for one gradient
+GRADIENTS = [(100_000, 2, None, None), (200_000, 10, 3.0, 33.0), (200_000, 30, None, None)]
+LEAPS = 10
 # step, n: batches of 1000 rows
 BATCHES = [
     (step, n) for step in (dp.MinibatchPenalty, dp.BarkerMetropolis) for n in (10_000, 100_000, 1_000_000)
@@ -90,6 +95,16 @@ def main(quick: bool = False) -> None:
             str(published or ""),
         )
     measure.show(table, "private_mcmc")
+    table = measure.table(
+        f"HMC on the banana, {LEAPS} leaps: CPU ms per gradient, the decision shared out among them",
+        "n", "d", "pymc_dp", "target", "met", "published program",
+    )  # fmt: skip
+    for n, d, target, published in GRADIENTS[:1] if quick else GRADIENTS:
+        hmc = {"step_size": 1e-4, "n_leapfrog": LEAPS, "gradient_noise": 4.0}
+        ms = per_iteration(banana(n, d), 20, dp.PrivateHMC, **hmc) / LEAPS
+        met = measure.verdict(ms, target, at_most=True)
+        table.add_row(f"{n:,}", str(d), f"{ms:.3g}", str(target or ""), met, str(published or ""))
+    measure.show(table, "private_gradients")
     table = measure.table(
         "Batches of 1000 rows: CPU ms per iteration", "step", "n", "d", "pymc_dp", "published program"
     )

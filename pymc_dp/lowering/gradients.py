@@ -26,27 +26,32 @@ from pymc_dp.lowering.version import SOURCE
 # numbers of the parameters, columns of the rows, first and last row -> worth of each number to each of them
 WORTH = types.void(VECTOR, MATRIX, types.int64, types.int64, MATRIX)
 _WORTH_AT = types.FunctionType(WORTH)
-_BLOCK = 512
+_BLOCK = 256
 _EXACT = 52  # sums of integers in float64 are exact below 2^53
 
 
 @numba.njit(cache=True)
 def _fill(  # type: ignore[no-untyped-def]  # pragma: no cover
-    address, numbers, jacobian, x, start, m, scale, top, worth, gradient, factors
+    address, numbers, slopes, x, start, m, top, worth, gradient, factors
 ):
     """Gradients of a block of rows, and the factors that clip them."""
-    n_numbers, d = jacobian.shape
     function_at(address, _WORTH_AT)(numbers, x, start, start + m, worth)
+    np.dot(slopes, worth, gradient)  # what is left in worth of an earlier block meets no row of this one
     factors[:m] = 0.0
-    for j in range(d):
-        part = gradient[j]
-        part[:m] = 0.0
-        for k in range(n_numbers):
-            factor = jacobian[k, j] * scale
-            if factor != 0.0:
-                _add_scaled(part, m, factor, worth[k])
-        _add_square(factors, m, part)
+    d = len(gradient)
+    for j in range(0, d - 1, 2):
+        _add_squares(factors, m, gradient[j], gradient[j + 1])
+    if d % 2:
+        _add_square(factors, m, gradient[d - 1])
     _to_factors(factors, m, top, d)
+
+
+@numba.njit(cache=True)
+def _work(jacobian, scale):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Scaled derivatives, a row for each parameter, and arrays for a block of rows."""
+    n_numbers, d = jacobian.shape
+    slopes = np.ascontiguousarray(jacobian.T) * scale
+    return slopes, np.zeros((n_numbers, _BLOCK)), np.empty((d, _BLOCK)), np.empty(_BLOCK)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -58,13 +63,11 @@ def sum_gradients(  # type: ignore[no-untyped-def]  # pragma: no cover
     ``jacobian`` has a row for each number and a column for each parameter. A gradient that is not finite
     counts as 0.
     """
-    n_numbers, d = jacobian.shape
-    worth, gradient = np.empty((n_numbers, _BLOCK)), np.empty((d, _BLOCK))
-    factors = np.empty(_BLOCK)
+    slopes, worth, gradient, factors = _work(jacobian, scale)
     for start in range(low, high, _BLOCK):
         m = min(_BLOCK, high - start)
-        _fill(address, numbers, jacobian, x, start, m, scale, top, worth, gradient, factors)
-        for j in range(d):
+        _fill(address, numbers, slopes, x, start, m, top, worth, gradient, factors)
+        for j in range(len(out)):
             out[j] += _sum_rounded(gradient[j], factors, m)
 
 
@@ -73,13 +76,11 @@ def sum_moments(  # type: ignore[no-untyped-def]  # pragma: no cover
     address, numbers, jacobian, x, low, high, scale, top, out, products
 ):
     """Add the clipped gradients of some rows to ``out``, and their products below the diagonal and on it."""
-    n_numbers, d = jacobian.shape
-    worth, gradient = np.empty((n_numbers, _BLOCK)), np.empty((d, _BLOCK))
-    factors = np.empty(_BLOCK)
+    slopes, worth, gradient, factors = _work(jacobian, scale)
     for start in range(low, high, _BLOCK):
         m = min(_BLOCK, high - start)
-        _fill(address, numbers, jacobian, x, start, m, scale, top, worth, gradient, factors)
-        for j in range(d):
+        _fill(address, numbers, slopes, x, start, m, top, worth, gradient, factors)
+        for j in range(len(out)):
             out[j] += _sum_rounded(gradient[j], factors, m)
             _round(gradient[j], factors, m)
             for k in range(j + 1):
@@ -87,9 +88,9 @@ def sum_moments(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @numba.njit(cache=True)
-def _add_scaled(part, m, factor, x):  # type: ignore[no-untyped-def]  # pragma: no cover
+def _add_squares(norm, m, part, other):  # type: ignore[no-untyped-def]  # pragma: no cover
     for i in range(m):
-        part[i] += factor * x[i]
+        norm[i] += part[i] * part[i] + other[i] * other[i]
 
 
 @numba.njit(cache=True)
@@ -102,16 +103,16 @@ def _add_square(norm, m, part):  # type: ignore[no-untyped-def]  # pragma: no co
 def _to_factors(norm, m, top, d):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Turn squared norms of gradients with d entries into factors that clip them, to at most ``top``.
 
-    The norm that is aimed at is a little less, so that no rounding can exceed the bound. With u = 2^-53: the
-    sum of d squares is at least (1 - u)^d times the exact one (each square, and each of the additions to what
-    is there but the first, is rounded once), its root at least (1 - u)^(d/2 + 1) times the exact norm N. The
-    factor is then at most ``most`` (1 + u) / (N (1 - u)^(d/2 + 1)), or 1 where the rounded root is at most
-    ``most``, so that N is at most ``most`` / (1 - u)^(d/2 + 1). Multiplication rounds each entry by at most
-    1 + u, and truncation makes none larger. The norm of the result is so at most
-    ``most`` (1 + u)^2 (1 - u)^-(d/2 + 1), and ``most`` itself at most ``top`` (1 - (d + 16) u) (1 + u). As
-    (1 - u)^-1 <= exp(u + u^2) and 1 - x <= exp(-x), the product is at most ``top`` times
-    exp(u (3 + (d/2 + 1) (1 + u) - d - 16)), less than 1 for every d. (Squares that underflow belong to
-    entries that are no part of a norm of 1 or more; ``top`` is at least 1.)
+    The norm that is aimed at is a little less, so that no rounding can exceed the bound. With u = 2^-53:
+    the sum of d squares is at least (1 - u)^d times the exact one (a square is rounded once, and there
+    are d - 1 additions, of which none is met more than once), its root at least (1 - u)^(d/2 + 1) times
+    the exact norm N. The factor is then at most ``most`` (1 + u) / (N (1 - u)^(d/2 + 1)), or 1 where the
+    rounded root is at most ``most``, so that N is at most ``most`` / (1 - u)^(d/2 + 1). Multiplication
+    rounds each entry by at most 1 + u, and truncation makes none larger. The norm of the result is so at
+    most ``most`` (1 + u)^2 (1 - u)^-(d/2 + 1), and ``most`` itself at most ``top`` (1 - (d + 16) u) (1 +
+    u). As (1 - u)^-1 <= exp(u + u^2) and 1 - x <= exp(-x), the product is at most ``top`` times exp(u (3
+    + (d/2 + 1) (1 + u) - d - 16)), less than 1 for every d. (Squares that underflow belong to entries
+    that are no part of a norm of 1 or more; ``top`` is at least 1.)
     """
     most = top * (1.0 - (d + 16) * 2.0**-53)
     for i in range(m):
