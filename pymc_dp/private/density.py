@@ -125,9 +125,13 @@ class RowDensity:
                 "with positive eigenvalues."
             ) from None
         mean = pt.broadcast_to(mean, (len(matrix),))
-        pull = pt.dot(pt.constant(np.linalg.inv(matrix)), mean)
+        precision = np.linalg.inv(matrix)
+        if np.array_equal(precision, np.diag(np.diag(precision))):
+            pull = pt.constant(np.diag(precision)) * mean
+        else:  # written as a sum: a product of matrices takes a minute to compile
+            pull = (pt.constant(precision) * mean).sum(axis=1)
         linear = [self.rows.entry(value, (ROW, j)) * self._hoist(pull[j]) for j in range(len(matrix))]
-        return [*linear, self._hoist(-0.5 * pt.dot(pull, mean))]
+        return [*linear, self._hoist(-0.5 * (pull * mean).sum())]
 
     def _hoist(self, graph: TensorVariable) -> TensorVariable:
         return self.rows.entry(graph, ())
