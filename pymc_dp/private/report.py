@@ -14,6 +14,7 @@ from pymc_dp.privacy._checks import probability
 from pymc_dp.privacy.costs import Cost, to_plain
 from pymc_dp.privacy.ledger import PrivacyLedger
 from pymc_dp.private.base import PrivateStep
+from pymc_dp.private.gradients import GradientStep
 from pymc_dp.private.plan import RELEASES
 
 _NEIGHBOURS = "replace-one"
@@ -41,11 +42,12 @@ def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
         epsilon of all that was debited from it so far, this run included.
 
         The group ``privacy`` has, for each step along ``likelihood``: its name, the mechanism, epsilon by
-        itself, chains, iterations (of all chains, tuning included), the bounds, the power of the likelihood,
-        the number of rows, which is public, and the number of the ledger's entry (0 without a ledger); along
-        ``release`` how many ratios, gradients and counts were released and their noise multipliers; and,
-        where rows were counted, ``clipped_fraction``, the mean of the noisy shares of clipped rows over all
-        stored draws, with the standard deviation of its noise, ``clipped_fraction_sd``.
+        itself, chains, iterations (of all chains, tuning included), the bounds (with an approximation those
+        of the approximation, in its units), the power of the likelihood, the number of rows, which is
+        public, and the number of the ledger's entry (0 without a ledger); along ``release`` how many
+        ratios, gradients and counts were released and their noise multipliers; and, where rows were
+        counted, ``clipped_fraction``, the mean of the noisy shares of clipped rows over all stored draws,
+        with the standard deviation of its noise, ``clipped_fraction_sd``.
 
     Raises
     ------
@@ -106,8 +108,8 @@ def _table(
         "chains": [step.plan.begun() for step in steps],
         "iterations": [step.plan.iterations() for step in steps],
         "n_rows": [term.rows.n for term in terms],
-        "clip": [term.clip for term in terms],
-        "clip_gradient": [math.nan if t.clip_gradient is None else t.clip_gradient for t in terms],
+        "clip": [step.clip for step in steps],
+        "clip_gradient": [_clip_gradient(step) for step in steps],
         "temper": [term.temper for term in terms],
         "ledger_entry": [0 if s.plan.reservation is None else s.plan.reservation.entry for s in steps],
         "insecure_noise": [int(step.plan.insecure) for step in steps],
@@ -130,6 +132,12 @@ def _table(
         coords={"likelihood": [term.name for term in terms], "release": list(RELEASES)},
         attrs={"neighbours": _NEIGHBOURS},
     )
+
+
+def _clip_gradient(step: PrivateStep) -> float:
+    """Bound of a row's gradient as the step uses it, or what the model says where it uses none."""
+    found = step.clip_gradient if isinstance(step, GradientStep) else step.term.clip_gradient
+    return math.nan if found is None else float(found)
 
 
 def _clipped_fractions(

@@ -55,6 +55,21 @@ def test_the_cost_is_in_the_result(sampled):
     assert step.cost(20, 10, 2) == list(book.spent) == costs
 
 
+@pytest.mark.statistical
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("hmc", [True, False])
+def test_bounds_are_those_in_use(hmc):
+    """With an approximation, its own."""
+    model = models.normal_model(ROWS, clip=1.5, clip_gradient=2.5)
+    near = dp.NormalApproximation("x", ("mu",), ((),), np.array([0.7]), np.eye(1) / 40, np.eye(1), 6.0, 7.0)
+    more = {"model": model, "noise_multiplier": 9.0, "approximation": near}
+    leaps = {"step_size": 0.3, "n_leapfrog": 2, "gradient_noise": 2.0}
+    step = dp.PrivateHMC(**leaps, **more) if hmc else dp.PenaltyMetropolis(**more)
+    idata = pm.sample(**PLAN, cores=1, step=step, model=model, **QUIET)
+    group = dp.with_privacy(idata, step, delta=1e-6)["privacy"]
+    assert group["clip"].item() == 6.0 and group["clip_gradient"].item() == (7.0 if hmc else 2.5)
+
+
 def test_it_is_stored_and_read_again(sampled, tmp_path):
     pytest.importorskip("zarr")
     idata, step, _ = sampled
