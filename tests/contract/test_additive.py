@@ -36,6 +36,7 @@ def two_releases(row, **kwargs):
 
 @each_mechanism
 @pytest.mark.filterwarnings("error:.*object mode")
+@pytest.mark.statistical
 def test_predictive_draws(row):
     model = two_releases(row)
     prior = pm.sample_prior_predictive(200, model=model, random_seed=1)

@@ -193,6 +193,7 @@ def test_parameter_follows_its_posterior():
         assert abs(x.mean() - exact) < 5 * x.std() / math.sqrt(float(pm.stats.ess(x)))
 
 
+@pytest.mark.statistical
 def test_released_and_declared_again():
     data = np.array([0, 2, 2, 1, 2])
     each = np.stack([data == c for c in range(3)], axis=1).astype(float)

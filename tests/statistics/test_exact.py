@@ -314,7 +314,7 @@ CASES = [
 
 
 # Compiled in every run; the others with the statistical suites only, for the time it takes.
-SHORT = {"normal sum, laplace 2", "local laplace, bounds None", "clamped sum, laplace 0.8"}
+SHORT = {"normal sum, laplace 2", "local laplace, bounds None"}
 
 
 def _parameters():

@@ -41,6 +41,7 @@ def moments(alpha, d, values, base_mean, base_square):
 
 
 @pytest.mark.parametrize("kind", PARTITIONS)
+@pytest.mark.compiles(1)
 def test_mean_and_variance_given_labels_are_the_closed_forms(kind):
     partition, alpha, d = PARTITIONS[kind]
     partition = {"max_components": 4, **partition}

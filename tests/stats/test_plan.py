@@ -52,6 +52,7 @@ def error_of_sd(n, kurtosis):
     return math.sqrt((kurtosis - 1) / (4 * n))
 
 
+@pytest.mark.statistical
 def test_noise_and_statistic_are_those_of_the_model(planned):
     (release,) = planned.releases
     assert (release.name, release.mechanism, release.entries, release.local) == (

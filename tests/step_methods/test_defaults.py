@@ -54,6 +54,7 @@ CASES = [
 
 
 @pytest.mark.parametrize("build, taken_by, told", CASES)
+@pytest.mark.statistical
 def test_default_steps(build, taken_by, told, caplog):
     """Mixing is warned of only where parameters are left to a step that sees the records as fixed."""
     model = build()

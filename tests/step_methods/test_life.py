@@ -109,7 +109,7 @@ def learnt(step):
     return {name: deepcopy(getattr(step, name)) for name in LEARNT if hasattr(step, name)}
 
 
-@pytest.mark.compiles(1)
+@pytest.mark.statistical  # compiles
 @pytest.mark.parametrize("early", [True, False], ids=["stopped early", "tuned"])
 @pytest.mark.parametrize("name", ["ancillary, by turns", "slice", "collapsed"])
 def test_nothing_is_learnt_after_tuning(name, early):

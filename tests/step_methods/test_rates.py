@@ -43,6 +43,7 @@ UPDATES = {
 
 
 @pytest.mark.parametrize("name", UPDATES)
+@pytest.mark.compiles(1)
 def test_acceptance_is_that_of_the_draws(name):
     make, (statistic, factors, parameter) = UPDATES[name]
     step = make()

@@ -167,6 +167,7 @@ def unary(z, n=6, epsilon=2.0, k=5):
 
 
 @pytest.mark.parametrize("build", [wavelet, unary])
+@pytest.mark.statistical
 def test_look_up_is_the_density(build, rng):
     """The weights of two states of the records differ by the mechanism's own log densities."""
     z = released(build)
