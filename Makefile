@@ -31,10 +31,11 @@ $(VENV)/.created: | scripts/find_python
 	"$$python" -m venv --clear $(VENV)
 	@touch $@
 
-# One stamp for each group of dependencies ("extra") in pyproject.toml.
+# One stamp for each group of dependencies ("extra") in pyproject.toml. Modules are compiled when they are
+# imported: most never are, and compiling all of them takes longer than the rest of the set-up.
 $(VENV)/.with-%: $(VENV)/.created pyproject.toml
 	@echo "Set-up: pymc_dp with its dependencies for '$*' (some minutes the first time)"
-	@$(PY) -m pip install -qq --disable-pip-version-check --editable '.[$*]'
+	@$(PY) -m pip install -qq --disable-pip-version-check --no-compile --editable '.[$*]'
 	@touch $@
 
 setup: $(VENV)/.with-test $(VENV)/.with-docs
