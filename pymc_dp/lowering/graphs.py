@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytensor
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 from numba import from_dtype, types
 from pymc.logprob.utils import CheckParameterValue
@@ -18,6 +19,7 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.basic import MakeVector, ScalarFromTensor
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import All
 from pytensor.tensor.random.type import RandomGeneratorType
 
@@ -71,10 +73,16 @@ def _check_by_row(fgraph: Any, node: Apply) -> list[Variable] | None:
     for condition in (c for given in conditions for c in _listed(given)):
         made = condition.owner
         each = made.inputs[0] if made is not None and isinstance(made.op, All) else condition
-        if each.type.ndim > expression.type.ndim:
+        if not _spreads(each.type.shape, expression.type.shape):
             each = condition
         expression = pt.switch(each, expression, -float("inf"))
     return [pt.cast(expression, node.outputs[0].type.dtype)]
+
+
+def _spreads(shape: Any, over: Any) -> bool:
+    """Whether an array of a shape broadcasts to another shape, as far as they are known."""
+    pairs = zip(reversed(shape), reversed(over))
+    return len(shape) <= len(over) and all(a in (None, 1, b) or b is None for a, b in pairs)
 
 
 def row_checks_to_values(graph: Variable) -> Variable:
@@ -91,11 +99,30 @@ def _inline(fgraph: Any, node: Apply) -> list[Variable] | None:
     return list(node.op.fgraph.bind(node.inputs))
 
 
+@node_rewriter(tracks=[Elemwise, ps.Pow])
+def _float_power(fgraph: Any, node: Apply) -> list[Variable] | None:
+    """Powers of whole exponents as those of numbers: machine code for the former raises on 0 ** -1."""
+    op = node.op
+    if not isinstance(getattr(op, "scalar_op", op), ps.Pow):
+        return None
+    base, exponent = node.inputs
+    if exponent.type.dtype.startswith("float"):
+        return None
+    to: Any = pt.cast if isinstance(op, Elemwise) else ps.cast
+    number = to(exponent, "float64")
+    if isinstance(exponent, Constant):
+        constant: Any = pt.constant if isinstance(op, Elemwise) else ps.constant
+        number = constant(np.asarray(exponent.data, dtype="float64"))
+    return [to(op(to(base, "float64"), number), node.outputs[0].type.dtype)]
+
+
 def jit_scalar(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Any, str | None, str]:
     """Compile a graph; return the numba function, its cache key and why it is not scalar code."""
     outputs = [pt.scalar_from_tensor(o) if o.type.ndim == 0 else o for o in outputs]
     # a gradient may hold graphs within graphs, which would be compiled apart, on arrays
-    flat: Any = rewrite_graph(outputs, include=(), custom_rewrite=dfs_rewriter(_inline), clone=False)
+    flat: Any = rewrite_graph(
+        outputs, include=(), custom_rewrite=dfs_rewriter(_inline, _float_power), clone=False
+    )
     wrapped: Any = [In(v, mutable=isinstance(v.type, RandomGeneratorType), borrow=True) for v in inputs]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

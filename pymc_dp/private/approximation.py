@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -174,6 +175,8 @@ class _Newton(GradientStep):
     def start(self, given: dict[str, Any] | None) -> tuple[np.ndarray, np.ndarray]:
         """Parameters and other variables to begin with."""
         point = dict(self.model.initial_point())
+        if not isinstance(given, dict | None):
+            raise TypeError(f"start must be a dict of values by their names, got {type(given).__name__}.")
         for name, value in (given or {}).items():
             if name not in point or np.shape(value) != np.shape(point[name]):
                 raise ValueError(f"start: {name} with shape {np.shape(value)} is none of the model's values.")
@@ -193,6 +196,7 @@ class _Newton(GradientStep):
         for _ in range(rounds):
             gradient, moments, error = self.moments(theta, other, np.linalg.inv(metric), bound, noise)
             # eigenvalues below the noise's own size are noise
+            drowned = int((np.linalg.eigvalsh(moments) < 2 * math.sqrt(d) * error).sum())
             moments = _at_least(moments, 2 * math.sqrt(d) * error)
             # moments are about 0, and not about their mean, which makes steps from afar short
             mean = gradient / self.term.rows.n
@@ -204,10 +208,19 @@ class _Newton(GradientStep):
                 length /= 2
             theta = theta + length * step
             metric, bound = np.linalg.cholesky(information).T, math.sqrt(d) + clip
+        if drowned:
+            warnings.warn(
+                f"normal_approximation of '{self.likelihood}': in {drowned} of {d} directions noise is as "
+                "large as what it was to measure, so that mean and covariance are mostly noise. Do not "
+                "start chains from it: give it more of the budget (share=), fewer rounds, a smaller "
+                "clip_gradient of the likelihood, or do without.",
+                stacklevel=3,
+            )
         covariance = np.linalg.inv(precision)
         return NormalApproximation(
             self.likelihood, tuple(self.layout.names), tuple(self.layout.shapes), theta,
             0.5 * (covariance + covariance.T), information, clip, bound,
+            tuple(self.costs(rounds, multiplier)),
         )  # fmt: skip
 
     def noise(self, multiplier: float) -> tuple[GaussianNoise, GaussianNoise, int]:
@@ -257,6 +270,9 @@ class _Newton(GradientStep):
             found[j] = (ends[1] - ends[0]) / (2 * away[j])
         found = np.where(np.isfinite(found), found, 0.0)
         return _at_least(0.5 * (found + found.T), 0.0)
+
+
+_Newton.__name__ = normal_approximation.__name__  # whom errors speak of
 
 
 def _at_least(matrix: np.ndarray, floor: float) -> np.ndarray:

@@ -209,8 +209,8 @@ class BarkerMetropolis(SubsampledWalk):
             ratio, sd = self.noisy_ratio(new, theta, other, distance)
             return ratio, 0.0, sd
         bound = self._paid_for(distance)
-        if not bound:
-            return 0.0, 0.0, 0.0
+        if bound in (0.0, math.inf):
+            return 0.0, 0.0, bound
         ends, grid = self._ends(new, theta, other), 2 ** (self._sums.bits + 1)
         change = 2 * self._weight() * bound
         assert self._noise is not None and self._variance_noise is not None
@@ -230,7 +230,7 @@ class BarkerMetropolis(SubsampledWalk):
         distance = self.distance(new, theta, other)
         ratio, variance, sd = self.noisy_ratio_and_variance(new, theta, other, distance)
         change = bonus + ratio + self.logp_at(new, other) - self.logp_at(theta, other)
-        room = VARIANCE - sd**2 - variance
+        room = VARIANCE - sd * sd - variance
         normal, correction = self.rng.standard_normal(), draw_correction(self.rng)
         # refused whichever way it goes: with the variance at its most there would be too much noise
         usable = room >= 0

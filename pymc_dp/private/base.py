@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import secrets
 from collections.abc import Sequence
 from typing import Any
@@ -133,6 +134,7 @@ class PrivateStep(BlockedStep):
                 f"parameters of {', '.join(names)}. Make a step for each."
             )
         self.likelihood = names[0]
+        self._refuse_shared_transforms()
         point = self.model.initial_point() if initial_point is None else initial_point
         rest = [rv for rv in self.model.free_RVs if rv not in mine]
         self.layout = ParameterLayout(self.model, mine, point)
@@ -142,6 +144,19 @@ class PrivateStep(BlockedStep):
         self.insecure_noise_seed = checked_seed(seed)
         self.tune = True
         self._use(None)
+
+    def _refuse_shared_transforms(self) -> None:
+        """Refuse values that parameters of another likelihood move with: its rows would be left out."""
+        for term, inputs in confidential_terms(self.model):
+            natural = self.model.replace_rvs_by_values([pt.as_tensor(v) for v in inputs])
+            moved = sorted(str(v.name) for v in set(self.vars) & set(ancestors(natural)))
+            if term.name != self.likelihood and moved:
+                raise ValueError(
+                    f"{type(self).__name__}: parameters of '{term.name}' move with {', '.join(moved)}, which "
+                    f"is in their transforms, so that a move would need the rows of '{term.name}' as well as "
+                    f"those of '{self.likelihood}'. Give these parameters default_transform=None, or put both "
+                    "tables into one, with a covariate that says which."
+                )
 
     def _use(self, approximation: Any) -> None:
         """Measure moves and rows against an approximation, if there is one."""
@@ -176,7 +191,9 @@ class PrivateStep(BlockedStep):
     def distance(self, new: np.ndarray, old: np.ndarray, other: np.ndarray) -> float:
         """Length of a move, which the bound of a row's change is in proportion to; known without the rows."""
         if self.term.coordinates is not None:
-            return float(self._distance.dispatcher(new, old, other, self.data))
+            found = float(self._distance.dispatcher(new, old, other, self.data))
+            # a move that coordinates do not see has no bound: refused, and so is the way back
+            return found if found > 0 or np.array_equal(new, old) else math.inf
         move = new - old
         return float(np.linalg.norm(move if self.approximation is None else self.metric @ move))
 
@@ -228,7 +245,8 @@ class PrivateStep(BlockedStep):
         self._graphs = (theta, other, ratio.numbers, total[0], density, ratio.features)
         self._noise: GaussianNoise | None = None
         self._counted: GaussianNoise | None = None
-        self._left = {"ratios": 0, "gradients": 0}  # of the chain that is sampled
+        self._left = {"ratios": 0, "gradients": 0}  # of the chain that is sampled, by this process
+        self._begun_by = 0
         self._at: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
     def _sums_of(self, density: RowDensity, natural: Sequence[Any]) -> tuple[RowRatio, Any]:
@@ -252,6 +270,7 @@ class PrivateStep(BlockedStep):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Claim the share of a chain; then prepare it, with noise of its own."""
         self._chain = self.plan.begin(self, tune, draws)
+        self._begun_by = os.getpid()
         super().setup_chain(rng, tune, draws)
         self._left = {"ratios": tune + draws, "gradients": self.plan.gradients_of(tune + draws)}
         scales = self._noise_scales(self.plan.noise_multiplier)
@@ -300,6 +319,11 @@ class PrivateStep(BlockedStep):
                 f"{type(self).__name__}: all {what} that this chain was begun for are released. Nothing was "
                 "spent: to go on, sample again, with a new step where a ledger keeps count."
             )
+        if self._begun_by != os.getpid():
+            raise BudgetExceededError(
+                f"{type(self).__name__}: this chain was begun by another process, of which this one is a "
+                "fork, and its share was paid for once. Nothing was spent: begin a chain here."
+            )
         self._left[what] -= 1
 
     def numbers_at(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -324,9 +348,9 @@ class PrivateStep(BlockedStep):
         bound = self.clip * distance
         unit = bound * 2.0**-sums.bits
         self._spend("ratios")
-        if not unit > 0:  # no move, or one too small for numbers: nothing is asked of the rows
+        if not 0 < unit < math.inf:  # no move, or one too small for numbers: nothing is asked of the rows
             self._next, self._n_clipped = self._at, self._count_noise()
-            return 0.0, 0.0
+            return 0.0, math.inf if unit > 0 else 0.0
         ends = self._ends(new, theta, other)
         assert self._noise is not None
         # neither the noise nor the sum alone is a variable, which an error could show

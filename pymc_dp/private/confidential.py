@@ -263,6 +263,12 @@ def _coordinates(name: str, given: Any, parameters: list[Any], model: Model) -> 
     if not isinstance(given, Variable) or not given.type.dtype.startswith("float"):  # type: ignore[attr-defined]
         raise TypeError(f"coordinates of '{name}' must be numbers that follow from the model's variables.")
     used = set(leaves_of([given], model.basic_RVs)) & set(model.basic_RVs)
+    unseen = [str(v.name) for v in parameters if v not in used]
+    if used and unseen:
+        raise ValueError(
+            f"coordinates of '{name}' leave out {', '.join(unseen)}: moves of it would have no length. Give "
+            "numbers from which every parameter of the likelihood follows."
+        )
     others = sorted(str(v.name) for v in used - set(parameters))
     if others or not used:
         raise ValueError(

@@ -209,7 +209,7 @@ class PrivateHMC(GradientStep):
         ratio, sd = self.noisy_ratio(new, theta, other, self.distance(new, theta, other))
         change = ratio + self.logp_at(new, other) - self.logp_at(theta, other)
         change += 0.5 * float(((first**2 - momentum**2) / self.mass).sum())
-        accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd**2)
+        accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd * sd)
         if accepted:
             self.accept()
             self._kept = gradient

@@ -164,8 +164,8 @@ class MinibatchPenalty(SubsampledWalk):
         if self.is_whole:
             return super().noisy_ratio(new, theta, other, distance)
         bound = self._paid_for(distance)
-        if not bound:
-            return 0.0, 0.0
+        if bound in (0.0, math.inf):
+            return 0.0, bound
         ends, grid = self._ends(new, theta, other), 2 ** (self._sums.bits + 1)
         first, unit = shares(2 * self._weight() * bound, self._left_out, grid)
         combine = partial(_combined, first=first, grid=grid, batch_size=self.batch_size)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from pymc_dp.privacy.costs import GaussianCost
+
 
 @dataclass(frozen=True, eq=False)
 class NormalApproximation:
@@ -33,6 +35,8 @@ class NormalApproximation:
         Bound of a row's change of log likelihood per unit of that distance.
     clip_gradient : float
         Bound of the norm of a row's gradient, measured against the information.
+    costs : tuple of GaussianCost
+        What it cost. :func:`~pymc_dp.with_privacy` adds them to those of the steps that use it.
 
     Examples
     --------
@@ -51,6 +55,7 @@ class NormalApproximation:
     information: np.ndarray
     clip: float
     clip_gradient: float
+    costs: tuple[GaussianCost, ...] = ()
 
     def __post_init__(self) -> None:
         for array in (self.mean, self.covariance, self.information):

@@ -36,10 +36,11 @@ def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
     -------
     DataTree
         The same `idata`. Its attributes say ``privacy_epsilon`` (nats) and ``privacy_delta`` of the whole
-        run, ``privacy_neighbours``, ``privacy_costs`` (JSON, from which epsilon can be computed again) and
-        ``privacy_insecure_noise``, 1 where the noise had a known seed, so that nothing is promised. Where
-        all steps share a ledger, ``privacy_budget_epsilon`` is its budget, and ``privacy_budget_spent`` the
-        epsilon of all that was debited from it so far, this run included.
+        run and of the normal approximations that it used, ``privacy_neighbours``, ``privacy_costs`` (JSON,
+        from which epsilon can be computed again) and ``privacy_insecure_noise``, 1 where the noise had a
+        known seed, so that nothing is promised. Where all steps share a ledger, ``privacy_budget_epsilon``
+        is its budget, and ``privacy_budget_spent`` the epsilon of all that was debited from it so far, this
+        run included.
 
         The group ``privacy`` has, for each step along ``likelihood``: its name, the mechanism, epsilon by
         itself, chains, iterations (of all chains, tuning included), the bounds (with an approximation those
@@ -79,7 +80,9 @@ def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
     _check(idata, steps)
     delta = _delta_of(steps, delta)
     spent = [step.plan.spent() for step in steps]
+    near = {id(s.approximation): s.approximation for s in steps if s.approximation is not None}
     everything = [cost for costs in spent for cost in costs.values()]
+    everything += [cost for approximation in near.values() for cost in approximation.costs]
     attributes: dict[str, Any] = {
         "privacy_epsilon": budgets.epsilon(everything, delta),
         "privacy_delta": delta,
@@ -171,6 +174,13 @@ def _check(idata: Any, steps: tuple[Any, ...]) -> None:
         raise TypeError("idata must be what pm.sample returned, with the group sample_stats.")
     if "private_accepted" not in idata["sample_stats"].data_vars:
         raise ValueError("idata has no statistics of a private step: give the result of their run.")
+    accepted = idata["sample_stats"]["private_accepted"]
+    took_part = 1 if accepted.ndim == 2 else accepted.shape[-1]
+    if took_part != len(steps):
+        raise ValueError(
+            f"idata is the result of {took_part} private step(s), and {len(steps)} are given: give all of "
+            "them, each once. What one of them cost would be left out, or counted twice."
+        )
     chains = idata["sample_stats"].sizes["chain"]
     for step in steps:
         begun = step.plan.begun()

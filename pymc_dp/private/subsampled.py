@@ -72,13 +72,13 @@ class SubsampledWalk(PrivateWalk):
         return self.batch_size
 
     def _paid_for(self, distance: float) -> float:
-        """Count a release; return the bound of a row's change, or 0 where nothing moves and none is asked."""
+        """Count a release; return the bound of a row's change. Nothing is asked if it is 0 or infinite."""
         bound = self.clip * distance
         self._spend("ratios")
-        if bound * 2.0**-self._sums.bits > 0:
+        if 0 < bound * 2.0**-self._sums.bits < math.inf:
             return bound
         self._next, self._n_clipped = self._at, self._count_noise()
-        return 0.0
+        return math.inf if bound == math.inf else 0.0
 
     def _length(self, change: float, sd: float) -> float:
         """Length of a move at which a row can change the weighted sum by so much, and batches hardly vary.

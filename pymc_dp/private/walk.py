@@ -138,7 +138,7 @@ class PrivateWalk(PrivateStep):
         # of the point as it is in numbers, so that a rounded move is not longer than it is taken for
         ratio, sd = self.noisy_ratio(new, theta, other, self.distance(new, theta, other))
         change = bonus + ratio + self.logp_at(new, other) - self.logp_at(theta, other)
-        accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd**2)
+        accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd * sd)
         return accepted, ratio, {}
 
     def _excess(self, accepted: bool, more: dict[str, Any]) -> float:
