@@ -99,6 +99,12 @@ def _inline(fgraph: Any, node: Apply) -> list[Variable] | None:
     return list(node.op.fgraph.bind(node.inputs))
 
 
+def inlined(graph: Variable) -> Variable:
+    """Write out graphs within a graph, such as the logarithm of a sum of exponentials."""
+    rewritten: Any = rewrite_graph(graph, include=(), custom_rewrite=dfs_rewriter(_inline), clone=False)
+    return rewritten
+
+
 @node_rewriter(tracks=[Elemwise, ps.Pow])
 def _float_power(fgraph: Any, node: Apply) -> list[Variable] | None:
     """Powers of whole exponents as those of numbers: machine code for the former raises on 0 ** -1."""

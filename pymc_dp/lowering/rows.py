@@ -8,6 +8,7 @@ per-record covariates as *columns*.
 """
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
-from pytensor.tensor.math import Dot, Prod, Sum
+from pytensor.tensor.math import Dot, Max, Prod, Sum
 from pytensor.tensor.random.basic import CategoricalRV, MvNormalRV, normal, uniform
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.reshape import SplitDims
@@ -193,7 +194,7 @@ class RowGraph:
 
     def _reduce(self, node: Any, index: tuple) -> TensorVariable:
         (x,) = node.inputs
-        if not isinstance(node.op, Sum | Prod):
+        if not isinstance(node.op, Sum | Prod | Max):
             raise NotScalar(f"{node.op} has no scalar form")
         axes = tuple(range(x.ndim)) if node.op.axis is None else tuple(node.op.axis)
         sizes = [x.type.shape[a] for a in axes]
@@ -204,6 +205,8 @@ class RowGraph:
             outer = iter(index)
             full = tuple(inner[axes.index(a)] if a in axes else next(outer) for a in range(x.ndim))
             parts.append(pt.cast(self.entry(x, full), node.outputs[0].type.dtype))
+        if isinstance(node.op, Max):
+            return reduce(pt.maximum, parts)
         return sum(parts[1:], start=parts[0]) if isinstance(node.op, Sum) else pt.prod(pt.stack(parts))
 
     def _dot(self, node: Any, index: tuple) -> TensorVariable:

@@ -154,8 +154,8 @@ class PrivateStep(BlockedStep):
                 raise ValueError(
                     f"{type(self).__name__}: parameters of '{term.name}' move with {', '.join(moved)}, which "
                     f"is in their transforms, so that a move would need the rows of '{term.name}' as well as "
-                    f"those of '{self.likelihood}'. Give these parameters default_transform=None, or put both "
-                    "tables into one, with a covariate that says which."
+                    f"those of '{self.likelihood}'. Give these parameters default_transform=None, or put "
+                    "both tables into one, with a covariate that says which."
                 )
 
     def _use(self, approximation: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
@@ -285,10 +286,13 @@ def _parameters(name: str, law: Any, model: Model) -> list[Any]:
     observed = [str(rv.name) for rv in model.observed_RVs if rv in leaves]
     if observed:
         raise ValueError(f"'{name}' depends on {', '.join(observed)}, which is observed: pass its values.")
+    node = law.owner
+    # of a mixture or of a censored law: laws, of which nothing is drawn
+    parts = set(node.inputs) if isinstance(node.op, SymbolicRandomVariable) else set()
     others = [
         v for v in ancestors([law], blockers=model.basic_RVs)
         if v.owner is not None and v is not law and v not in leaves and hasattr(v.owner.op, "ndim_supp")
-        and not isinstance(v.type, RandomGeneratorType)
+        and not isinstance(v.type, RandomGeneratorType) and v not in parts
     ]  # fmt: skip
     if others:
         raise ValueError(

@@ -15,7 +15,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.graphs import row_checks_to_values
+from pymc_dp.lowering.graphs import inlined, row_checks_to_values
 from pymc_dp.lowering.normals import LARGEST, written_logp
 from pymc_dp.lowering.ratios import RowRatio
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
@@ -177,7 +177,7 @@ class RowDensity:
                 )
             logp = written_logp(law, value)
         else:
-            logp = pm.logp(law, value)
+            logp = inlined(pm.logp(law, value))
         (logp,) = with_known_shapes([row_checks_to_values(logp)])
         return logp  # type: ignore[return-value]
 

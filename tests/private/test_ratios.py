@@ -66,7 +66,20 @@ def groups():
     return lambda level: stats.poisson.logpmf(COUNTS, np.exp(level[GROUPS]))
 
 
-LAWS = [normal, many, known_covariance, covariance, logistic, groups]
+def zero_inflated():
+    rate = pm.HalfNormal("rate")
+    dp.ConfidentialLikelihood("y", pm.ZeroInflatedPoisson.dist(0.7, rate), COUNTS, clip=1)
+    return lambda rate: np.log(0.7 * stats.poisson.pmf(COUNTS, rate) + 0.3 * (COUNTS == 0))
+
+
+def mixture():
+    mu = pm.Normal("mu")
+    law = pm.NormalMixture.dist(w=[0.3, 0.7], mu=pt.stack([mu, mu + 2]), sigma=1.0)
+    dp.ConfidentialLikelihood("y", law, NORMAL, clip=1)
+    return lambda mu: np.log(0.3 * stats.norm.pdf(NORMAL, mu, 1) + 0.7 * stats.norm.pdf(NORMAL, mu + 2, 1))
+
+
+LAWS = [normal, many, known_covariance, covariance, logistic, groups, zero_inflated, mixture]
 
 
 class Lowered:
@@ -103,7 +116,7 @@ def values(lowered, rng):
 @pytest.mark.parametrize("build", [normal, logistic, *(b for b in LAWS if b not in (normal, logistic))])
 def test_sums_beside_numpy(build, rng):
     lowered = Lowered(build)
-    assert (lowered.features is None) == (build in (logistic, groups))
+    assert (lowered.features is None) == (build in (logistic, groups, zero_inflated, mixture))
     for _ in range(5):
         new, old = values(lowered, rng), values(lowered, rng)
         change = lowered.exact(*new) - lowered.exact(*old)
