@@ -1,8 +1,8 @@
 """Power: what the text of Räisä (2021) has wrong in its algorithms, put in, is seen in the draws.
 
 Its other mistakes are seen elsewhere: the uniform number without its logarithm, no penalty, a stale gradient
-(test_hmc.py), the variance of batches (test_minibatch.py), less noise than is claimed (the attacks). A step of
-the position without its size leaves the posterior as it is, and only goes astray.
+(test_hmc.py), the variance of batches (test_minibatch.py), less noise than is claimed (the attacks). A step
+of the position without its size leaves the posterior as it is, and only goes astray.
 """
 
 import inspect
