@@ -95,7 +95,9 @@ class ConfidentialLikelihood:
     coordinates : TensorVariable, optional
         Numbers that follow from the parameters, in whose units `clip` is: a row's change is then clipped to
         :math:`L` times the Euclidean length of the change of these. With ``mean / sd`` of normal rows,
-        `clip` is in standard deviations of a row's change under the model, in every direction.
+        `clip` is in standard deviations of a row's change under the model, in every direction. All
+        parameters have to be behind them: a move that changes none of them, or after which one is no number,
+        is refused.
     covariates : mapping of str to array_like of shape (n,) or (n, k), optional
         What else is known of each row, confidential or not: `dist` is called with a tensor for each.
 
