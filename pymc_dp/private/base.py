@@ -23,7 +23,7 @@ from pymc_dp.lowering.ratios import RowRatio
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.costs import Cost
 from pymc_dp.privacy.ledger import BudgetExceededError
-from pymc_dp.private.confidential import RowTerm, confidential_terms
+from pymc_dp.private.confidential import RowTerm, confidential_terms, refuse_shared_transforms
 from pymc_dp.private.density import RowDensity, domain
 from pymc_dp.private.noise import LARGEST_SCALE, GaussianNoise, checked_seed, words_of_seed
 from pymc_dp.private.normal import NormalApproximation
@@ -134,7 +134,7 @@ class PrivateStep(BlockedStep):
                 f"parameters of {', '.join(names)}. Make a step for each."
             )
         self.likelihood = names[0]
-        self._refuse_shared_transforms()
+        refuse_shared_transforms(type(self).__name__, self.likelihood, self.vars, self.model)
         point = self.model.initial_point() if initial_point is None else initial_point
         rest = [rv for rv in self.model.free_RVs if rv not in mine]
         self.layout = ParameterLayout(self.model, mine, point)
@@ -144,19 +144,6 @@ class PrivateStep(BlockedStep):
         self.insecure_noise_seed = checked_seed(seed)
         self.tune = True
         self._use(None)
-
-    def _refuse_shared_transforms(self) -> None:
-        """Refuse values that parameters of another likelihood move with: its rows would be left out."""
-        for term, inputs in confidential_terms(self.model):
-            natural = self.model.replace_rvs_by_values([pt.as_tensor(v) for v in inputs])
-            moved = sorted(str(v.name) for v in set(self.vars) & set(ancestors(natural)))
-            if term.name != self.likelihood and moved:
-                raise ValueError(
-                    f"{type(self).__name__}: parameters of '{term.name}' move with {', '.join(moved)}, which "
-                    f"is in their transforms, so that a move would need the rows of '{term.name}' as well as "
-                    f"those of '{self.likelihood}'. Give these parameters default_transform=None, or put "
-                    "both tables into one, with a covariate that says which."
-                )
 
     def _use(self, approximation: Any) -> None:
         """Measure moves and rows against an approximation, if there is one."""

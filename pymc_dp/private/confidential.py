@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -231,6 +231,25 @@ def confidential_terms(model: Model) -> list[tuple[RowTerm, list[Variable]]]:
             if v.owner is not None and isinstance(v.owner.op, Sentinel):
                 found.append((v.owner.op.term, list(v.owner.inputs)))
     return found
+
+
+def refuse_shared_transforms(step: str, likelihood: str, values: Sequence[Variable], model: Model) -> None:
+    """Refuse values that parameters of another likelihood move with: its rows would be left out.
+
+    Raises
+    ------
+    ValueError
+    """
+    for term, inputs in confidential_terms(model):
+        natural = model.replace_rvs_by_values([pt.as_tensor(v) for v in inputs])
+        moved = sorted(str(v.name) for v in set(values) & set(ancestors(natural)))
+        if term.name != likelihood and moved:
+            raise ValueError(
+                f"{step}: parameters of '{term.name}' move with {', '.join(moved)}, which is in their "
+                f"transforms, so that a move would need the rows of '{term.name}' as well as those of "
+                f"'{likelihood}'. Give these parameters default_transform=None, or put both tables into one, "
+                "with a covariate that says which."
+            )
 
 
 def _law(name: str, dist: Any, inputs: dict[str, TensorVariable]) -> TensorVariable:
