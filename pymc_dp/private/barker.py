@@ -11,11 +11,11 @@ import numpy as np
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 
-from pymc_dp.privacy._checks import positive
 from pymc_dp.private.base import noise_scale
 from pymc_dp.private.logistic import VARIANCE, draw_correction
 from pymc_dp.private.noise import GaussianNoise
 from pymc_dp.private.normal import NormalApproximation
+from pymc_dp.private.plan import relative_noise
 from pymc_dp.private.subsampled import SubsampledWalk
 
 # Share of the variance of all normal noise that is left to the privacy noise, where batches vary too.
@@ -140,7 +140,7 @@ class BarkerMetropolis(SubsampledWalk):
         blocked: bool = True,
         insecure_noise_seed: int | None = None,
     ):
-        self.batch_size, self.variance_noise = batch_size, positive("variance_noise", variance_noise)
+        self.batch_size, self.variance_noise = batch_size, relative_noise("variance_noise", variance_noise)
         plan = {
             "ledger": ledger, "noise_multiplier": noise_multiplier, "draws": draws, "tune": tune,
             "chains": chains, "share": share, "epsilon": epsilon,

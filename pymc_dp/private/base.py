@@ -20,14 +20,13 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.lowering.native import VECTOR, NativeFunction
 from pymc_dp.lowering.ratios import RowRatio
-from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.costs import Cost
 from pymc_dp.privacy.ledger import BudgetExceededError
 from pymc_dp.private.confidential import RowTerm, confidential_terms, refuse_shared_transforms
 from pymc_dp.private.density import RowDensity, domain
 from pymc_dp.private.noise import LARGEST_SCALE, GaussianNoise, checked_seed, words_of_seed
 from pymc_dp.private.normal import NormalApproximation
-from pymc_dp.private.plan import Plan
+from pymc_dp.private.plan import Plan, relative_noise
 from pymc_dp.private.sums import RowSums
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout
@@ -115,7 +114,7 @@ class PrivateStep(BlockedStep):
         self, vars: Any, model: Any, rng: Any, initial_point: Any, seed: int | None, clipped_noise: Any
     ) -> None:
         if clipped_noise is not None:
-            self.clipped_noise = positive("clipped_noise", clipped_noise)
+            self.clipped_noise = relative_noise("clipped_noise", clipped_noise)
             shapes = {**type(self).stats_dtypes_shapes, "private_clipped_fraction": (np.float64, [])}
             self.stats_dtypes_shapes = shapes
             self.stats_dtypes = [{name: dtype for name, (dtype, _) in shapes.items()}]

@@ -34,6 +34,10 @@ def check_rows(term: RowTerm) -> None:
     ------
     ValueError
     """
+    if term.rows.n < 2:
+        raise ValueError(
+            f"The data of '{term.name}' have {term.rows.n} row: a confidential likelihood needs two."
+        )
     RowDensity(term).terms  # noqa: B018  (worked out here so that it fails where the model is written)
 
 

@@ -16,7 +16,7 @@ from pymc_dp.privacy._checks import positive
 from pymc_dp.private.base import noise_scale
 from pymc_dp.private.gradients import GradientStep
 from pymc_dp.private.normal import NormalApproximation
-from pymc_dp.private.plan import Plan
+from pymc_dp.private.plan import Plan, relative_noise
 from pymc_dp.step_methods.base import check_positive
 
 # The share of accepted trajectories that tuning aims at.
@@ -137,7 +137,7 @@ class PrivateHMC(GradientStep):
         insecure_noise_seed: int | None = None,
     ):
         self.step_size, self.gradient_noise = (
-            positive("step_size", step_size), positive("gradient_noise", gradient_noise)
+            positive("step_size", step_size), relative_noise("gradient_noise", gradient_noise)
         )  # fmt: skip
         check_positive("n_leapfrog", n_leapfrog)
         self.n_leapfrog, self.adapt = int(n_leapfrog), bool(adapt)

@@ -20,6 +20,7 @@ _log = logging.getLogger("pymc")
 # Sums with less noise than this share of what one row can change protect nobody; with more than that, they
 # say nothing, and their noise does not fit 64 bits.
 _LEAST, _MOST = 1e-3, 1e5
+_MOST_RELATIVE = 1e15
 _HOW_MUCH = (
     "A step takes all that is left, unless it is told how much: where several share a ledger, give each "
     "share= or epsilon=."
@@ -258,6 +259,22 @@ def _part_of(ledger: PrivacyLedger, share: Any, epsilon: Any) -> tuple[float | N
                 "smaller one."
             )
     return share, epsilon
+
+
+def relative_noise(name: str, value: Any) -> float:
+    """Return a noise multiplier over that of the ratios, checked.
+
+    Raises
+    ------
+    ValueError
+    """
+    value = positive(name, value)
+    if not _LEAST <= value <= _MOST_RELATIVE:
+        raise ValueError(
+            f"{name} = {value:g} is out of range: it is a noise multiplier over that of the ratios, from "
+            f"{_LEAST:g} to {_MOST_RELATIVE:g}."
+        )
+    return value
 
 
 def _in_range(noise_multiplier: float) -> float:

@@ -132,3 +132,24 @@ def test_an_approximation_that_is_noise_says_so():
         dp.normal_approximation(model=model, noise_multiplier=1.0, start=[1.0])
     with pm.Model(), pytest.raises(ValueError, match="normal_approximation: the model has no confidential"):
         dp.normal_approximation(noise_multiplier=1.0)
+
+
+def test_noise_of_each_kind_has_a_range():
+    model = models.normal_model(ROWS, clip_gradient=3.0)
+    leaps = {"step_size": 0.1, "n_leapfrog": 2}
+    for make, name in (
+        (lambda **kw: dp.PenaltyMetropolis(model=model, noise_multiplier=2.0, **kw), "clipped_noise"),
+        (lambda **kw: dp.PrivateHMC(model=model, noise_multiplier=2.0, **leaps, **kw), "gradient_noise"),
+        (
+            lambda **kw: dp.BarkerMetropolis(model=model, noise_multiplier=2.0, batch_size=9, **kw),
+            "variance_noise",
+        ),
+    ):
+        for value in (1e-200, 1e200):
+            with pytest.raises(ValueError, match=f"{name} = .* is out of range"):
+                make(**{name: value})
+
+
+def test_one_row_is_no_table():
+    with pytest.raises(ValueError, match="have 1 row: a confidential likelihood needs two"):
+        models.normal_model(ROWS[:1])
