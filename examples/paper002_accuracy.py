@@ -352,8 +352,10 @@ def draw(found: dict, names: Sequence[str], budgets: Sequence[float], key: str, 
                 )  # fmt: skip
         ax.set(title=PROBLEMS[name].title, xlabel="epsilon", ylim=0)
         ax.set_xticks(budgets, [f"{b:g}" for b in budgets])
+        ax.minorticks_off()
     figure.axes[0].set_ylabel(label)
-    figure.axes[0].legend(fontsize=7)
+    lines = {line.get_label(): line for ax in figure.axes for line in ax.lines}
+    figure.legend(lines.values(), lines.keys(), loc="outside right upper", fontsize=7)
     return figure
 
 
