@@ -63,21 +63,21 @@ def factor_of(cov: Any, size: int, name: str) -> Triangle:
         return [[pt.constant(root[..., j, k], dtype="float64") for k in range(j + 1)] for j in range(size)]
     op = cov.owner.op if cov.owner is not None else None
     if isinstance(getattr(op, "core_op", op), MatrixInverse):  # the law is given by its precision
-        inverse = inverse_of(_factor(_entries(cov.owner.inputs[0], size)))
-        return _factor(
+        inverse = inverse_of(root_of(_entries(cov.owner.inputs[0], size)))
+        return root_of(
             [
                 [_sum([inverse[m][j] * inverse[m][k] for m in range(j, size)]) for k in range(j + 1)]
                 for j in range(size)
             ]
         )
-    return _factor(_entries(cov, size))
+    return root_of(_entries(cov, size))
 
 
 def _entries(matrix: Any, size: int) -> Triangle:
     return [[matrix[..., j, k] for k in range(j + 1)] for j in range(size)]
 
 
-def _factor(matrix: Triangle) -> Triangle:
+def root_of(matrix: Triangle) -> Triangle:
     """Cholesky factor of a matrix given by its entries up to the diagonal."""
     factor: Triangle = []
     for given in matrix:

@@ -213,8 +213,10 @@ def _gaussian_release(
 ) -> TensorVariable:
     (mu, s), (sigma,) = params, noise
     if ends == UNCLAMPED:
-        # the sum of the squares would be the same for a standard deviation below 0
-        sd = check_parameters(_total_sd(s, sigma), s > 0, sigma > 0, msg="sigma > 0, noise > 0")
+        # the sum of the squares would be the same for a standard deviation below 0; samplers of mixtures take
+        # no notice of checks
+        sd = pt.switch(pt.and_(s > 0, sigma > 0), _total_sd(s, sigma), np.nan)
+        sd = check_parameters(sd, s > 0, sigma > 0, msg="sigma > 0, noise > 0")
         return call(NormalMarginalRV(**promise), mu, sd, size=size)
     return call(ClampedNormalRV(ends=ends, **promise), mu, s, sigma, size=size)
 

@@ -698,6 +698,8 @@ MODELS = [
     BinomialBeta, BernoulliBeta, TwoColumns, Precisions, HalfNormalScales, BetaShapes, PublicOutcomes,
     LatentParents,
 ]  # fmt: skip
+# normal records behind Laplace or Gaussian noise, each by itself
+CLOSED_MODELS = [NormalInverseGamma, KnownVariance, Regressions, MatrixOfCoefficients, TwoColumns]
 # of all records together: not for several auxiliary records
 CENTRAL_MODELS = [ReleasedSum, ReleasedHistogram]
 

@@ -4,6 +4,8 @@ Each entry makes the steps of a model from nothing but the model in context. Num
 that the cycles of a step are tested as well as what happens between its draws.
 """
 
+import numpy as np
+
 import pymc_dp as dp
 
 
@@ -17,6 +19,15 @@ def joint_of_two():
 
 def joint_of_five():
     return [dp.PrivateNeal5(moves="joint", n_auxiliary=5, n_cycles=1), dp.AtomUpdate()]
+
+
+def closed():
+    """Records integrated out of the decision."""
+    return [dp.PrivateNeal5(moves="joint", n_auxiliary=np.inf, n_cycles=2), dp.AtomUpdate()]
+
+
+def auto_closed():
+    return [dp.PrivateNeal5(n_auxiliary=np.inf, n_cycles=1)]
 
 
 def conditional():
@@ -69,7 +80,9 @@ def splits():
 # of releases of any kind, and those that only know releases of each record by itself
 SAMPLERS = {"joint": joint, "conditional": conditional, "slice": by_slices, "auto": auto}
 LOCAL_SAMPLERS = {"joint of 2": joint_of_two, "joint of 5": joint_of_five, "auto of 2": auto_of_two}
-ALL_SAMPLERS = SAMPLERS | LOCAL_SAMPLERS
+# of normal records behind Laplace or Gaussian noise
+CLOSED_SAMPLERS = {"closed": closed, "auto closed": auto_closed}
+ALL_SAMPLERS = SAMPLERS | LOCAL_SAMPLERS | CLOSED_SAMPLERS
 
 # of known records; those of a conjugate base, and of any
 CONJUGATE_SAMPLERS = {"neal 2": neal2, "neal 3": neal3}

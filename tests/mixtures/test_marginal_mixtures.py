@@ -5,6 +5,7 @@ The posterior is that of the records imputed, which is known by enumeration.
 
 from zlib import crc32
 
+import numpy as np
 import pymc as pm
 import pytest
 
@@ -42,3 +43,22 @@ def test_other_noise_is_noticed():
         dp.LaplaceMechanism("z", y, scale=1.6 * small.CHANNELS["laplace"].scale, observed=small.Z[:N])
     found = verdict("laplace", "neal 8", Urn(1.0), model)
     assert found.outcome == "rejected", found
+
+
+@pytest.mark.parametrize("way", ["marginalize", "PrivateNeal5"])
+@pytest.mark.parametrize("channel", ["laplace", "gaussian", "gaussian, clamped"])
+def test_negative_deviations_have_no_density(channel, way):
+    """Noise makes the release of such a record look like that of a positive one."""
+    with pm.Model() as model:
+        labels = dp.ChineseRestaurantProcess("labels", 1.0, shape=4, max_components=4)
+        mu, s = pm.Normal("mu", 0, 3, shape=4), pm.Normal("s", 0.5, 1, shape=4)
+        small._release(pm.Normal("y", mu[labels], s[labels]), small.Z[:4], small.CHANNELS[channel])
+    with dp.marginalize(model, "y") if way == "marginalize" else model:
+        closed = {"moves": "joint", "n_auxiliary": np.inf}
+        step = dp.Neal8(n_cycles=2) if way == "marginalize" else dp.PrivateNeal5(n_cycles=2, **closed)
+        idata = pm.sample(
+            500, tune=50, chains=1, step=[step, dp.AtomUpdate()], progressbar=False, quiet=True, random_seed=1
+        )
+    draws = idata.posterior
+    assert (np.take_along_axis(draws.s.values, draws.labels.values, axis=-1) > 0).all()
+    assert (draws.s.values < 0).any()  # of slots that are free

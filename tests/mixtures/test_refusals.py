@@ -112,6 +112,28 @@ def auxiliaries_of_a_sum():
     return dp.PrivateNeal5(n_auxiliary=2)
 
 
+def all_auxiliaries(declare):
+    """Infinitely many, of releases whose law is not known without the record."""
+
+    def step():
+        declare()
+        return dp.PrivateNeal5(n_auxiliary=np.inf)
+
+    return step
+
+
+def sum_and_record():
+    c, mu = labels(), means()
+    y = normal(mu[c])
+    released(y)
+    dp.LaplaceMechanism("total", dp.record_sum(y), scale=1.0, observed=1.0)
+
+
+def squares():
+    c, mu = labels(), means()
+    released(normal(mu[c]) ** 2)
+
+
 def step(make):
     """A sound mixture with a step that is not."""
 
@@ -270,6 +292,17 @@ CASES = {
         step(lambda c, mu: dp.PrivateNeal5(n_auxiliary=0)),
         ValueError,
         "`n_auxiliary` must be a positive integer, got 0",
+    ),
+    "all auxiliaries of a Laplace kernel": (
+        all_auxiliaries(kernel(lambda m: pm.Laplace("y", m, 1))),
+        ValueError,
+        "`n_auxiliary` must be finite here.*z is no release of normal records with Laplace or Gaussian noise",
+    ),
+    "all auxiliaries of squares": (all_auxiliaries(squares), ValueError, "z is no release of the record"),
+    "all auxiliaries of two releases": (
+        all_auxiliaries(sum_and_record),
+        ValueError,
+        "`n_auxiliary` must be 1, got inf",
     ),
     "unknown moves": (
         step(lambda c, mu: dp.PrivateNeal5(moves="neal8")),

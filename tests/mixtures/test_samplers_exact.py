@@ -9,7 +9,7 @@ from scipy import special, stats
 
 import pymc_dp as dp
 from tests.mixtures import exact, small
-from tests.mixtures.samplers import ALL_SAMPLERS, LOCAL_SAMPLERS, SAMPLERS
+from tests.mixtures.samplers import ALL_SAMPLERS, CLOSED_SAMPLERS, LOCAL_SAMPLERS, SAMPLERS
 from tests.mixtures.small import Urn, verdict_on
 from tests.statistics import harness
 
@@ -35,7 +35,7 @@ MODELS = [
     ("Beta", "", (MANY, PITMAN_YOR)),
     ("normal", "little noise", (ONE, PITMAN_YOR)),
 ]
-FOR_LITTLE_NOISE = ("conditional", "auto", "auto of 2")
+FOR_LITTLE_NOISE = ("conditional", "auto", "auto of 2", "closed", "auto closed")
 # what runs when not in full
 SHORT = {("NIG", "laplace", "joint")}
 
@@ -44,6 +44,8 @@ def _rows():
     for k, (kernel, channel, urns) in enumerate(MODELS):
         for j, sampler in enumerate(ALL_SAMPLERS):
             if channel == "little noise" and sampler not in FOR_LITTLE_NOISE:
+                continue
+            if sampler in CLOSED_SAMPLERS and kernel not in ("NIG", "normal"):
                 continue
             if k > 0 and (j + k) % 2:
                 continue
@@ -195,4 +197,8 @@ def test_a_release_of_the_sum(sampler):
 
 
 def test_every_sampler_is_in_the_table():
-    assert set(FOR_LITTLE_NOISE) < set(ALL_SAMPLERS) == set(SAMPLERS) | set(LOCAL_SAMPLERS)
+    assert (
+        set(FOR_LITTLE_NOISE)
+        < set(ALL_SAMPLERS)
+        == set(SAMPLERS) | set(LOCAL_SAMPLERS) | set(CLOSED_SAMPLERS)
+    )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.mixtures import models
-from tests.mixtures.models import CENTRAL_MODELS, MODELS
+from tests.mixtures.models import CENTRAL_MODELS, CLOSED_MODELS, MODELS
 from tests.mixtures.samplers import ALL_SAMPLERS, LOCAL_SAMPLERS, SAMPLERS
 from tests.statistics.drive import StepKernel
 from tests.statistics.test_sbc import calibration
@@ -66,6 +66,7 @@ def _rows():
         if model in MODELS:
             fitting = ["joint", "conditional", ("slice", "auto")[k % 2], local[k % len(local)]]
         epsilon = epsilon_of(model)
+        fitting += ["closed", "auto closed"][: 1 + k % 2] if model in CLOSED_MODELS else []
         for sampler in fitting:
             yield pytest.param(model, epsilon, sampler, id=f"{model.__name__} {epsilon:g} {sampler}")
 
@@ -90,6 +91,7 @@ def test_laws_of_atoms_are_recognised(model_type):
 
 
 CALIBRATED = [
+    (models.KnownVariance, "closed"),
     (models.NormalInverseGamma, "joint"),
     (models.KnownVariance, "slice"),
     (models.PoissonGamma, "conditional"),

@@ -79,6 +79,22 @@ LINES = {
         r"or u * then < now:",
         ("auxiliary_sweep",),
     ),
+    "ratio of densities upside down": (
+        r"total = (released\(.*\)\[0\]) - before",
+        r"total = before - \1",
+        ("closed_sweep",),
+    ),
+    "half of the ratio of densities": (
+        r"total = (released\(.*\)\[0\]) - before",
+        r"total = 0.5 * (\1 - before)",
+        ("closed_sweep",),
+    ),
+    "records kept": (r"x\[i, 0\] = r\[0\]", "x[i, 0] = 0.5 * (x[i, 0] + r[0])", ("closed_sweep",)),
+    "records from the cluster that was left": (
+        r"given_release\((.*)atoms\[g, 0\](.*)\)",
+        r"given_release(\1atoms[h, 0]\2)",
+        ("closed_sweep",),
+    ),
     "no ratio": (r"total \+= r\[(\d+)\] - w\[i\]", "total += 0.0", ("urn_sweep",)),
     "ratio of means, half of it": (
         r"or u \* now < then:",
@@ -169,6 +185,10 @@ BY_EXACT_ANSWERS = [
     ("ratio upside down", "joint", "NIG", "gaussian, clamped", ONE),
     ("ratio of means upside down", "joint of 5", "NIG", "laplace", ONE),
     ("no ratio", "joint", "NIG", "laplace", ONE),
+    ("ratio of densities upside down", "closed", "NIG", "gaussian, clamped", ONE),
+    ("half of the ratio of densities", "closed", "NIG", "laplace", ONE),
+    ("records kept", "closed", "NIG", "laplace", ONE),
+    ("records from the cluster that was left", "closed", "normal", "laplace", ONE),
     ("ratio of means, half of it", "joint of 2", "NIG", "laplace", ONE),
     ("new cluster without discount", "joint", "NIG", "laplace", PITMAN_YOR),
     ("new cluster without discount", "joint of 5", "NIG", "laplace", PITMAN_YOR),

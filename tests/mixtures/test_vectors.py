@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.lowering import normals, rows
+from pymc_dp.lowering import noisy_vectors, normals, rows
 from pymc_dp.step_methods.mixture import slots
 from tests.mixtures import small, vectors
 from tests.mixtures.samplers import ALL_SAMPLERS
@@ -73,6 +73,10 @@ RUNS = [
     ("five", "conditional", PITMAN_YOR),
     ("five", "auto", ONE),
     ("five", "slice", ONE),
+    ("five", "closed", ONE),
+    ("scaled", "closed", PITMAN_YOR),
+    ("rescaled", "closed", ONE),
+    ("correlations", "closed", ONE),
     ("scaled", "joint", ONE),
     ("scaled", "conditional", ONE),
     ("scaled", "slice", PITMAN_YOR),
@@ -162,6 +166,11 @@ def _break(patch, what):
         patch.setattr(normals, "factor_of", _diagonal(normals.factor_of))
     if what in ("draws", "both"):
         patch.setattr(rows, "factor_of", _diagonal(rows.factor_of))
+    if what == "noisy vectors":
+        original = noisy_vectors.root_of
+        patch.setattr(
+            noisy_vectors, "root_of", lambda matrix: _diagonal(lambda *_: original(matrix))(0, 2, "")
+        )
     if what == "log determinant":
         patch.setattr(normals, "_log_det", lambda inverse: pt.constant(0.0))
 
@@ -176,6 +185,7 @@ def _break(patch, what):
         ("density", "constant", "conditional"),
         ("log determinant", "scaled", "conditional"),
         ("log determinant", "rescaled", "slice"),
+        ("noisy vectors", "constant", "closed"),
     ],
 )
 def test_exact_answers_reject(monkeypatch, what, name, sampler):

@@ -1,6 +1,7 @@
 """A mixture as a chain sees it: lowered kernels, and the arrays that they work on."""
 
 import logging
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
@@ -65,20 +66,22 @@ class LoweredMixture:
     def __init__(self, program: RecordProgram, mixture: Mixture):
         with explained(mixture):
             self.program = MixtureProgram(program, mixture)
-        self._joint: dict[int, SourceFunction] = {}
+        self._joint: dict[float, SourceFunction] = {}
         self._labels: dict[str, SourceFunction] = {}
         self._scans: dict[int, SourceFunction] = {}
         # the atoms that a step has drawn last, so that another need not draw them again
         self.just_drawn: np.ndarray | None = None
         self.atoms_tally = np.zeros(N_TALLY)
 
-    def joint(self, n_auxiliary: int) -> SourceFunction:
+    def joint(self, n_auxiliary: float) -> SourceFunction:
         """Return the sweep over labels and records together."""
         if n_auxiliary not in self._joint:
-            one = n_auxiliary == 1
-            self._joint[n_auxiliary] = (
-                urn.urn_sweep(self.program) if one else urn.auxiliary_sweep(self.program, n_auxiliary)
-            )
+            if n_auxiliary == 1:
+                self._joint[n_auxiliary] = urn.urn_sweep(self.program)
+            elif n_auxiliary == math.inf:
+                self._joint[n_auxiliary] = urn.closed_sweep(self.program)
+            else:
+                self._joint[n_auxiliary] = urn.auxiliary_sweep(self.program, int(n_auxiliary))
         return self._joint[n_auxiliary]
 
     def labels(self, kind: str, n_empty: int = _N_EMPTY) -> SourceFunction:
@@ -172,7 +175,7 @@ class MixtureChain:
         self,
         records: RecordChain,
         lowered: LoweredMixture,
-        n_auxiliary: int,
+        n_auxiliary: float,
         conditional: str,
         splits: bool = False,
         *,

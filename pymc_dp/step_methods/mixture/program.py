@@ -26,6 +26,7 @@ from pymc_dp.mixtures.structure import Mixture
 from pymc_dp.records import parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.mixture.released import closed_release
 from pymc_dp.step_methods.sweeps.fused import scalar_function
 from pymc_dp.step_methods.sweeps.histogram import HistogramSweep
 from pymc_dp.step_methods.sweeps.kernels import hoist
@@ -206,6 +207,7 @@ class MixtureProgram(HistogramSweep):
         urn = [rows.entry(p, ()) for p in self.urn_parameters()]
         peaks = self._peak_graphs()
         self.peak_graph = None if peaks is None else self._weight(rows, peaks)
+        self.closed_graphs = self._closed_graphs(rows)
         self.statistics = len(state)
         self.n_columns_of_record = len(columns)
         self.histograms = histograms
@@ -250,6 +252,25 @@ class MixtureProgram(HistogramSweep):
             exact = node.op.make_node(rng, size, pt.cast(value, node.outputs[1].dtype), *noise).outputs[1]  # type: ignore[union-attr]
             graphs.append(pm.logp(exact, value))
         return graphs
+
+    def _closed_graphs(self, rows: RowGraph) -> tuple[TensorVariable, list[TensorVariable]] | str:
+        """Log density of a release with its record integrated out, and the record given it; or why not."""
+        kernel = self.mixture.kernel
+        found = closed_release(self.program.block, kernel, self.program.state)
+        if isinstance(found, str):
+            return found
+        try:
+            (density, *more), columns = found.entries(rows, self._rng)
+        except NotScalar as reason:
+            return str(reason)
+        transform = self._transform(kernel)
+        if transform is not None:
+            each = np.ndindex(*self.program.records.shapes[0][1:])
+            columns = [
+                transform.forward(number, *self._inputs(kernel, index, rows))
+                for number, index in zip(columns, each, strict=True)
+            ]
+        return sum(more, start=density), columns
 
     def urn_parameters(self) -> list[Any]:
         """Return concentration and discount of the labels' law."""

@@ -2,7 +2,8 @@
 
 Algorithm 1 of Beraha, Favaro & Rao. The label comes from the law of one more record given the others' labels,
 the record from that cluster, and the release decides. The urn costs O(1), as the label of another record
-picked at random, or one of a new cluster.
+picked at random, or one of a new cluster. Where the release has a closed law without the record, that may
+decide instead, and the record is drawn given the release.
 """
 
 from pymc_dp.lowering import bins
@@ -205,3 +206,58 @@ def auxiliary_sweep(program: MixtureProgram, m: int) -> SourceFunction:
         "    tally[3] += n * n_sweeps",
     ]
     return compiled("auxiliary_sweep", lines, program, ["urn", "base_draw", "propose", "current", *peak])
+
+
+def closed_sweep(program: MixtureProgram) -> SourceFunction:
+    """Compile the sweep in which records are integrated out of the decision: infinitely many auxiliaries.
+
+    Raises
+    ------
+    ValueError
+        If the release has no closed law without the record.
+    """
+    if isinstance(program.closed_graphs, str):
+        raise ValueError(
+            "`n_auxiliary` must be finite here: with infinitely many, the law of the release without the "
+            f"record has to be known in closed form, and {program.closed_graphs}."
+        )
+    density, record = program.closed_graphs
+    program.add("released", program.atom_inputs, [density])
+    program.add("given_release", [program._rng, *program.atom_inputs], record, rng_first=True)
+    width = program.width
+    drawn, own = [f"a{j}" for j in range(width)], numbers("atoms", "g", width)
+    lines = [
+        *header("closed_sweep", program),
+        f"    alpha, d = {program.call('urn', row='')}",
+        *occupation(),
+        "    accepted, moved = 0.0, 0.0",
+        "    for _ in range(n_sweeps):",
+        "        for i in range(n):",
+        *indented([*LEAVE, *URN], 12),
+        "            total = 0.0",
+        "            if g >= 0:",
+        f"                {''.join(f'{a}, ' for a in drawn)} = {', '.join(own)},",
+        "            else:",
+        f"                {''.join(f'{a}, ' for a in drawn)} = {program.call('base_draw', rng=True, row='')}",
+        # of its own cluster there is nothing to decide
+        "            if g != h:",
+        f"                before = {program.call('released', *numbers('atoms', 'h', width))}[0]",
+        "                if before != -np.inf:",
+        f"                    total = {program.call('released', *drawn)}[0] - before",
+        "            if total >= 0.0 or total > -rng.standard_exponential():",
+        "                accepted += 1.0",
+        "                if g < 0:",
+        *indented(OPEN, 16),
+        *(f"                    atoms[g, {j}] = {a}" for j, a in enumerate(drawn)),
+        "                moved += g != h",
+        "            else:",
+        "                g = h",
+        *indented(join("g"), 12),
+        f"            r = {program.call('given_release', *own, rng=True)}",
+        *(f"            x[i, {j}] = r[{j}]" for j in range(program.n_columns_of_record)),
+        "    tally[0] += accepted",
+        "    tally[1] += n * n_sweeps",
+        "    tally[2] += moved",
+        "    tally[3] += n * n_sweeps",
+    ]
+    return compiled("closed_sweep", lines, program, ["urn", "base_draw", "released", "given_release"])
