@@ -61,6 +61,7 @@ def as_polynomial(
     """
     if fixed_support:
         graph = _inside_support(_without_ties(graph, parameters), record, parameters)
+        graph = _choices_as_sums(graph, record, parameters)
     of_record, of_parameters = _dependence(graph, record), _dependence(graph, parameters)
     features: list[TensorVariable] = []
     stands_for: dict[Variable, TensorVariable] = {}
@@ -115,6 +116,28 @@ def _inside_support(
             return graph
         graph = inside
     return graph
+
+
+def _choices_as_sums(
+    graph: TensorVariable, record: Sequence[Variable], parameters: Sequence[Variable]
+) -> TensorVariable:
+    """Write choices that the record alone decides between finite numbers as sums of them.
+
+    A Bernoulli record's log density, one number if it is 1 and another if it is 0, is linear in the record.
+    """
+    of_record, of_parameters = _dependence(graph, record), _dependence(graph, parameters)
+    sums: dict[Variable, TensorVariable] = {}
+    for node in io_toposort([], [graph]):
+        if not (isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, ps.Switch)):
+            continue
+        condition, *both = node.inputs
+        if condition not in of_record or condition in of_parameters or any(map(_is_minus_infinity, both)):
+            continue
+        if any(v in of_record for v in both):
+            continue
+        chosen = pt.cast(pt.neq(condition, 0), "float64")
+        sums[node.outputs[0]] = chosen * both[0] + (1.0 - chosen) * both[1]
+    return graph_replace([graph], sums, strict=False)[0] if sums else graph
 
 
 def _without_ties(graph: TensorVariable, parameters: Sequence[Variable]) -> TensorVariable:

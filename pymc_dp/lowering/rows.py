@@ -18,9 +18,17 @@ from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import graph_inputs
-from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import (
+    Alloc,
+    ExtractDiag,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot, Max, Prod, Sum
 from pytensor.tensor.random.basic import CategoricalRV, MvNormalRV, normal, uniform
 from pytensor.tensor.random.op import RandomVariable
@@ -30,7 +38,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, get_idx_list
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.draws import ScalarDraw
-from pymc_dp.lowering.normals import LARGEST, factor_of, is_multivariate_normal
+from pymc_dp.lowering.normals import LARGEST, factor_of, is_multivariate_normal, root_of
 from pymc_dp.lowering.samplers import core_sampler
 
 ROW = "row"
@@ -75,8 +83,8 @@ class RowGraph:
         self._hoisted: dict[tuple[Variable, tuple], TensorVariable] = {}
         self._memo: dict[tuple[Variable, tuple], TensorVariable] = {}
         self._values: dict[Variable, np.ndarray | None] = {}
-        # entries of draws that come together, by variable and by what stands before the last index
-        self.drawn: dict[tuple[Variable, tuple], list[TensorVariable]] = {}
+        # entries that come together, of draws and of factors, by variable and by leading indices
+        self.together: dict[tuple[Variable, tuple], list[TensorVariable]] = {}
 
     def fork(self, record_entry: Callable[[Variable, tuple[int, ...]], TensorVariable]) -> "RowGraph":
         """Return the same with other entries for the records, sharing what was hoisted."""
@@ -139,6 +147,14 @@ class RowGraph:
             return self._pick(node, index)
         if isinstance(op, Reshape | SplitDims):
             return self._reshape(node, index)
+        if isinstance(op, ExtractDiag) and op.offset == 0:
+            axes = sorted((op.axis1 % inputs[0].type.ndim, op.axis2 % inputs[0].type.ndim))
+            full = list(index[:-1])
+            for axis in axes:
+                full.insert(axis, index[-1])
+            return self.entry(inputs[0], tuple(full))
+        if isinstance(getattr(op, "core_op", op), Cholesky):
+            return self._cholesky(node, index)
         raise NotScalar(f"{op} has no scalar form")
 
     def _hoist(self, variable: Variable, index: tuple) -> TensorVariable:
@@ -205,9 +221,9 @@ class RowGraph:
             outer = iter(index)
             full = tuple(inner[axes.index(a)] if a in axes else next(outer) for a in range(x.ndim))
             parts.append(pt.cast(self.entry(x, full), node.outputs[0].type.dtype))
-        if isinstance(node.op, Max):
-            return reduce(pt.maximum, parts)
-        return sum(parts[1:], start=parts[0]) if isinstance(node.op, Sum) else pt.prod(pt.stack(parts))
+        if isinstance(node.op, Sum):
+            return sum(parts[1:], start=parts[0])
+        return reduce(pt.maximum if isinstance(node.op, Max) else pt.mul, parts)
 
     def _dot(self, node: Any, index: tuple) -> TensorVariable:
         a, b = node.inputs
@@ -226,6 +242,17 @@ class RowGraph:
             for k in range(size)
         ]
         return sum(terms[1:], start=terms[0])
+
+    def _cholesky(self, node: Any, index: tuple) -> TensorVariable:
+        (matrix,), size = node.inputs, node.outputs[0].type.shape[-1]
+        *lead, j, k = index
+        if size is None or size > LARGEST or not getattr(node.op, "core_op", node.op).lower:
+            raise NotScalar("a Cholesky factor of a large matrix")
+        key = (node.outputs[0], tuple(lead))
+        if key not in self.together:
+            rows = root_of([[self.entry(matrix, (*lead, a, b)) for b in range(a + 1)] for a in range(size)])
+            self.together[key] = [v for row in rows for v in row]
+        return self.together[key][j * (j + 1) // 2 + k] if k <= j else pt.constant(0.0)
 
     def _reshape(self, node: Any, index: tuple) -> TensorVariable:
         x, out = node.inputs[0], node.outputs[0]
@@ -247,9 +274,9 @@ def draw_entry(
     if isinstance(op, CategoricalRV):
         return _draw_category(rows, rv, full, rng, label)
     if isinstance(op, MvNormalRV):
-        if (rv, full[:-1]) not in rows.drawn:
-            rows.drawn[rv, full[:-1]] = _draw_normal(rows, rv, full[:-1], rng, label)
-        return rows.drawn[rv, full[:-1]][index[-1]]
+        if (rv, full[:-1]) not in rows.together:
+            rows.together[rv, full[:-1]] = _draw_normal(rows, rv, full[:-1], rng, label)
+        return rows.together[rv, full[:-1]][index[-1]]
     if not isinstance(op, RandomVariable) or op.ndim_supp > 0 or any(op.ndims_params):
         raise NotScalar(f"{rv.name} is neither univariate nor multivariate normal")
     if core_sampler(op, node)[0] is None:

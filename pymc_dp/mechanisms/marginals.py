@@ -244,17 +244,20 @@ def _mv_release(
     op: Any, promise: Mapping[str, Any], params: list, noise: list, size: Any, ends: Ends
 ) -> TensorVariable:
     mean, cov = params
-    # with the noise added, what is no covariance may look like one
+    # with the noise added, what is no covariance may look like one; samplers of mixtures take no notice of
+    # checks
     root = pt.linalg.cholesky(cov, lower=True, on_error="nan")
-    proper = pt.diagonal(root, axis1=-2, axis2=-1) > 0
-    total = check_parameters(cov + _noise_covariance(mean, noise), proper, msg="posdef covariance")
+    proper = pt.prod(pt.diagonal(root, axis1=-2, axis2=-1), axis=-1) > 0
+    total = pt.switch(proper[..., None, None], cov + _noise_covariance(mean, noise), np.nan)
+    total = check_parameters(total, proper, msg="posdef covariance")
     return call(MvNormalMarginalRV(method="cholesky", **promise), mean, total, size=size)
 
 
 def _noise_covariance(mean: TensorVariable, noise: list) -> TensorVariable:
     (sigma,) = noise
     variances = sigma * sigma * pt.ones_like(mean)
-    return variances[..., None] * pt.eye(mean.shape[-1])
+    size = mean.type.shape[-1]
+    return variances[..., None] * (pt.eye(mean.shape[-1]) if size is None else np.eye(size))
 
 
 def _mv_record(op: Any, params: list, noise: list, released: TensorVariable, ends: Ends) -> TensorVariable:

@@ -740,7 +740,7 @@ def known(model_type):
 KNOWN_MODELS = [
     *map(known, (
         NormalInverseGamma, KnownVariance, PoissonGamma, Regressions, MatrixOfCoefficients, GammaRates,
-        BinomialBeta, TwoColumns, Precisions, HalfNormalScales, BetaShapes, CutVariances,
+        BinomialBeta, BernoulliBeta, TwoColumns, Precisions, HalfNormalScales, BetaShapes, CutVariances,
     ))
 ]  # fmt: skip
 # atoms that integrate out
