@@ -151,8 +151,18 @@ def walk(step: str, draws: int, scale: Any, **options: Any) -> Setting:
     return Setting(step, 3, None, draws, of_laws=True, options={"scale": scale, **options})
 
 
-# Of a banana that is much higher than wide.
+def trajectories(
+    draws: int, step_size: float, n_leapfrog: int, clip_gradient: float, mass: float | Sequence[float] = 1.0
+) -> Setting:
+    """Hamiltonian trajectories in the values themselves."""
+    options = {"step_size": step_size, "n_leapfrog": n_leapfrog, "gradient_noise": 2.0, "mass": mass}
+    return Setting("hmc", 3, clip_gradient, draws, of_laws=True, options=options)
+
+
+# Steps of bananas that are much higher than wide.
 TALL = np.array([0.1, 0.4])
+TALL_10 = np.array([0.04, 0.15, *np.full(8, 0.012)])
+NARROW = np.array([0.008, 0.03])
 # "autoregressive" is the penalty algorithm as well, with proposals from the approximation.
 OURS: dict[str, dict[str, Setting]] = {
     "flat-2d": {
@@ -173,15 +183,16 @@ OURS: dict[str, dict[str, Setting]] = {
     "tempered-2d": {
         "penalty": walk("penalty", 40_000, TALL),
         "guided": walk("penalty", 40_000, 0.16, updates="guided"),
-        "hmc": Setting(
-            "hmc", 3, 3, 2000, of_laws=True,
-            options={"step_size": 0.02, "n_leapfrog": 25, "gradient_noise": 2.0, "mass": (16.0, 1.0)},
-        ),
+        "hmc": trajectories(2000, 0.02, 25, 3, (16.0, 1.0)),
         "minibatch": walk("minibatch", 20_000, TALL, batch_size=1000),
         "barker": walk("barker", 20_000, TALL, batch_size=1000),
     },
     "tempered-10d": {
-        "penalty": walk("penalty", 10_000, 0.03),
+        "penalty": walk("penalty", 20_000, TALL_10),
+        "guided": walk("penalty", 20_000, np.array([0.1, 0.3, *np.full(8, 0.05)]), updates="guided"),
+        "hmc": trajectories(500, 0.015, 25, 3, (16.0, 1.0, *[2.5] * 8)),
+        "minibatch": walk("minibatch", 20_000, TALL_10, batch_size=2000),
+        "barker": walk("barker", 20_000, TALL_10, batch_size=2000),
     },
     "gauss-30d": {
         "penalty": near("penalty", 8, 3000),
@@ -190,7 +201,11 @@ OURS: dict[str, dict[str, Setting]] = {
         "hmc": near("hmc", 8, 40, step_size=0.25, n_leapfrog=4, gradient_noise=1.5),
     },
     "narrow-2d": {
-        "penalty": walk("penalty", 20_000, 0.006),
+        "penalty": walk("penalty", 4000, NARROW),
+        "guided": walk("penalty", 3000, NARROW, updates="guided"),
+        "hmc": trajectories(200, 0.0016, 15, 8, (16.0, 1.0)),
+        "minibatch": walk("minibatch", 4000, NARROW, batch_size=45_000),
+        "barker": walk("barker", 1000, NARROW, batch_size=100_000),
     },
     "correlated-2d": {
         "penalty": of_laws(2, near("penalty", 60, 4000, rounds=4)),
@@ -201,7 +216,11 @@ OURS: dict[str, dict[str, Setting]] = {
         ),
     },
     "circle": {
-        "penalty": walk("penalty", 20_000, 0.2),
+        "penalty": walk("penalty", 60_000, 0.3),
+        "guided": walk("penalty", 20_000, 0.3, updates="guided"),
+        "hmc": trajectories(1000, 0.04, 40, 0.003),
+        "minibatch": walk("minibatch", 60_000, 0.3, batch_size=1000),
+        "barker": walk("barker", 20_000, 0.3, batch_size=1000),
     },
 }  # fmt: skip
 

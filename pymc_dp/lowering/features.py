@@ -21,6 +21,8 @@ from pymc_dp.lowering.polynomial import degree
 
 # Numbers of a record of which products of two are kept.
 MAX_FEATURES = 4
+# Less than the logarithm of the smallest positive number.
+_BELOW_LOGARITHMS = -750.0
 
 
 @dataclass
@@ -138,6 +140,25 @@ def _choices_as_sums(
         chosen = pt.cast(pt.neq(condition, 0), "float64")
         sums[node.outputs[0]] = chosen * both[0] + (1.0 - chosen) * both[1]
     return graph_replace([graph], sums, strict=False)[0] if sums else graph
+
+
+def finite_logarithms(graph: TensorVariable, parameters: Sequence[Variable]) -> TensorVariable:
+    """Take the logarithm of a parameter that is 0 to be smaller than that of any positive number, but finite.
+
+    A polynomial multiplies it by a number of the record, which may be 0 (no failure, say): zero times minus
+    infinity is no number. Probabilities with a law that is steep at its ends do round to 0 and 1.
+    """
+    of_parameters = _dependence(graph, parameters)
+    finite: dict[Variable, TensorVariable] = {}
+    for node in io_toposort([], [graph]):
+        kind = getattr(node.op, "scalar_op", node.op)
+        if node.outputs[0] in of_parameters and isinstance(kind, ps.Log | ps.Log1p):
+            at_zero = pt.eq(node.inputs[0], 0.0 if isinstance(kind, ps.Log) else -1.0)
+            finite[node.outputs[0]] = pt.switch(at_zero, np.float64(_BELOW_LOGARITHMS), node.outputs[0])
+    # from the outside in: each choice holds the logarithm that it replaces
+    for logarithm, chosen in reversed(finite.items()):
+        graph = graph_replace([graph], {logarithm: chosen}, strict=False)[0]
+    return graph
 
 
 def _without_ties(graph: TensorVariable, parameters: Sequence[Variable]) -> TensorVariable:

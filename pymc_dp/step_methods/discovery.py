@@ -15,6 +15,9 @@ from pymc_dp.records import RecordBlock, find_record_blocks
 if TYPE_CHECKING:
     from pymc_dp.step_methods.base import RecordChain
 
+# Times that the jitter of a starting point is halved, as long as records have no law there.
+_HALVINGS = 5
+
 _BLOCKS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[RecordBlock]]]" = WeakKeyDictionary()
 
 
@@ -90,18 +93,30 @@ def dispersed_start(
 
     PyMC starts all chains of a mixed sampler at one point, without jitter. Where the records still stand
     there, parameters that nobody set are jittered by U(-1, 1) in value space, as PyMC does for NUTS alone
-    (while tuning only), and the records are drawn from their law given the parameters.
+    (while tuning only), and the records are drawn from their law given the parameters. The jitter is halved
+    as long as it leaves records without a law, and left out at last.
     """
     moved: dict[str, np.ndarray] = {}
     for chain in chains:
         program = chain.program
         if not all(np.array_equal(point[n], default_point[n]) for n in program.records.names):
             continue
+        jitter = {}
         for name in program.parameters.names:
             start = np.asarray(default_point[name])
             untouched = np.array_equal(initial_point[name], start) and np.array_equal(point[name], start)
             if tune and name not in moved and start.dtype.kind == "f" and untouched:
-                moved[name] = np.asarray(start + rng.uniform(-1, 1, size=start.shape), dtype=start.dtype)
-        theta = program.parameters.flatten({**point, **moved})
-        moved.update(program.records.unpack(chain.draw(rng, theta)))
+                jitter[name] = rng.uniform(-1, 1, size=start.shape)
+        for halvings in range(_HALVINGS + 1):
+            share = 0.5**halvings if halvings < _HALVINGS else 0.0
+            near = {
+                name: np.asarray(
+                    default_point[name] + share * by, dtype=np.asarray(default_point[name]).dtype
+                )
+                for name, by in jitter.items()
+            }
+            drawn = chain.draw(rng, program.parameters.flatten({**point, **moved, **near}))
+            if not np.isnan(drawn).any():
+                break
+        moved |= {**near, **program.records.unpack(drawn)}
     return moved

@@ -161,6 +161,26 @@ def test_joint_distribution(model_type, epsilon, sampler):
     assert verdict.passed, verdict
 
 
+@pytest.mark.statistical
+@pytest.mark.parametrize("n_auxiliary", [1, np.inf])
+def test_chains_start_inside_of_the_domain(n_auxiliary):
+    """Jitter of atoms that are next to the end of it, and slots that nobody was in."""
+    with pm.Model() as model:
+        labels = dp.ChineseRestaurantProcess("labels", 1.0, shape=3, max_components=5)
+        mu = pm.Normal("mu", 0, 2, shape=(5, 2))
+        r = pm.Normal("r", 0.3, 1.2, shape=5)[labels]
+        one = pt.ones_like(r)
+        cov = pt.stack([pt.stack([one, r], axis=-1), pt.stack([r, one], axis=-1)], axis=-2)
+        dp.GaussianMechanism("z", pm.MvNormal("y", mu[labels], cov), sigma=1.5, observed=vectors.Z2)
+        step = dp.PrivateNeal5(moves="joint", n_auxiliary=n_auxiliary)
+    for seed in range(30):
+        step.setup_chain(np.random.default_rng(seed), 10, 10)
+        point = model.initial_point()
+        for _ in range(2):
+            point, _ = step.step(point)
+        assert not any(np.isnan(v).any() for v in point.values()), seed
+
+
 def test_weights_that_are_no_numbers_are_zero():
     """Of atoms outside of the kernel's domain: never chosen, wherever they stand."""
     rng, nan = np.random.default_rng(1), np.nan

@@ -17,7 +17,7 @@ from pytensor.tensor.random import basic as rv_ops
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.draws import ScalarDraw
-from pymc_dp.lowering.features import as_polynomial
+from pymc_dp.lowering.features import as_polynomial, finite_logarithms
 from pymc_dp.lowering.normals import written_logp
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
 from pymc_dp.lowering.slots import LabelledGraph, SlotGraph
@@ -237,7 +237,9 @@ class MixtureProgram(HistogramSweep):
             self.add("propose", [self._rng, *a], [*columns, *candidates, weight, *new], rng_first=True)
         if self.draws_records:
             self.add("draw", [self._rng, *a], columns, rng_first=True)
-        self.add("own", [*self.record_inputs, *a], [self.own_graph])
+        # laws of atoms are found from the graph itself, without choices
+        own = finite_logarithms(self.own_graph, a) if self.degree else self.own_graph
+        self.add("own", [*self.record_inputs, *a], [own])
 
     def _peak_graphs(self) -> list[TensorVariable] | None:
         """Log densities of the releases where no noise was added; None where other things have a weight."""

@@ -66,6 +66,8 @@ def closed_release(block: RecordBlock, kernel: Any, values: dict[Any, TensorVari
     pair, found = channel.record_marginals.get(type(kernel.owner.op)), clamped_record(release.query, {kernel})
     if found is None:
         return f"{release.name} is no release of the record itself, up to a clamp to two known numbers"
+    if not found.lo < found.hi:
+        return f"the clamps of {release.name} leave a single value"
     if pair is None:
         return f"{release.name} is no release of normal records with Laplace or Gaussian noise"
     ends = (found.lo, found.hi)

@@ -206,7 +206,12 @@ class MixtureStep(RecordStep):
         labels = np.empty_like(default)
         labels[np.argsort(x[:, 0])] = slots[np.searchsorted(ends, np.arange(n), side="right")]
         point = {**point, **program.records.unpack(x), name: labels}
-        return mixture.run(self.rng, point, np.full(_FIRST_UPDATES, ATOMS_ONLY), (0, 0), self.tune)[0]
+        moved = mixture.run(self.rng, point, np.full(_FIRST_UPDATES, ATOMS_ONLY), (0, 0), self.tune)[0]
+        if any(np.isnan(v).any() for v in moved.values()):
+            # atoms of a slot that nobody was in may be outside of the domain: stay in the default
+            mixture.learnt[:] = 0.0
+            return {}
+        return moved
 
     @classmethod
     def _claimable(cls, model: Model) -> list[Variable]:

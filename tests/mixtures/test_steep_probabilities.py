@@ -1,0 +1,102 @@
+"""Probabilities that round to 0 and 1: a record has no density there, or all of it."""
+
+from zlib import crc32
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import special
+
+import pymc_dp as dp
+from pymc_dp.step_methods.mixture import program
+from tests.mixtures import exact, small
+from tests.mixtures.samplers import ALL_KNOWN, ALL_SAMPLERS
+from tests.mixtures.small import Urn
+from tests.statistics import harness
+
+pytestmark = pytest.mark.statistical
+
+# 12 verdicts: this keeps the chance of a false alarm below one in a thousand.
+ALPHA, DRAWS, URN, SLOTS = 2e-5, 20_000, Urn(1.0), 6
+END = 0.02  # both parameters of the beta law: one draw in four is 1 in floating point
+
+# kernel, records, and trials per unit of success and failure
+KERNELS = {
+    "Bernoulli": (lambda p, x: pm.Bernoulli("y", p, observed=x), [1, 1, 0, 1], lambda x: (x, 1 - x)),
+    "Binomial": (lambda p, x: pm.Binomial("y", 3, p, observed=x), [3, 3, 0, 2], lambda x: (x, 3 - x)),
+    "Geometric": (lambda p, x: pm.Geometric("y", p, observed=x), [1, 1, 3, 1], lambda x: (1, x - 1)),
+}
+
+
+def model_of(kernel):
+    declare, x, _ = KERNELS[kernel]
+    with pm.Model() as model:
+        labels = URN.labels(len(x), SLOTS)
+        p = pm.Beta("p", END, END, shape=SLOTS)
+        declare(p[labels], np.array(x))
+    return model
+
+
+def posterior_of(kernel):
+    """Of the partition: beta-binomial marginals, up to what no partition changes."""
+    _, x, counts = KERNELS[kernel]
+    pairs = [counts(v) for v in x]
+
+    def log_marginal(block):
+        wins, losses = np.sum([pairs[i] for i in block], axis=0)
+        return special.betaln(END + wins, END + losses) - special.betaln(END, END)
+
+    return exact.posterior(len(x), log_marginal, URN.alpha, 0.0)
+
+
+def verdict_on(chain, post):
+    n = chain.labels.shape[1]
+    pairs = np.triu_indices(n, 1)
+    same = chain.labels[:, pairs[0]] == chain.labels[:, pairs[1]]
+    checks = small.z_scores(chain.k[:, None] == np.arange(1, n + 1), post.n_clusters(), "k")
+    checks |= small.z_scores(same, post.coclustering()[pairs], "same")
+    return harness.two_sample_z(checks | small.slot_checks(chain), ALPHA)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("sampler", ["neal 8", "neal 2", "neal 3", "split-merge"])
+def test_posterior_is_exact(kernel, sampler):
+    seed = crc32(f"{kernel} {sampler}".encode())
+    chain = small.Chain(model_of(kernel), ALL_KNOWN[sampler], URN, DRAWS, seed)
+    verdict = verdict_on(chain, posterior_of(kernel))
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("sampler", ["conditional", "auto"])
+def test_private_posterior_is_exact(sampler):
+    """Answers behind randomized response, added up over what they may have been."""
+    z, epsilon = [1, 1, 0, 1], 2.0
+    with pm.Model() as model:
+        labels = URN.labels(len(z), SLOTS)
+        y = pm.Bernoulli("y", pm.Beta("p", END, END, shape=SLOTS)[labels])
+        dp.RandomizedResponse("z", y, epsilon=epsilon, observed=np.array(z))
+    lie = 1 / (1 + np.exp(epsilon))
+
+    def log_marginal(block):
+        terms = []
+        for answers in np.ndindex(*(2,) * len(block)):
+            wins = sum(answers)
+            wrong = sum(a != z[i] for a, i in zip(answers, block, strict=True))
+            terms.append(
+                special.betaln(END + wins, END + len(block) - wins)
+                - special.betaln(END, END)
+                + wrong * np.log(lie)
+                + (len(block) - wrong) * np.log1p(-lie)
+            )
+        return special.logsumexp(terms)
+
+    chain = small.Chain(model, ALL_SAMPLERS[sampler], URN, DRAWS, 8)
+    verdict = verdict_on(chain, exact.posterior(len(z), log_marginal, URN.alpha, 0.0))
+    assert verdict.passed, verdict
+
+
+def test_infinite_logarithms_are_noticed(monkeypatch):
+    monkeypatch.setattr(program, "finite_logarithms", lambda graph, parameters: graph)
+    chain = small.Chain(model_of("Bernoulli"), ALL_KNOWN["neal 8"], URN, DRAWS, 9)
+    verdict = verdict_on(chain, posterior_of("Bernoulli"))
+    assert verdict.outcome == "rejected", verdict
