@@ -3,7 +3,7 @@
 Random walks and Hamiltonian Monte Carlo on the flat bananas, with hardly any noise, so that clipping of the
 log likelihood ratios is all that keeps them from the posterior.
 
-    python examples/paper002_clipping.py            # 5 repeats, about half an hour
+    python examples/paper002_clipping.py            # 5 repeats, about an hour of CPU time
     python examples/paper002_clipping.py --quick    # few rows and draws
 """
 
@@ -81,6 +81,8 @@ def main() -> None:
             panels[0, column].semilogx(bounds, np.median(drawn[:, :, 0], axis=1), "o-", label=algorithm)
             panels[1, column].plot(drawn[:, :, 1].ravel(), drawn[:, :, 0].ravel(), "o", label=algorithm)
         panels[0, column].set(title=PROBLEMS[name].title, xlabel="bound", ylabel="discrepancy", ylim=0)
+        panels[0, column].set_xticks(bounds, [f"{b:g}" for b in bounds])
+        panels[0, column].minorticks_off()
         panels[1, column].set(xlabel="share of clipped rows", ylabel="discrepancy", ylim=0)
         panels[0, column].legend()
     Console(width=120).print(table)
