@@ -141,7 +141,14 @@ def _reserved(
         raise ValueError(f"share must be between 0 and 1, got {share}.")
     each = rounds * (1 + _CHEAPER**-2)
     multiplier = ledger.noise_multiplier(1) * math.sqrt(each / share) * (1 + 1e-9)
-    step.noise(multiplier)  # refused before anything is spent, if it is refused
+    try:
+        step.noise(multiplier)
+    except ValueError:
+        raise ValueError(
+            f"share: {share:g} of what is left of the ledger's budget takes noise of {multiplier:.3g} times "
+            "the sensitivity, which does not fit 64-bit numbers. Nothing was spent: give a larger share, or "
+            "a ledger with more left."
+        ) from None
     costs = step.costs(rounds, multiplier)
     ledger.reserve(
         costs, likelihood=step.likelihood, step="normal_approximation", chains=1, insecure_noise=insecure

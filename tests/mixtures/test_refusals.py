@@ -129,6 +129,12 @@ def sum_and_record():
     dp.LaplaceMechanism("total", dp.record_sum(y), scale=1.0, observed=1.0)
 
 
+def clamped_twice():
+    c, mu = labels(), means()
+    low = dp.clamp(normal(mu[c]), -2.0, 1.0)
+    dp.LaplaceMechanism("z", low, epsilon=1, bounds=(1.5, 3.5), observed=np.zeros(N))
+
+
 def squares():
     c, mu = labels(), means()
     released(normal(mu[c]) ** 2)
@@ -299,10 +305,15 @@ CASES = {
         "`n_auxiliary` must be finite here.*z is no release of normal records with Laplace or Gaussian noise",
     ),
     "all auxiliaries of squares": (all_auxiliaries(squares), ValueError, "z is no release of the record"),
+    "all auxiliaries of clamps apart": (
+        all_auxiliaries(clamped_twice),
+        ValueError,
+        "the clamps of z leave a single value",
+    ),
     "all auxiliaries of two releases": (
         all_auxiliaries(sum_and_record),
         ValueError,
-        "`n_auxiliary` must be 1, got inf",
+        "it takes one release, of each record by itself",
     ),
     "unknown moves": (
         step(lambda c, mu: dp.PrivateNeal5(moves="neal8")),

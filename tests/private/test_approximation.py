@@ -185,6 +185,10 @@ def test_refused(rows):
     ):
         with pytest.raises(ValueError, match=message):
             dp.normal_approximation(model=model, **kwargs)
+    with pytest.raises(ValueError, match=r"share: 1e-06 of what is left.* give a larger share"):
+        poor = dp.PrivacyLedger(epsilon=1e-6, delta=1e-12)
+        dp.normal_approximation(model=model, ledger=poor, share=1e-6)
+    assert not poor.entries()
     with pytest.raises(TypeError, match="ledger must be a dp"):
         dp.normal_approximation(model=model, ledger="book")
     with pytest.raises(ValueError, match="has no bound of a row's gradient"):

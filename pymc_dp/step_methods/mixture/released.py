@@ -79,3 +79,24 @@ def closed_release(block: RecordBlock, kernel: Any, values: dict[Any, TensorVari
     law = pair.release(channel, {}, params, noise, None, ends)
     given = pair.record(channel, params, noise, value, ends)
     return ClosedRelease(kernel, pm.logp(law, value), given, value, noise)
+
+
+def not_closed(why: str) -> ValueError:
+    """Return the error for infinitely many auxiliary records of a release that is not closed."""
+    return ValueError(
+        "`n_auxiliary` must be finite here: with infinitely many, the law of the release without the record "
+        f"has to be known in closed form, and {why}."
+    )
+
+
+def check_closed(block: RecordBlock, kernel: Any) -> None:
+    """Refuse a kernel's releases before anything is compiled.
+
+    Raises
+    ------
+    ValueError
+        If they have no closed law without the records.
+    """
+    found = closed_release(block, kernel, {release.rv: release.rv for release in block.releases})
+    if isinstance(found, str):
+        raise not_closed(found)

@@ -1,5 +1,6 @@
 """What the steps for labels and records of mixtures share."""
 
+import math
 from abc import abstractmethod
 from typing import Any, ClassVar
 
@@ -19,6 +20,7 @@ from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.mixture.chain import MixtureChain, lowered_mixture
 from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY
 from pymc_dp.step_methods.mixture.plain import KernelChain, KernelProgram, kernel_blocks
+from pymc_dp.step_methods.mixture.released import check_closed
 from pymc_dp.step_methods.mixture.source import ACCEPTED, CONSIDERED, MOVED, N_TALLY, PROPOSED
 from pymc_dp.step_methods.sweeps.moves import shared_program
 
@@ -50,6 +52,8 @@ def chain_of(
 
     The mixture is lowered first: what is refused, is refused before the moves of the records are compiled.
     """
+    if kernels.get("n_auxiliary") == math.inf:
+        check_closed(block, mixture.kernel)
     program = RecordProgram if block.releases else KernelProgram
     lowered = lowered_mixture(shared_program(block, lambda: program(model, block, point)), mixture)
     if block.releases:

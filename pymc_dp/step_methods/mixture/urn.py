@@ -10,6 +10,7 @@ from pymc_dp.lowering import bins
 from pymc_dp.lowering.native import SourceFunction
 from pymc_dp.records import parameters_of
 from pymc_dp.step_methods.mixture.program import MixtureProgram
+from pymc_dp.step_methods.mixture.released import not_closed
 from pymc_dp.step_methods.mixture.source import LEAVE, compiled, header, join, numbers, occupation
 from pymc_dp.step_methods.sweeps.source import indented
 
@@ -217,10 +218,7 @@ def closed_sweep(program: MixtureProgram) -> SourceFunction:
         If the release has no closed law without the record.
     """
     if isinstance(program.closed_graphs, str):
-        raise ValueError(
-            "`n_auxiliary` must be finite here: with infinitely many, the law of the release without the "
-            f"record has to be known in closed form, and {program.closed_graphs}."
-        )
+        raise not_closed(program.closed_graphs)
     density, record = program.closed_graphs
     program.add("released", program.atom_inputs, [density])
     program.add("given_release", [program._rng, *program.atom_inputs], record, rng_first=True)
