@@ -11,6 +11,7 @@ from pytensor.graph.op import Op
 from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
+from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.version import SOURCE
 
 # Spread of draws beyond the edges, as a part of the distance between them.
@@ -49,7 +50,7 @@ def _bin_piece(edges, y):  # type: ignore[no-untyped-def]
 def draw_bin(rng, edges, y):  # type: ignore[no-untyped-def]
     """Draw a value near ``y`` or anywhere: from its own piece of the line, one beside it, or any of them."""
     last = edges.size - 2
-    u = rng.random()
+    u = random(rng)
     if u < 0.5:
         k = _bin_piece(edges, y)[0]
     elif u < 0.75:
@@ -58,7 +59,7 @@ def draw_bin(rng, edges, y):  # type: ignore[no-untyped-def]
             return np.nan
     else:
         k = int(4.0 * (u - 0.75) * (last + 3)) - 1
-    u = rng.random()
+    u = random(rng)
     if 0 <= k <= last:
         return edges[k] + (edges[k + 1] - edges[k]) * u
     distance = _TAIL * (edges[last + 1] - edges[0]) * u / (1.0 - u)

@@ -92,7 +92,7 @@ def _funcify_scalar_draw(op: ScalarDraw, node: Apply, **kwargs: Any) -> tuple[An
         kind = type(op.rv_op)
         contents = f"{SOURCE}{kind.__module__}.{kind.__qualname__}{core_key}{source}"
         key = sha256(contents.encode()).hexdigest()
-    return numba.njit(_function("scalar_draw", source, core=core)), key
+    return numba.njit(_function("scalar_draw", source, core=core), forceinline=True), key
 
 
 @register_funcify_and_cache_key(RejectionDraw)

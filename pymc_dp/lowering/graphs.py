@@ -146,6 +146,9 @@ def jit_scalar(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     inner = function.vm.jit_fn
+    if any(isinstance(v.type, RandomGeneratorType) for v in inputs):
+        # a call would count references to the generator, which costs more than a draw
+        inner.targetoptions["forceinline"] = True
     why = ""
     if interpreted:
         why = f"interpreter: {', '.join(sorted(set(interpreted)))}"

@@ -32,12 +32,19 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_defa
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.shape import SpecifyShape
 
+from pymc_dp.lowering.bits import (
+    KNOWN_LAYOUT,
+    has_known_layout,
+    random,
+    standard_exponential,
+    standard_normal,
+)
 from pymc_dp.lowering.version import SOURCE
 
 GENERATOR = numba.typeof(np.random.default_rng(0))
 VECTOR = types.Array(types.float64, 1, "C")
 MATRIX = types.Array(types.float64, 2, "C")
-HANDLE = types.UniTuple(types.uint64, 6)  # addresses behind a generator
+HANDLE = types.UniTuple(types.uint64, 7)  # addresses behind a generator, and whether its layout is known
 
 # Signatures of the functions that a model is lowered to; the arrays that a function fills come last.
 # theta: flat parameters, data: flat releases and covariates, x: records (n, p) in value space,
@@ -77,6 +84,13 @@ CONDITIONAL = types.float64(VECTOR, VECTOR, MATRIX, VECTOR)
 QUADRATIC = types.void(VECTOR, VECTOR, MATRIX, VECTOR, VECTOR, MATRIX)
 
 
+# What generated source may call beside the functions that it is given.
+_NAMES = {
+    "np": np,
+    "random": random,
+    "standard_normal": standard_normal,
+    "standard_exponential": standard_exponential,
+}
 # Position in PyTensor's rewrites: shapes have served their purpose, nothing is done in place yet.
 _AFTER_SPECIALIZATION = 49.4
 
@@ -105,7 +119,8 @@ def generator_handle(rng: np.random.Generator) -> tuple[int, ...]:
     interface = rng.bit_generator.ctypes
     functions = (interface.next_uint64, interface.next_uint32, interface.next_double)
     addresses = [ctypes.cast(f, ctypes.c_void_p).value for f in functions]
-    return (interface.state_address, *addresses, id(rng), id(rng.bit_generator))
+    known = KNOWN_LAYOUT if has_known_layout(rng.bit_generator) else 0
+    return (interface.state_address, *addresses, id(rng), id(rng.bit_generator), known)
 
 
 @intrinsic
@@ -114,7 +129,9 @@ def generator_at(typingctx: Any, handle: Any) -> Any:  # pragma: no cover
     signature = GENERATOR(handle)
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        state, next_uint64, next_uint32, next_double, *objects = cgutils.unpack_tuple(builder, args[0], 6)
+        state, next_uint64, next_uint32, next_double, *objects, known = cgutils.unpack_tuple(
+            builder, args[0], 7
+        )
         generator = cgutils.create_struct_proxy(GENERATOR)(context, builder)
         bits = cgutils.create_struct_proxy(types.NumPyRandomBitGeneratorType("bit_generator"))(
             context, builder
@@ -122,7 +139,7 @@ def generator_at(typingctx: Any, handle: Any) -> Any:  # pragma: no cover
         bits.state_address = bits.state = state
         bits.fnptr_next_uint64, bits.fnptr_next_uint32 = next_uint64, next_uint32
         bits.fnptr_next_double = next_double
-        bits.bit_generator = context.get_constant(types.uintp, 0)
+        bits.bit_generator = known
         # draws without machine code hand the Python objects back to Python; the caller keeps them alive
         generator.parent, bits.parent = (builder.inttoptr(o, cgutils.voidptr_t) for o in objects)
         generator.bit_generator = bits._getvalue()
@@ -176,16 +193,18 @@ def compile_source(
 ) -> tuple[Any, str | None]:
     """Compile generated source that calls already lowered functions, with PyTensor's disk cache.
 
+    The source may draw by ``random(rng)``, ``standard_normal(rng)`` and ``standard_exponential(rng)``.
+
     ``keys`` are the cache keys of ``functions``; one that is ``None`` (a function that cannot be cached)
     makes the result uncached too.
     """
     key = None
     if all(k is not None for k in keys):
-        key = sha256("".join([*map(str, keys), source, str(signature)]).encode()).hexdigest()
+        contents = [*map(str, keys), source, str(signature), str(SOURCE)]
+        key = sha256("".join(contents).encode()).hexdigest()
     # numba reloads cached code into the module that ``__name__`` names, so it must be importable
-    python = compile_numba_function_src(
-        source, name, {**functions, "np": np, "__name__": __name__}, cache_key=key
-    )
+    names = {**_NAMES, **functions, "__name__": __name__}
+    python = compile_numba_function_src(source, name, names, cache_key=key)
     return numba.njit(signature, cache=key is not None, no_cfunc_wrapper=True)(python), key
 
 

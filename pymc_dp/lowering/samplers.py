@@ -21,9 +21,40 @@ from pytensor.link.numba.cache import hash_from_pickle_dump
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_dp.lowering.bits import random, standard_exponential, standard_normal
 from pymc_dp.lowering.version import SOURCE
 
 _TINY, _ONE = float(np.finfo(np.float64).tiny), float(1 - np.finfo(np.float64).epsneg)
+
+
+@numba.njit(forceinline=True)
+def _normal(rng, mu, sigma):  # type: ignore[no-untyped-def]
+    return mu + sigma * standard_normal(rng)
+
+
+@numba.njit(forceinline=True)
+def _half_normal(rng, loc, sigma):  # type: ignore[no-untyped-def]
+    return loc + sigma * abs(standard_normal(rng))
+
+
+@numba.njit(forceinline=True)
+def _log_normal(rng, mu, sigma):  # type: ignore[no-untyped-def]
+    return math.exp(mu + sigma * standard_normal(rng))
+
+
+@numba.njit(forceinline=True)
+def _uniform(rng, lower, upper):  # type: ignore[no-untyped-def]
+    return lower + (upper - lower) * random(rng)
+
+
+@numba.njit(forceinline=True)
+def _exponential(rng, scale):  # type: ignore[no-untyped-def]
+    return scale * standard_exponential(rng)
+
+
+@numba.njit(forceinline=True)
+def _bernoulli(rng, p):  # type: ignore[no-untyped-def]
+    return 0 if p < random(rng) else 1
 
 
 @numba.njit
@@ -33,12 +64,12 @@ def _tail_normal(rng, a, b):  # type: ignore[no-untyped-def]
     rate = 0.5 * (a + root)
     if b - a > math.exp(0.25 * (a * a - a * root) + 0.5) / rate:
         while True:
-            x = a + rng.standard_exponential() / rate
-            if x <= b and rng.random() <= math.exp(-0.5 * (x - rate) ** 2):
+            x = a + standard_exponential(rng) / rate
+            if x <= b and random(rng) <= math.exp(-0.5 * (x - rate) ** 2):
                 return x
     while True:
-        x = a + (b - a) * rng.random()
-        if rng.random() <= math.exp(0.5 * (a - x) * (a + x)):
+        x = a + (b - a) * random(rng)
+        if random(rng) <= math.exp(0.5 * (a - x) * (a + x)):
             return x
 
 
@@ -53,14 +84,14 @@ def _truncated_normal(rng, mu, sigma, lower, upper):  # type: ignore[no-untyped-
         x = mu - sigma * _tail_normal(rng, -b, -a)
     elif b - a > 2.5:
         while True:
-            z = rng.standard_normal()
+            z = standard_normal(rng)
             if a <= z <= b:
                 break
         x = mu + sigma * z
     else:
         while True:
-            z = a + (b - a) * rng.random()
-            if rng.random() <= math.exp(-0.5 * z * z):
+            z = a + (b - a) * random(rng)
+            if random(rng) <= math.exp(-0.5 * z * z):
                 break
         x = mu + sigma * z
     return min(max(x, lower), upper)  # mu + sigma * z may round to just outside
@@ -70,7 +101,7 @@ def _truncated_normal(rng, mu, sigma, lower, upper):  # type: ignore[no-untyped-
 def _skew_normal(rng, mu, sigma, alpha):  # type: ignore[no-untyped-def]
     # Azzalini (1985): a normal plus the absolute value of another
     scale = math.sqrt(1.0 + alpha * alpha)
-    z = (alpha * abs(rng.standard_normal()) + rng.standard_normal()) / scale
+    z = (alpha * abs(standard_normal(rng)) + standard_normal(rng)) / scale
     return mu + sigma * z
 
 
@@ -84,12 +115,12 @@ def _skew_student_t(rng, a, b, mu, sigma):  # type: ignore[no-untyped-def]
 
 @numba.njit
 def _rice(rng, b, sigma):  # type: ignore[no-untyped-def]
-    return sigma * math.hypot(b + rng.standard_normal(), rng.standard_normal())
+    return sigma * math.hypot(b + standard_normal(rng), standard_normal(rng))
 
 
 @numba.njit
 def _moyal(rng, mu, sigma):  # type: ignore[no-untyped-def]
-    z = rng.standard_normal()
+    z = standard_normal(rng)
     return mu - sigma * math.log(z * z)
 
 
@@ -106,7 +137,7 @@ def _beta(rng, alpha, beta):  # type: ignore[no-untyped-def]
 
 @numba.njit
 def _interpolated(rng, x, pdf, cdf):  # type: ignore[no-untyped-def]
-    u = rng.random()
+    u = random(rng)
     k = min(max(np.searchsorted(cdf, u) - 1, 0), x.size - 2)
     slope = (pdf[k + 1] - pdf[k]) / (x[k + 1] - x[k])
     rest = u - cdf[k]
@@ -126,7 +157,7 @@ def _hypergeometric(rng, good, bad, n):  # type: ignore[no-untyped-def]
         + math.lgamma(bad + 1.0) - math.lgamma(n - mode + 1.0) - math.lgamma(bad - n + mode + 1.0)
         - math.lgamma(good + bad + 1.0) + math.lgamma(n + 1.0) + math.lgamma(good + bad - n + 1.0)
     )  # fmt: skip
-    u = rng.random() - math.exp(log_p)
+    u = random(rng) - math.exp(log_p)
     left, right = mode, mode
     p_left = p_right = math.exp(log_p)
     while u >= 0.0 and (left > lower or right < upper):
@@ -159,7 +190,7 @@ def _beta_binomial(rng, n, alpha, beta):  # type: ignore[no-untyped-def]
 
 @numba.njit
 def _categorical(rng, p):  # type: ignore[no-untyped-def]
-    u = rng.random()
+    u = random(rng)
     for k in range(p.size - 1):
         u -= p[k]
         if u < 0.0:
@@ -168,6 +199,13 @@ def _categorical(rng, p):  # type: ignore[no-untyped-def]
 
 
 SAMPLERS: dict[type[RandomVariable], Callable[..., Any]] = {
+    # these numba has too, with calls for their bits
+    ptr.NormalRV: _normal,
+    ptr.HalfNormalRV: _half_normal,
+    ptr.LogNormalRV: _log_normal,
+    ptr.UniformRV: _uniform,
+    ptr.ExponentialRV: _exponential,
+    ptr.BernoulliRV: _bernoulli,
     continuous.TruncatedNormalRV: _truncated_normal,
     continuous.SkewNormalRV: _skew_normal,
     continuous.SkewStudentTRV: _skew_student_t,

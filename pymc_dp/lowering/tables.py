@@ -21,6 +21,7 @@ from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.tensor.elemwise import Elemwise
 
+from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.version import SOURCE
 
 # Header: numbers of cells and of rows, address of the log densities, 1 if they are float64 (else float32),
@@ -176,7 +177,7 @@ def fill_alias(weights, total, keep, other):  # type: ignore[no-untyped-def]
 def draw_value(rng, header, row):  # type: ignore[no-untyped-def]
     """Draw a value from a row of slots: uniform in a cell, or heavy-tailed beyond the edges."""
     n_cells = int(_load_float64(header, N_CELLS))
-    address, u = int(_load_float64(header, SLOT_ADDRESS)), rng.random()
+    address, u = int(_load_float64(header, SLOT_ADDRESS)), random(rng)
     if u < _ANYWHERE:
         cell = int(u / _ANYWHERE * (n_cells + 2))
     elif _load_float64(header, SLOT_BYTES) == 1.0:
@@ -184,7 +185,7 @@ def draw_value(rng, header, row):  # type: ignore[no-untyped-def]
     else:
         cell = int(_load_uint16(address, row * N_SLOTS + int(N_SLOTS * (u - _ANYWHERE) / (1.0 - _ANYWHERE))))
     lo, hi = _load_float64(header, EDGES), _load_float64(header, EDGES + n_cells)
-    u = rng.random()
+    u = random(rng)
     if cell < n_cells:
         lo = _load_float64(header, EDGES + cell)
         return lo + (_load_float64(header, EDGES + cell + 1) - lo) * u

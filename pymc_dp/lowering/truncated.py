@@ -14,6 +14,7 @@ from pytensor.tensor.random.basic import InvGammaRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
 
+from pymc_dp.lowering.bits import random, standard_exponential
 from pymc_dp.lowering.samplers import register_draw_of
 
 
@@ -58,15 +59,15 @@ def truncated_inverse_gamma(rng, shape, scale, lower):  # type: ignore[no-untype
     end = scale / lower  # of a gamma variable of unit rate, from above
     if end < 1.0:
         while True:  # powers, tilted by at most e
-            x = end * rng.random() ** (1.0 / shape)
-            if rng.standard_exponential() > x:
+            x = end * random(rng) ** (1.0 / shape)
+            if standard_exponential(rng) > x:
                 return max(scale / x, lower)
     if end < shape - 1.0:
         slope = (shape - 1.0) / end - 1.0  # of the logarithm, which is concave, at the end
         while True:
-            back = rng.standard_exponential() / slope
+            back = standard_exponential(rng) / slope
             x = end - back
-            if x > 0.0 and -rng.standard_exponential() < (shape - 1.0) * math.log1p(-back / end) + back * (
+            if x > 0.0 and -standard_exponential(rng) < (shape - 1.0) * math.log1p(-back / end) + back * (
                 1.0 + slope
             ):
                 return max(scale / x, lower)

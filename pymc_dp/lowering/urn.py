@@ -8,6 +8,8 @@ from typing import Any
 import numba
 import numpy as np
 
+from pymc_dp.lowering.bits import random
+
 
 @numba.njit
 def weight_of_new_cluster(concentration, discount, k):  # type: ignore[no-untyped-def]
@@ -42,7 +44,7 @@ def draw_labels(rng, concentration, discount, labels, slots):  # type: ignore[no
     counts = np.zeros(slots.size, np.int64)
     k = 0
     for i in range(labels.size):
-        if i == 0 or rng.random() * (concentration + i) < weight_of_new_cluster(concentration, discount, k):
+        if i == 0 or random(rng) * (concentration + i) < weight_of_new_cluster(concentration, discount, k):
             if k == slots.size:
                 return False
             # a uniformly chosen free slot
@@ -50,13 +52,13 @@ def draw_labels(rng, concentration, discount, labels, slots):  # type: ignore[no
             slots[k], slots[j] = slots[j], slots[k]
             label = slots[k]
             k += 1
-        elif discount < 0.0 and rng.random() * (i - discount * k) >= i:
+        elif discount < 0.0 and random(rng) * (i - discount * k) >= i:
             label = slots[rng.integers(0, k)]
         else:
             # an earlier record has a cluster with chances as its size; a discount is by rejection, whose
             # trials are many only where an old cluster is as rare
             label = labels[rng.integers(0, i)]
-            while discount > 0.0 and rng.random() * counts[label] < discount:
+            while discount > 0.0 and random(rng) * counts[label] < discount:
                 label = labels[rng.integers(0, i)]
         labels[i] = label
         counts[label] += 1

@@ -16,6 +16,7 @@ from pytensor.tensor.random.basic import BetaRV, GammaRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.bits import standard_exponential
 from pymc_dp.lowering.draws import ScalarDraw
 from pymc_dp.lowering.rows import ROW, RowGraph
 from pymc_dp.lowering.samplers import register_draw_of
@@ -26,7 +27,7 @@ def _log_gamma(rng, shape):  # type: ignore[no-untyped-def]
     # a gamma variable of shape a is one of shape a + 1 times the power 1/a of a uniform one
     if shape >= 1.0:
         return math.log(rng.standard_gamma(shape))
-    return math.log(rng.standard_gamma(shape + 1.0)) - rng.standard_exponential() / shape
+    return math.log(rng.standard_gamma(shape + 1.0)) - standard_exponential(rng) / shape
 
 
 @numba.njit

@@ -18,6 +18,7 @@ import numba
 import numpy as np
 from pytensor.tensor.random.op import RandomVariable
 
+from pymc_dp.lowering.bits import random, standard_exponential, standard_normal
 from pymc_dp.lowering.normal_mass import erfcx
 from pymc_dp.lowering.samplers import register_draw
 
@@ -52,18 +53,18 @@ def _standard_tail(rng, near, width):
     """
     if near < 0.5 and width > 1.0:
         while True:
-            t = abs(rng.standard_normal()) - near
+            t = abs(standard_normal(rng)) - near
             if 0.0 <= t <= width:
                 return t
     if near < 0.5:
         while True:
-            t = width * rng.random()
-            if rng.standard_exponential() >= t * (near + 0.5 * t):
+            t = width * random(rng)
+            if standard_exponential(rng) >= t * (near + 0.5 * t):
                 return t
     span = -math.expm1(-near * width)
     while True:
-        t = -math.log1p(-span * rng.random()) / near
-        if t <= width and rng.standard_exponential() >= 0.5 * t * t:
+        t = -math.log1p(-span * random(rng)) / near
+        if t <= width and standard_exponential(rng) >= 0.5 * t * t:
             return t
 
 
@@ -77,14 +78,14 @@ def _truncated_normal(rng, m, r, lo, hi, alpha, beta):
         y = hi - r * _standard_tail(rng, -beta, width)
     elif width > 2.5:
         while True:
-            x = rng.standard_normal()
+            x = standard_normal(rng)
             if alpha <= x <= beta:
                 break
         y = m + r * x
     else:
         while True:
-            x = alpha + width * rng.random()
-            if rng.standard_exponential() >= 0.5 * x * x:
+            x = alpha + width * random(rng)
+            if standard_exponential(rng) >= 0.5 * x * x:
                 break
         y = m + r * x
     return min(max(y, lo), hi)
@@ -97,7 +98,7 @@ def _pick(rng, a, b, c, d):
     if not -math.inf < top < math.inf or math.isnan(a + b + c + d):
         return -1
     a, b, c, d = math.exp(a - top), math.exp(b - top), math.exp(c - top), math.exp(d - top)
-    u = rng.random() * (a + b + c + d)
+    u = random(rng) * (a + b + c + d)
     if u < a:
         return 0
     if u < a + b:
@@ -131,7 +132,7 @@ def normal_given_gaussian(rng, mu, s, z, sigma, lo, hi):
     r = sigma / math.hypot(1.0, ratio) if ratio < 1.0 else s / math.hypot(1.0, 1.0 / ratio)
     alpha, beta = (lo - m) / r, (hi - m) / r
     if lo == -math.inf and hi == math.inf:
-        return m + r * rng.standard_normal()
+        return m + r * standard_normal(rng)
     anchor = min(max(m, lo), hi)
     prior, release = (anchor - mu) / s, (z - anchor) / sigma
     middle = math.log(r) + _log_mass(alpha, beta, (hi - lo) / r)

@@ -115,8 +115,9 @@ class RecordChain:
 
         def run(k: int) -> None:
             rows = slice(ends[k], ends[k + 1])
+            part = np.random.Generator(np.random.PCG64(seeds[k]))
             kernels.sweep_part(
-                np.random.Generator(np.random.PCG64(seeds[k])), fused.rows.address, n_sweeps, int(prior_only),
+                generator_handle(part), fused.rows.address, n_sweeps, int(prior_only),
                 theta, self.data, constants, np.ascontiguousarray(columns[:, rows]), x[rows], tallies[k],
             )  # fmt: skip
 

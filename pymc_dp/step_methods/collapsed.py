@@ -10,6 +10,7 @@ from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
+from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.native import GENERATOR, MATRIX
 from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState, check_positive
@@ -42,7 +43,7 @@ def draw_categories(rng, shares, group, x):
             shares[g, j] += shares[g, j - 1]
     for i in range(group.shape[0]):
         g = group[i]
-        u = rng.random() * shares[g, k - 1]
+        u = random(rng) * shares[g, k - 1]
         j = 0
         while j < k - 1 and u >= shares[g, j]:
             j += 1

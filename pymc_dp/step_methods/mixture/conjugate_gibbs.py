@@ -74,7 +74,7 @@ def conjugate_gibbs(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
         "                    logs[k] = total",
         "                    m = k + 1",
         "            if total > 1e-250 and total < np.inf:",
-        "                u, t = rng.random() * total, 0",
+        "                u, t = random(rng) * total, 0",
         "                while t < m - 1 and logs[t] <= u:",
         "                    t += 1",
         "            else:",  # densities beyond the range of numbers

@@ -3,6 +3,7 @@
 import numpy as np
 from numba import njit, types
 
+from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.native import (
     HANDLE,
     HOIST,
@@ -74,7 +75,7 @@ def mixture_cycles(
                         function_at(a, _MIXTURE)(1, *given)
                 function_at(addresses[3], _MIXTURE)(1, *given)
                 # any of them at random: by turns, some would always meet the same kind of cycle
-                move = int(rng.random() * move_sizes.shape[0])
+                move = int(random(rng) * move_sizes.shape[0])
                 sweep(
                     rng, 1, 0, move_sizes[move], move_addresses[move], theta, data, x, totals, record_tally
                 )  # fmt: skip

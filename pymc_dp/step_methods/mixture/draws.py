@@ -3,6 +3,8 @@
 import numpy as np
 from numba import njit
 
+from pymc_dp.lowering.bits import standard_normal
+
 
 @njit
 def solve_mean(sums, mean, root, q):
@@ -25,7 +27,7 @@ def draw_normal(rng, sums, mean, root, q):
     factor(sums, root, q)
     deviation = np.empty(q)
     for i in range(q):
-        deviation[i] = rng.standard_normal()
+        deviation[i] = standard_normal(rng)
     back(root, deviation, q)
     for i in range(q):
         mean[i] += deviation[i]

@@ -45,7 +45,7 @@ def conditional_sweep(program: MixtureProgram, m: int) -> SourceFunction:
         "            for t in range(n_empty):",
         # any of the free slots, each with the same probability, but always the one just left
         "                if t > 0 or not alone:",
-        "                    swap(slots, where, k + t, k + t + int(rng.random() * (n_slots - k - t)))",
+        "                    swap(slots, where, k + t, k + t + int(random(rng) * (n_slots - k - t)))",
         "                g = slots[k + t]",
         f"                logs[k + t] = each + {density_of(program, 'density', 'g', 'atoms')}",
         "            t = pick(rng, logs, k + n_empty)",

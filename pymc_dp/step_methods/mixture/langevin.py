@@ -66,7 +66,7 @@ def langevin(program: MixtureProgram, derivatives: Derivatives, which: list[int]
     for j, k in enumerate(which):
         lines += [
             f"            scale = size / np.sqrt(learnt[at + {2 + j}])",
-            f"            noise[h, {j}] = rng.standard_normal()",
+            f"            noise[h, {j}] = standard_normal(rng)",
             f"            there[h, {k}] += 0.5 * scale**2 * before[h, {1 + j}] + scale * noise[h, {j}]",
         ]
     lines += [
@@ -88,7 +88,7 @@ def langevin(program: MixtureProgram, derivatives: Derivatives, which: list[int]
             f"            total += 0.5 * (noise[h, {j}] ** 2 - back**2)",
         ]
     lines += [
-        "            accepted = total >= 0.0 or total > -rng.standard_exponential()",
+        "            accepted = total >= 0.0 or total > -standard_exponential(rng)",
         f"            tally[{ATOMS_PROPOSED}] += 1.0",
         "            if accepted:",
         f"                tally[{ATOMS_ACCEPTED}] += 1.0",

@@ -15,6 +15,7 @@ import pytensor.tensor as pt
 from numba import njit, types
 from pytensor.graph.replace import graph_replace
 
+from pymc_dp.lowering.bits import standard_normal
 from pymc_dp.lowering.native import INTEGERS, MATRIX, VECTOR, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.lowering.trigamma import TriGamma  # noqa: F401  (registers its code)
@@ -77,7 +78,7 @@ def student_draw(rng, mode, root, value, freedom, q):
     """Draw from the Student law about a mode."""
     spread = np.sqrt(freedom / (2.0 * rng.standard_gamma(0.5 * freedom)))
     for i in range(q):
-        value[i] = spread * rng.standard_normal()
+        value[i] = spread * standard_normal(rng)
     back(root, value, q)
     for i in range(q):
         value[i] += mode[i]
@@ -171,7 +172,7 @@ def laplace_scans(program: MixtureProgram, derivatives: Derivatives, n_scans: in
         "    if not abs(odds) < np.inf:",
         "        odds = 700.0 if odds > 0.0 else -700.0",
         f"    if splits or scan < {n_scans}:",
-        "        goes = rng.random() * (1.0 + np.exp(-odds)) < 1.0",
+        "        goes = random(rng) * (1.0 + np.exp(-odds)) < 1.0",
         "    else:",
         "        goes = labels[part[r]] == g",
         "    side_of[r] = 1 if goes else 0",

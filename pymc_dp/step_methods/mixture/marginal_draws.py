@@ -3,6 +3,7 @@
 import numpy as np
 from numba import njit
 
+from pymc_dp.lowering.bits import standard_normal
 from pymc_dp.lowering.truncated import truncated_inverse_gamma
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
 from pymc_dp.step_methods.mixture.draws import back, factor
@@ -28,7 +29,7 @@ def _whitened(t, root, mean, q):
 @njit
 def _scattered(rng, root, mean, q, deviation):
     for i in range(q):
-        mean[i] += deviation * rng.standard_normal()
+        mean[i] += deviation * standard_normal(rng)
     back(root, mean, q)
 
 

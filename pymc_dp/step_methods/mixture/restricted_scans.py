@@ -26,7 +26,7 @@ def choose_two(first: int = 0) -> list[str]:
     With ``first`` = 2 the two stand before the others.
     """
     return [
-        "first, second = int(rng.random() * n), int(rng.random() * (n - 1))",
+        "first, second = int(random(rng) * n), int(random(rng) * (n - 1))",
         "second += second >= first",
         "h, g = labels[first], labels[second]",
         "splits = h == g",
@@ -48,7 +48,7 @@ def decide(first: int = 0) -> list[str]:
         "total += split_ratio(alpha, d, k if splits else k - 1, n_both, n_other)",
         "total = total if splits else -total",
         f"tally[{TRIED}] += 1.0",
-        "if not (total >= 0.0 or total > -rng.standard_exponential()):",
+        "if not (total >= 0.0 or total > -standard_exponential(rng)):",
         "    continue",
         f"tally[{SPLIT}] += 1.0",
         "if splits:",
@@ -112,7 +112,7 @@ def collapsed_scans(program: MixtureProgram, laws: AtomLaws, n_scans: int) -> So
         f"    odds = {odds}",
         # a scan on the way draws; so does the last of a split; that of a merge meets what there is
         f"    if splits or scan < {n_scans}:",
-        "        goes = rng.random() * (1.0 + np.exp(-odds)) < 1.0",
+        "        goes = random(rng) * (1.0 + np.exp(-odds)) < 1.0",
         "    else:",
         "        goes = labels[part[r]] == g",
         f"    if scan == {n_scans}:",

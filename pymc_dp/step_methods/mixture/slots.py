@@ -5,6 +5,7 @@ import math
 import numpy as np
 from numba import njit
 
+from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.urn import weight_of_new_cluster
 
 
@@ -36,7 +37,7 @@ def swap(slots, where, a, b):
 @njit(inline="always")
 def free_slot(rng, slots, k):
     """Return a free slot chosen uniformly."""
-    return slots[k + int(rng.random() * (slots.size - k))]
+    return slots[k + int(random(rng) * (slots.size - k))]
 
 
 @njit(inline="always")
@@ -58,7 +59,7 @@ def exponentials(before, after, weights, m):
 @njit(inline="always")
 def weighted(rng, weights, total, m):
     """Draw one of m with given weights; the first if all are zero."""
-    left = rng.random() * total
+    left = random(rng) * total
     for j in range(m):
         left -= weights[j]
         if left < 0.0:
@@ -74,7 +75,7 @@ def pick(rng, logs, m):
     that is not positive definite, are possible under the base only.
     """
     if m == 2 and logs[0] > -np.inf and logs[1] > -np.inf:  # the usual case of slices
-        return int(rng.random() * (1.0 + np.exp(logs[0] - logs[1])) < 1.0)
+        return int(random(rng) * (1.0 + np.exp(logs[0] - logs[1])) < 1.0)
     best, first = -np.inf, -1
     for j in range(m):
         if logs[j] > best:

@@ -263,7 +263,7 @@ class DiscreteSweep:
         for k, size in enumerate(self.sizes):
             lines += [
                 f"            at = {self.starts[k]} + {size} * ({self.index('b', self.parents[k])})",
-                "            u = rng.random()",
+                "            u = random(rng)",
                 f"            b{k} = 0",
                 f"            while b{k} < {size - 1} and u >= cumulative[at + b{k}]:",
                 f"                b{k} += 1",

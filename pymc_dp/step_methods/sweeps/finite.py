@@ -149,7 +149,7 @@ _SHARED = (
         for i in range(n):
             if by_groups:
                 g = 0 if prior_only == 1 else int(cov[0, i])
-                u = {n_values} * rng.random()
+                u = {n_values} * random(rng)
                 k = int(u)
                 if other[g, 0] >= 0:
                     if u - k >= keep[g, k]:
@@ -166,7 +166,7 @@ _SHARED = (
             else:
                 total = likelihoods(header, int(cov[0, i]), prior, weights)
             if total > 0.0:
-                u = total * rng.random()
+                u = total * random(rng)
                 k = 0
                 while k < {n_values} - 1 and u >= weights[k]:
                     u -= weights[k]
@@ -202,7 +202,7 @@ def _source(n_tables: int, shared: bool) -> str:
             ]
     lines += [
         "            if total > 0.0:",
-        "                u = total * rng.random()",
+        "                u = total * random(rng)",
         "                k = 0",
         "                while k < {n_values} - 1 and u >= weights[k]:",
         "                    u -= weights[k]",

@@ -6,6 +6,7 @@ They are compiled once, for every model, and cached on disk beside the package.
 import numpy as np
 from numba import njit, types
 
+from pymc_dp.lowering.bits import standard_exponential
 from pymc_dp.lowering.native import (
     CHANGE,
     CONJUGATE,
@@ -42,7 +43,7 @@ _VALUES = types.FunctionType(VALUES)
 keep_freed_memory()
 
 
-@njit(types.boolean(GENERATOR, types.float64, VECTOR), cache=True)
+@njit(types.boolean(GENERATOR, types.float64, VECTOR), cache=True, forceinline=True)
 def accept(rng, log_ratio, tally):
     """Metropolis-Hastings decision; a ratio that is not a number is refused.
 
@@ -52,7 +53,7 @@ def accept(rng, log_ratio, tally):
         tally[0] += 1.0
         return True
     tally[1] = min(tally[1], np.exp(log_ratio) if log_ratio < 0.0 else 0.0)
-    if log_ratio > -rng.standard_exponential():
+    if log_ratio > -standard_exponential(rng):
         tally[0] += 1.0
         return True
     return False
@@ -295,15 +296,15 @@ def hoist(address, theta, data, constants, columns):
 
 @njit(
     types.void(
-        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, VECTOR, MATRIX, MATRIX, VECTOR
+        HANDLE, types.intp, types.int64, types.int64, VECTOR, VECTOR, VECTOR, MATRIX, MATRIX, VECTOR
     ),
     cache=True,
     nogil=True,
 )  # fmt: skip
-def sweep_part(rng, address, n_sweeps, prior_only, theta, data, constants, columns, x, tally):
+def sweep_part(handle, address, n_sweeps, prior_only, theta, data, constants, columns, x, tally):
     """Fused sweep over some of the records, which share no central release with the others."""
     none = np.empty(0)
     function_at(address, _ROWS)(
-        rng, theta, data, constants, columns, none, np.empty((0, 1)), none, x, none, tally,
+        generator_at(handle), theta, data, constants, columns, none, np.empty((0, 1)), none, x, none, tally,
         n_sweeps, prior_only,
     )  # fmt: skip

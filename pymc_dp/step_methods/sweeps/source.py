@@ -10,7 +10,7 @@ HEADER = [
 DECISION = [
     "if not total >= lowest:",
     "    lowest = total if total < lowest else -np.inf",
-    "if total >= 0.0 or total > -rng.standard_exponential():",
+    "if total >= 0.0 or total > -standard_exponential(rng):",
     "    n_accepted += 1.0",
 ]
 COUNTS = [

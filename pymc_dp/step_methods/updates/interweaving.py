@@ -7,6 +7,7 @@ parametrisation, because the two conditionals have different shapes.
 import numpy as np
 from numba import njit, types
 
+from pymc_dp.lowering.bits import random, standard_normal
 from pymc_dp.lowering.native import (
     CONDITIONAL,
     COORDINATES,
@@ -88,7 +89,7 @@ def random_walk(
     accepted = 0
     for update in range(n_updates):
         for i in range(k):
-            z[i] = rng.standard_normal()
+            z[i] = standard_normal(rng)
         for i in range(k):
             step = 0.0
             for j in range(i + 1):
@@ -104,7 +105,7 @@ def random_walk(
             probability = 1.0 if proposed > -np.inf else 0.0
         tally[0] += probability
         tally[1] += 1.0
-        if rng.random() < probability:
+        if random(rng) < probability:
             current = proposed
             accepted += 1
             for i in range(k):
@@ -132,16 +133,16 @@ def slice_update(
     current = target(theta, data, given, totals)
     for update in range(n_updates):
         for i in range(k):
-            z[i] = rng.standard_normal()
+            z[i] = standard_normal(rng)
         for i in range(k):
             line[i] = 0.0
             for j in range(i + 1):
                 line[i] += factor[i, j] * z[j]
             start[moving[i]] = theta[moving[i]]
-        level = current + np.log(rng.random())
-        lo = -rng.random()
+        level = current + np.log(random(rng))
+        lo = -random(rng)
         hi = lo + 1.0
-        steps_lo = int(rng.random() * _MAX_STEPPING_OUT)
+        steps_lo = int(random(rng) * _MAX_STEPPING_OUT)
         steps_hi = _MAX_STEPPING_OUT - 1 - steps_lo
         widened = 0
         for _ in range(steps_lo):
@@ -160,7 +161,7 @@ def slice_update(
             widened += 1
         shrunk = 0
         while True:
-            at = lo + (hi - lo) * rng.random()
+            at = lo + (hi - lo) * random(rng)
             for i in range(k):
                 theta[moving[i]] = start[moving[i]] + at * line[i]
             current = target(theta, data, given, totals)
@@ -227,7 +228,7 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
             step[i] -= precision[i, m] * step[m]
         step[i] /= precision[i, i]
     for i in range(k):
-        step[i] += rng.standard_normal()
+        step[i] += standard_normal(rng)
     for i in range(k - 1, -1, -1):
         for m in range(i + 1, k):
             step[i] -= precision[m, i] * step[m]
