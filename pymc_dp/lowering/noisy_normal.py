@@ -25,56 +25,55 @@ _INF = math.inf
 
 @numba.njit(cache=True, error_model="numpy")
 def _below(x):  # type: ignore[no-untyped-def]
-    """Log mass of exp(-t^2/2) below x, and the mean and mean square of t there."""
-    log_mass, mean, square = piece(-_INF, x, _INF)
+    """Mass of exp(-t^2/2) below x, with a height to take out, and the mean and mean square of t there."""
+    mass, mean, square = piece(-_INF, x, _INF)
     if x > 0.0:
-        return log_mass, mean, square
-    return log_mass - 0.5 * x * x, x - mean, x * x - 2.0 * x * mean + square
+        return 0.0, mass, mean, square
+    return -0.5 * x * x, mass, x - mean, x * x - 2.0 * x * mean + square
 
 
 @numba.njit(cache=True, error_model="numpy")
 def _side(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
-    """Part of y from lo to the smaller of z and hi: log mass, moments of (y - mu)/s, mean of (z - y)/b."""
+    """Part of y below z: log height and mass, mean and mean square of (y - mu)/s, mean of (z - y)/b."""
     end = min(z, hi)
     if not lo < end:
-        return -_INF, 0.0, 0.0, 0.0
+        return -_INF, 0.0, 0.0, 0.0, 0.0
     # in standard deviations from the mean of y, the tilted law has its centre at k
     k, u = s / b, (z - mu) / s
     first, last = (lo - mu) / s, (end - mu) / s
     alpha, beta = first - k, last - k
-    log_mass, mean, square = piece(alpha, beta, (end - lo) / s)
+    mass, mean, square = piece(alpha, beta, (end - lo) / s)
     if alpha >= 0.0:
         far = (z - lo) / b
-        log_mass -= 0.5 * first * first + far
-        return log_mass, first + mean, first * first + 2.0 * first * mean + square, far - k * mean
+        height = -0.5 * first * first - far
+        return height, mass, first + mean, first * first + 2.0 * first * mean + square, far - k * mean
     if beta <= 0.0:
         far = (z - end) / b
-        log_mass -= 0.5 * last * last + far
-        return log_mass, last - mean, last * last - 2.0 * last * mean + square, far + k * mean
-    log_mass -= k * (u - 0.5 * k)
-    return log_mass, k + mean, k * k + 2.0 * k * mean + square, k * (u - k - mean)
+        height = -0.5 * last * last - far
+        return height, mass, last - mean, last * last - 2.0 * last * mean + square, far + k * mean
+    return -k * (u - 0.5 * k), mass, k + mean, k * k + 2.0 * k * mean + square, k * (u - k - mean)
 
 
 @numba.njit(cache=True, error_model="numpy")
 def laplace_parts(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     """Log density under Laplace noise of scale b, and its derivatives by z, mu, s and b."""
-    left, x1, xx1, gap1 = _side(z, mu, s, b, lo, hi)
-    right, x2, xx2, gap2 = _side(-z, -mu, s, b, -hi, -lo)
-    below = above = -_INF
-    x3 = xx3 = gap3 = x4 = xx4 = gap4 = 0.0
+    h1, left, x1, xx1, gap1 = _side(z, mu, s, b, lo, hi)
+    h2, right, x2, xx2, gap2 = _side(-z, -mu, s, b, -hi, -lo)
+    h3 = h4 = -_INF
+    below = above = x3 = xx3 = gap3 = x4 = xx4 = gap4 = 0.0
     if lo > -_INF:
-        below, x3, xx3 = _below((lo - mu) / s)
+        h3, below, x3, xx3 = _below((lo - mu) / s)
         gap3 = abs(z - lo) / b
-        below -= gap3
+        h3 -= gap3
     if hi < _INF:
-        above, x4, xx4 = _below((mu - hi) / s)
+        h4, above, x4, xx4 = _below((mu - hi) / s)
         gap4 = abs(z - hi) / b
-        above -= gap4
-    top = max(max(left, right), max(below, above))
+        h4 -= gap4
+    top = max(max(h1, h2), max(h3, h4))
     if not -_INF < top < _INF:
         return top, math.nan, math.nan, math.nan, math.nan
-    left, right = math.exp(left - top), math.exp(right - top)
-    below, above = math.exp(below - top), math.exp(above - top)
+    left, right = left * math.exp(h1 - top), right * math.exp(h2 - top)
+    below, above = below * math.exp(h3 - top), above * math.exp(h4 - top)
     total = left + right + below + above
     slope = right - left
     slope += below if z < lo else -below
@@ -82,7 +81,7 @@ def laplace_parts(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     x = (left * x1 - right * x2 + below * x3 - above * x4) / total
     xx = (left * xx1 + right * xx2 + below * xx3 + above * xx4) / total
     gap = (left * gap1 + right * gap2 + below * gap3 + above * gap4) / total
-    value = top + math.log(total) - _LOG_ROOT_2PI - math.log(2.0 * b)
+    value = top + math.log(total / (2.0 * b)) - _LOG_ROOT_2PI
     return value, slope / (total * b), x / s, (xx - 1.0) / s, (gap - 1.0) / b
 
 
@@ -101,24 +100,25 @@ def gaussian_parts(z, mu, s, sigma, lo, hi):  # type: ignore[no-untyped-def]
         x, gap, mean = (hi - mu) / s, (z - hi) / sigma, -mean
     else:
         x, gap = (z - mu) / tau * to_noise, (z - mu) / tau * to_record
-    inside += -0.5 * (x * x + gap * gap) - math.log(tau)
+    h1 = -0.5 * (x * x + gap * gap)
     x1, xx1 = x + to_record * mean, x * x + 2.0 * x * to_record * mean + to_record * to_record * square
     gap1 = gap - to_noise * mean
     gaps1 = gap * gap - 2.0 * gap * to_noise * mean + to_noise * to_noise * square
-    below = above = -_INF
-    x2 = xx2 = gap2 = x3 = xx3 = gap3 = 0.0
+    h2 = h3 = -_INF
+    below = above = x2 = xx2 = gap2 = x3 = xx3 = gap3 = 0.0
     if lo > -_INF:
-        below, x2, xx2 = _below((lo - mu) / s)
+        h2, below, x2, xx2 = _below((lo - mu) / s)
         gap2 = (z - lo) / sigma
-        below -= 0.5 * gap2 * gap2 + math.log(sigma)
+        h2 -= 0.5 * gap2 * gap2
     if hi < _INF:
-        above, x3, xx3 = _below((mu - hi) / s)
+        h3, above, x3, xx3 = _below((mu - hi) / s)
         gap3 = (z - hi) / sigma
-        above -= 0.5 * gap3 * gap3 + math.log(sigma)
-    top = max(inside, max(below, above))
+        h3 -= 0.5 * gap3 * gap3
+    top = max(h1, max(h2, h3))
     if not -_INF < top < _INF:
         return top, math.nan, math.nan, math.nan, math.nan
-    inside, below, above = math.exp(inside - top), math.exp(below - top), math.exp(above - top)
+    inside *= math.exp(h1 - top) / tau
+    below, above = below * math.exp(h2 - top) / sigma, above * math.exp(h3 - top) / sigma
     total = inside + below + above
     x = (inside * x1 + below * x2 - above * x3) / total
     xx = (inside * xx1 + below * xx2 + above * xx3) / total

@@ -8,6 +8,8 @@ the distance, without overflow or cancellation.
 import math
 
 import numba
+import numpy as np
+from scipy import special
 
 _ROOT_HALF_PI = math.sqrt(math.pi / 2)
 _ROOT_HALF = math.sqrt(0.5)
@@ -16,17 +18,45 @@ _POINTS = (0.06943184420297371, 0.33000947820757187, 0.6699905217924281, 0.93056
 _WEIGHTS = (0.17392742256872692, 0.32607257743127307, 0.32607257743127307, 0.17392742256872692)
 
 
+# erfcx on [0, 14]: a polynomial of degree 7 on each sixteenth, to 4e-16 of the value
+_PER_UNIT, _LAST = 16, 14.0
+
+
+def _polynomials() -> np.ndarray:
+    """Coefficients by interval, of powers of the distance from its middle in units of its width."""
+    nodes = 0.5 * np.polynomial.chebyshev.chebpts1(8)
+    middles = np.arange(_PER_UNIT * _LAST) + 0.5
+    values = special.erfcx((middles + nodes[:, None]) / _PER_UNIT)
+    return np.ascontiguousarray(np.linalg.solve(np.vander(nodes, increasing=True), values).T)
+
+
+_ERFCX = _polynomials()
+
+
 @numba.njit(cache=True)
 def erfcx(x):  # type: ignore[no-untyped-def]
-    """exp(x^2) erfc(x) for x >= 0."""
-    if x < 10.0:
-        return math.exp(x * x) * math.erfc(x)
+    """exp(x^2) erfc(x) for x >= 0; a third of the time of the two functions."""
+    if x < _LAST:
+        scaled = x * _PER_UNIT
+        k = int(scaled)
+        c, t = _ERFCX[k], scaled - k - 0.5
+        tt = t * t
+        low = (c[0] + c[1] * t) + (c[2] + c[3] * t) * tt
+        return low + ((c[4] + c[5] * t) + (c[6] + c[7] * t) * tt) * (tt * tt)
     half = 0.5 / (x * x)
     total, term = 1.0, 1.0
     for order in range(1, 9):
         term *= -(2 * order - 1) * half
         total += term
     return total / (x * math.sqrt(math.pi))
+
+
+@numba.njit(cache=True)
+def _central(a, height):  # type: ignore[no-untyped-def]
+    """Integral of exp(-x^2/2) from 0 to a >= 0, where its height is known."""
+    if a < 0.7:  # one minus the tail would lose digits
+        return _ROOT_HALF_PI * math.erf(a * _ROOT_HALF)
+    return _ROOT_HALF_PI * (1.0 - height * erfcx(a * _ROOT_HALF)) if height > 0.0 else _ROOT_HALF_PI
 
 
 @numba.njit(cache=True)
@@ -43,16 +73,16 @@ def _tail(a):  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def piece(alpha, beta, width):  # type: ignore[no-untyped-def]
-    """Log mass, mean and mean square of exp(-x^2/2) on [alpha, beta], from its point nearest to 0.
+    """Mass, mean and mean square of exp(-x^2/2) on [alpha, beta], from its point nearest to 0.
 
     The mass is relative to the height there; the distance from that point is counted inwards (for an interval
     around 0 it is x itself). `width` is beta - alpha > 0, passed in because the difference of two far ends
     loses its digits.
     """
     if alpha < 0.0 < beta:
-        mass = _ROOT_HALF_PI * (math.erf(beta * _ROOT_HALF) - math.erf(alpha * _ROOT_HALF))
         left = math.exp(-0.5 * alpha * alpha)
         right = math.exp(-0.5 * beta * beta)
+        mass = _central(-alpha, left) + _central(beta, right)
         if right > 0.1 and left > 0.1:
             mean = right * math.expm1(0.5 * width * (alpha + beta)) / mass
         else:
@@ -62,11 +92,11 @@ def piece(alpha, beta, width):  # type: ignore[no-untyped-def]
             square += alpha * left / mass
         if right > 0.0:
             square -= beta * right / mass
-        return math.log(mass), mean, square
+        return mass, mean, square
     near = alpha if alpha >= 0.0 else -beta
     if width == math.inf:
         mass, mean = _tail(near)
-        return math.log(mass), mean, 1.0 - near * mean
+        return mass, mean, 1.0 - near * mean
     drop = width * (near + 0.5 * width)
     if drop < 0.01:
         mass = first = square = 0.0
@@ -76,10 +106,10 @@ def piece(alpha, beta, width):  # type: ignore[no-untyped-def]
             mass += height
             first += t * height
             square += t * t * height
-        return math.log(width * mass), width * first / mass, width * width * square / mass
+        return width * mass, width * first / mass, width * width * square / mass
     rest = math.exp(-drop)
     mass, mean = _tail(near)
     far, far_mean = _tail(near + width)
     total = mass - rest * far
     mean = (mass * mean - rest * far * (width + far_mean)) / total
-    return math.log(total), mean, 1.0 - near * mean - width * rest / total
+    return total, mean, 1.0 - near * mean - width * rest / total
