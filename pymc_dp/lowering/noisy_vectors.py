@@ -15,7 +15,7 @@ from pytensor.tensor.random.basic import normal
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.draws import ScalarDraw
-from pymc_dp.lowering.normals import Triangle, inverse_of, root_of
+from pymc_dp.lowering.normals import Triangle, inverse_of, root_of, sum_of
 from pymc_dp.lowering.rows import ROW, RowGraph, draw_entry
 
 
@@ -51,7 +51,7 @@ def noisy_vector(
     inverse = inverse_of(root_of(total))
     z = [entry(released, j) for j in each]
     white = _whitened(inverse, [z[j] - entry(mean, j) for j in each])
-    density = _sum([pt.log(row[-1]) for row in inverse]) - 0.5 * _sum([pt.sqr(w) for w in white])
+    density = sum_of([pt.log(row[-1]) for row in inverse]) - 0.5 * sum_of([pt.sqr(w) for w in white])
     # with the noise added, what is no covariance may look like one; a comparison with NaN is false
     proper = reduce(pt.and_, [row[-1] > 0 for row in root_of(known)])
     density = pt.switch(proper, density, np.nan)
@@ -61,14 +61,10 @@ def noisy_vector(
         pt.tensor_from_scalar(ScalarDraw(normal, label + 1 + j)(rng, zero, one)) for j in each
     ]
     gap = _whitened(inverse, [z[j] - x[j] - pt.sqrt(variances[j]) * noise[j] for j in each])
-    weights = [_sum([inverse[j][k] * gap[j] for j in each if j >= k]) for k in each]
-    drawn = [x[j] + _sum([known[max(j, k)][min(j, k)] * weights[k] for k in each]) for j in each]
+    weights = [sum_of([inverse[j][k] * gap[j] for j in each if j >= k]) for k in each]
+    drawn = [x[j] + sum_of([known[max(j, k)][min(j, k)] * weights[k] for k in each]) for j in each]
     return density - 0.5 * len(each) * np.log(2 * np.pi), drawn
 
 
 def _whitened(inverse: Triangle, vector: list[Any]) -> list[Any]:
-    return [_sum([w * v for w, v in zip(row, vector, strict=False)]) for row in inverse]
-
-
-def _sum(terms: list[Any]) -> Any:
-    return sum(terms[1:], start=terms[0])
+    return [sum_of([w * v for w, v in zip(row, vector, strict=False)]) for row in inverse]

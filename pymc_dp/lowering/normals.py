@@ -38,8 +38,8 @@ def written_logp(rv: Any, value: Any = None) -> TensorVariable:
     size = rv.type.shape[-1]
     inverse = inverse_of(factor_of(cov, size, str(rv.name)))
     distance = [value[..., j] - mean[..., j] for j in range(size)]
-    z = [_sum([w * x for w, x in zip(row, distance, strict=False)]) for row in inverse]
-    squares = _sum([pt.sqr(x) for x in z])
+    z = [sum_of([w * x for w, x in zip(row, distance, strict=False)]) for row in inverse]
+    squares = sum_of([pt.sqr(x) for x in z])
     return -0.5 * size * np.log(2 * np.pi) - _log_det(inverse) - 0.5 * squares
 
 
@@ -66,7 +66,7 @@ def factor_of(cov: Any, size: int, name: str) -> Triangle:
         inverse = inverse_of(root_of(_entries(cov.owner.inputs[0], size)))
         return root_of(
             [
-                [_sum([inverse[m][j] * inverse[m][k] for m in range(j, size)]) for k in range(j + 1)]
+                [sum_of([inverse[m][j] * inverse[m][k] for m in range(j, size)]) for k in range(j + 1)]
                 for j in range(size)
             ]
         )
@@ -84,7 +84,7 @@ def root_of(matrix: Triangle) -> Triangle:
         row: list[TensorVariable] = []
         for k, value in enumerate(given):
             above = row if k == len(factor) else factor[k]
-            rest = value - _sum([row[m] * above[m] for m in range(k)]) if k else value
+            rest = value - sum_of([row[m] * above[m] for m in range(k)]) if k else value
             row.append(pt.sqrt(rest) if k == len(factor) else rest / above[k])
         factor.append(row)
     return factor
@@ -98,15 +98,16 @@ def inverse_of(factor: Triangle) -> Triangle:
         return [[pt.constant(inverse[j, k]) for k in range(j + 1)] for j in range(len(factor))]
     rows: Triangle = []
     for j, row in enumerate(factor):
-        rows.append([-_sum([row[m] * rows[m][k] for m in range(k, j)]) / row[j] for k in range(j)])
+        rows.append([-sum_of([row[m] * rows[m][k] for m in range(k, j)]) / row[j] for k in range(j)])
         rows[j].append(1.0 / row[j])
     return rows
 
 
 def _log_det(inverse: Triangle) -> TensorVariable:
     """Logarithm of the determinant of a factor, from its inverse."""
-    return -_sum([pt.log(row[-1]) for row in inverse])
+    return -sum_of([pt.log(row[-1]) for row in inverse])
 
 
-def _sum(terms: list[Any]) -> Any:
+def sum_of(terms: list[Any]) -> Any:
+    """Sum of at least one term, without the zero that Python's own begins with."""
     return sum(terms[1:], start=terms[0])
