@@ -12,6 +12,7 @@ import pytest
 
 import pymc_dp as dp
 from pymc_dp.lowering import noisy_vectors, normals, rows
+from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.step_methods.mixture import slots
 from tests.mixtures import small, vectors
 from tests.mixtures.samplers import ALL_KNOWN, ALL_SAMPLERS
@@ -185,7 +186,8 @@ def test_weights_that_are_no_numbers_are_zero():
     """Of atoms outside of the kernel's domain: never chosen, wherever they stand."""
     rng, nan = np.random.default_rng(1), np.nan
     for logs, chosen in (([nan, 0.0, 1.0], {1, 2}), ([0.0, nan, 1.0], {0, 2}), ([nan, -np.inf], {-1})):
-        assert {slots.pick(rng, np.array(logs), len(logs)) for _ in range(100)} == chosen
+        padded = [*logs, *[nan] * SPARE]
+        assert {slots.pick(rng, np.array(padded), len(logs)) for _ in range(100)} == chosen
 
 
 # --- broken on purpose --------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ import math
 import numpy as np
 from numba import njit
 
+from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.lowering.native import SourceFunction
 from pymc_dp.step_methods.mixture import normalisers
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
@@ -125,7 +126,7 @@ def collapsed_sweep(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
         *indented(scales(program), 4),
         *indented(lines_of_weights, 4),
         *indented(z.prepare(), 4),
-        "    z, logs, joined = np.empty(n_slots), np.empty(n_slots + 1), np.empty(n_slots + 1)",
+        f"    z, logs, joined = np.empty(n_slots), np.empty(n_slots + {1 + SPARE}), np.empty(n_slots + 1)",
         "    sizes = np.empty(n_slots)",
         "    for h in range(n_slots):",
         "        t[h, :] = empty",

@@ -6,6 +6,7 @@ several times cheaper than the ratio of algorithm 3, and the more so the better 
 clusters.
 """
 
+from pymc_dp.lowering.exponential import SPARE, exp_in_place
 from pymc_dp.lowering.native import SourceFunction
 from pymc_dp.step_methods.mixture.collapsed import normaliser, weights_of_records
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
@@ -55,7 +56,7 @@ def conjugate_gibbs(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
         f"        totals[i] = log_z(both, root, {q}) - z_empty",
         *(f"        totals[i] += constant[{j}] * m{j}" for j in range(size)),
         "        totals[n + i] = np.exp(totals[i])",
-        "    logs = np.empty(n_slots + 1)",
+        f"    logs = np.empty(n_slots + {1 + SPARE})",
         "    moved = 0.0",
         "    for _ in range(n_sweeps):",
         "        for i in range(n):",
@@ -64,7 +65,10 @@ def conjugate_gibbs(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
         "            rest, total, m = weight_of_new_cluster(alpha, d, k), 0.0, k",
         "            for t in range(k):",
         "                g = slots[t]",
-        f"                total += (counts[g] - d) * np.exp({density_of(program, 'density', 'g', 'atoms')})",
+        f"                logs[t] = {density_of(program, 'density', 'g', 'atoms')}",
+        "            exp_in_place(logs, k)",
+        "            for t in range(k):",
+        "                total += (counts[slots[t]] - d) * logs[t]",
         "                logs[t] = total",
         "            if rest > 0.0:",
         "                if k == n_slots:",
@@ -73,7 +77,7 @@ def conjugate_gibbs(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
         "                    total += rest * totals[n + i]",
         "                    logs[k] = total",
         "                    m = k + 1",
-        "            if total > 1e-250 and total < np.inf:",
+        "            if total > 1e-250 and total < 1e250:",
         "                u, t = random(rng) * total, 0",
         "                while t < m - 1 and logs[t] <= u:",
         "                    t += 1",
@@ -97,7 +101,7 @@ def conjugate_gibbs(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
         f"    tally[{MOVED}] += moved",
         f"    tally[{CONSIDERED}] += n * n_sweeps",
     ]
-    further = {"log_z": normaliser(laws), "draw_atom": draw_of(laws)}
+    further = {"log_z": normaliser(laws), "draw_atom": draw_of(laws), "exp_in_place": exp_in_place}
     return compiled("conjugate_gibbs", lines, program, ["urn", "features", "own", *used], **further)
 
 

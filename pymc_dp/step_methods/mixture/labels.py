@@ -1,5 +1,6 @@
 """Sweeps over the labels given the records: Neal's algorithm 8."""
 
+from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.lowering.native import SourceFunction
 from pymc_dp.step_methods.mixture.moments import (
     coefficients,
@@ -23,7 +24,7 @@ def conditional_sweep(program: MixtureProgram, m: int) -> SourceFunction:
         *header("conditional_sweep", program),
         f"    alpha, d = {program.call('urn', row='')}",
         *occupation(),
-        f"    logs, sizes = np.empty(n_slots + {m}), np.empty(n_slots)",
+        f"    logs, sizes = np.empty(n_slots + {m + SPARE}), np.empty(n_slots)",
         "    for h in range(n_slots):",
         "        sizes[h] = np.log(counts[h] - d) if counts[h] > 0 else 0.0",
         *indented(prepare_density(program), 4),

@@ -16,6 +16,7 @@ from numba import njit, types
 from pytensor.graph.replace import graph_replace
 
 from pymc_dp.lowering.bits import standard_normal
+from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.lowering.native import INTEGERS, MATRIX, VECTOR, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.lowering.trigamma import TriGamma  # noqa: F401  (registers its code)
@@ -189,7 +190,8 @@ def laplace_scans(program: MixtureProgram, derivatives: Derivatives, n_scans: in
         *occupation(),
         *(indented(scales(program), 4) if program.degree else []),
         f"    values, chosen_values = np.empty((3, {q})), np.empty((3, {q}))",
-        f"    natural, tries, logs = np.empty((2, {q})), np.empty(({_TRIES}, {q})), np.empty({_TRIES})",
+        f"    natural, tries = np.empty((2, {q})), np.empty(({_TRIES}, {q}))",
+        f"    logs = np.empty({_TRIES + SPARE})",
         f"    sums, anchors = np.zeros((3, {size})), np.zeros((2, {size}))",
         f"    coef, density = np.empty((1, {size})), np.empty((2, {size}))",
         f"    roots, out = np.zeros((3, {q}, {q})), np.empty({1 + q + q * (q + 1) // 2})",

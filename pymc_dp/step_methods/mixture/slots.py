@@ -6,7 +6,11 @@ import numpy as np
 from numba import njit
 
 from pymc_dp.lowering.bits import random
+from pymc_dp.lowering.exponential import exp_in_place
 from pymc_dp.lowering.urn import weight_of_new_cluster
+
+# Numbers below which their exponentials one by one are faster.
+_FEW = 5
 
 
 @njit(inline="always")
@@ -42,16 +46,29 @@ def free_slot(rng, slots, k):
 
 @njit(inline="always")
 def exponentials(before, after, weights, m):
-    """Return the sums of two times m weights, given as logarithms, and keep those of the latter."""
+    """Return the sums of two times m weights, given as logarithms, and keep those of the latter.
+
+    The first logarithms may be overwritten. The arrays have `SPARE` entries more.
+    """
     best = before[0]
     for j in range(m):
         best = max(best, before[j], after[j])
     one, other = 0.0, 0.0
     weights[:m] = 0.0
     if best > -np.inf:
+        if m < _FEW:
+            for j in range(m):
+                one += np.exp(before[j] - best)
+                weights[j] = np.exp(after[j] - best)
+        else:
+            for j in range(m):
+                before[j] -= best
+                weights[j] = after[j] - best
+            exp_in_place(before, m)
+            exp_in_place(weights, m)
+            for j in range(m):
+                one += before[j]
         for j in range(m):
-            one += np.exp(before[j] - best)
-            weights[j] = np.exp(after[j] - best)
             other += weights[j]
     return one, other
 
@@ -71,6 +88,8 @@ def weighted(rng, weights, total, m):
 def pick(rng, logs, m):
     """Draw one of m with given logarithms of weights, which are overwritten; -1 if all are zero.
 
+    The array has `SPARE` entries more.
+
     A logarithm that is no number is that of zero: atoms outside of the kernel's domain, as of a covariance
     that is not positive definite, are possible under the base only.
     """
@@ -82,12 +101,19 @@ def pick(rng, logs, m):
             best, first = logs[j], j
     if first < 0:
         return -1
+    if m < _FEW:
+        for j in range(m):
+            if j == first:  # spared its exponential, of which there are few
+                logs[j] = 1.0
+            else:
+                logs[j] = np.exp(logs[j] - best) if logs[j] == logs[j] else 0.0
+    else:
+        for j in range(m):
+            logs[j] = logs[j] - best if logs[j] == logs[j] else -np.inf
+        logs[first] = 0.0
+        exp_in_place(logs, m)
     total = 0.0
     for j in range(m):
-        if j == first:  # spared its exponential, of which there are few
-            logs[j] = 1.0
-        else:
-            logs[j] = np.exp(logs[j] - best) if logs[j] == logs[j] else 0.0
         total += logs[j]
     return weighted(rng, logs, total, m)
 

@@ -12,6 +12,7 @@ labels that are exchangeable slots are not.
 import numpy as np
 from numba import njit
 
+from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.lowering.native import SourceFunction
 from pymc_dp.step_methods.mixture.labels import density_of, record_numbers
 from pymc_dp.step_methods.mixture.moments import coefficients, n_moments, scales
@@ -64,7 +65,7 @@ def slice_sweep(program: MixtureProgram) -> SourceFunction:
         f"    parts, terms = np.empty((room, {width})), np.empty((room, {kept}))",
         "    weights = np.empty((room, 1))",
         "    slot_of = np.empty(n_slots, np.int64)",
-        "    u, logs, which = np.empty(n), np.empty(room), np.empty(n, np.int64)",
+        f"    u, logs, which = np.empty(n), np.empty(room + {SPARE}), np.empty(n, np.int64)",
         "    moved, order = 0.0, np.empty(64, np.int64)",
         "    for _ in range(n_sweeps):",
         *indented(occupation(), 4),
@@ -93,7 +94,7 @@ def slice_sweep(program: MixtureProgram) -> SourceFunction:
         "                    break",
         "                room *= 2",
         "                parts, terms = longer(parts, room), longer(terms, room)",
-        "                weights, logs = longer(weights, room), np.empty(room)",
+        f"                weights, logs = longer(weights, room), np.empty(room + {SPARE})",
         "            t = size",
         "            share = break_stick(rng, alpha, d, k, size - k + 1)",
         "            weights[t, 0] = rest * share",

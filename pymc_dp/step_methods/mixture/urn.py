@@ -7,6 +7,7 @@ decide instead, and the record is drawn given the release.
 """
 
 from pymc_dp.lowering import bins
+from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.lowering.native import SourceFunction
 from pymc_dp.records import parameters_of
 from pymc_dp.step_methods.mixture.program import MixtureProgram
@@ -168,7 +169,7 @@ def auxiliary_sweep(program: MixtureProgram, m: int) -> SourceFunction:
         *header("auxiliary_sweep", program),
         f"    alpha, d = {program.call('urn', row='')}",
         *occupation(),
-        f"    before, after, weights = np.empty({m}), np.empty({m}), np.empty({m})",
+        *(f"    {name} = np.empty({m + SPARE})" for name in ("before", "after", "weights")),
         f"    fresh = np.empty(({m}, {p}))",
         "    accepted, moved = 0.0, 0.0",
         "    for _ in range(n_sweeps):",
