@@ -115,7 +115,10 @@ def dispersed_start(
                 )
                 for name, by in jitter.items()
             }
-            drawn = chain.draw(rng, program.parameters.flatten({**point, **moved, **near}))
+            theta = program.parameters.flatten({**point, **moved, **near})
+            if halvings < _HALVINGS and not chain.inside(theta):
+                continue
+            drawn = chain.draw(rng, theta)
             if not np.isnan(drawn).any():
                 break
         moved |= {**near, **program.records.unpack(drawn)}

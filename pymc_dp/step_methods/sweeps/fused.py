@@ -18,7 +18,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
-from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
+from pymc_dp.lowering.rowdraws import draw_entry
+from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.valuedraws import draw_value
 from pymc_dp.rowlocal import columns_of, with_known_shapes
 from pymc_dp.step_methods.block.program import RecordProgram
