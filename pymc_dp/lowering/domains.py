@@ -10,6 +10,7 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.logprob.utils import CheckParameterValue
@@ -80,7 +81,6 @@ class Domain:
 
     def guarded(self) -> TensorVariable:
         """Log density that is minus infinity where a condition fails, in place of the check."""
-
         graph = self.logp
         # from the outside in: what takes the place of a check holds the checks within it
         for node, conditions in reversed(self._open.items()):
@@ -96,6 +96,19 @@ class Domain:
 
 def _with(graph: TensorVariable, old: Variable, new: TensorVariable) -> TensorVariable:
     return graph_replace([graph], {old: new}, strict=False)[0]  # type: ignore[return-value]
+
+
+def domain_of(rv: Any, is_free: Free) -> Domain | None:
+    """Return the conditions on a variable's own parameters; None where it has no density to take them from.
+
+    Multivariate normal laws are left to their factors, which are no numbers where there is no law.
+    """
+    if getattr(rv.owner.op, "ndim_supp", 0):
+        return None
+    try:
+        return Domain(pm.logp(rv, rv), is_free)
+    except NotImplementedError:
+        return None
 
 
 def _each(condition: Variable) -> TensorVariable:

@@ -223,6 +223,8 @@ def _power(x: Interval, exponent: Interval) -> Interval:
     k = exponent.lo
     if k != exponent.hi:
         return _POSITIVE if x.positive else REAL
+    if k == 0:
+        return Interval(1.0, 1.0, False, False)
     if k < 0:
         return _power(_reciprocal(x), Interval(-k, -k, False, False)) if x.positive else REAL
     if x.lo >= 0:

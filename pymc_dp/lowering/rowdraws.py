@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import CategoricalRV, MvNormalRV, normal, uniform
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.domains import Domain
+from pymc_dp.lowering.domains import domain_of
 from pymc_dp.lowering.draws import ScalarDraw
 from pymc_dp.lowering.normals import LARGEST, factor_of, is_multivariate_normal
 from pymc_dp.lowering.rows import MAX_UNROLL, ROW, NotScalar, RowGraph
@@ -49,8 +48,10 @@ def draw_entry(
 
 def inside_of(rows: RowGraph, rv: Variable, index: tuple[int, ...]) -> list[Variable]:
     """Return whether one entry of a variable has a law, as a list of no condition if it always has."""
-    domain = Domain(pm.logp(rv, rv), rows.is_free)  # type: ignore[arg-type]
-    return [pt.scalar_from_tensor(domain.inside(rows, index))] if domain.conditions else []
+    domain = domain_of(rv, rows.is_free)
+    if domain is None or not domain.conditions:
+        return []
+    return [pt.scalar_from_tensor(domain.inside(rows, index))]
 
 
 def _draw_category(rows: RowGraph, rv: Any, full: tuple, rng: Variable, label: int) -> TensorVariable:

@@ -1,7 +1,6 @@
 """What the step methods share: one block of records as a chain sees it, and the life of a step."""
 
 from abc import abstractmethod
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -55,8 +54,6 @@ class RecordChain:
         self.first_power = float(np.clip(1 / max(spent, 1.0), _FIRST_POWER, 1.0))
         self._rng: np.random.Generator | None = None
         self._handle: tuple[int, ...] = ()
-        # whether the records have a law at some values of the parameters: a mixture may know better
-        self.inside: Callable[[np.ndarray], bool] = lambda theta: True
 
     def refresh_data(self) -> None:
         """Read releases and covariates again (``pm.set_data`` may have changed them)."""

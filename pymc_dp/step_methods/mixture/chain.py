@@ -213,7 +213,6 @@ class MixtureChain:
             self.lowered.splits if splits and not program.n_statistics else scans,
         ]  # fmt: skip
         self._addresses = np.array([0 if f is None else f.address for f in functions], dtype=np.intp)
-        records.inside = lambda theta: not start.outside(inner, theta)
         self._updates = np.array([u.address for u in self.lowered.updates], dtype=np.intp)
         moves = [records.native(k) for k in range(len(records.moves))]
         self._move_sizes = np.array([m[0] for m in moves], dtype=np.int64).reshape(-1, 4)

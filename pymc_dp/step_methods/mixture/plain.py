@@ -101,7 +101,7 @@ class KernelChain(RecordChain):
         self.moves, self._sizes, self._addresses = [], [], []
         self.x, self.totals = np.zeros((self.program.n, self.program.records.width)), np.zeros(0)
         self.first_power, self.observed = 1.0, bool(getattr(self.program.records, "observed", True))
-        self._rng, self._handle, self.inside = None, (), lambda theta: True
+        self._rng, self._handle = None, ()
         self.refresh_data()
 
     def refresh_data(self) -> None:

@@ -60,8 +60,8 @@ def join(slot: str) -> list[str]:
 def whether_inside(program: MixtureProgram, drawn: list[str]) -> list[str]:
     """Source that sets ``defined``: whether the kernel has a law for the atoms that record i would have.
 
-    Where it has none, the record's own atoms take their place: the move is refused, and draws from no law need
-    not come to an end. Atoms of occupied slots are inside, for their own records.
+    Where it has none, the record's own atoms take their place: the move is refused, and draws from no law
+    need not come to an end. Atoms of occupied slots are inside, for their own records.
     """
     if not program.may_fail:
         return []
