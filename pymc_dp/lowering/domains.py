@@ -81,21 +81,28 @@ class Domain:
 
     def guarded(self) -> TensorVariable:
         """Log density that is minus infinity where a condition fails, in place of the check."""
-        graph = self.logp
+        drawn = [v for v in ancestors([self.logp]) if v.owner and isinstance(v.owner.op, RANDOM)]
+        # a check of a parameter, which is part of the variable itself, stays where it is
+        of_parameters = set(ancestors([p for v in drawn for p in v.owner.inputs]))  # type: ignore[union-attr]
+        graph: Any = self.logp
         # from the outside in: what takes the place of a check holds the checks within it
         for node, conditions in reversed(self._open.items()):
-            expression: Any = node.inputs[0]
-            for condition in conditions:
-                beyond = tuple(range(expression.type.ndim, condition.type.ndim))
-                inside = pt.all(condition, axis=beyond) if beyond else condition
-                expression = pt.switch(inside, expression, -np.inf)
-            value = pt.cast(expression, node.outputs[0].type.dtype)
-            graph = value if graph is node.outputs[0] else _with(graph, node.outputs[0], value)
+            check = node.outputs[0]
+            if conditions and (graph is check or check in of_parameters):
+                graph = _where(conditions, node.inputs[0] if graph is check else graph)
+            elif conditions:
+                graph = graph_replace([graph], {check: _where(conditions, node.inputs[0])}, strict=False)[0]
         return graph
 
 
-def _with(graph: TensorVariable, old: Variable, new: TensorVariable) -> TensorVariable:
-    return graph_replace([graph], {old: new}, strict=False)[0]  # type: ignore[return-value]
+def _where(conditions: list[TensorVariable], expression: Any) -> TensorVariable:
+    """Return an expression where some conditions hold, and minus infinity elsewhere."""
+    dtype = expression.type.dtype
+    for condition in conditions:
+        beyond = tuple(range(expression.type.ndim, condition.type.ndim))
+        inside = pt.all(condition, axis=beyond) if beyond else condition
+        expression = pt.cast(pt.switch(inside, expression, -np.inf), dtype)
+    return expression
 
 
 def domain_of(rv: Any, is_free: Free) -> Domain | None:

@@ -145,7 +145,7 @@ class Ranges:
             if isinstance(op, kinds):
                 return rule(*x)
         if isinstance(op, ps.Switch):
-            return _union(x[1:])
+            return x[1] if self.always(node.inputs[0]) else _union(x[1:])
         if isinstance(op, ps.Cast):
             given, to = node.inputs[0].type.dtype, node.outputs[0].type.dtype
             return x[0] if to.startswith("float") or not given.startswith("float") else REAL

@@ -46,8 +46,8 @@ def inside(program: MixtureProgram, rng: np.random.Generator, theta: np.ndarray)
             names = ", ".join(str(rv.name) for rv in program.mixture.atoms)
             raise ValueError(
                 f"{program.mixture.kernel.name} has no law at the starting values of the atoms {names}, nor "
-                f"at any of {_TRIES} draws from theirs. Give starting values (initval=) and a law of the atoms "
-                "inside of the kernel's domain, such as a gamma law of what has to be positive."
+                f"at any of {_TRIES} draws from theirs. Give starting values (initval=) and a law of the "
+                "atoms inside of the kernel's domain, such as a gamma law of what has to be positive."
             )
         start.put(h, atoms)
     return bool(wrong)
