@@ -44,17 +44,18 @@ class ScalarDraw(Op):
 
     The generator is advanced in place and not returned: returning it from a compiled function costs
     50 ns, ten times the draw. The order of the draws is that of the compiled program. ``index``
-    tells equal draws of one graph apart, which PyTensor would otherwise merge into one.
+    tells equal draws of one graph apart, which PyTensor would otherwise merge into one. A *guarded* draw
+    takes whether its parameters have a law before them, and gives no number (0 if it is an integer) if not.
     """
 
-    __props__ = ("rv_op", "index")
+    __props__ = ("rv_op", "index", "guarded")
 
-    def __init__(self, rv_op: RandomVariable, index: int):
-        self.rv_op, self.index = rv_op, index
+    def __init__(self, rv_op: RandomVariable, index: int, guarded: bool = False):
+        self.rv_op, self.index, self.guarded = rv_op, index, guarded
 
     def make_node(self, *inputs: Variable) -> Apply:
         """Apply it to a generator and parameters: numbers, or arrays of core dimensions."""
-        rng, *params = inputs
+        rng, *params = inputs[:1] + inputs[1 + self.guarded :]
         dtype = self.rv_op.make_node(rng, None, *map(as_tensor, params)).outputs[1].type.dtype
         return Apply(self, list(inputs), [get_scalar_type(dtype)()])
 
@@ -82,11 +83,15 @@ class RejectionDraw(Op):
 
 @register_funcify_and_cache_key(ScalarDraw)
 def _funcify_scalar_draw(op: ScalarDraw, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
-    rng, *params = node.inputs
+    rng, *params = node.inputs[:1] + node.inputs[1 + op.guarded :]
     core, core_key = core_sampler(op.rv_op, op.rv_op.make_node(rng, None, *map(as_tensor, params)))
     dtype = node.outputs[0].type.dtype
-    args = ", ".join(["rng", *(f"i{k}" for k in range(len(params)))])
-    source = f"def scalar_draw({args}):\n    return np.{dtype}(core({args}))\n"
+    numbers = [f"i{k}" for k in range(len(params))]
+    args = ", ".join(["rng", *(["inside"] if op.guarded else []), *numbers])
+    nothing = "np.nan" if dtype.startswith("float") else "0"
+    source = f"def scalar_draw({args}):\n"
+    source += f"    if not inside:\n        return np.{dtype}({nothing})\n" if op.guarded else ""
+    source += f"    return np.{dtype}(core({', '.join(['rng', *numbers])}))\n"
     key = None
     if core_key is not None:
         kind = type(op.rv_op)

@@ -29,7 +29,7 @@ def _check_to_value(fgraph: Any, node: Apply) -> list[Variable] | None:
     expression, *conditions = node.inputs
     # `and` of 0-d conditions stays scalar code, where `all` of a list of them makes an array
     valid = None
-    for condition in (c for given in conditions for c in _listed(given)):
+    for condition in (c for given in conditions for c in listed(given)):
         condition = condition if condition.type.ndim == 0 else pt.all(condition)
         valid = condition if valid is None else pt.and_(valid, condition)
     if valid is None:
@@ -38,20 +38,20 @@ def _check_to_value(fgraph: Any, node: Apply) -> list[Variable] | None:
     return [pt.cast(pt.switch(valid, expression, bad), node.outputs[0].type.dtype)]
 
 
-def _listed(condition: Variable) -> list[Variable]:
+def listed(condition: Variable) -> list[Variable]:
     """Return the conditions that ``all([a, b, ...])`` is made of."""
     node = condition.owner
     if node is not None and isinstance(node.op, ScalarFromTensor):
-        return _listed(node.inputs[0])
+        return listed(node.inputs[0])
     condition = as_tensor(condition)
     if node is None or not isinstance(node.op, All):
         return [condition]
     inner = node.inputs[0]
     if inner.type.ndim == 0:
-        return _listed(inner)
+        return listed(inner)
     made = inner.owner
     if made is not None and isinstance(made.op, MakeVector):
-        return [c for given in made.inputs for c in _listed(given)]
+        return [c for given in made.inputs for c in listed(given)]
     return [condition]
 
 
@@ -70,7 +70,7 @@ def parameter_checks_to_values(graph: Variable) -> Variable:
 @node_rewriter(tracks=[CheckParameterValue])
 def _check_by_row(fgraph: Any, node: Apply) -> list[Variable] | None:
     expression, *conditions = node.inputs
-    for condition in (c for given in conditions for c in _listed(given)):
+    for condition in (c for given in conditions for c in listed(given)):
         made = condition.owner
         each = made.inputs[0] if made is not None and isinstance(made.op, All) else condition
         if not _spreads(each.type.shape, expression.type.shape):

@@ -16,7 +16,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.draws import ScalarDraw
 from pymc_dp.lowering.normals import Triangle, inverse_of, root_of, sum_of
-from pymc_dp.lowering.rows import ROW, RowGraph, draw_entry
+from pymc_dp.lowering.rowdraws import draw_entry
+from pymc_dp.lowering.rows import ROW, RowGraph
 
 
 def noisy_vector(

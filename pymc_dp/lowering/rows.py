@@ -29,21 +29,17 @@ from pytensor.tensor.basic import (
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
-from pytensor.tensor.math import Dot, Max, Prod, Sum
-from pytensor.tensor.random.basic import CategoricalRV, MvNormalRV, normal, uniform
-from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.math import All, Dot, Max, Prod, Sum
 from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, get_idx_list
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.draws import ScalarDraw
-from pymc_dp.lowering.normals import LARGEST, factor_of, is_multivariate_normal, root_of
-from pymc_dp.lowering.samplers import core_sampler
+from pymc_dp.lowering.normals import LARGEST, root_of
 
 ROW = "row"
 # Longest sum over a record's own entries that is written out.
-_MAX_UNROLL = 24
+MAX_UNROLL = 24
 
 
 class NotScalar(NotImplementedError):
@@ -75,7 +71,7 @@ class RowGraph:
         record_entry: Callable[[Variable, tuple[int, ...]], TensorVariable],
         records: Sequence[Variable],
     ):
-        self._is_free, self._record_entry, self._records = is_free, record_entry, set(records)
+        self.is_free, self._record_entry, self._records = is_free, record_entry, set(records)
         self.constants: list[TensorVariable] = []
         self.constant_inputs: list[Variable] = []
         self.columns: list[TensorVariable] = []
@@ -94,7 +90,7 @@ class RowGraph:
         return other
 
     def _like(self, record_entry: Callable[[Variable, tuple[int, ...]], TensorVariable]) -> "RowGraph":
-        return RowGraph(self._is_free, record_entry, list(self._records))
+        return RowGraph(self.is_free, record_entry, list(self._records))
 
     def entry(self, variable: Variable, index: tuple) -> TensorVariable:
         """Return one entry; ``index`` holds integers, and :data:`ROW` on the record axis."""
@@ -114,7 +110,7 @@ class RowGraph:
             if not index or index[0] != ROW:
                 raise NotScalar(f"{variable.name} is not read row by row")
             return self._record_entry(variable, index[1:])
-        if self._is_free(variable):
+        if self.is_free(variable):
             return self._hoist(variable, index)
         node = variable.owner
         assert node is not None
@@ -186,10 +182,10 @@ class RowGraph:
     def _pick(self, node: Any, index: tuple) -> TensorVariable:
         """``table[k]`` with a record's own k: a choice among the rows of the table."""
         table, entries = node.inputs[0], node.op.idx_list
-        if len(entries) != 1 or len(node.inputs) != 2 or not self._is_free(table):
+        if len(entries) != 1 or len(node.inputs) != 2 or not self.is_free(table):
             raise NotScalar("a look-up other than table[k]")
         k, size = node.inputs[1], table.type.shape[0]
-        if k.type.dtype == "bool" or k.type.ndim > len(index) or size is None or size > _MAX_UNROLL:
+        if k.type.dtype == "bool" or k.type.ndim > len(index) or size is None or size > MAX_UNROLL:
             raise NotScalar("a look-up in a long table")
         at = self.entry(k, index[: k.type.ndim])
         return choose(at, [self.entry(table, (j, *index[k.type.ndim :])) for j in range(size)])
@@ -210,11 +206,11 @@ class RowGraph:
 
     def _reduce(self, node: Any, index: tuple) -> TensorVariable:
         (x,) = node.inputs
-        if not isinstance(node.op, Sum | Prod | Max):
+        if not isinstance(node.op, Sum | Prod | Max | All):
             raise NotScalar(f"{node.op} has no scalar form")
         axes = tuple(range(x.ndim)) if node.op.axis is None else tuple(node.op.axis)
         sizes = [x.type.shape[a] for a in axes]
-        if None in sizes or np.prod(sizes) > _MAX_UNROLL:
+        if None in sizes or np.prod(sizes) > MAX_UNROLL:
             raise NotScalar("a reduction over many entries of one record")
         parts = []
         for inner in np.ndindex(*sizes):
@@ -223,12 +219,14 @@ class RowGraph:
             parts.append(pt.cast(self.entry(x, full), node.outputs[0].type.dtype))
         if isinstance(node.op, Sum):
             return sum(parts[1:], start=parts[0])
+        if isinstance(node.op, All):
+            return reduce(pt.and_, parts)
         return reduce(pt.maximum if isinstance(node.op, Max) else pt.mul, parts)
 
     def _dot(self, node: Any, index: tuple) -> TensorVariable:
         a, b = node.inputs
         size = a.type.shape[-1]
-        if size is None or size > _MAX_UNROLL:
+        if size is None or size > MAX_UNROLL:
             raise NotScalar("a product over many entries of one record")
         if a.ndim > 2 or b.ndim > 2:  # a product of each of a stack of matrices
             if a.ndim != b.ndim:
@@ -261,68 +259,6 @@ class RowGraph:
             raise NotScalar("a reshape of the record axis")
         flat = int(np.ravel_multi_index(index[1:], after[1:])) if len(index) > 1 else 0
         return self.entry(x, (ROW, *(int(k) for k in np.unravel_index(flat, before[1:]))))
-
-
-def draw_entry(
-    rows: RowGraph, rv: Variable, index: tuple[int, ...], rng: Variable, label: int
-) -> TensorVariable:
-    """Return a scalar draw of one entry of a record variable given the entries of its parameters."""
-    node = rv.owner
-    assert node is not None
-    op = node.op
-    full = (ROW, *index)
-    if isinstance(op, CategoricalRV):
-        return _draw_category(rows, rv, full, rng, label)
-    if isinstance(op, MvNormalRV):
-        if (rv, full[:-1]) not in rows.together:
-            rows.together[rv, full[:-1]] = _draw_normal(rows, rv, full[:-1], rng, label)
-        return rows.together[rv, full[:-1]][index[-1]]
-    if not isinstance(op, RandomVariable) or op.ndim_supp > 0 or any(op.ndims_params):
-        raise NotScalar(f"{rv.name} is neither univariate nor multivariate normal")
-    if core_sampler(op, node)[0] is None:
-        raise NotScalar(f"{rv.name} has no scalar draw")
-    params = [
-        rows.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ()) for p in op.dist_params(node)
-    ]
-    scalars = [pt.scalar_from_tensor(pt.cast(p, "float64") if p.dtype == "float32" else p) for p in params]
-    return pt.cast(pt.tensor_from_scalar(ScalarDraw(op, label)(rng, *scalars)), rv.dtype)
-
-
-def _draw_category(rows: RowGraph, rv: Any, full: tuple, rng: Variable, label: int) -> TensorVariable:
-    """Draw a category by inversion: how many of the cumulated probabilities a uniform number exceeds."""
-    (p,) = rv.owner.op.dist_params(rv.owner)
-    size = p.type.shape[-1]
-    if size is None or size > _MAX_UNROLL:
-        raise NotScalar(f"{rv.name} has many categories")
-    own = full[len(full) - (p.type.ndim - 1) :] if p.type.ndim > 1 else ()
-    zero, one = pt.scalar_from_tensor(pt.constant(0.0)), pt.scalar_from_tensor(pt.constant(1.0))
-    u = pt.tensor_from_scalar(ScalarDraw(uniform, label)(rng, zero, one))
-    category, end = pt.constant(0, dtype=rv.dtype), pt.constant(0.0)
-    for k in range(size - 1):
-        end = end + rows.entry(p, (*own, k))
-        category = category + pt.cast(pt.ge(u, end), rv.dtype)
-    return category
-
-
-def _draw_normal(rows: RowGraph, rv: Any, lead: tuple, rng: Variable, label: int) -> list[TensorVariable]:
-    """Draw a multivariate normal vector: its mean, and the Cholesky factor times standard normal numbers."""
-    if not is_multivariate_normal(rv):
-        raise NotScalar(f"{rv.name} is multivariate normal, of more than {LARGEST} numbers or unknown length")
-    mean, cov = rv.owner.op.dist_params(rv.owner)
-
-    def entry(v: Any, *index: int) -> TensorVariable:
-        return rows.entry(v, (*lead[len(lead) - (v.type.ndim - len(index)) :], *index))
-
-    size = rv.type.shape[-1]
-    zero, one = pt.scalar_from_tensor(pt.constant(0.0)), pt.scalar_from_tensor(pt.constant(1.0))
-    # labels apart from those of single draws
-    labels = [-(label * (LARGEST + 1) + k) for k in range(size)]
-    noise: list = [pt.tensor_from_scalar(ScalarDraw(normal, k)(rng, zero, one)) for k in labels]
-    drawn = []
-    for j, row in enumerate(factor_of(cov, size, str(rv.name))):
-        parts = [entry(v) * e for v, e in zip(row, noise, strict=False)]
-        drawn.append(pt.cast(sum(parts, start=entry(mean, j)), rv.dtype))
-    return drawn
 
 
 def choose(index: TensorVariable, parts: list[TensorVariable]) -> TensorVariable:

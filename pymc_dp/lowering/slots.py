@@ -26,7 +26,7 @@ class SlotGraph(RowGraph):
             setattr(self, name, getattr(hoisted, name))
 
     def _like(self, record_entry: Entry) -> RowGraph:
-        return SlotGraph(self._is_free, record_entry, list(self._records), self._shared)
+        return SlotGraph(self.is_free, record_entry, list(self._records), self._shared)
 
     def _hoist(self, variable: Variable, index: tuple) -> TensorVariable:
         if ROW in index:
@@ -49,7 +49,7 @@ class LabelledGraph(RowGraph):
         self.slots: SlotGraph | None = None  # known once there is something to hoist with
 
     def _like(self, record_entry: Entry) -> RowGraph:
-        other = LabelledGraph(self._is_free, record_entry, list(self._records), self._labels)
+        other = LabelledGraph(self.is_free, record_entry, list(self._records), self._labels)
         other.slots = self.slots
         return other
 

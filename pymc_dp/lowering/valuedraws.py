@@ -18,6 +18,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.bits import standard_exponential
 from pymc_dp.lowering.draws import ScalarDraw
+from pymc_dp.lowering.rowdraws import inside_of
 from pymc_dp.lowering.rows import ROW, RowGraph
 from pymc_dp.lowering.samplers import register_draw_of
 
@@ -79,5 +80,6 @@ def draw_value(
     for p in op.dist_params(rv.owner):
         entry = rows.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ())
         numbers.append(pt.scalar_from_tensor(pt.cast(entry, "float64")))
-    value: Any = pt.tensor_from_scalar(ScalarDraw(law, label)(rng, *numbers))
+    guard = inside_of(rows, rv, index)
+    value: Any = pt.tensor_from_scalar(ScalarDraw(law, label, guarded=bool(guard))(rng, *guard, *numbers))
     return value, backward(value)

@@ -115,7 +115,15 @@ def dispersed_start(
                 )
                 for name, by in jitter.items()
             }
-            drawn = chain.draw(rng, program.parameters.flatten({**point, **moved, **near}))
+            theta = program.parameters.flatten({**point, **moved, **near})
+            if not program.have_law(theta):
+                if halvings < _HALVINGS:
+                    continue
+                raise ValueError(
+                    f"The records {', '.join(program.names)} have no law at the starting values of their "
+                    "parameters, which are outside of its domain: give other ones (initval=)."
+                )
+            drawn = chain.draw(rng, theta)
             if not np.isnan(drawn).any():
                 break
         moved |= {**near, **program.records.unpack(drawn)}

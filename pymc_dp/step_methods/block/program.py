@@ -10,7 +10,7 @@ either reading.
 """
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.domains import domain_of
 from pymc_dp.lowering.native import (
     CONTRIBUTE,
     PROPOSE,
@@ -241,6 +242,30 @@ class RecordProgram:
             self.tables[table.release.rv] = table
         self._all_tables.append(table)
         self.data.before_gathering.append(table.refresh)
+
+    # -- domain -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _law_checks(self) -> Any:
+        """Whether the parameters are where the records have a law; None if they always are."""
+        found = [domain_of(rv, lambda v: False) for rv in self.block.records]
+        conditions = [c for domain in found if domain is not None for c in domain.conditions]
+        free = [c for c in conditions if self.block.analysis.role(c).kind == "free"]
+        if not free:
+            return None
+        graph = reduce(pt.and_, (pt.all(c) for c in substitute(free, self.state)))
+        # evaluated a few times, when a chain starts
+        return pytensor.function(
+            [self.theta, self.data.data],
+            self.data.lift([graph]),
+            mode="FAST_COMPILE",
+            on_unused_input="ignore",
+        )
+
+    def have_law(self, theta: np.ndarray) -> bool:
+        """Whether records have a law at values of the parameters."""
+        check = self._law_checks
+        return check is None or bool(check(theta, self.data.gather())[0])
 
     # -- compilation ------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from pymc_dp.step_methods.mixture import (
     laplace_scans,
     restricted_scans,
     split_merge,
+    start,
     sticks,
     transfer,
     urn,
@@ -131,6 +132,8 @@ class LoweredMixture:
     @property
     def holds(self) -> bool:
         """Whether the laws of the atoms are those that were found, now that the data may be others."""
+        if not self.program.domain.still_holds:
+            return False
         return "laws" not in self.__dict__ or conjugacy.still_hold(self.program, self.laws)
 
     @cached_property
@@ -191,7 +194,7 @@ class MixtureChain:
                 f"{mixture.kernel.name} together, and auxiliary ones serve releases of each record by itself."
             )
         self.collapses = mixture.n <= _COLLAPSED_UP_TO and self.lowered.integrates_out
-        program = records.program
+        program, inner = records.program, self.lowered.program
         shape = (mixture.max_components, self.lowered.program.width)
         if not program.block.releases:
             # nothing is released that they could be totals of; Neal's algorithm 2 keeps densities here
@@ -214,7 +217,6 @@ class MixtureChain:
         moves = [records.native(k) for k in range(len(records.moves))]
         self._move_sizes = np.array([m[0] for m in moves], dtype=np.int64).reshape(-1, 4)
         self._move_addresses = np.array([m[1] for m in moves], dtype=np.intp).reshape(-1, 7)
-        inner = self.lowered.program
         self._sizes = np.array(
             [program.n_statistics, program.n_parameters, inner.n_constants, inner.n_columns, 0, 0],
             dtype=np.int64,
@@ -244,6 +246,12 @@ class MixtureChain:
                 raise
             _log.info("No splits and merges of %s. %s", self.mixture.labels.name, reason)
             return None
+
+    def inside(self, rng: np.random.Generator, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return atoms in the place of those that give records no law: nothing if there are none."""
+        layout = self.records.program.parameters
+        theta = layout.flatten(point)
+        return layout.unflatten(theta, self.names) if start.inside(self.lowered.program, rng, theta) else {}
 
     @property
     def has_splits(self) -> bool:

@@ -29,6 +29,8 @@ from pymc_dp.step_methods.mixture.program import FIXED_SUPPORT, MixtureProgram
 
 FAMILIES = {rv.GammaRV: "gamma", rv.ExponentialRV: "gamma", rv.InvGammaRV: "inverse gamma", rv.BetaRV: "beta"}
 _POINTS = 12
+# Draws from the base for each, until the kernel has a law.
+_DRAWS = 100
 # Operations after which a function that is affine here need not be so elsewhere.
 _ROUNDED = (
     ps.ScalarMaximum, ps.ScalarMinimum, ps.Clip, ps.Abs, ps.Sign, ps.Floor, ps.Ceil, ps.Trunc,
@@ -189,7 +191,10 @@ class _Probe:
         """Add a point: the numbers of one record, and atoms from the base."""
         program, (constants, columns) = self.program, place
         given = [*constants, *columns[:, row]]
-        atoms = np.array(program.functions["base_draw"](self.rng, *given))
+        for _ in range(_DRAWS):
+            atoms = np.array(program.functions["base_draw"](self.rng, *given))
+            if not program.may_fail or program.functions["inside"](*given, *atoms)[0]:
+                break
         if program.draws_records:
             drawn = program.functions["draw"](self.rng, *given, *atoms)
         else:

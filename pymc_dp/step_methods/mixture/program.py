@@ -4,6 +4,7 @@ The functions are put together from the model's graphs: what a record's slot is 
 slot's atoms, so that a sweep can ask for any slot, or for atoms that have just been drawn.
 """
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,16 @@ import pytensor.tensor as pt
 from pymc.distributions.transforms import _default_transform
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random import basic as rv_ops
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.domains import Domain
 from pymc_dp.lowering.draws import ScalarDraw
 from pymc_dp.lowering.features import as_polynomial, finite_logarithms
 from pymc_dp.lowering.normals import written_logp
-from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
+from pymc_dp.lowering.rowdraws import draw_entry
+from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.slots import LabelledGraph, SlotGraph
 from pymc_dp.lowering.truncated import parameters_above, truncated_inverse_gamma_law
 from pymc_dp.mixtures.structure import Mixture
@@ -62,10 +66,14 @@ class MixtureProgram(HistogramSweep):
         * ``load(C, values)``, ``store(C, a)``: from value space, and back;
         * ``current(C, x)``: statistics, weight, numbers of histograms, of records behind a release;
         * ``propose(rng, C, a)``: a record drawn, with the same; ``draw(rng, C, a)`` gives the record only;
-        * ``features(C, x)``, ``own(C, v, a)``: numbers of the record, and its log density.
+        * ``features(C, x)``, ``own(C, v, a)``: numbers of the record, and its log density;
+        * ``inside(C, a)``, where ``may_fail``: whether the kernel has a law for these atoms.
     degree, n_features : int
         The log density's degree as a polynomial in the numbers of a record, 0 if it is none, and how many
         they are.
+    domain : Domain
+        Conditions on the kernel's parameters that atoms from the base need not meet. ``may_fail``: whether
+        there are any; ``by_record``: whether records differ in them.
     draws_records : bool
         Whether there is ``draw``: a kernel that is data may have a density only.
     learnt_from : int
@@ -198,7 +206,9 @@ class MixtureProgram(HistogramSweep):
         self.natural_graphs, store = self._transforms()
         kernel = self.mixture.kernel
         natural = rows.fork(self._natural_entry)
-        density = self._sum_of(natural, written_logp(kernel))
+        logp = written_logp(kernel)
+        density = self._sum_of(natural, logp)
+        inside, guarded = self._guards(natural, logp, density)
         y = [
             self._state.entry(rv, (ROW, *index))
             for rv, shape in zip(program.block.records, program.records.shapes, strict=True)
@@ -214,13 +224,15 @@ class MixtureProgram(HistogramSweep):
         self._compile_hoist()
         fixed = isinstance(kernel.owner.op, FIXED_SUPPORT)  # type: ignore[union-attr]
         found = as_polynomial(density, [*rows.column_inputs, *self._y], self.atom_inputs, fixed)
-        if found is None:
-            self.degree, self.record_inputs, self.own_graph, features = 0, self._y, density, y
+        if found is None or self.by_record:
+            self.degree, self.record_inputs, self.own_graph, features = 0, self._y, guarded, y
         else:
             # as functions of the value, a logarithm of a number near 0 or 1 is rewritten to one that is exact
             natural_numbers = {a: pt.cast(b, "float64") for a, b in zip(self._natural, y, strict=True)}
             features = graph_replace(found.features, natural_numbers, strict=False)
             self.degree, self.record_inputs, self.own_graph = found.degree, found.inputs, found.graph
+            if self.may_fail:
+                self.own_graph = pt.switch(inside, found.graph, -np.inf)
         self.n_features = len(self.record_inputs)
         self.learnt_from = 1 + 2 * self.n_features
         # every graph is known now, and with it everything that is taken from outside of records and slots
@@ -232,6 +244,8 @@ class MixtureProgram(HistogramSweep):
         self.add("load", self.value_inputs, self.natural_graphs)
         self.add("store", a, store)
         self.add("features", x, features)
+        if self.may_fail:
+            self.add("inside", a, [inside])
         if program.block.releases:
             self.add("current", x, [*state, state_weight, *now])
             self.add("propose", [self._rng, *a], [*columns, *candidates, weight, *new], rng_first=True)
@@ -240,6 +254,19 @@ class MixtureProgram(HistogramSweep):
         # laws of atoms are found from the graph itself, without choices
         own = finite_logarithms(self.own_graph, a) if self.degree else self.own_graph
         self.add("own", [*self.record_inputs, *a], [own])
+
+    def _guards(self, rows: RowGraph, logp: TensorVariable, density: TensorVariable) -> tuple[Any, Any]:
+        """Whether the kernel has a law for the atoms of a slot, and its density where it may have none."""
+        self.domain = Domain(logp, self._is_free)
+        self.may_fail, self.by_record = bool(self.domain.conditions), False
+        if not self.may_fail:
+            return None, density
+        inside = reduce(pt.and_, (self.domain.inside(rows, i) for i in np.ndindex(*logp.type.shape[1:])))
+        behind = set(ancestors([inside]))
+        self.by_record = bool(behind & set(rows.column_inputs))
+        if behind & set(self._y):
+            raise NotScalar(f"whether {self.mixture.kernel.name} has a law depends on other records")
+        return inside, self._sum_of(rows, self.domain.guarded())
 
     def _peak_graphs(self) -> list[TensorVariable] | None:
         """Log densities of the releases where no noise was added; None where other things have a weight."""

@@ -9,7 +9,8 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.noisy_vectors import noisy_vector
-from pymc_dp.lowering.rows import ROW, RowGraph, draw_entry
+from pymc_dp.lowering.rowdraws import draw_entry
+from pymc_dp.lowering.rows import ROW, RowGraph
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.supports import clamped_record
 
@@ -47,7 +48,9 @@ class ClosedRelease:
             density, drawn = noisy_vector(rows, self.kernel, self.released, sigma, rng, _LABEL)
             return [density], drawn
         each = list(np.ndindex(*self.kernel.type.shape[1:]))
-        drawn = [draw_entry(rows, self.given, index, rng, _LABEL + k) for k, index in enumerate(each)]
+        drawn = [
+            draw_entry(rows, self.given, index, rng, _LABEL + k, defined=True) for k, index in enumerate(each)
+        ]
         return [rows.entry(self.density, (ROW, *index)) for index in each], drawn
 
 

@@ -57,6 +57,28 @@ def join(slot: str) -> list[str]:
     ]
 
 
+def whether_inside(program: MixtureProgram, drawn: list[str]) -> list[str]:
+    """Source that sets ``defined``: whether the kernel has a law for the atoms that record i would have.
+
+    Where it has none, the record's own atoms take their place: the move is refused, and draws from no law
+    need not come to an end. Atoms of occupied slots are inside, for their own records.
+    """
+    if not program.may_fail:
+        return []
+    asked = "g == h" if program.by_record else "g >= 0"
+    own = numbers("atoms", "h", program.width)
+    return [
+        f"defined = {asked} or {program.call('inside', *drawn)}[0] > 0.0",
+        "if not defined:",
+        f"    {''.join(f'{a}, ' for a in drawn)} = {', '.join(own)},",
+    ]
+
+
+def refused(program: MixtureProgram) -> list[str]:
+    """Source that refuses a move to atoms for which the kernel has no law."""
+    return ["if not defined:", "    total = -np.inf"] if program.may_fail else []
+
+
 def numbers(array: str, row: str, width: int) -> list[str]:
     """Entries of a row of an array, as arguments."""
     return [f"{array}[{row}, {j}]" for j in range(width)]
@@ -77,6 +99,7 @@ def compiled(
     }
     helpers["weight_of_new_cluster"] = weight_of_new_cluster
     central = program.program.central
+    used = [*used, *(["inside"] if program.may_fail else [])]
     return SourceFunction(
         name,
         "\n".join(lines) + "\n",

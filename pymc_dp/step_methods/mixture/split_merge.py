@@ -26,6 +26,9 @@ def split_merge(program: MixtureProgram) -> SourceFunction:
     """Compile ``n_sweeps`` moves for local releases, a pass over labels and draws of one part each."""
     p, d, width = program.n_columns_of_record, program.statistics, program.width
     drawn = [f"a{j}" for j in range(width)]
+    # no record is drawn from atoms for which the kernel has no law
+    asked = f"if not {program.call('inside', *drawn)}[0] > 0.0:" if program.may_fail else ""
+    leave = [asked, "    outside = True", "    break"] if asked else []
     lines = [
         *header("split_merge", program),
         f"    alpha, d = {program.call('urn', row='')}",
@@ -58,10 +61,12 @@ def split_merge(program: MixtureProgram) -> SourceFunction:
         "            need = left",
         "            total = -log_split(alpha, d, k - 1, n, counts[h] + left, left)",
         f"            {''.join(f'{a}, ' for a in drawn)} = {', '.join(numbers('atoms', 'h', width))},",
+        *(["        outside = False"] if program.may_fail else []),
         "        size, i = 0, 0",
         "        while size < need:",
         "            if labels[i] == g:",
         "                if left == need - size or random(rng) * left < need - size:",
+        *indented(leave, 20),
         f"                    r = {program.call('propose', *drawn, rng=True)}",
         *(f"                    fresh[size, {q}] = r[{q}]" for q in range(p)),
         f"                    weight[size] = r[{p + d}]",
@@ -72,6 +77,7 @@ def split_merge(program: MixtureProgram) -> SourceFunction:
         "                left -= 1",
         "            i += 1",
         "        tally[5] += 1.0",
+        *(["        if outside:", "            continue"] if program.may_fail else []),
         "        if total >= 0.0 or total > -standard_exponential(rng):",
         "            tally[4] += 1.0",
         "            if splits:",

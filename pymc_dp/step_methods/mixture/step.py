@@ -162,6 +162,9 @@ class MixtureStep(RecordStep):
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Run the cycles of one draw; atoms move between them."""
         fresh = not self.started
+        if fresh:
+            for mixture in self._mixtures:
+                point = {**point, **mixture.inside(self.rng, point)}
         point = self._started(point)
         tally, clusters = np.zeros(N_TALLY), 0
         for m, mixture in enumerate(self._mixtures):
@@ -210,6 +213,7 @@ class MixtureStep(RecordStep):
         labels = np.empty_like(default)
         labels[np.argsort(x[:, 0])] = slots[np.searchsorted(ends, np.arange(n), side="right")]
         point = {**point, **program.records.unpack(x), name: labels}
+        point |= mixture.inside(self.rng, point)
         moved = mixture.run(self.rng, point, np.full(_FIRST_UPDATES, ATOMS_ONLY), (0, 0), self.tune)[0]
         if any(np.isnan(v).any() for v in moved.values()):
             # atoms of a slot that nobody was in may be outside of the domain: stay in the default

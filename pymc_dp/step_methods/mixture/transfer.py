@@ -9,7 +9,7 @@ from pymc_dp.step_methods.mixture.source import compiled, header, numbers
 from pymc_dp.step_methods.sweeps.source import indented
 
 
-def _places(program: MixtureProgram) -> list[tuple[int, int]]:
+def places_of(program: MixtureProgram) -> list[tuple[int, int]]:
     """Where each number of slot 0 stands in the flat vector, and how far it is from slot to slot."""
     layout = program.program.parameters
     places = []
@@ -22,7 +22,7 @@ def _places(program: MixtureProgram) -> list[tuple[int, int]]:
 
 def load(program: MixtureProgram) -> SourceFunction:
     """Read labels and atoms from the flat vector, count the records of each slot, and take their measure."""
-    places = _places(program)
+    places = places_of(program)
     values = [f"theta[{start} + {step} * h]" for start, step in places]
     targets = "".join(f"atoms[h, {j}], " for j in range(program.width))
     at = program.program.parameters.slices[program.program.parameters.variables.index(program.mixture.labels)]
@@ -41,7 +41,7 @@ def load(program: MixtureProgram) -> SourceFunction:
 
 def store(program: MixtureProgram) -> SourceFunction:
     """Write labels and atoms to the flat vector; with sweeps to follow, the atoms of records only."""
-    places = _places(program)
+    places = places_of(program)
     targets = "".join(f"theta[{start} + {step} * h], " for start, step in places)
     at = program.program.parameters.slices[program.program.parameters.variables.index(program.mixture.labels)]
     lines = [

@@ -12,7 +12,16 @@ from pymc_dp.lowering.native import SourceFunction
 from pymc_dp.records import parameters_of
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.released import not_closed
-from pymc_dp.step_methods.mixture.source import LEAVE, compiled, header, join, numbers, occupation
+from pymc_dp.step_methods.mixture.source import (
+    LEAVE,
+    compiled,
+    header,
+    join,
+    numbers,
+    occupation,
+    refused,
+    whether_inside,
+)
 from pymc_dp.step_methods.sweeps.source import indented
 
 # The urn. With a discount d, a record's label is kept with probability 1 - d / n_h, and a new cluster opened
@@ -81,6 +90,7 @@ def urn_sweep(program: MixtureProgram) -> SourceFunction:
         f"                {''.join(f'{a}, ' for a in drawn)} = {', '.join(numbers('atoms', 'g', width))},",
         "            else:",
         f"                {''.join(f'{a}, ' for a in drawn)} = {program.call('base_draw', rng=True, row='')}",
+        *indented(whether_inside(program, drawn), 12),
         f"            r = {program.call('propose', *drawn, rng=True)}",
         *([f"            s = {now}"] if dense else []),
         *(f"            new[{at}] = old[{at}] + (r[{p + j}] - s[{j}])" for j, at in dense),
@@ -103,6 +113,7 @@ def urn_sweep(program: MixtureProgram) -> SourceFunction:
     lines += [
         "            if w[i] != -np.inf:",
         f"                total += r[{p + d}] - w[i]",
+        *indented(refused(program), 12),
         "            if total >= 0.0 or total > -standard_exponential(rng):",
         "                accepted += 1.0",
         "                if g < 0:",
@@ -146,6 +157,8 @@ def auxiliary_sweep(program: MixtureProgram, m: int) -> SourceFunction:
     p, d, width = program.n_columns_of_record, program.statistics, program.width
     drawn = [f"a{j}" for j in range(width)]
     own = program.call("propose", *numbers("atoms", "h", width), rng=True)
+    enough = "now == 0.0 or u * now < then"
+    enough = f"defined and ({enough})" if program.may_fail else enough
 
     peak, lazily = [], ["decided = False"]
     if program.peak_graph is not None:
@@ -181,6 +194,7 @@ def auxiliary_sweep(program: MixtureProgram, m: int) -> SourceFunction:
         f"                {''.join(f'{a}, ' for a in drawn)} = {', '.join(numbers('atoms', 'g', width))},",
         "            else:",
         f"                {''.join(f'{a}, ' for a in drawn)} = {program.call('base_draw', rng=True, row='')}",
+        *indented(whether_inside(program, drawn), 12),
         f"            for j in range({m}):",
         f"                r = {program.call('propose', *drawn, rng=True)}",
         *(f"                fresh[j, {q}] = r[{q}]" for q in range(p)),
@@ -191,7 +205,7 @@ def auxiliary_sweep(program: MixtureProgram, m: int) -> SourceFunction:
         f"                for j in range(1, {m}):",
         f"                    before[j] = {own}[{p + d}]",
         f"                now, then = exponentials(before, after, weights, {m})",
-        "            if now == 0.0 or u * now < then:",
+        f"            if {enough}:",
         "                accepted += 1.0",
         "                if g < 0:",
         *indented(OPEN, 16),
@@ -238,11 +252,13 @@ def closed_sweep(program: MixtureProgram) -> SourceFunction:
         f"                {''.join(f'{a}, ' for a in drawn)} = {', '.join(own)},",
         "            else:",
         f"                {''.join(f'{a}, ' for a in drawn)} = {program.call('base_draw', rng=True, row='')}",
+        *indented(whether_inside(program, drawn), 12),
         # of its own cluster there is nothing to decide
         "            if g != h:",
         f"                before = {program.call('released', *numbers('atoms', 'h', width))}[0]",
         "                if before != -np.inf:",
         f"                    total = {program.call('released', *drawn)}[0] - before",
+        *indented(refused(program), 12),
         "            if total >= 0.0 or total > -standard_exponential(rng):",
         "                accepted += 1.0",
         "                if g < 0:",

@@ -7,6 +7,7 @@ partly observed covariates) keep the vectorised sweep.
 """
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
-from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph, draw_entry
+from pymc_dp.lowering.rowdraws import draw_entry, inside_of
+from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.valuedraws import draw_value
 from pymc_dp.rowlocal import columns_of, with_known_shapes
 from pymc_dp.step_methods.block.program import RecordProgram
@@ -28,6 +30,8 @@ from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indente
 # Statistics up to which each has a variable of its own in the generated source: 10 % faster, and longer to
 # compile.
 _IN_REGISTERS = 16
+# Draws of a record, at the start of a chain, until the records that depend on it have a law.
+_TRIES = 1000
 
 
 class FusedSweep:
@@ -61,11 +65,17 @@ class FusedSweep:
         state = [self._state.entry(c, (ROW,)) for c in statistics]
         candidates = [self._draws.entry(c, (ROW,)) for c in statistics]
         state_weight, weight = (self._weight(g, weight_graphs) for g in (self._state, self._draws))
-        columns = [
-            self._to_value(rv, index, self._draws)
+        each = [
+            (rv, index)
             for rv, shape in zip(records, program.records.shapes, strict=True)
             for index in np.ndindex(*shape[1:])
         ]
+        columns = [self._to_value(rv, index, self._draws) for rv, index in each]
+        # a record whose law depends on another record may have none
+        defined = [condition for rv, index in each for condition in self._defined(rv, index)]
+        self.may_be_undefined = bool(defined)
+        if defined:
+            weight = pt.switch(reduce(pt.and_, defined), weight, -np.inf)
         self._compile(state, candidates, state_weight, weight, columns)
 
     # -- entries ----------------------------------------------------------------------------------
@@ -121,6 +131,10 @@ class FusedSweep:
             else:
                 self._drawn_values[key], self._drawn[key] = exact
         return self._drawn[key]
+
+    def _defined(self, rv: Variable, index: tuple[int, ...]) -> list[Any]:
+        """Whether a candidate has a law given the others, as a list of no condition if it always has."""
+        return [pt.tensor_from_scalar(c) for c in inside_of(self._draws, rv, index)]
 
     def _to_value(self, rv: Variable, index: tuple[int, ...], rows: RowGraph) -> TensorVariable:
         natural = rows.entry(rv, (ROW, *index))
@@ -189,8 +203,9 @@ class FusedSweep:
         # a candidate may reuse entries of parameters only, never of the current record
         propose, key_propose = scalar_function([self._rng, *inputs], [*columns, *candidates, weight])
         self._compile_hoist()
-        weighted = bool(self._weight_graphs())
-        source = _source(program, len(columns), self.n_constants, self.n_columns, weighted)
+        weighted = bool(self._weight_graphs()) or self.may_be_undefined
+        tries = _TRIES if self.may_be_undefined else 0
+        source = _source(program, len(columns), self.n_constants, self.n_columns, weighted, tries)
         self.rows = SourceFunction(
             "rows_sweep",
             source,
@@ -228,8 +243,13 @@ def scalar_function(inputs: Sequence[Variable], outputs: Sequence[TensorVariable
     return function, key
 
 
-def _source(program: RecordProgram, p: int, n_constants: int, n_columns: int, weighted: bool) -> str:
-    """Source of the sweep: statistics in registers where they are few, else in arrays."""
+def _source(
+    program: RecordProgram, p: int, n_constants: int, n_columns: int, weighted: bool, tries: int
+) -> str:
+    """Source of the sweep: statistics in registers where they are few, else in arrays.
+
+    ``tries``: how often a candidate without a law is drawn again where no release decides.
+    """
     central, d = program.central, program.n_statistics
     few = d <= _IN_REGISTERS and all(term.n_params is not None for term in central.terms)
     old, new = ([f"{name}{j}" if few else f"{name}[{j}]" for j in range(d)] for name in ("old", "new"))
@@ -260,6 +280,16 @@ def _source(program: RecordProgram, p: int, n_constants: int, n_columns: int, we
         "        for i in range(n):",
         f"            s = {now}",
         f"            r = {candidate}",
+        *(
+            [
+                f"            for _ in range({tries}):",
+                f"                if prior_only == 0 or r[{p + d}] > -np.inf:",
+                "                    break",
+                f"                r = {candidate}",
+            ]
+            if tries
+            else []
+        ),
         "            total = 0.0",
         *(f"            {new[j]} = {old[j]} + (r[{p + j}] - s[{j}])" for j in range(d)),
         "            if prior_only == 0:",
@@ -271,6 +301,8 @@ def _source(program: RecordProgram, p: int, n_constants: int, n_columns: int, we
             f"                if s[{d}] != -np.inf:",
             f"                    total += r[{p + d}] - s[{d}]",
         ]
+    if tries:
+        lines += [f"                elif r[{p + d}] == -np.inf:", "                    total = -np.inf"]
     lines += [
         *indented(DECISION, 12),
         *(f"                x[i, {k}] = r[{k}]" for k in range(p)),

@@ -22,7 +22,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering import tables
 from pymc_dp.lowering.native import ROWS, SourceFunction
 from pymc_dp.lowering.normals import written_logp
-from pymc_dp.lowering.rows import ROW, RowGraph, draw_entry
+from pymc_dp.lowering.rowdraws import draw_entry
+from pymc_dp.lowering.rows import ROW, RowGraph
 from pymc_dp.lowering.version import SOURCE
 from pymc_dp.records import Release
 from pymc_dp.step_methods.block.cells import ChannelTable
@@ -228,6 +229,6 @@ class ReversedSweep(FusedSweep):
     def _draw_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
         key = (rv, index)
         if key not in self._drawn:
-            drawn = draw_entry(self._draws, self._law, index, self._rng, 1)
+            drawn = draw_entry(self._draws, self._law, index, self._rng, 1, defined=True)
             self._drawn[key] = pt.cast(drawn, rv.dtype)  # type: ignore[attr-defined]
         return self._drawn[key]

@@ -1,0 +1,135 @@
+"""Where the law of a variable is defined, as conditions on its parameters.
+
+PyMC checks the parameters of a law apart from its density, whose expression may well be finite outside of the
+domain: a beta density with a negative shape is a number like any other. Conditions that always hold, for all
+that the variables behind them can be (:mod:`.intervals`), are left out, so that most laws need none.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.scalar import basic as ps
+from pytensor.tensor.math import All
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.graphs import as_tensor, listed
+from pymc_dp.lowering.intervals import Ranges
+from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
+
+RANDOM = (RandomVariable, SymbolicRandomVariable)
+Free = Callable[[Variable], bool]
+
+
+class Domain:
+    """Conditions on the parameters of a law that may fail.
+
+    Parameters
+    ----------
+    logp : TensorVariable
+        Log density of the law, by row.
+    is_free : callable
+        Whether a variable depends on nothing that is asked about: conditions on such variables alone are for
+        others to see to.
+
+    Attributes
+    ----------
+    conditions : list of TensorVariable
+        Entry by entry.
+    """
+
+    def __init__(self, logp: TensorVariable, is_free: Free):
+        self.logp, self._is_free = logp, is_free
+        self._left_out: list[Variable] = []
+        ranges = Ranges()
+        self._open: dict[Apply, list[TensorVariable]] = {}
+        for node in io_toposort([], [logp]):
+            if not isinstance(node.op, CheckParameterValue):
+                continue
+            each = [_each(c) for given in node.inputs[1:] for c in listed(given)]
+            each = [c for c in each if not is_free(c) and not _is_closeness(c)]
+            self._open[node] = [c for c in each if not ranges.always(c)]
+            self._left_out += [c for c in each if ranges.always(c)]
+        self.conditions = [c for some in self._open.values() for c in some]
+
+    @property
+    def still_holds(self) -> bool:
+        """Whether what was left out may still be, now that data may be others."""
+        ranges = Ranges()
+        return all(map(ranges.always, self._left_out))
+
+    def inside(self, rows: RowGraph, index: tuple[int, ...] = ()) -> TensorVariable:
+        """Whether one entry of a record has a law: a 0-d graph of entries."""
+        full = (ROW, *index)
+        parts: list[TensorVariable] = []
+        for condition in self.conditions:
+            beyond = condition.type.shape[len(full) :]
+            if None in beyond:
+                raise NotScalar("a condition on a parameter of unknown length")
+            own = full[max(len(full) - condition.type.ndim, 0) :] if not beyond else full
+            parts += [rows.entry(condition, (*own, *more)) for more in np.ndindex(*beyond)]
+        return reduce(pt.and_, parts)
+
+    def guarded(self) -> TensorVariable:
+        """Log density that is minus infinity where a condition fails, in place of the check."""
+        drawn = [v for v in ancestors([self.logp]) if v.owner and isinstance(v.owner.op, RANDOM)]
+        # a check of a parameter, which is part of the variable itself, stays where it is
+        of_parameters = set(ancestors([p for v in drawn for p in v.owner.inputs]))  # type: ignore[union-attr]
+        graph: Any = self.logp
+        # from the outside in: what takes the place of a check holds the checks within it
+        for node, conditions in reversed(self._open.items()):
+            check = node.outputs[0]
+            if conditions and (graph is check or check in of_parameters):
+                graph = _where(conditions, node.inputs[0] if graph is check else graph)
+            elif conditions:
+                graph = graph_replace([graph], {check: _where(conditions, node.inputs[0])}, strict=False)[0]
+        return graph
+
+
+def _where(conditions: list[TensorVariable], expression: Any) -> TensorVariable:
+    """Return an expression where some conditions hold, and minus infinity elsewhere."""
+    dtype = expression.type.dtype
+    for condition in conditions:
+        beyond = tuple(range(expression.type.ndim, condition.type.ndim))
+        inside = pt.all(condition, axis=beyond) if beyond else condition
+        expression = pt.cast(pt.switch(inside, expression, -np.inf), dtype)
+    return expression
+
+
+def domain_of(rv: Any, is_free: Free) -> Domain | None:
+    """Return the conditions on a variable's own parameters; None where it has no density to take them from.
+
+    Multivariate normal laws are left to their factors, which are no numbers where there is no law.
+    """
+    if getattr(rv.owner.op, "ndim_supp", 0):
+        return None
+    try:
+        return Domain(pm.logp(rv, rv), is_free)
+    except NotImplementedError:
+        return None
+
+
+def _each(condition: Variable) -> TensorVariable:
+    """Return a condition on all entries as conditions on each."""
+    node = condition.owner
+    return as_tensor(node.inputs[0] if node is not None and isinstance(node.op, All) else condition)
+
+
+def _is_closeness(condition: Variable) -> bool:
+    """Whether numbers are to be close to others, as probabilities that add up to one.
+
+    That is no matter of where atoms are: it holds for all of them, or for none.
+    """
+    drawn = {v for v in ancestors([condition]) if v.owner and isinstance(v.owner.op, RANDOM)}
+    nodes = (v.owner for v in ancestors([condition], blockers=drawn) if v.owner)
+    kinds = (getattr(node.op, "scalar_op", node.op) for node in nodes)
+    return any(isinstance(kind, ps.IsNan) for kind in kinds)

@@ -1,0 +1,290 @@
+"""What values a graph may take: intervals, worked out operation by operation.
+
+They answer whether a condition on parameters can fail at all. A scale that is the root of an inverse gamma
+variable is positive, and nothing has to be asked where it is used; a shape with a normal law may be negative.
+Everything unknown may be any number. Ends are those of real arithmetic: an exponential is positive here, even
+though it rounds to 0 far out. Continuous variables do not take the ends of their support, which have no
+probability.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from pymc.distributions.transforms import _default_transform
+from pymc.logprob.transforms import (
+    CircularTransform,
+    IntervalTransform,
+    LogOddsTransform,
+    LogTransform,
+    SimplexTransform,
+)
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.compile.ops import ViewOp
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.scalar import basic as ps
+from pytensor.scalar import math as psm
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Max, Min, Sum
+from pytensor.tensor.random import basic as rv
+from pytensor.tensor.reshape import SplitDims
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+
+_INF = math.inf
+
+
+class Interval(NamedTuple):
+    """Numbers from ``lo`` to ``hi``; ``without_lo``, ``without_hi`` say that an end is not taken."""
+
+    lo: float = -_INF
+    hi: float = _INF
+    without_lo: bool = True
+    without_hi: bool = True
+
+    @property
+    def positive(self) -> bool:
+        """Whether all are above zero."""
+        return self.lo > 0 or (self.lo == 0 and self.without_lo)
+
+    def mapped(self, function: Callable[[float], float], falls: bool = False) -> "Interval":
+        """Return the values of a monotone function."""
+        ends = (function(self.lo), self.without_lo), (function(self.hi), self.without_hi)
+        (lo, without_lo), (hi, without_hi) = ends[::-1] if falls else ends
+        return Interval(lo, hi, without_lo, without_hi)
+
+
+REAL = Interval()
+_POSITIVE, _UNIT = Interval(0.0), Interval(0.0, 1.0)
+_TRANSFORMS: dict[type, Interval] = {
+    LogTransform: _POSITIVE, LogOddsTransform: _UNIT, SimplexTransform: _UNIT,
+    CircularTransform: Interval(-math.pi, math.pi),
+}  # fmt: skip
+_COUNTS = (rv.PoissonRV, rv.BinomialRV, rv.NegBinomialRV, rv.BetaBinomialRV, rv.CategoricalRV)
+_OF_FIRST = (
+    DimShuffle, SpecifyShape, ViewOp, ScalarFromTensor, TensorFromScalar, Reshape, SplitDims, Subtensor,
+    AdvancedSubtensor, Alloc, Max, Min, CheckParameterValue,
+)  # fmt: skip
+
+
+class Ranges:
+    """Intervals of the variables of graphs, each worked out once.
+
+    Data that may be changed (``pm.Data``) count as they are now.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Variable, Interval] = {}
+
+    def __call__(self, v: Variable) -> Interval:
+        """Interval of a variable."""
+        if v not in self._known:
+            self._known[v] = REAL  # against endless recursion, should there be a way round
+            self._known[v] = self._interval(v)
+        return self._known[v]
+
+    def always(self, condition: Variable) -> bool:
+        """Whether a comparison, or an ``and`` of some, holds for all values that its variables may have."""
+        node = condition.owner
+        if node is None:
+            return isinstance(condition, Constant) and bool(np.all(condition.data))
+        kind = getattr(node.op, "scalar_op", node.op)
+        if isinstance(kind, ps.AND):
+            return all(map(self.always, node.inputs))
+        if isinstance(node.op, _OF_FIRST):
+            return self.always(node.inputs[0])
+        if isinstance(kind, ps.GT | ps.GE):
+            high, low = map(self, node.inputs)
+        elif isinstance(kind, ps.LT | ps.LE):
+            low, high = map(self, node.inputs)
+        else:
+            return False
+        if low.hi == high.lo and isinstance(kind, ps.GT | ps.LT):
+            return low.without_hi or high.without_lo
+        return low.hi <= high.lo
+
+    def _interval(self, v: Variable) -> Interval:
+        if isinstance(v, Constant | SharedVariable):
+            return _of_data(v.get_value(borrow=True) if isinstance(v, SharedVariable) else v.data)
+        node = v.owner
+        if node is None:
+            return REAL
+        if isinstance(node.op, Elemwise) or isinstance(node.op, ps.ScalarOp):
+            return self._of_number(getattr(node.op, "scalar_op", node.op), node)
+        if isinstance(node.op, _OF_FIRST):
+            return self(node.inputs[0])
+        if isinstance(node.op, Join | MakeVector):
+            return _union([self(p) for p in node.inputs])
+        if isinstance(node.op, Sum):
+            x = self(node.inputs[0])
+            return Interval(0.0, _INF, False) if x.lo >= 0 else REAL
+        return self._of_variable(v)
+
+    def _of_variable(self, v: Any) -> Interval:
+        """Support of a random variable, REAL for all others."""
+        op = v.owner.op
+        transform = _default_transform(op, v)
+        if isinstance(transform, IntervalTransform):
+            ends = transform.args_fn(*v.owner.inputs)
+            lo, hi = (end if end is None else self(end) for end in ends)
+            return Interval(-_INF if lo is None else lo.lo, _INF if hi is None else hi.hi)
+        if type(transform) in _TRANSFORMS:
+            return _TRANSFORMS[type(transform)]
+        if isinstance(op, rv.BernoulliRV):
+            return Interval(0.0, 1.0, False, False)
+        if isinstance(op, rv.GeometricRV):
+            return Interval(1.0, _INF, False)
+        return Interval(0.0, _INF, False) if isinstance(op, _COUNTS) else REAL
+
+    def _of_number(self, op: Any, node: Any) -> Interval:
+        x = [self(i) for i in node.inputs]
+        for kinds, rule in _RULES:
+            if isinstance(op, kinds):
+                return rule(*x)
+        if isinstance(op, ps.Switch):
+            return x[1] if self.always(node.inputs[0]) else _union(x[1:])
+        if isinstance(op, ps.Cast):
+            given, to = node.inputs[0].type.dtype, node.outputs[0].type.dtype
+            return x[0] if to.startswith("float") or not given.startswith("float") else REAL
+        if isinstance(op, ps.Pow):
+            return _power(*x)
+        if isinstance(op, ps.Add):
+            total = x[0]
+            for other in x[1:]:
+                total = _sum(total, other)
+            return total
+        if isinstance(op, ps.Mul):
+            total = x[0]
+            for other in x[1:]:
+                total = _product(total, other)
+            return total
+        return REAL
+
+
+def _of_data(data: Any) -> Interval:
+    data = np.asarray(data)
+    if data.size == 0 or data.dtype.kind not in "biuf" or np.isnan(data).any():
+        return REAL
+    return Interval(float(data.min()), float(data.max()), False, False)
+
+
+def _union(parts: list[Interval]) -> Interval:
+    lo, hi = min(p.lo for p in parts), max(p.hi for p in parts)
+    return Interval(
+        lo,
+        hi,
+        all(p.without_lo for p in parts if p.lo == lo),
+        all(p.without_hi for p in parts if p.hi == hi),
+    )
+
+
+def _sum(x: Interval, y: Interval) -> Interval:
+    return Interval(x.lo + y.lo, x.hi + y.hi, x.without_lo or y.without_lo, x.without_hi or y.without_hi)
+
+
+def _negative(x: Interval) -> Interval:
+    return x.mapped(lambda v: -v, falls=True)
+
+
+def _product(x: Interval, y: Interval) -> Interval:
+    corners = []
+    for a, without_a in ((x.lo, x.without_lo), (x.hi, x.without_hi)):
+        for b, without_b in ((y.lo, y.without_lo), (y.hi, y.without_hi)):
+            if a == 0 or b == 0:  # zero is taken if one of the factors takes it
+                corners.append((0.0, (a != 0 or without_a) and (b != 0 or without_b)))
+            else:
+                corners.append((a * b, without_a or without_b))
+    lo, hi = min(v for v, _ in corners), max(v for v, _ in corners)
+    return Interval(lo, hi, all(o for v, o in corners if v == lo), all(o for v, o in corners if v == hi))
+
+
+def _reciprocal(x: Interval) -> Interval:
+    if x.positive:
+        return x.mapped(lambda v: 1 / v if v else _INF, falls=True)
+    return _negative(_reciprocal(_negative(x))) if _negative(x).positive else REAL
+
+
+def _absolute(x: Interval) -> Interval:
+    if x.lo >= 0:
+        return x
+    if x.hi <= 0:
+        return _negative(x)
+    return Interval(0.0, max(-x.lo, x.hi), False, x.without_lo and x.without_hi)
+
+
+def _square(x: Interval) -> Interval:
+    return _product(_absolute(x), _absolute(x))
+
+
+def _power(x: Interval, exponent: Interval) -> Interval:
+    k = exponent.lo
+    if k != exponent.hi:
+        return _POSITIVE if x.positive else REAL
+    if k == 0:
+        return Interval(1.0, 1.0, False, False)
+    if k < 0:
+        return _power(_reciprocal(x), Interval(-k, -k, False, False)) if x.positive else REAL
+    if x.lo >= 0:
+        with np.errstate(over="ignore"):
+            return x.mapped(lambda v: float(np.power(v, k)))
+    return _power(_absolute(x), exponent) if k % 2 == 0 else REAL
+
+
+def _exp(v: float) -> float:
+    return math.exp(v) if v < 700.0 else _INF
+
+
+def _sign(x: Interval) -> Interval:
+    lo = 1.0 if x.positive else 0.0 if x.lo >= 0 else -1.0
+    return Interval(lo, -1.0 if _negative(x).positive else 0.0 if x.hi <= 0 else 1.0, False, False)
+
+
+def _on_positive(function: Callable[[float], float]) -> Callable[[Interval], Interval]:
+    return lambda x: x.mapped(function) if x.lo >= 0 else REAL
+
+
+def _log(v: float) -> float:
+    return math.log(v) if v > 0 else -_INF
+
+
+def _larger(x: Interval, y: Interval) -> Interval:
+    below = x if (x.lo, x.without_lo) >= (y.lo, y.without_lo) else y
+    above = x if x.hi > y.hi else y
+    return Interval(below.lo, above.hi, below.without_lo, False if x.hi == y.hi else above.without_hi)
+
+
+def _smaller(x: Interval, y: Interval) -> Interval:
+    return _negative(_larger(_negative(x), _negative(y)))
+
+
+# what is decreasing or has no bound of its own is left to be any number
+_RULES: list[tuple[Any, Callable[..., Interval]]] = [
+    (ps.Identity, lambda x: x),
+    (ps.Second, lambda x, y: y),
+    (ps.Sub, lambda x, y: _sum(x, _negative(y))),
+    (ps.Neg, _negative),
+    (ps.TrueDiv, lambda x, y: _product(x, _reciprocal(y))),
+    (ps.Reciprocal, _reciprocal),
+    (ps.Sqr, _square),
+    (ps.Abs, _absolute),
+    (ps.Sign, _sign),
+    (ps.Sqrt, _on_positive(math.sqrt)),
+    (ps.Log, _on_positive(_log)),
+    (ps.Log1p, _on_positive(math.log1p)),
+    (ps.Exp, lambda x: x.mapped(_exp)),
+    (ps.Expm1, lambda x: x.mapped(lambda v: _exp(v) - 1)),
+    (psm.Softplus, lambda x: _POSITIVE),
+    (psm.Sigmoid, lambda x: _UNIT),
+    (psm.Erf, lambda x: Interval(-1.0, 1.0)),
+    (psm.Erfc, lambda x: Interval(0.0, 2.0)),
+    (ps.Tanh, lambda x: Interval(-1.0, 1.0)),
+    ((ps.Cos, ps.Sin), lambda x: Interval(-1.0, 1.0, False, False)),
+    (ps.Cosh, lambda x: Interval(1.0, _INF, False)),
+    (ps.ScalarMaximum, _larger),
+    (ps.ScalarMinimum, _smaller),
+    (ps.Clip, lambda x, lo, hi: _smaller(_larger(x, lo), hi)),
+    (ps.Floor, lambda x: Interval(float(np.floor(x.lo)), x.hi, False, False)),
+]

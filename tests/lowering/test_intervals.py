@@ -1,0 +1,137 @@
+"""Conditions on parameters are left out where they cannot fail, and only there."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+from pymc_dp.lowering.domains import Domain
+from pymc_dp.lowering.intervals import REAL, Interval, Ranges
+
+K = 4
+
+
+def _n_conditions(declare):
+    with pm.Model():
+        labels = pm.Categorical("labels", np.ones(K) / K, shape=3)
+        rv = declare(labels)
+    return len(Domain(pm.logp(rv, rv), lambda v: False).conditions)
+
+
+def _positive(name, law=pm.HalfNormal):
+    return law(name, 2.0, shape=K)
+
+
+ALWAYS = {
+    "normal": lambda h: pm.Normal("y", pm.Normal("m", 0, 1, shape=K)[h], 1),
+    "variance": lambda h: pm.Normal("y", 0, pt.sqrt(pm.InverseGamma("v", 3, 3, shape=K)[h] + 2.0)),
+    "precision": lambda h: pm.Normal("y", 0, tau=pm.Gamma("t", 2, 2, shape=K)[h]),
+    "above": lambda h: pm.Normal(
+        "y", 0, pt.sqrt(pm.Truncated("v", pm.InverseGamma.dist(3, 3), lower=2.0, shape=K)[h])
+    ),
+    "exposure": lambda h: pm.Poisson("y", pm.Gamma("r", 2, 2, shape=K)[h] * pm.Data("e", np.ones(3))),
+    "probability": lambda h: pm.Bernoulli("y", pm.Beta("p", 2, 2, shape=K)[h]),
+    "uniform": lambda h: pm.Binomial("y", 5, pm.Uniform("p", 0, 1, shape=K)[h]),
+    "log odds": lambda h: pm.Bernoulli("y", logit_p=pm.Normal("p", 2, 2, shape=K)[h]),
+    "mean and sd": lambda h: pm.Gamma("y", mu=_positive("m")[h], sigma=_positive("s")[h]),
+    "negative binomial": lambda h: pm.NegativeBinomial("y", mu=_positive("m")[h], alpha=_positive("a")[h]),
+    "skewed": lambda h: pm.SkewNormal("y", mu=0, sigma=_positive("s")[h], alpha=1),
+    "exponential": lambda h: pm.VonMises("y", 0, pt.exp(pm.Normal("k", 2, 2, shape=K)[h])),
+    "softplus": lambda h: pm.AsymmetricLaplace("y", pt.softplus(pm.Normal("k", 2, 2, shape=K)[h]), 0, 1),
+    "categories": lambda h: pm.Categorical(
+        "y", pt.stack([p := pm.Beta("p", 2, 2, shape=K)[h], 1 - p], axis=-1)
+    ),
+    "ends": lambda h: pm.Uniform("y", 0, _positive("b")[h]),
+}
+MAY_FAIL = {
+    "shape": (1, lambda h: pm.Beta("y", pm.Normal("a", 2, 2, shape=K)[h], 2)),
+    "shapes": (2, lambda h: pm.Beta("y", *(pm.Normal(a, 2, 2, shape=K)[h] for a in "ab"))),
+    "difference": (1, lambda h: pm.Normal("y", 0, _positive("s")[h] - 0.1)),
+    "too wide": (2, lambda h: pm.Beta("y", mu=pm.Beta("m", 2, 2, shape=K)[h], sigma=_positive("s")[h])),
+    "negative exposure": (
+        1,
+        lambda h: pm.Poisson("y", pm.Gamma("r", 2, 2, shape=K)[h] * pm.Data("e", -np.ones(3))),
+    ),
+    "zero": (1, lambda h: pm.Normal("y", 0, pm.Poisson("s", 2, shape=K)[h])),
+    "above one": (1, lambda h: pm.Bernoulli("y", _positive("p")[h])),
+    "order": (1, lambda h: pm.Uniform("y", *(pm.Normal(e, 0, 1, shape=K)[h] for e in "ab"))),
+    "component": (
+        1,
+        lambda h: pm.NormalMixture(
+            "y", w=[0.3, 0.7], mu=[0, 1], sigma=pm.Normal("s", 0, 1, shape=K)[h][:, None] * np.ones(2)
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("law", ALWAYS)
+def test_conditions_that_always_hold_are_left_out(law):
+    assert _n_conditions(ALWAYS[law]) == 0
+
+
+@pytest.mark.parametrize("law", MAY_FAIL)
+def test_conditions_that_may_fail_are_kept(law):
+    n, declare = MAY_FAIL[law]
+    assert _n_conditions(declare) == n
+
+
+def test_data_that_change_are_noticed():
+    with pm.Model():
+        labels = pm.Categorical("labels", np.ones(K) / K, shape=3)
+        exposure = pm.Data("e", np.ones(3))
+        y = pm.Poisson("y", pm.Gamma("r", 2, 2, shape=K)[labels] * exposure)
+        domain = Domain(pm.logp(y, y), lambda v: False)
+        assert domain.still_holds
+        pm.set_data({"e": [1.0, -1.0, 1.0]})
+    assert not domain.still_holds
+
+
+# an interval, and numbers of it
+GIVEN = {
+    "positive": (Interval(0.0), [1e-9, 0.3, 1.0, 40.0]),
+    "unit": (Interval(0.0, 1.0), [1e-9, 0.4, 1 - 1e-9]),
+    "negative": (Interval(hi=0.0), [-30.0, -1.0, -1e-9]),
+    "about zero": (Interval(-2.0, 3.0, False, False), [-2.0, -0.5, 0.0, 1.0, 3.0]),
+    "any": (REAL, [-50.0, -1.0, 0.0, 2.0, 50.0]),
+}
+ONE = [
+    pt.neg, pt.sqr, pt.abs, pt.sign, pt.sqrt, pt.log, pt.log1p, pt.exp, pt.expm1, pt.softplus, pt.sigmoid,
+    pt.erf, pt.erfc, pt.tanh, pt.cos, pt.cosh, pt.floor, pt.reciprocal, lambda x: x**3, lambda x: x**2,
+    lambda x: x**-0.5, lambda x: x**0.0, lambda x: pt.clip(x, -1.0, 0.5),
+]  # fmt: skip
+TWO = [
+    pt.add,
+    pt.sub,
+    pt.mul,
+    pt.true_div,
+    pt.maximum,
+    pt.minimum,
+    pt.pow,
+    lambda x, y: pt.switch(x > 0, x, y),
+]
+
+
+def _contains(interval, v):
+    above = v > interval.lo or (v == interval.lo and not interval.without_lo)
+    return above and (v < interval.hi or (v == interval.hi and not interval.without_hi))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("name", GIVEN)
+@pytest.mark.parametrize("functions", [ONE, TWO], ids=["one", "two"])
+def test_values_are_within_their_interval(python_mode, functions, name):
+    x, y = pt.dscalars("x", "y")
+    for other in GIVEN if functions is TWO else ["any"]:
+        graphs = [f(x, y) if functions is TWO else f(x) for f in functions]
+        ranges = Ranges()
+        ranges._known.update({x: GIVEN[name][0], y: GIVEN[other][0]})
+        found = [ranges(g) for g in graphs]
+        evaluate = pytensor.function([x, y], graphs, on_unused_input="ignore")
+        for a in GIVEN[name][1]:
+            for b in GIVEN[other][1]:
+                for k, v in enumerate(evaluate(a, b)):
+                    # rounding reaches the ends, and what is no number is in no interval
+                    near = np.nextafter(v, 0.5 * (max(found[k].lo, -1e9) + min(found[k].hi, 1e9)))
+                    inside = any(_contains(found[k], number) for number in (v, near))
+                    assert inside or not np.isfinite(v), (k, a, b, v, found[k])
