@@ -24,12 +24,14 @@ from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as ps
 from pytensor.scalar import math as psm
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Max, Min, Sum
 from pytensor.tensor.random import basic as rv
+from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
@@ -288,3 +290,12 @@ _RULES: list[tuple[Any, Callable[..., Interval]]] = [
     (ps.Clip, lambda x, lo, hi: _smaller(_larger(x, lo), hi)),
     (ps.Floor, lambda x: Interval(float(np.floor(x.lo)), x.hi, False, False)),
 ]
+
+
+def always_positive(v: Variable) -> bool:
+    """Whether a variable is above zero, whatever values data will be set to."""
+    if any(
+        isinstance(a, SharedVariable) and not isinstance(a.type, RandomGeneratorType) for a in ancestors([v])
+    ):
+        return False
+    return Ranges()(v).positive

@@ -27,6 +27,7 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.intervals import always_positive
 from pymc_dp.lowering.noisy_normal import log_clamped_normal, log_normal_laplace
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
@@ -213,9 +214,10 @@ def _gaussian_release(
 ) -> TensorVariable:
     (mu, s), (sigma,) = params, noise
     if ends == UNCLAMPED:
-        # the sum of the squares would be the same for a standard deviation below 0; samplers of mixtures take
-        # no notice of checks
-        sd = pt.switch(pt.and_(s > 0, sigma > 0), _total_sd(s, sigma), np.nan)
+        sd = _total_sd(s, sigma)
+        # the sum of the squares would be the same for a standard deviation below 0
+        if not (always_positive(s) and always_positive(sigma)):
+            sd = pt.switch(pt.and_(s > 0, sigma > 0), sd, np.nan)
         sd = check_parameters(sd, s > 0, sigma > 0, msg="sigma > 0, noise > 0")
         return call(NormalMarginalRV(**promise), mu, sd, size=size)
     return call(ClampedNormalRV(ends=ends, **promise), mu, s, sigma, size=size)

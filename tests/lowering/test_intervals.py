@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_dp.lowering.domains import Domain
-from pymc_dp.lowering.intervals import REAL, Interval, Ranges
+from pymc_dp.lowering.intervals import REAL, Interval, Ranges, always_positive
 
 K = 4
 
@@ -135,3 +135,12 @@ def test_values_are_within_their_interval(python_mode, functions, name):
                     near = np.nextafter(v, 0.5 * (max(found[k].lo, -1e9) + min(found[k].hi, 1e9)))
                     inside = any(_contains(found[k], number) for number in (v, near))
                     assert inside or not np.isfinite(v), (k, a, b, v, found[k])
+
+
+def test_always_positive_is_for_any_data():
+    with pm.Model():
+        scale = pm.Data("scale", 2.0)
+        s, mu = pm.HalfNormal("s"), pm.Normal("mu")
+        assert always_positive(s) and always_positive(pt.exp(mu) + s)
+        assert not always_positive(mu) and not always_positive(s * mu)
+        assert Ranges()(scale).positive and not always_positive(scale)
