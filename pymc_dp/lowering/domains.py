@@ -114,7 +114,8 @@ def domain_of(rv: Any, is_free: Free) -> Domain | None:
         return None
     try:
         return Domain(pm.logp(rv, rv), is_free)
-    except NotImplementedError:
+    except (NotImplementedError, AttributeError):
+        # PyMC takes the points of an interpolated law for constants, and those of several variables are not
         return None
 
 

@@ -50,7 +50,7 @@ LINES = {
     ),
     "sticks for other slice variables": (
         r"least = min\(least, u\[i\]\)",
-        "least = min(least, rng.random() * weights[which[i], 0])",
+        "least = min(least, random(rng) * weights[which[i], 0])",
         ("slice_sweep",),
     ),
     "a component always from the base": (
@@ -64,7 +64,7 @@ LINES = {
         ("urn_sweep", "auxiliary_sweep"),
     ),
     "the slot left first": (
-        r"left = int\(rng\.random\(\) \* free\)",
+        r"left = int\(random\(rng\) \* free\)",
         "left = 0",
         ("slice_sweep",),
     ),
@@ -135,7 +135,7 @@ LINES = {
     ),
     "any auxiliary record": (
         r"weighted\(rng, weights, then, (\d+)\)",
-        r"int(rng.random() * \1)",
+        r"int(random(rng) * \1)",
         ("auxiliary_sweep",),
     ),
     "every empty cluster at full weight": (

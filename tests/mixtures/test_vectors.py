@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.lowering import noisy_vectors, normals, rows
+from pymc_dp.lowering import noisy_vectors, normals, rowdraws
 from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.step_methods.mixture import slots
 from tests.mixtures import small, vectors
@@ -209,7 +209,7 @@ def _break(patch, what):
     if what in ("density", "both"):
         patch.setattr(normals, "factor_of", _diagonal(normals.factor_of))
     if what in ("draws", "both"):
-        patch.setattr(rows, "factor_of", _diagonal(rows.factor_of))
+        patch.setattr(rowdraws, "factor_of", _diagonal(rowdraws.factor_of))
     if what == "noisy vectors":
         original = noisy_vectors.root_of
         patch.setattr(

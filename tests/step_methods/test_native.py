@@ -147,7 +147,7 @@ def _decision():
         "    tally[:] = n_accepted, min(tally[1], np.exp(lowest))",
         "    return accepted",
     ]
-    names = {"np": np}
+    names = {"np": np, "standard_exponential": np.random.Generator.standard_exponential}
     exec("\n".join(lines), names)
     return names["decide"]
 
