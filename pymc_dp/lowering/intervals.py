@@ -76,10 +76,15 @@ class Ranges:
     """Intervals of the variables of graphs, each worked out once.
 
     Data that may be changed (``pm.Data``) count as they are now.
+
+    Parameters
+    ----------
+    known : dict, optional
+        Intervals of variables that are given, such as inputs.
     """
 
-    def __init__(self) -> None:
-        self._known: dict[Variable, Interval] = {}
+    def __init__(self, known: dict[Variable, Interval] | None = None) -> None:
+        self._known = dict(known or {})
 
     def __call__(self, v: Variable) -> Interval:
         """Interval of a variable."""
@@ -292,10 +297,10 @@ _RULES: list[tuple[Any, Callable[..., Interval]]] = [
 ]
 
 
-def always_positive(v: Variable) -> bool:
-    """Whether a variable is above zero, whatever values data will be set to."""
+def always_positive(v: Variable, known: dict[Variable, Interval] | None = None) -> bool:
+    """Whether a variable is above zero for any data, where inputs have known intervals."""
     if any(
         isinstance(a, SharedVariable) and not isinstance(a.type, RandomGeneratorType) for a in ancestors([v])
     ):
         return False
-    return Ranges()(v).positive
+    return Ranges(known)(v).positive

@@ -124,8 +124,7 @@ def test_values_are_within_their_interval(python_mode, functions, name):
     x, y = pt.dscalars("x", "y")
     for other in GIVEN if functions is TWO else ["any"]:
         graphs = [f(x, y) if functions is TWO else f(x) for f in functions]
-        ranges = Ranges()
-        ranges._known.update({x: GIVEN[name][0], y: GIVEN[other][0]})
+        ranges = Ranges({x: GIVEN[name][0], y: GIVEN[other][0]})
         found = [ranges(g) for g in graphs]
         evaluate = pytensor.function([x, y], graphs, on_unused_input="ignore")
         for a in GIVEN[name][1]:
@@ -144,3 +143,6 @@ def test_always_positive_is_for_any_data():
         assert always_positive(s) and always_positive(pt.exp(mu) + s)
         assert not always_positive(mu) and not always_positive(s * mu)
         assert Ranges()(scale).positive and not always_positive(scale)
+        x = pt.dscalar("x")
+        assert always_positive(x**2 + 1e-3) and not always_positive(x)
+        assert always_positive(x, {x: Interval(0.0)}) and not always_positive(x * scale, {x: Interval(0.0)})

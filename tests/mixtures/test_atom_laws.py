@@ -4,8 +4,11 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pytensor.scalar import basic as ps
 
 import pymc_dp as dp
+from pymc_dp.lowering.intervals import REAL, Interval
+from pymc_dp.step_methods.mixture.conjugacy import _ROUNDED, _kink
 
 COUNTS = np.array([0, 2, 5, 9])
 SLOTS = 5
@@ -53,6 +56,21 @@ def test_laws_that_do_not_hold_everywhere(rate):
 )
 def test_laws_that_hold_for_any_parameters(rate):
     assert recognised(counts(rate))[1] == ["gamma"]
+
+
+@pytest.mark.parametrize("bends", [True, False])
+def test_what_bends_a_density(bends):
+    """PyMC takes signs and absolute values of precisions, which are positive."""
+    number = ps.float64("number")
+    tau = pt.tensor_from_scalar(number)
+    density = pt.log(pt.sign(tau) * pt.abs(tau) ** -0.5)
+    if bends:
+        assert _kink(density, number, REAL, _ROUNDED)
+        assert _kink(density + pt.maximum(tau, 1.0), number, Interval(0.0), _ROUNDED)
+        assert _kink(pt.abs(tau - 1), number, Interval(0.0), _ROUNDED)
+    else:
+        assert not _kink(density, number, Interval(0.0), _ROUNDED)
+        assert not _kink(pt.abs(pt.dscalar("x")), number, REAL, _ROUNDED)
 
 
 def test_sampling_with_a_scale_that_starts_without_noise():

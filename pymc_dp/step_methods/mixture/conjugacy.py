@@ -24,6 +24,7 @@ from pytensor.scalar import basic as ps
 from pytensor.tensor.random import basic as rv
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.intervals import Interval, Ranges, always_positive
 from pymc_dp.lowering.polynomial import degree
 from pymc_dp.step_methods.mixture.program import FIXED_SUPPORT, MixtureProgram
 
@@ -157,17 +158,25 @@ def still_hold(program: MixtureProgram, laws: AtomLaws) -> bool:
 
 def _has_kinks(program: MixtureProgram, k: int) -> bool:
     """Whether the laws compare or round one number of a slot, other than in the support of the slot's law."""
-    return _kink(program.own_graph, program.atom_inputs[k], (*_ROUNDED, *_COMPARED)) or _kink(
-        program.base_graph, program.atom_inputs[k], _ROUNDED
+    number, support = program.atom_inputs[k], Ranges()(program.each_atom()[k][0])
+    return _kink(program.own_graph, number, support, (*_ROUNDED, *_COMPARED)) or _kink(
+        program.base_graph, number, support, _ROUNDED
     )
 
 
-def _kink(graph: TensorVariable, number: Any, kinds: tuple[type, ...]) -> bool:
+def _kink(graph: TensorVariable, number: Any, support: Interval, kinds: tuple[type, ...]) -> bool:
+    """Whether one of some operations bends a graph at a value that a number may have.
+
+    Absolute values and signs of what is positive do not: PyMC takes them of precisions.
+    """
     nodes: list[Any] = [v.owner for v in ancestors([graph]) if v.owner is not None]
-    return any(
-        isinstance(getattr(node.op, "scalar_op", node.op), kinds) and number in set(ancestors(node.inputs))
-        for node in nodes
-    )
+    for node in nodes:
+        kind = getattr(node.op, "scalar_op", node.op)
+        if not isinstance(kind, kinds) or number not in set(ancestors(node.inputs)):
+            continue
+        if not (isinstance(kind, ps.Abs | ps.Sign) and always_positive(node.inputs[0], {number: support})):
+            return True
+    return False
 
 
 class _Probe:
