@@ -9,7 +9,6 @@ it is a constant; otherwise they are code of each record, or of each slot of a m
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import graph_inputs
@@ -29,11 +28,8 @@ def is_multivariate_normal(rv: Variable) -> bool:
     return size is not None and size <= LARGEST
 
 
-def written_logp(rv: Any, value: Any = None) -> TensorVariable:
-    """Log density of a variable's rows at a value, or at its own: a graph of the variable itself."""
-    value = rv if value is None else value
-    if not is_multivariate_normal(rv):
-        return pm.logp(rv, value)
+def normal_logp(rv: Any, value: TensorVariable) -> TensorVariable:
+    """Log density of the rows of a multivariate normal variable at a value."""
     mean, cov = rv.owner.op.dist_params(rv.owner)
     size = rv.type.shape[-1]
     inverse = inverse_of(factor_of(cov, size, str(rv.name)))

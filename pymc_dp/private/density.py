@@ -16,9 +16,10 @@ from pytensor.tensor.random.basic import MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.graphs import inlined, row_checks_to_values
-from pymc_dp.lowering.normals import LARGEST, written_logp
+from pymc_dp.lowering.normals import LARGEST
 from pymc_dp.lowering.ratios import RowRatio
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
+from pymc_dp.lowering.written import written_logp
 from pymc_dp.private.confidential import RowTerm
 from pymc_dp.rowlocal import RowAnalysis, with_known_shapes
 

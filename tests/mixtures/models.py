@@ -698,8 +698,11 @@ MODELS = [
     BinomialBeta, BernoulliBeta, TwoColumns, Precisions, HalfNormalScales, BetaShapes, PublicOutcomes,
     LatentParents,
 ]  # fmt: skip
-# normal records behind Laplace or Gaussian noise, each by itself
-CLOSED_MODELS = [NormalInverseGamma, KnownVariance, Regressions, MatrixOfCoefficients, TwoColumns]
+# normal records behind Laplace or Gaussian noise, each by itself, and discrete records
+CLOSED_MODELS = [
+    NormalInverseGamma, KnownVariance, Regressions, MatrixOfCoefficients, TwoColumns, PoissonGamma,
+    BinomialBeta, BernoulliBeta,
+]  # fmt: skip
 # of all records together: not for several auxiliary records
 CENTRAL_MODELS = [ReleasedSum, ReleasedHistogram]
 

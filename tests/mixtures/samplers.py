@@ -80,7 +80,7 @@ def splits():
 # of releases of any kind, and those that only know releases of each record by itself
 SAMPLERS = {"joint": joint, "conditional": conditional, "slice": by_slices, "auto": auto}
 LOCAL_SAMPLERS = {"joint of 2": joint_of_two, "joint of 5": joint_of_five, "auto of 2": auto_of_two}
-# of normal records behind Laplace or Gaussian noise
+# of normal records behind Laplace or Gaussian noise, and of discrete ones
 CLOSED_SAMPLERS = {"closed": closed, "auto closed": auto_closed}
 ALL_SAMPLERS = SAMPLERS | LOCAL_SAMPLERS | CLOSED_SAMPLERS
 

@@ -129,6 +129,25 @@ def sum_and_record():
     dp.LaplaceMechanism("total", dp.record_sum(y), scale=1.0, observed=1.0)
 
 
+def two_noises():
+    c, mu = labels(), means()
+    y = normal(mu[c])
+    released(y)
+    dp.GaussianMechanism("other", y, sigma=1.0, observed=np.zeros(N))
+
+
+def clamped_counts():
+    c, mu = labels(), means()
+    y = pm.Poisson("y", pt.exp(mu[c]))
+    dp.DiscreteLaplaceMechanism("z", y, epsilon=1.0, bounds=(0, 9), observed=np.zeros(N, int))
+
+
+def pairs():
+    c, mu = labels(), means()
+    y = pm.Bernoulli("y", logit_p=mu[c][:, None], shape=(N, 2))
+    dp.LaplaceMechanism("z", y, scale=1.0, observed=np.zeros((N, 2)))
+
+
 def clamped_twice():
     c, mu = labels(), means()
     low = dp.clamp(normal(mu[c]), -2.0, 1.0)
@@ -313,8 +332,19 @@ CASES = {
     "all auxiliaries of two releases": (
         all_auxiliaries(sum_and_record),
         ValueError,
-        "it takes one release, of each record by itself",
+        "it takes releases of each record by itself",
     ),
+    "all auxiliaries of two noises": (
+        all_auxiliaries(two_noises),
+        ValueError,
+        "one release of normal records",
+    ),
+    "all auxiliaries of clamped counts": (
+        all_auxiliaries(clamped_counts),
+        ValueError,
+        "y has no known largest value, so that its release has to be the record itself, unclamped",
+    ),
+    "all auxiliaries of pairs": (all_auxiliaries(pairs), ValueError, "y has several numbers per record"),
     "unknown moves": (
         step(lambda c, mu: dp.PrivateNeal5(moves="neal8")),
         ValueError,

@@ -45,7 +45,7 @@ def _rows():
         for j, sampler in enumerate(ALL_SAMPLERS):
             if channel == "little noise" and sampler not in FOR_LITTLE_NOISE:
                 continue
-            if sampler in CLOSED_SAMPLERS and kernel not in ("NIG", "normal"):
+            if sampler in CLOSED_SAMPLERS and kernel == "Beta":
                 continue
             if k > 0 and (j + k) % 2:
                 continue

@@ -92,6 +92,7 @@ def test_laws_of_atoms_are_recognised(model_type):
 
 CALIBRATED = [
     (models.KnownVariance, "closed"),
+    (models.PoissonGamma, "closed"),
     (models.NormalInverseGamma, "joint"),
     (models.KnownVariance, "slice"),
     (models.PoissonGamma, "conditional"),

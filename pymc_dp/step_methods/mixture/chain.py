@@ -34,7 +34,9 @@ from pymc_dp.step_methods.mixture import (
 from pymc_dp.step_methods.mixture.cycles import mixture_cycles
 from pymc_dp.step_methods.mixture.plain import KernelChain
 from pymc_dp.step_methods.mixture.program import MixtureProgram
+from pymc_dp.step_methods.mixture.released import SummedRelease
 from pymc_dp.step_methods.mixture.source import FULL, N_TALLY
+from pymc_dp.step_methods.mixture.summed import summed_sweep
 
 _log = logging.getLogger("pymc.dp")
 
@@ -80,7 +82,12 @@ class LoweredMixture:
             if n_auxiliary == 1:
                 self._joint[n_auxiliary] = urn.urn_sweep(self.program)
             elif n_auxiliary == math.inf:
-                self._joint[n_auxiliary] = urn.closed_sweep(self.program)
+                found = self.program.closed_graphs
+                self._joint[n_auxiliary] = (
+                    summed_sweep(self.program, found)
+                    if isinstance(found, SummedRelease)
+                    else urn.closed_sweep(self.program)
+                )
             else:
                 self._joint[n_auxiliary] = urn.auxiliary_sweep(self.program, int(n_auxiliary))
         return self._joint[n_auxiliary]

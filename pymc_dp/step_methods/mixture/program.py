@@ -21,16 +21,16 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.domains import Domain
 from pymc_dp.lowering.draws import ScalarDraw
 from pymc_dp.lowering.features import as_polynomial, finite_logarithms
-from pymc_dp.lowering.normals import written_logp
 from pymc_dp.lowering.rowdraws import draw_entry
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.slots import LabelledGraph, SlotGraph
 from pymc_dp.lowering.truncated import parameters_above, truncated_inverse_gamma_law
+from pymc_dp.lowering.written import written_logp
 from pymc_dp.mixtures.structure import Mixture
 from pymc_dp.records import parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.mixture.released import closed_release
+from pymc_dp.step_methods.mixture.released import SummedRelease, closed_release, densities_without_noise
 from pymc_dp.step_methods.sweeps.fused import scalar_function
 from pymc_dp.step_methods.sweeps.histogram import HistogramSweep
 from pymc_dp.step_methods.sweeps.kernels import hoist
@@ -74,6 +74,10 @@ class MixtureProgram(HistogramSweep):
     domain : Domain
         Conditions on the kernel's parameters that atoms from the base need not meet. ``may_fail``: whether
         there are any; ``by_record``: whether records differ in them.
+    closed_graphs : tuple, SummedRelease or str
+        Log density of a release with its record integrated out, and the record given it; or the values over
+        which ``mass_graph``, the kernel's log density, is added up, around ``centre_graph`` if they have no
+        end; or why there is neither.
     draws_records : bool
         Whether there is ``draw``: a kernel that is data may have a density only.
     learnt_from : int
@@ -90,8 +94,8 @@ class MixtureProgram(HistogramSweep):
         ends = np.cumsum([0, *(int(np.prod(s)) for s in self.atom_shapes)])
         self._atom_starts, self.width = ends[:-1], int(ends[-1])
         self.atom_inputs = [ps.float64(f"a{k}") for k in range(self.width)]
-        self._y = [ps.float64(f"y{k}") for k in range(program.records.width)]
-        self._natural = [pt.tensor_from_scalar(y) for y in self._y]
+        self.natural_inputs = [ps.float64(f"y{k}") for k in range(program.records.width)]
+        self._natural = [pt.tensor_from_scalar(y) for y in self.natural_inputs]
         self._slot_draws: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
         self.functions: dict[str, Any] = {}
         self.keys: dict[str, str | None] = {}
@@ -215,17 +219,18 @@ class MixtureProgram(HistogramSweep):
             for index in np.ndindex(*shape[1:])
         ]
         urn = [rows.entry(p, ()) for p in self.urn_parameters()]
-        peaks = self._peak_graphs()
+        peaks = densities_without_noise(program)
         self.peak_graph = None if peaks is None else self._weight(rows, peaks)
+        self.mass_graph, self.centre_graph = guarded, None
         self.closed_graphs = self._closed_graphs(rows)
         self.statistics = len(state)
         self.n_columns_of_record = len(columns)
         self.histograms = histograms
         self._compile_hoist()
         fixed = isinstance(kernel.owner.op, FIXED_SUPPORT)  # type: ignore[union-attr]
-        found = as_polynomial(density, [*rows.column_inputs, *self._y], self.atom_inputs, fixed)
+        found = as_polynomial(density, [*rows.column_inputs, *self.natural_inputs], self.atom_inputs, fixed)
         if found is None or self.by_record:
-            self.degree, self.record_inputs, self.own_graph, features = 0, self._y, guarded, y
+            self.degree, self.record_inputs, self.own_graph, features = 0, self.natural_inputs, guarded, y
         else:
             # as functions of the value, a logarithm of a number near 0 or 1 is rewritten to one that is exact
             natural_numbers = {a: pt.cast(b, "float64") for a, b in zip(self._natural, y, strict=True)}
@@ -264,29 +269,20 @@ class MixtureProgram(HistogramSweep):
         inside = reduce(pt.and_, (self.domain.inside(rows, i) for i in np.ndindex(*logp.type.shape[1:])))
         behind = set(ancestors([inside]))
         self.by_record = bool(behind & set(rows.column_inputs))
-        if behind & set(self._y):
+        if behind & set(self.natural_inputs):
             raise NotScalar(f"whether {self.mixture.kernel.name} has a law depends on other records")
         return inside, self._sum_of(rows, self.domain.guarded())
 
-    def _peak_graphs(self) -> list[TensorVariable] | None:
-        """Log densities of the releases where no noise was added; None where other things have a weight."""
-        block = self.program.block
-        nodes = [r.rv.owner for r in self.program.of_kind("local")]
-        if block.terms or block.potentials or not all(n.op.additive_noise for n in nodes):  # type: ignore[union-attr]
-            return None
-        graphs = []
-        for node in nodes:
-            rng, size, _, *noise = node.inputs  # type: ignore[union-attr]
-            value = self.program.state[node.outputs[1]]  # type: ignore[union-attr]
-            exact = node.op.make_node(rng, size, pt.cast(value, node.outputs[1].dtype), *noise).outputs[1]  # type: ignore[union-attr]
-            graphs.append(pm.logp(exact, value))
-        return graphs
-
-    def _closed_graphs(self, rows: RowGraph) -> tuple[TensorVariable, list[TensorVariable]] | str:
-        """Log density of a release with its record integrated out, and the record given it; or why not."""
+    def _closed_graphs(
+        self, rows: RowGraph
+    ) -> tuple[TensorVariable, list[TensorVariable]] | SummedRelease | str:
+        """How records are integrated out of the decision, or why they are not."""
         kernel = self.mixture.kernel
         found = closed_release(self.program.block, kernel, self.program.state)
-        if isinstance(found, str):
+        if isinstance(found, SummedRelease) and found.end is None:
+            (release,) = self.program.block.releases
+            self.centre_graph = rows.entry(self.program.state[release.rv], (ROW,))
+        if isinstance(found, str | SummedRelease):
             return found
         try:
             (density, *more), columns = found.entries(rows, self._rng)

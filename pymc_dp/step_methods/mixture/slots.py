@@ -46,30 +46,30 @@ def free_slot(rng, slots, k):
 
 @njit(inline="always")
 def exponentials(before, after, weights, m):
-    """Return the sums of two times m weights, given as logarithms, and keep those of the latter.
+    """Return the sums of two times m weights, given as logarithms.
 
-    The first logarithms may be overwritten. The arrays have `SPARE` entries more.
+    The weights themselves take the place of the first logarithms; those of the latter are kept in `weights`.
+    The arrays have `SPARE` entries more.
     """
     best = before[0]
     for j in range(m):
         best = max(best, before[j], after[j])
     one, other = 0.0, 0.0
-    weights[:m] = 0.0
-    if best > -np.inf:
-        if m < _FEW:
-            for j in range(m):
-                one += np.exp(before[j] - best)
-                weights[j] = np.exp(after[j] - best)
-        else:
-            for j in range(m):
-                before[j] -= best
-                weights[j] = after[j] - best
-            exp_in_place(before, m)
-            exp_in_place(weights, m)
-            for j in range(m):
-                one += before[j]
+    if best == -np.inf:
+        before[:m], weights[:m] = 0.0, 0.0
+    elif m < _FEW:
         for j in range(m):
-            other += weights[j]
+            before[j] = np.exp(before[j] - best)
+            weights[j] = np.exp(after[j] - best)
+    else:
+        for j in range(m):
+            before[j] -= best
+            weights[j] = after[j] - best
+        exp_in_place(before, m)
+        exp_in_place(weights, m)
+    for j in range(m):
+        one += before[j]
+        other += weights[j]
     return one, other
 
 

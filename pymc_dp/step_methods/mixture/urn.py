@@ -11,7 +11,7 @@ from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.lowering.native import SourceFunction
 from pymc_dp.records import parameters_of
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.released import not_closed
+from pymc_dp.step_methods.mixture.released import SummedRelease, not_closed
 from pymc_dp.step_methods.mixture.source import (
     LEAVE,
     compiled,
@@ -56,6 +56,19 @@ OPEN = [
 ]
 
 
+def drawn_atoms(program: MixtureProgram) -> list[str]:
+    """Source of the atoms that record i would have: those of slot g, or new ones from the base."""
+    drawn = [f"a{j}" for j in range(program.width)]
+    atoms = "".join(f"{a}, " for a in drawn)
+    return [
+        "if g >= 0:",
+        f"    {atoms} = {', '.join(numbers('atoms', 'g', program.width))},",
+        "else:",
+        f"    {atoms} = {program.call('base_draw', rng=True, row='')}",
+        *whether_inside(program, drawn),
+    ]
+
+
 def urn_sweep(program: MixtureProgram) -> SourceFunction:
     """Compile the sweep with one auxiliary record, for releases of any kind."""
     p, d, width = program.n_columns_of_record, program.statistics, program.width
@@ -86,11 +99,7 @@ def urn_sweep(program: MixtureProgram) -> SourceFunction:
         "    for _ in range(n_sweeps):",
         "        for i in range(n):",
         *indented([*LEAVE, *URN], 12),
-        "            if g >= 0:",
-        f"                {''.join(f'{a}, ' for a in drawn)} = {', '.join(numbers('atoms', 'g', width))},",
-        "            else:",
-        f"                {''.join(f'{a}, ' for a in drawn)} = {program.call('base_draw', rng=True, row='')}",
-        *indented(whether_inside(program, drawn), 12),
+        *indented(drawn_atoms(program), 12),
         f"            r = {program.call('propose', *drawn, rng=True)}",
         *([f"            s = {now}"] if dense else []),
         *(f"            new[{at}] = old[{at}] + (r[{p + j}] - s[{j}])" for j, at in dense),
@@ -190,11 +199,7 @@ def auxiliary_sweep(program: MixtureProgram, m: int) -> SourceFunction:
         *indented(LEAVE, 12),
         f"            before[0] = {program.call('current', *numbers('x', 'i', p))}[{d}]",
         *indented(URN, 12),
-        "            if g >= 0:",
-        f"                {''.join(f'{a}, ' for a in drawn)} = {', '.join(numbers('atoms', 'g', width))},",
-        "            else:",
-        f"                {''.join(f'{a}, ' for a in drawn)} = {program.call('base_draw', rng=True, row='')}",
-        *indented(whether_inside(program, drawn), 12),
+        *indented(drawn_atoms(program), 12),
         f"            for j in range({m}):",
         f"                r = {program.call('propose', *drawn, rng=True)}",
         *(f"                fresh[j, {q}] = r[{q}]" for q in range(p)),
@@ -234,6 +239,7 @@ def closed_sweep(program: MixtureProgram) -> SourceFunction:
     """
     if isinstance(program.closed_graphs, str):
         raise not_closed(program.closed_graphs)
+    assert not isinstance(program.closed_graphs, SummedRelease)
     density, record = program.closed_graphs
     program.add("released", program.atom_inputs, [density])
     program.add("given_release", [program._rng, *program.atom_inputs], record, rng_first=True)
@@ -248,11 +254,7 @@ def closed_sweep(program: MixtureProgram) -> SourceFunction:
         "        for i in range(n):",
         *indented([*LEAVE, *URN], 12),
         "            total = 0.0",
-        "            if g >= 0:",
-        f"                {''.join(f'{a}, ' for a in drawn)} = {', '.join(own)},",
-        "            else:",
-        f"                {''.join(f'{a}, ' for a in drawn)} = {program.call('base_draw', rng=True, row='')}",
-        *indented(whether_inside(program, drawn), 12),
+        *indented(drawn_atoms(program), 12),
         # of its own cluster there is nothing to decide
         "            if g != h:",
         f"                before = {program.call('released', *numbers('atoms', 'h', width))}[0]",

@@ -21,10 +21,10 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering import tables
 from pymc_dp.lowering.native import ROWS, SourceFunction
-from pymc_dp.lowering.normals import written_logp
 from pymc_dp.lowering.rowdraws import draw_entry
 from pymc_dp.lowering.rows import ROW, RowGraph
 from pymc_dp.lowering.version import SOURCE
+from pymc_dp.lowering.written import written_logp
 from pymc_dp.records import Release
 from pymc_dp.step_methods.block.cells import ChannelTable
 from pymc_dp.step_methods.block.program import RecordProgram

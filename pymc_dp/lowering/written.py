@@ -1,0 +1,37 @@
+"""Log densities without a shape or an index in their graphs, so that one row of them is scalar code."""
+
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.dist_math import check_parameters
+from pytensor.tensor.random.basic import CategoricalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.normals import is_multivariate_normal, normal_logp
+from pymc_dp.lowering.rows import MAX_UNROLL, choose
+
+
+def written_logp(rv: Any, value: Any = None) -> TensorVariable:
+    """Log density of a variable's rows at a value, or at its own: a graph of the variable itself."""
+    value = rv if value is None else value
+    if is_multivariate_normal(rv):
+        return normal_logp(rv, value)
+    if (
+        isinstance(rv.owner.op, CategoricalRV)
+        and (rv.owner.inputs[-1].type.shape[-1] or np.inf) <= MAX_UNROLL
+    ):
+        return _category_logp(rv, value)
+    return pm.logp(rv, value)
+
+
+def _category_logp(rv: Any, value: TensorVariable) -> TensorVariable:
+    """Log probability of a category, a choice among the logarithms of few probabilities."""
+    (p,) = rv.owner.op.dist_params(rv.owner)
+    k = p.type.shape[-1]
+    inside = pt.and_(pt.ge(value, 0), pt.lt(value, k))
+    chosen = choose(value, [p[..., j] for j in range(k)])
+    logp = pt.switch(inside, pt.log(chosen), -np.inf)
+    close = pt.isclose(pt.sum(p, axis=-1), 1)
+    return check_parameters(logp, 0 <= p, p <= 1, close, msg="0 <= p <=1, sum(p) = 1")

@@ -1,0 +1,123 @@
+"""Discrete records added up over their values in joint sweeps, beside posteriors by enumeration."""
+
+from zlib import crc32
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy import special, stats
+
+import pymc_dp as dp
+from tests.mixtures import exact, small
+from tests.mixtures.samplers import ALL_SAMPLERS, CLOSED_SAMPLERS, SAMPLERS
+from tests.mixtures.small import Urn
+
+pytestmark = pytest.mark.statistical
+
+# Ten verdicts.
+ALPHA = 1e-5
+A, B = 1.5, 0.8
+BITS, NOISY = np.array([0, 1, 1, 0, 1]), np.array([-1.2, 0.4, 2.5, 1.1, 1.0])
+UNARY = np.array([[1, 0, 0], [0, 0, 1], [1, 1, 1], [0, 1, 0], [0, 0, 1]])
+COUNTS = np.array([-3, 0, 2, 9, 19])
+
+
+def probabilities(f, log_q):
+    """What is known of the posterior, from the mass of each value (p) -> (K, G) and log q (n, K)."""
+    t, h = np.linspace(-45, 30, 3001, retstep=True)
+    p = special.expit(t)
+    log_w = stats.beta.logpdf(p, A, B) + np.log(p) + special.log_expit(-t) + np.log(h)
+    return with_values(np.arange(log_q.shape[1]), f(p), log_q, log_w)
+
+
+def with_values(values, f, log_q, log_w):
+    q = np.exp(log_q)
+    g = q @ f
+    mean = (q * values) @ f / g
+    var = (q * values**2) @ f / g - mean**2
+    return exact.Released(log_w.shape, log_w, np.log(g), mean, var, lambda x: f[np.asarray(x, dtype=int)])
+
+
+def answers(p):
+    return np.stack([1 - p, p])
+
+
+def genotypes(p):
+    return np.stack([(1 - p) ** 2, 2 * p * (1 - p), p**2])
+
+
+def counts():
+    t, h = np.linspace(-25, 6, 2001, retstep=True)
+    y, rate = np.arange(200), np.exp(t)
+    log_w = stats.gamma.logpdf(rate, 2, scale=2.5) + t + np.log(h)
+    noise = np.arange(-400, 401)
+    log_q = -0.5 * ((COUNTS[:, None] - y) / 2) ** 2 - special.logsumexp(-0.5 * (noise / 2) ** 2)
+    return with_values(y, stats.poisson.pmf(y[:, None], rate), log_q, log_w)
+
+
+def two_releases(labels, slots):
+    p = pm.Beta("p", A, B, shape=slots)
+    y = pm.Bernoulli("y", p[labels])
+    dp.RandomizedResponse("z", y, epsilon=1.0, observed=BITS)
+    dp.LaplaceMechanism("w", 2.0 * y, scale=1.5, observed=NOISY)
+
+
+def log_q_of_two():
+    answer = np.where(BITS[:, None] == [0, 1], 1, 0) - np.log1p(np.e)
+    return answer - abs(NOISY[:, None] - [0.0, 2.0]) / 1.5 - np.log(3.0)
+
+
+def one_of_three(labels, slots):
+    p = pm.Beta("p", A, B, shape=slots)[labels]
+    y = pm.Categorical("y", p=pt.stack([(1 - p) ** 2, 2 * p * (1 - p), p**2], axis=-1))
+    dp.UnaryEncoding("z", y, epsilon=2.0, n_categories=3, observed=UNARY)
+
+
+def log_q_of_bits():
+    right = UNARY[:, None, :] == np.eye(3)
+    return np.where(right, -np.log1p(np.exp(-1.0)), -np.log1p(np.e)).sum(axis=2)
+
+
+def gaussian_counts(labels, slots):
+    rate = pm.Gamma("rate", 2, 0.4, shape=slots)
+    dp.DiscreteGaussianMechanism("z", pm.Poisson("y", rate[labels]), sigma=2.0, observed=COUNTS)
+
+
+BETA_MEAN = {"p": (lambda a: a["p"], A / (A + B))}
+GAMMA_MEAN = {"rate": (lambda a: np.exp(-a["rate"]), (1 + 1 / 0.4) ** -2.0)}
+
+
+def _at(f, name):
+    return lambda x, point: f(point[name])[int(x)]
+
+
+CASES = {
+    "two releases": (two_releases, lambda: probabilities(answers, log_q_of_two()), answers, BETA_MEAN),
+    "categories": (one_of_three, lambda: probabilities(genotypes, log_q_of_bits()), genotypes, BETA_MEAN),
+    "counts": (
+        gaussian_counts, counts, lambda rate: stats.poisson.pmf([[[0]], [[1]]], rate), GAMMA_MEAN,
+    ),
+}  # fmt: skip
+URNS = [Urn(1.0), Urn(1.0, 0.3), Urn(0.5), Urn(3.0)]
+# categories are no other test's kernel
+ROWS = [(case, sampler) for case in CASES for sampler in CLOSED_SAMPLERS]
+ROWS += [("categories", sampler) for sampler in SAMPLERS]
+
+
+@pytest.mark.parametrize(("case", "sampler"), ROWS)
+def test_posterior_is_exact(case, sampler):
+    declare, released, f, unchanging = CASES[case]
+    urn = URNS[ROWS.index((case, sampler)) % len(URNS)]
+    known, slots = released(), 7
+    with pm.Model() as model:
+        declare(urn.labels(5, slots), slots)
+    chain = small.Chain(model, ALL_SAMPLERS[sampler], urn, 20_000, crc32(f"{case} {sampler}".encode()))
+    kernel = small.Kernel(declare, _at(f, next(iter(unchanging))), (0.0, 1.0), unchanging)
+    verdict = small.compare(chain, kernel, known, urn.posterior(known), ALPHA)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_quadrature_has_converged(case):
+    assert CASES[case][1]().error() < 1e-6
