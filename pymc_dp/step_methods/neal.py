@@ -57,7 +57,9 @@ class PrivateNeal5(MixtureStep):
     n_auxiliary : int or inf, default 1
         Auxiliary values m per record in joint sweeps; more than 1 with local releases only, and infinitely
         many (``np.inf``) with closed ones only: normal numbers, clamped or not, behind Laplace or Gaussian
-        noise.
+        noise; discrete records of a finite support behind any local releases; whole numbers without an end,
+        unclamped, behind discrete Laplace or Gaussian noise, where values of a share of at most 1e-12 of
+        each probability are left out.
     moves : {"auto", "joint", "conditional"}, default "auto"
         Which sweeps; "auto" takes both, and splits and merges where all releases are local.
     n_cycles : int, optional
@@ -79,8 +81,10 @@ class PrivateNeal5(MixtureStep):
     -----
     A joint sweep costs O(m) per record, whatever the number of clusters; a conditional sweep O(number of
     clusters). Infinitely many auxiliaries cost two densities of the release and an exact draw per record:
-    five to seven times as much as one. ``sample_stats`` gets ``n_clusters``, ``cluster_acceptance`` (of joint
-    proposals) and ``labels_moved`` (share of records that changed their cluster).
+    five to seven times as much as one for normal records. For discrete records they cost two sums over the
+    K values of a record, or as many as the noise may bridge. ``sample_stats`` gets ``n_clusters``,
+    ``cluster_acceptance`` (of joint proposals) and ``labels_moved`` (share of records that changed their
+    cluster).
 
     References
     ----------

@@ -77,7 +77,7 @@ class MixtureProgram(HistogramSweep):
     closed_graphs : tuple, SummedRelease or str
         Log density of a release with its record integrated out, and the record given it; or the values over
         which ``mass_graph``, the kernel's log density, is added up, around ``centre_graph`` if they have no
-        end; or why there is neither.
+        end; or why there is neither. ``mass_by_record``: whether it differs between records.
     draws_records : bool
         Whether there is ``draw``: a kernel that is data may have a density only.
     learnt_from : int
@@ -222,6 +222,7 @@ class MixtureProgram(HistogramSweep):
         peaks = densities_without_noise(program)
         self.peak_graph = None if peaks is None else self._weight(rows, peaks)
         self.mass_graph, self.centre_graph = guarded, None
+        self.mass_by_record = bool(set(ancestors([guarded])) & set(rows.column_inputs))
         self.closed_graphs = self._closed_graphs(rows)
         self.statistics = len(state)
         self.n_columns_of_record = len(columns)

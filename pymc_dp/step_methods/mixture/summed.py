@@ -16,9 +16,12 @@ from pymc_dp.step_methods.mixture.source import LEAVE, compiled, header, join, n
 from pymc_dp.step_methods.mixture.urn import OPEN, URN, drawn_atoms
 from pymc_dp.step_methods.sweeps.source import indented
 
-# Where values have no end: logarithm of the share of a sum that is left out, no more than rounding takes;
-# and of the probability of noise beyond which no value is asked for, whatever the kernel.
-_LEFT_OUT, _BEYOND = math.log(1e-16), -1e4
+# Where values have no end: logarithm of the share of a sum that may be left out; and of the probability of
+# noise beyond which no value is asked for, whatever the kernel.
+_LEFT_OUT, _BEYOND = math.log(1e-12), -1e4
+# Values beside those released for which the kernel's density is kept by cluster, and the most of all such
+# numbers.
+_BESIDE, _MOST_KEPT = 64, 2**17
 
 
 def summed_sweep(program: MixtureProgram, values: SummedRelease) -> SourceFunction:
@@ -29,24 +32,31 @@ def summed_sweep(program: MixtureProgram, values: SummedRelease) -> SourceFuncti
         assert program.centre_graph is not None
         program.add("centre", [], [program.centre_graph])
         used.append("centre")
-        terms, size = _outwards(program), str(64 + SPARE)
+        first, terms, size = _range(program), _outwards(program), str(64 + SPARE)
         value = "z + ((t + 1) // 2 if t % 2 else -(t // 2))"
     else:
-        terms, size = _listed(program, values), f"m + {SPARE}"
-        value = f"{values.first} + t"
+        first = [f"first, m = {values.first}, {values.end - values.first}", _kept("m")]
+        terms, size = _listed(program), f"m + {SPARE}"
+        value = "first + t"
     enough = "now == 0.0 or u * now < then"
     enough = f"defined and ({enough})" if program.may_fail else enough
     lines = [
         *header("summed_sweep", program),
         f"    alpha, d = {program.call('urn', row='')}",
         *occupation(),
-        f"    m = {1 if values.end is None else values.end - values.first}",
+        *indented(first, 4),
+        # log densities of values by slot, where they have been asked for; the last row is for a new cluster
+        "    kept = np.full((n_slots + 1, n_kept), np.nan)",
         *(f"    {name} = np.empty({size})" for name in ("before", "after", "weights")),
         "    accepted, moved = 0.0, 0.0",
         "    for _ in range(n_sweeps):",
         "        for i in range(n):",
         *indented([*LEAVE, *URN], 12),
         *indented(drawn_atoms(program), 12),
+        "            row = g",
+        "            if g < 0:",
+        "                row = n_slots",
+        "                kept[row] = np.nan",
         "            u = random(rng)",
         *indented(terms, 12),
         "            if g == h:",
@@ -64,6 +74,7 @@ def summed_sweep(program: MixtureProgram, values: SummedRelease) -> SourceFuncti
         "                if g < 0:",
         *indented(OPEN, 16),
         *(f"                    atoms[g, {j}] = a{j}" for j in range(program.width)),
+        "                    kept[g] = kept[n_slots]",
         "                moved += g != h",
         "            else:",
         "                g = h",
@@ -82,11 +93,26 @@ def _term(program: MixtureProgram, place: str, value: str) -> list[str]:
     own = numbers("atoms", "h", program.width)
     new = [f"a{j}" for j in range(program.width)]
     return [
-        f"f = {program.call('mass', value, *own)}[0]",
-        f"before[{place}] = q + f if f == f else -np.inf",
+        f"at = int({value}) - first",
+        *_mass(program, value, "h", own),
+        f"before[{place}] = q + f",
         "if g != h:",
-        f"    f = {program.call('mass', value, *new)}[0]",
-        f"    after[{place}] = q + f if f == f else -np.inf",
+        *indented(_mass(program, value, "row", new), 4),
+        f"    after[{place}] = q + f",
+    ]
+
+
+def _mass(program: MixtureProgram, value: str, row: str, atoms: list[str]) -> list[str]:
+    """Source of the kernel's log density of a value, which is kept where it is the same for all records."""
+    work_out = [f"f = {program.call('mass', value, *atoms)}[0]", "f = f if f == f else -np.inf"]
+    if program.mass_by_record:
+        return work_out
+    return [
+        f"f = kept[{row}, at] if 0 <= at < n_kept else np.nan",
+        "if f != f:",
+        *indented(work_out, 4),
+        "    if 0 <= at < n_kept:",
+        f"        kept[{row}, at] = f",
     ]
 
 
@@ -94,13 +120,29 @@ def _channel(program: MixtureProgram, value: str) -> str:
     return f"{program.call('current', value)}[{program.statistics}]"
 
 
-def _listed(program: MixtureProgram, values: SummedRelease) -> list[str]:
+def _listed(program: MixtureProgram) -> list[str]:
     """Source that fills ``before`` and ``after`` with the terms of a finite sum."""
     return [
         "for t in range(m):",
-        f"    y = {values.first}.0 + t",
+        "    y = float(first + t)",
         f"    q = {_channel(program, 'y')}",
         *indented(_term(program, "t", "y"), 4),
+    ]
+
+
+def _kept(size: str) -> str:
+    return f"n_kept = min({size}, {_MOST_KEPT} // (n_slots + 1))"
+
+
+def _range(program: MixtureProgram) -> list[str]:
+    """Source of the values around those released."""
+    return [
+        f"low = high = {program.call('centre', row='0')}[0]",
+        "for i in range(n):",
+        f"    z = {program.call('centre')}[0]",
+        "    low, high = min(low, z), max(high, z)",
+        f"first = int(low) - {_BESIDE}",
+        _kept(f"int(high - low) + {2 * _BESIDE}"),
     ]
 
 
