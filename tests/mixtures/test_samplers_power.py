@@ -107,7 +107,11 @@ LINES = {
         ("summed_sweep",),
     ),
     "sums cut short": (r"edge <= -\d+\.\d+ \+", "edge <= 0.7 +", ("summed_sweep",)),
-    "largest value forgotten": (r"m = (\d+)", lambda m: f"m = {int(m[1]) - 1}", ("summed_sweep",)),
+    "largest value forgotten": (
+        r"first, m = 0, (\d+)",
+        lambda found: f"first, m = 0, {int(found[1]) - 1}",
+        ("summed_sweep",),
+    ),
     "refused records from the other cluster": (
         r"weighted\(rng, before, now, m\)",
         "weighted(rng, weights, then, m)",
