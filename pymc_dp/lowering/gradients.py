@@ -26,17 +26,23 @@ from pymc_dp.lowering.version import SOURCE
 # numbers of the parameters, columns of the rows, first and last row -> worth of each number to each of them
 WORTH = types.void(VECTOR, MATRIX, types.int64, types.int64, MATRIX)
 _WORTH_AT = types.FunctionType(WORTH)
-_BLOCK = 256
+_BLOCK = 512
 _EXACT = 52  # sums of integers in float64 are exact below 2^53
 
 
 @numba.njit(cache=True)
 def _fill(  # type: ignore[no-untyped-def]  # pragma: no cover
-    address, numbers, slopes, x, start, m, top, worth, gradient, factors
+    address, numbers, slopes, ends, which, columns, x, start, m, top, worth, gradient, factors
 ):
     """Gradients of a block of rows, and the factors that clip them."""
     function_at(address, _WORTH_AT)(numbers, x, start, start + m, worth)
-    np.dot(slopes, worth, gradient)  # what is left in worth of an earlier block meets no row of this one
+    if 4 * ends[-1] < slopes.size:
+        _multiply(slopes, ends, which, columns, x, start, m, worth, gradient)
+    else:
+        for k in range(len(columns)):
+            if columns[k] >= 0:
+                worth[k, :m] = x[columns[k], start : start + m]
+        np.dot(slopes, worth, gradient)  # what is left in worth of an earlier block meets no row of this one
     factors[:m] = 0.0
     d = len(gradient)
     for j in range(0, d - 1, 2):
@@ -47,39 +53,107 @@ def _fill(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 @numba.njit(cache=True)
+def _multiply(  # type: ignore[no-untyped-def]  # pragma: no cover
+    slopes, ends, which, columns, x, start, m, worth, gradient
+):
+    """Fill the gradients, number by number: most parameters meet few numbers."""
+    for j in range(len(slopes)):
+        to, at = gradient[j], ends[j]
+        left = ends[j + 1] - at
+        if left == 0:
+            to[:m] = 0.0
+        elif left % 2:
+            _times(to, m, slopes[j, which[at]], _worth_of(which[at], columns, x, start, m, worth))
+            at += 1
+        else:
+            one, other = which[at], which[at + 1]
+            _two_times(
+                to,
+                m,
+                slopes[j, one],
+                _worth_of(one, columns, x, start, m, worth),
+                slopes[j, other],
+                _worth_of(other, columns, x, start, m, worth),
+            )
+            at += 2
+        for t in range(at, ends[j + 1], 2):
+            one, other = which[t], which[t + 1]
+            _add_two_times(
+                to,
+                m,
+                slopes[j, one],
+                _worth_of(one, columns, x, start, m, worth),
+                slopes[j, other],
+                _worth_of(other, columns, x, start, m, worth),
+            )
+
+
+@numba.njit(inline="always")
+def _worth_of(k, columns, x, start, m, worth):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """What a number is worth to the rows of a block: a column of theirs where it is that, without a copy."""
+    return x[columns[k], start : start + m] if columns[k] >= 0 else worth[k, :m]
+
+
+@numba.njit(cache=True)
+def _times(to, m, a, x):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for i in range(m):
+        to[i] = a * x[i]
+
+
+@numba.njit(cache=True)
+def _two_times(to, m, a, x, b, y):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for i in range(m):
+        to[i] = a * x[i] + b * y[i]
+
+
+@numba.njit(cache=True)
+def _add_two_times(to, m, a, x, b, y):  # type: ignore[no-untyped-def]  # pragma: no cover
+    for i in range(m):
+        to[i] += a * x[i] + b * y[i]
+
+
+@numba.njit(cache=True)
 def _work(jacobian, scale):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Scaled derivatives, a row for each parameter, and arrays for a block of rows."""
+    """Scaled derivatives, by parameter, those that are not zero, and arrays for a block of rows."""
     n_numbers, d = jacobian.shape
     slopes = np.ascontiguousarray(jacobian.T) * scale
-    return slopes, np.zeros((n_numbers, _BLOCK)), np.empty((d, _BLOCK)), np.empty(_BLOCK)
+    ends, which = np.zeros(d + 1, np.int64), np.empty(slopes.size, np.int64)
+    for j in range(d):
+        ends[j + 1] = ends[j]
+        for k in range(n_numbers):
+            if slopes[j, k] != 0.0:
+                which[ends[j + 1]] = k
+                ends[j + 1] += 1
+    return slopes, ends, which, np.zeros((n_numbers, _BLOCK)), np.empty((d, _BLOCK)), np.empty(_BLOCK)
 
 
 @numba.njit(nogil=True, cache=True)
 def sum_gradients(  # type: ignore[no-untyped-def]  # pragma: no cover
-    address, numbers, jacobian, x, low, high, scale, top, out
+    address, numbers, jacobian, columns, x, low, high, scale, top, out
 ):
     """Add the clipped gradients of some rows to ``out``, in units of the bound over ``top``.
 
-    ``jacobian`` has a row for each number and a column for each parameter. A gradient that is not finite
-    counts as 0.
+    ``jacobian`` has a row for each number and a column for each parameter; ``columns`` says which column of
+    the rows a number is multiplied with, -1 where it is another function of them. A gradient that is not
+    finite counts as 0.
     """
-    slopes, worth, gradient, factors = _work(jacobian, scale)
+    slopes, ends, which, worth, gradient, factors = _work(jacobian, scale)
     for start in range(low, high, _BLOCK):
         m = min(_BLOCK, high - start)
-        _fill(address, numbers, slopes, x, start, m, top, worth, gradient, factors)
+        _fill(address, numbers, slopes, ends, which, columns, x, start, m, top, worth, gradient, factors)
         for j in range(len(out)):
             out[j] += _sum_rounded(gradient[j], factors, m)
 
 
 @numba.njit(nogil=True, cache=True)
 def sum_moments(  # type: ignore[no-untyped-def]  # pragma: no cover
-    address, numbers, jacobian, x, low, high, scale, top, out, products
+    address, numbers, jacobian, columns, x, low, high, scale, top, out, products
 ):
     """Add the clipped gradients of some rows to ``out``, and their products below the diagonal and on it."""
-    slopes, worth, gradient, factors = _work(jacobian, scale)
+    slopes, ends, which, worth, gradient, factors = _work(jacobian, scale)
     for start in range(low, high, _BLOCK):
         m = min(_BLOCK, high - start)
-        _fill(address, numbers, slopes, x, start, m, top, worth, gradient, factors)
+        _fill(address, numbers, slopes, ends, which, columns, x, start, m, top, worth, gradient, factors)
         for j in range(len(out)):
             out[j] += _sum_rounded(gradient[j], factors, m)
             _round(gradient[j], factors, m)
@@ -162,12 +236,18 @@ class RowGradient:
         x: Sequence[TensorVariable],
         constant_inputs: Sequence[Variable],
     ):
+        single = [f[0] if len(f) == 1 else -1 for f in features or ()]
+        self._columns = np.array(
+            single if features is not None else [-1] * len(constant_inputs), dtype=np.int64
+        )
         functions: dict[str, Any] = {}
         keys: list[str | None] = [str(SOURCE)]
         if features is not None:
             # a loop for each number, which machine code runs through several rows at once
             lines = ["    m = high - low"]
             for k, feature in enumerate(features):
+                if len(feature) == 1:  # a column, which needs no copy
+                    continue
                 lines += [f"    c{a} = x[{j}, low:high]" for a, j in enumerate(feature)]
                 product = " * ".join(f"c{a}[i]" for a in range(len(feature))) or "1.0"
                 lines += [f"    to = out[{k}]", "    for i in range(m):", f"        to[i] = {product}"]
@@ -193,7 +273,8 @@ class RowGradient:
     ) -> np.ndarray:
         """Sum of the gradients of some rows, clipped to `bound`, in units of ``bound * 2**-bits``."""
         out, top = np.zeros(jacobian.shape[1]), 2.0**bits
-        sum_gradients(self.function.address, numbers, jacobian, x, low, high, top / bound, top, out)
+        address, columns = self.function.address, self._columns
+        sum_gradients(address, numbers, jacobian, columns, x, low, high, top / bound, top, out)
         return out
 
     def moments(
@@ -207,7 +288,8 @@ class RowGradient:
         d, top = jacobian.shape[1], 2.0**bits
         out, products = np.zeros(d), np.zeros((d, d))
         n = x.shape[1]
-        sum_moments(self.function.address, numbers, jacobian, x, 0, n, top / bound, top, out, products)
+        address, columns = self.function.address, self._columns
+        sum_moments(address, numbers, jacobian, columns, x, 0, n, top / bound, top, out, products)
         return np.concatenate([out, products[np.tril_indices(d)]]).astype(np.int64)
 
 

@@ -3,9 +3,11 @@
 import numpy as np
 import pymc as pm
 import pytest
+from pytensor.scalar import basic as ps
 from scipy import stats
 
 import pymc_dp as dp
+from pymc_dp.lowering.gradients import RowGradient
 from pymc_dp.privacy.budgets import epsilon as epsilon_of
 from pymc_dp.privacy.costs import GaussianCost
 from tests.private import models
@@ -82,6 +84,25 @@ def test_gradients_beside_numpy(normal):
     assert stats.kstest(z, "norm").pvalue > 1e-3
     assert stats.kstest(z * 1.15, "norm").pvalue < 1e-3  # power
     assert np.isclose(step.slope_at(theta, other)[0], -0.1 / 4)
+
+
+FEATURES = [(), (0,), (1,), (0, 1), (2, 2), (2,)]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.9])
+def test_products_of_few_numbers_and_of_many(share, rng):
+    """Numbers that are columns of the rows or products of them; slopes of which a share is not zero."""
+    gradient = RowGradient(FEATURES, [], [], [ps.float64() for _ in FEATURES])
+    x, slopes = rng.normal(size=(3, 1300)), rng.normal(size=(6, 9)) * (rng.random((6, 9)) < share)
+    slopes[:, 0], slopes[3, 1] = 0.0, 1.5
+    assert (4 * (slopes != 0).sum() < slopes.size) == (share < 0.5)
+    worth = np.array([np.prod([x[j] for j in feature], axis=0) * np.ones(1300) for feature in FEATURES])
+    for low, high in ((0, 1300), (17, 1100), (512, 1024), (3, 4)):
+        exact = slopes.T @ worth[:, low:high]
+        factors = np.minimum(1, 2.0 / np.maximum(np.linalg.norm(exact, axis=0), 1e-300))
+        found = gradient.total(np.zeros(6), slopes, x, low, high, 2.0, 30)
+        assert np.abs(found * 2.0**-29 - (exact * factors).sum(axis=1)).max() <= 2.0**-29 * (high - low)
+        assert found[0] == 0 and found[1:2].all()
 
 
 @pytest.mark.statistical
