@@ -12,21 +12,18 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.scalar import basic as ps
 from pytensor.tensor.math import All
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.graphs import as_tensor, listed
-from pymc_dp.lowering.intervals import Ranges
+from pymc_dp.lowering.intervals import RANDOM, Ranges
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
 
-RANDOM = (RandomVariable, SymbolicRandomVariable)
 Free = Callable[[Variable], bool]
 
 
@@ -128,9 +125,15 @@ def _each(condition: Variable) -> TensorVariable:
 def _is_closeness(condition: Variable) -> bool:
     """Whether numbers are to be close to others, as probabilities that add up to one.
 
-    That is no matter of where atoms are: it holds for all of them, or for none.
+    That is no matter of where atoms are: it holds for all of them, or hardly ever. PyTensor asks first which
+    of the numbers are none or infinite.
     """
-    drawn = {v for v in ancestors([condition]) if v.owner and isinstance(v.owner.op, RANDOM)}
-    nodes = (v.owner for v in ancestors([condition], blockers=drawn) if v.owner)
-    kinds = (getattr(node.op, "scalar_op", node.op) for node in nodes)
-    return any(isinstance(kind, ps.IsNan) for kind in kinds)
+    asked, kinds, todo = set(), set(), [condition]
+    while todo:
+        node = todo.pop().owner
+        if node is not None and node not in asked:
+            asked.add(node)
+            kind = getattr(node.op, "scalar_op", node.op)
+            kinds.add(type(kind))
+            todo += node.inputs if isinstance(kind, ps.AND | ps.OR | ps.Invert) else []
+    return {ps.IsNan, ps.IsInf} <= kinds

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.distributions.transforms import _default_transform
 from pymc.logprob.transforms import (
     CircularTransform,
@@ -31,21 +32,27 @@ from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, Ten
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Max, Min, Sum
 from pytensor.tensor.random import basic as rv
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 
+RANDOM = (RandomVariable, SymbolicRandomVariable)
 _INF = math.inf
 
 
 class Interval(NamedTuple):
-    """Numbers from ``lo`` to ``hi``; ``without_lo``, ``without_hi`` say that an end is not taken."""
+    """Numbers from ``lo`` to ``hi``; ``without_lo``, ``without_hi`` say that an end is not taken.
+
+    ``or_none``: or what is no number, such as the root of a negative one.
+    """
 
     lo: float = -_INF
     hi: float = _INF
     without_lo: bool = True
     without_hi: bool = True
+    or_none: bool = False
 
     @property
     def positive(self) -> bool:
@@ -56,10 +63,10 @@ class Interval(NamedTuple):
         """Return the values of a monotone function."""
         ends = (function(self.lo), self.without_lo), (function(self.hi), self.without_hi)
         (lo, without_lo), (hi, without_hi) = ends[::-1] if falls else ends
-        return Interval(lo, hi, without_lo, without_hi)
+        return Interval(lo, hi, without_lo, without_hi, self.or_none)
 
 
-REAL = Interval()
+REAL, UNKNOWN = Interval(), Interval(or_none=True)
 _POSITIVE, _UNIT = Interval(0.0), Interval(0.0, 1.0)
 _TRANSFORMS: dict[type, Interval] = {
     LogTransform: _POSITIVE, LogOddsTransform: _UNIT, SimplexTransform: _UNIT,
@@ -109,6 +116,8 @@ class Ranges:
             low, high = map(self, node.inputs)
         else:
             return False
+        if low.or_none or high.or_none:
+            return False
         if low.hi == high.lo and isinstance(kind, ps.GT | ps.LT):
             return low.without_hi or high.without_lo
         return low.hi <= high.lo
@@ -127,11 +136,14 @@ class Ranges:
             return _union([self(p) for p in node.inputs])
         if isinstance(node.op, Sum):
             x = self(node.inputs[0])
-            return Interval(0.0, _INF, False) if x.lo >= 0 else REAL
-        return self._of_variable(v)
+            return Interval(0.0, _INF, False, or_none=x.or_none) if x.lo >= 0 else Interval(or_none=x.or_none)
+        if isinstance(node.op, RANDOM):
+            return self._of_variable(v)
+        # other operations are taken to have a value wherever their inputs have one
+        return Interval(or_none=any(self(i).or_none for i in node.inputs if hasattr(i.type, "dtype")))
 
     def _of_variable(self, v: Any) -> Interval:
-        """Support of a random variable, REAL for all others."""
+        """Support of a random variable."""
         op = v.owner.op
         transform = _default_transform(op, v)
         if isinstance(transform, IntervalTransform):
@@ -148,11 +160,15 @@ class Ranges:
 
     def _of_number(self, op: Any, node: Any) -> Interval:
         x = [self(i) for i in node.inputs]
+        if isinstance(op, ps.Switch):
+            return x[1] if self.always(node.inputs[0]) else _union(x[1:])
+        found = self._by_rule(op, node, x)
+        return found._replace(or_none=found.or_none or any(i.or_none for i in x))
+
+    def _by_rule(self, op: Any, node: Any, x: list[Interval]) -> Interval:
         for kinds, rule in _RULES:
             if isinstance(op, kinds):
                 return rule(*x)
-        if isinstance(op, ps.Switch):
-            return x[1] if self.always(node.inputs[0]) else _union(x[1:])
         if isinstance(op, ps.Cast):
             given, to = node.inputs[0].type.dtype, node.outputs[0].type.dtype
             return x[0] if to.startswith("float") or not given.startswith("float") else REAL
@@ -168,13 +184,13 @@ class Ranges:
             for other in x[1:]:
                 total = _product(total, other)
             return total
-        return REAL
+        return UNKNOWN
 
 
 def _of_data(data: Any) -> Interval:
     data = np.asarray(data)
     if data.size == 0 or data.dtype.kind not in "biuf" or np.isnan(data).any():
-        return REAL
+        return UNKNOWN
     return Interval(float(data.min()), float(data.max()), False, False)
 
 
@@ -185,11 +201,13 @@ def _union(parts: list[Interval]) -> Interval:
         hi,
         all(p.without_lo for p in parts if p.lo == lo),
         all(p.without_hi for p in parts if p.hi == hi),
+        any(p.or_none for p in parts),
     )
 
 
 def _sum(x: Interval, y: Interval) -> Interval:
-    return Interval(x.lo + y.lo, x.hi + y.hi, x.without_lo or y.without_lo, x.without_hi or y.without_hi)
+    without = x.without_lo or y.without_lo, x.without_hi or y.without_hi
+    return Interval(x.lo + y.lo, x.hi + y.hi, *without, x.or_none or y.or_none)
 
 
 def _negative(x: Interval) -> Interval:
@@ -205,13 +223,16 @@ def _product(x: Interval, y: Interval) -> Interval:
             else:
                 corners.append((a * b, without_a or without_b))
     lo, hi = min(v for v, _ in corners), max(v for v, _ in corners)
-    return Interval(lo, hi, all(o for v, o in corners if v == lo), all(o for v, o in corners if v == hi))
+    without = all(o for v, o in corners if v == lo), all(o for v, o in corners if v == hi)
+    return Interval(lo, hi, *without, x.or_none or y.or_none)
 
 
 def _reciprocal(x: Interval) -> Interval:
     if x.positive:
         return x.mapped(lambda v: 1 / v if v else _INF, falls=True)
-    return _negative(_reciprocal(_negative(x))) if _negative(x).positive else REAL
+    if _negative(x).positive:
+        return _negative(_reciprocal(_negative(x)))
+    return UNKNOWN
 
 
 def _absolute(x: Interval) -> Interval:
@@ -229,15 +250,17 @@ def _square(x: Interval) -> Interval:
 def _power(x: Interval, exponent: Interval) -> Interval:
     k = exponent.lo
     if k != exponent.hi:
-        return _POSITIVE if x.positive else REAL
+        return _POSITIVE if x.positive else UNKNOWN
     if k == 0:
         return Interval(1.0, 1.0, False, False)
     if k < 0:
-        return _power(_reciprocal(x), Interval(-k, -k, False, False)) if x.positive else REAL
+        return _power(_reciprocal(x), Interval(-k, -k, False, False)) if x.positive else UNKNOWN
     if x.lo >= 0:
         with np.errstate(over="ignore"):
             return x.mapped(lambda v: float(np.power(v, k)))
-    return _power(_absolute(x), exponent) if k % 2 == 0 else REAL
+    if k % 2 == 0:
+        return _power(_absolute(x), exponent)
+    return REAL if k % 1 == 0 else UNKNOWN
 
 
 def _exp(v: float) -> float:
@@ -250,7 +273,7 @@ def _sign(x: Interval) -> Interval:
 
 
 def _on_positive(function: Callable[[float], float]) -> Callable[[Interval], Interval]:
-    return lambda x: x.mapped(function) if x.lo >= 0 else REAL
+    return lambda x: x.mapped(function) if x.lo >= 0 else UNKNOWN
 
 
 def _log(v: float) -> float:
@@ -292,7 +315,8 @@ _RULES: list[tuple[Any, Callable[..., Interval]]] = [
     (ps.Cosh, lambda x: Interval(1.0, _INF, False)),
     (ps.ScalarMaximum, _larger),
     (ps.ScalarMinimum, _smaller),
-    (ps.Clip, lambda x, lo, hi: _smaller(_larger(x, lo), hi)),
+    # below the lower end that is what it becomes, even where the upper end is lower still
+    (ps.Clip, lambda x, lo, hi: _union([lo, _smaller(_larger(x, lo), hi)])),
     (ps.Floor, lambda x: Interval(float(np.floor(x.lo)), x.hi, False, False)),
 ]
 
@@ -303,4 +327,5 @@ def always_positive(v: Variable, known: dict[Variable, Interval] | None = None) 
         isinstance(a, SharedVariable) and not isinstance(a.type, RandomGeneratorType) for a in ancestors([v])
     ):
         return False
-    return Ranges(known)(v).positive
+    found = Ranges(known)(v)
+    return found.positive and not found.or_none

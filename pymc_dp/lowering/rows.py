@@ -32,6 +32,7 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import All, Dot, Max, Prod, Sum
 from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, get_idx_list
 from pytensor.tensor.variable import TensorVariable
 
@@ -143,6 +144,8 @@ class RowGraph:
             return self._pick(node, index)
         if isinstance(op, Reshape | SplitDims):
             return self._reshape(node, index)
+        if isinstance(op, Softmax):
+            return self._softmax(node, index)
         if isinstance(op, ExtractDiag) and op.offset == 0:
             axes = sorted((op.axis1 % inputs[0].type.ndim, op.axis2 % inputs[0].type.ndim))
             full = list(index[:-1])
@@ -240,6 +243,19 @@ class RowGraph:
             for k in range(size)
         ]
         return sum(terms[1:], start=terms[0])
+
+    def _softmax(self, node: Any, index: tuple) -> TensorVariable:
+        (x,) = node.inputs
+        axes = node.op.axis if isinstance(node.op.axis, tuple) else (node.op.axis,)
+        axis = axes[0]
+        size = None if axis is None else x.type.shape[axis]
+        if len(axes) > 1 or size is None or size > MAX_UNROLL or index[axis] == ROW:
+            raise NotScalar("a softmax over many entries of one record, or over records")
+        axis %= x.ndim
+        parts = [self.entry(x, (*index[:axis], k, *index[axis + 1 :])) for k in range(size)]
+        top = reduce(pt.maximum, parts)
+        each = [pt.exp(part - top) for part in parts]
+        return each[index[axis]] / sum(each[1:], start=each[0])
 
     def _cholesky(self, node: Any, index: tuple) -> TensorVariable:
         (matrix,), size = node.inputs, node.outputs[0].type.shape[-1]

@@ -172,11 +172,16 @@ def _kink(graph: TensorVariable, number: Any, support: Interval, kinds: tuple[ty
     nodes: list[Any] = [v.owner for v in ancestors([graph]) if v.owner is not None]
     for node in nodes:
         kind = getattr(node.op, "scalar_op", node.op)
-        if not isinstance(kind, kinds) or number not in set(ancestors(node.inputs)):
+        bends = isinstance(kind, kinds) or (isinstance(kind, ps.Cast) and not _real(node.outputs[0]))
+        if not bends or number not in set(ancestors(node.inputs)):
             continue
         if not (isinstance(kind, ps.Abs | ps.Sign) and always_positive(node.inputs[0], {number: support})):
             return True
     return False
+
+
+def _real(number: Any) -> bool:
+    return str(number.type.dtype).startswith("float")
 
 
 class _Probe:

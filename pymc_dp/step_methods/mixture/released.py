@@ -82,7 +82,7 @@ def closed_release(
     ``values``: by variable, what was released of it.
     """
     discrete = kernel.type.dtype.startswith(("int", "uint", "bool"))
-    if any(release.kind != "local" for release in block.releases):
+    if not block.releases or any(release.kind != "local" for release in block.releases):
         return "it takes releases of each record by itself"
     others = [v.name for v in (*block.records, *block.terms, *block.potentials) if v is not kernel]
     if others:

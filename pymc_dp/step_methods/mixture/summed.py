@@ -16,9 +16,9 @@ from pymc_dp.step_methods.mixture.source import LEAVE, compiled, header, join, n
 from pymc_dp.step_methods.mixture.urn import OPEN, URN, drawn_atoms
 from pymc_dp.step_methods.sweeps.source import indented
 
-# Where values have no end: logarithm of the share of a sum that may be left out; and of the probability of
-# noise beyond which no value is asked for, whatever the kernel.
-_LEFT_OUT, _BEYOND = math.log(1e-12), -1e4
+# Where values have no end: logarithm of the share of a sum that may be left out, and the distance from the
+# release beyond which no value is asked for, which only ends sums that have no term.
+_LEFT_OUT, _FARTHEST = math.log(1e-12), 2.0**20
 # Values beside those released for which the kernel's density is kept by cluster, and the most of all such
 # numbers.
 _BESIDE, _MOST_KEPT = 64, 2**17
@@ -38,8 +38,9 @@ def summed_sweep(program: MixtureProgram, values: SummedRelease) -> SourceFuncti
         first = [f"first, m = {values.first}, {values.end - values.first}", _kept("m")]
         terms, size = _listed(program), f"m + {SPARE}"
         value = "first + t"
-    enough = "now == 0.0 or u * now < then"
-    enough = f"defined and ({enough})" if program.may_fail else enough
+    # where neither has a term, all stays as it is
+    enough = "then > 0.0 and (now == 0.0 or u * now < then)"
+    enough = f"defined and {enough}" if program.may_fail else enough
     lines = [
         *header("summed_sweep", program),
         f"    alpha, d = {program.call('urn', row='')}",
@@ -60,7 +61,7 @@ def summed_sweep(program: MixtureProgram, values: SummedRelease) -> SourceFuncti
         "            u = random(rng)",
         *indented(terms, 12),
         "            if g == h:",
-        "                t = max(pick(rng, before, m), 0)",
+        "                t = pick(rng, before, m)",
         "                accept = True",
         "            else:",
         "                now, then = exponentials(before, after, weights, m)",
@@ -68,7 +69,7 @@ def summed_sweep(program: MixtureProgram, values: SummedRelease) -> SourceFuncti
         "                if accept:",
         "                    t = weighted(rng, weights, then, m)",
         "                else:",
-        "                    t = weighted(rng, before, now, m)",
+        "                    t = weighted(rng, before, now, m) if now > 0.0 else -1",
         "            if accept:",
         "                accepted += 1.0",
         "                if g < 0:",
@@ -78,7 +79,8 @@ def summed_sweep(program: MixtureProgram, values: SummedRelease) -> SourceFuncti
         "                moved += g != h",
         "            else:",
         "                g = h",
-        f"            x[i, 0] = {value}",
+        "            if t >= 0:",
+        f"                x[i, 0] = {value}",
         *indented(join("g"), 12),
         "    tally[0] += accepted",
         "    tally[1] += n * n_sweeps",
@@ -162,7 +164,7 @@ def _outwards(program: MixtureProgram) -> list[str]:
         "while True:",
         f"    up, down = {_channel(program, 'z + r')}, {_channel(program, 'z - r')}",
         "    edge = max(up, down)",
-        f"    beyond = not edge >= {_BEYOND!r}",
+        f"    beyond = r > {_FARTHEST!r}",
         f"    if beyond or edge <= {_LEFT_OUT!r} + one:",
         f"        if beyond or edge <= {_LEFT_OUT!r} + other:",
         "            break",
