@@ -26,6 +26,9 @@ GENERATOR_TYPE = types.NumPyRandomGeneratorType
 KNOWN_LAYOUT = 1
 _MULTIPLIER = (2549297995355413924 << 64) + 4865540595714422341
 _WORD, _LONG = ir.IntType(64), ir.IntType(128)
+# Widths of the strips of the normal law, then the same for numbers below zero: the bit after a strip's number
+# is the sign, which no processor can guess.
+_SIGNED = np.concatenate([wi_double, -wi_double])
 _TO_UNIT = 1.0 / 9007199254740992.0  # 2 ** -53
 
 
@@ -130,8 +133,7 @@ def standard_normal(rng):
         size = (bits >> np.uint64(9)) & np.uint64(0x000FFFFFFFFFFFFF)
         if _likely(size < ki_double[strip]):
             _advance(rng)
-            x = np.float64(np.int64(size)) * wi_double[strip]
-            return -x if (bits >> np.uint64(8)) & np.uint64(1) else x
+            return np.float64(np.int64(size)) * _SIGNED[np.intp(bits & np.uint64(0x1FF))]
     return rng.standard_normal()
 
 

@@ -17,7 +17,7 @@ from pytensor.tensor.random.basic import BernoulliRV
 import pymc_dp as dp
 from pymc_dp.step_methods import base
 from pymc_dp.step_methods.block import changes, program
-from pymc_dp.step_methods.sweeps import discrete, fused, kernels, moves, tabled
+from pymc_dp.step_methods.sweeps import blocks, discrete, fused, kernels, moves, tabled
 from pymc_dp.step_methods.updates import conditionals, dirichlet, noise
 from tests.statistics import harness, oracles
 from tests.statistics.conjugate_models import (
@@ -78,9 +78,9 @@ def doubled_ratio_of_rows(patch):
     patch.setattr(program.RecordProgram, "weights", lambda self, r: 2 * vectorised(self, r))
 
 
-def _rewritten(patch, owner, rewrite):
+def _rewritten(patch, owner, rewrite, name="_source"):
     """Break generated source code on its way to the compiler."""
-    original = owner._source
+    original = getattr(owner, name)
 
     def source(*args, **kwargs):
         text = original(*args, **kwargs)
@@ -88,7 +88,7 @@ def _rewritten(patch, owner, rewrite):
         assert broken != text, "the line to break has gone"
         return broken
 
-    patch.setattr(owner, "_source", source)
+    patch.setattr(owner, name, source)
 
 
 def stale_sums(patch):
@@ -97,8 +97,8 @@ def stale_sums(patch):
     def rewrite(text):
         return re.sub(r"old(\d+|\[\S+\]) = new(\d+|\[\S+\])", "pass", text)
 
-    for owner in (fused, discrete.DiscreteSweep):
-        _rewritten(patch, owner, rewrite)
+    _rewritten(patch, blocks.Blocks, rewrite, "source")
+    _rewritten(patch, discrete.DiscreteSweep, rewrite)
 
 
 def stale_density(patch):

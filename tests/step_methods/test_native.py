@@ -13,7 +13,7 @@ from pytensor.compile.mode import Mode
 from pymc_dp.records import find_record_blocks
 from pymc_dp.step_methods.imputation import RecordChain
 from pymc_dp.step_methods.sweeps import kernels
-from pymc_dp.step_methods.sweeps.source import DECISION, indented
+from pymc_dp.step_methods.sweeps.source import DECISION, WAIT, indented
 from tests.step_methods.zoo import EVERY, ZOO, jittered, laplace
 
 PYTHON = Mode(linker="py", optimizer="fast_compile")
@@ -142,7 +142,7 @@ def _decision():
     lines = [
         "def decide(rng, total, tally):",
         "    lowest, n_accepted = 0.0, tally[0]",
-        *indented(DECISION, 4),
+        *indented([WAIT, *DECISION], 4),
         "    accepted = n_accepted > tally[0]",
         "    tally[:] = n_accepted, min(tally[1], np.exp(lowest))",
         "    return accepted",

@@ -200,8 +200,9 @@ class MixtureProgram(HistogramSweep):
 
     # -- compilation ------------------------------------------------------------------------------
 
-    def _compile(self, state: list, candidates: list, state_weight: Any, weight: Any, columns: list) -> None:
+    def _compile(self, statistics: list, weights: list, columns: list, each: list) -> None:
         program, rows = self.program, self._state
+        state, candidate = self._of(rows, statistics, weights), self._of_draws(statistics, weights)
         histograms = list(program.histograms.values())
         now, new = ([g.entry(h.number, (ROW,)) for h in histograms] for g in (self._state, self._draws))
         self._base = self.slots.fork(self._atom_draw)
@@ -213,18 +214,14 @@ class MixtureProgram(HistogramSweep):
         logp = written_logp(kernel)
         density = self._sum_of(natural, logp)
         inside, guarded = self._guards(natural, logp, density)
-        y = [
-            self._state.entry(rv, (ROW, *index))
-            for rv, shape in zip(program.block.records, program.records.shapes, strict=True)
-            for index in np.ndindex(*shape[1:])
-        ]
+        y = [rows.entry(rv, (ROW, *index)) for rv, index in each]
         urn = [rows.entry(p, ()) for p in self.urn_parameters()]
         peaks = densities_without_noise(program)
         self.peak_graph = None if peaks is None else self._weight(rows, peaks)
         self.mass_graph, self.centre_graph = guarded, None
         self.mass_by_record = bool(set(ancestors([guarded])) & set(rows.column_inputs))
         self.closed_graphs = self._closed_graphs(rows)
-        self.statistics = len(state)
+        self.statistics = len(statistics)
         self.n_columns_of_record = len(columns)
         self.histograms = histograms
         self._compile_hoist()
@@ -253,8 +250,8 @@ class MixtureProgram(HistogramSweep):
         if self.may_fail:
             self.add("inside", a, [inside])
         if program.block.releases:
-            self.add("current", x, [*state, state_weight, *now])
-            self.add("propose", [self._rng, *a], [*columns, *candidates, weight, *new], rng_first=True)
+            self.add("current", x, [*state, *now])
+            self.add("propose", [self._rng, *a], [*columns, *candidate, *new], rng_first=True)
         if self.draws_records:
             self.add("draw", [self._rng, *a], columns, rng_first=True)
         # laws of atoms are found from the graph itself, without choices

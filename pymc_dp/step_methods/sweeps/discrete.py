@@ -36,7 +36,7 @@ from pymc_dp.records import is_elementwise, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.readings import Reading, substitute
-from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indented
+from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, WAIT, indented
 from pymc_dp.supports import finite_support
 
 # Largest tables: combinations of all variables of a record, times statistics.
@@ -277,7 +277,7 @@ class DiscreteSweep:
             "                    j = touched[e]",
             *(" " * 20 + line for line in self.change()),
             f"                total *= data[{self.program.temper_at}]",
-            *indented(DECISION, 12),
+            *indented([WAIT, *DECISION], 12),
             *(f"                x[i, {k}] = b{k}" for k in range(p)),
             "                for e in range(n_touched):",
             "                    old[touched[e]] = new[touched[e]]",

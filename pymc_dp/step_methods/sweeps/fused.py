@@ -25,11 +25,8 @@ from pymc_dp.lowering.valuedraws import draw_value
 from pymc_dp.rowlocal import columns_of, with_known_shapes
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.readings import substitute
-from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indented
+from pymc_dp.step_methods.sweeps.blocks import Blocks
 
-# Statistics up to which each has a variable of its own in the generated source: 10 % faster, and longer to
-# compile.
-_IN_REGISTERS = 16
 # Draws of a record, at the start of a chain, until the records that depend on it have a law.
 _TRIES = 1000
 
@@ -61,10 +58,7 @@ class FusedSweep:
         self._drawn: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
         self._drawn_values: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
         statistics = self._statistics()
-        weight_graphs = self._weight_graphs()
-        state = [self._state.entry(c, (ROW,)) for c in statistics]
-        candidates = [self._draws.entry(c, (ROW,)) for c in statistics]
-        state_weight, weight = (self._weight(g, weight_graphs) for g in (self._state, self._draws))
+        weights = self._weight_graphs()
         each = [
             (rv, index)
             for rv, shape in zip(records, program.records.shapes, strict=True)
@@ -72,11 +66,8 @@ class FusedSweep:
         ]
         columns = [self._to_value(rv, index, self._draws) for rv, index in each]
         # a record whose law depends on another record may have none
-        defined = [condition for rv, index in each for condition in self._defined(rv, index)]
-        self.may_be_undefined = bool(defined)
-        if defined:
-            weight = pt.switch(reduce(pt.and_, defined), weight, -np.inf)
-        self._compile(state, candidates, state_weight, weight, columns)
+        self._conditions = [condition for rv, index in each for condition in self._defined(rv, index)]
+        self._compile(statistics, weights, columns, each)
 
     # -- entries ----------------------------------------------------------------------------------
 
@@ -196,22 +187,63 @@ class FusedSweep:
 
     # -- compilation ------------------------------------------------------------------------------
 
-    def _compile(self, state: list, candidates: list, state_weight: Any, weight: Any, columns: list) -> None:
+    @property
+    def may_be_undefined(self) -> bool:
+        """Whether the law of a record may not be one, given another record."""
+        return bool(self._conditions)
+
+    def _of(self, rows: RowGraph, statistics: list, weights: list) -> list[TensorVariable]:
+        """Statistics of a record and its log weight."""
+        return [*(rows.entry(c, (ROW,)) for c in statistics), self._weight(rows, weights)]
+
+    def _of_draws(self, statistics: list, weights: list) -> list[TensorVariable]:
+        """Statistics of a candidate and its log weight, as functions of random numbers."""
+        *contributions, weight = self._of(self._draws, statistics, weights)
+        if self._conditions:
+            weight = pt.switch(reduce(pt.and_, self._conditions), weight, -np.inf)
+        return [*contributions, weight]
+
+    def _compile(self, statistics: list, weights: list, columns: list, each: list) -> None:
         program, rows = self.program, self._state
+        # candidates are drawn first, and their statistics taken from what was drawn
+        drawn = [ps.float64(f"y{k}") for k in range(len(each))]
+        places = dict(zip(each, drawn, strict=True))
+        candidates = rows.fork(
+            lambda rv, index: pt.cast(pt.tensor_from_scalar(places[rv, index]), rv.dtype)  # type: ignore[attr-defined]
+        )
+        state, proposed = (self._of(graph, statistics, weights) for graph in (rows, candidates))
+        entries = [self._draws.entry(rv, (ROW, *index)) for rv, index in each]
+        value_of = {}
+        for k, (entry, column) in enumerate(zip(list(entries), columns, strict=True)):
+            if column is not entry:
+                value_of[k] = len(entries)
+                entries.append(column)
+        if self._conditions:
+            entries.append(reduce(pt.and_, self._conditions))
         inputs = [*rows.constant_inputs, *rows.column_inputs]
-        current, key_current = scalar_function([*inputs, *self._x], [*state, state_weight])
-        # a candidate may reuse entries of parameters only, never of the current record
-        propose, key_propose = scalar_function([self._rng, *inputs], [*columns, *candidates, weight])
+        draw, key_draw = scalar_function([self._rng, *inputs], entries)
+        current, key_current = scalar_function([*inputs, *self._x], state)
+        candidate, key_candidate = current, key_current
+        if value_of:
+            candidate, key_candidate = scalar_function([*inputs, *drawn], proposed)
         self._compile_hoist()
-        weighted = bool(self._weight_graphs()) or self.may_be_undefined
-        tries = _TRIES if self.may_be_undefined else 0
-        source = _source(program, len(columns), self.n_constants, self.n_columns, weighted, tries)
+        source = Blocks(
+            program.central,
+            program.n_statistics,
+            program.temper_at,
+            self.n_constants,
+            self.n_columns,
+            len(each),
+            value_of,
+            bool(weights),
+            _TRIES if self.may_be_undefined else 0,
+        ).source()
         self.rows = SourceFunction(
             "rows_sweep",
             source,
-            {**program.central.functions, "current": current, "propose": propose},
+            {**program.central.functions, "draw": draw, "current": current, "candidate": candidate},
             ROWS,
-            [*program.central.keys, key_current, key_propose],
+            [*program.central.keys, key_draw, key_current, key_candidate],
         )
 
     def _compile_hoist(self) -> None:
@@ -241,73 +273,3 @@ def scalar_function(inputs: Sequence[Variable], outputs: Sequence[TensorVariable
     if why:
         raise NotScalar(why)
     return function, key
-
-
-def _source(
-    program: RecordProgram, p: int, n_constants: int, n_columns: int, weighted: bool, tries: int
-) -> str:
-    """Source of the sweep: statistics in registers where they are few, else in arrays.
-
-    ``tries``: how often a candidate without a law is drawn again where no release decides.
-    """
-    central, d = program.central, program.n_statistics
-    few = d <= _IN_REGISTERS and all(term.n_params is not None for term in central.terms)
-    old, new = ([f"{name}{j}" if few else f"{name}[{j}]" for j in range(d)] for name in ("old", "new"))
-    hoisted = [*(f"c{k}" for k in range(n_constants)), *(f"cov[{k}, i]" for k in range(n_columns))]
-    now = f"current({', '.join([*hoisted, *(f'x[i, {k}]' for k in range(p))])})"
-    candidate = f"propose({', '.join(['rng', *hoisted])})"
-    lines = [
-        *HEADER,
-        # numbers in registers, which stores to the arrays cannot touch
-        *(f"    c{k} = c[{k}]" for k in range(n_constants)),
-        f"    power = data[{program.temper_at}]",
-    ]
-    if few:
-        for term in central.terms:
-            lines += [
-                f"    value{j}{''.join(f', param{j}_{i}' for i in range(term.n_params or 0))} = "
-                f"value[{j}]{''.join(f', params[{j}, {i}]' for i in range(term.n_params or 0))}"
-                for j in range(term.start, term.stop)
-            ]
-    else:
-        lines += [f"    old, new = np.zeros({d}), np.zeros({d})"]
-    lines += [f"    {old[j]} = offset[{j}]" for j in range(d)]
-    if d:
-        lines += ["    for i in range(n):", f"        s = {now}"]
-        lines += [f"        {old[j]} += s[{j}]" for j in range(d)]
-    lines += [
-        "    for _ in range(n_sweeps):",
-        "        for i in range(n):",
-        f"            s = {now}",
-        f"            r = {candidate}",
-        *(
-            [
-                f"            for _ in range({tries}):",
-                f"                if prior_only == 0 or r[{p + d}] > -np.inf:",
-                "                    break",
-                f"                r = {candidate}",
-            ]
-            if tries
-            else []
-        ),
-        "            total = 0.0",
-        *(f"            {new[j]} = {old[j]} + (r[{p + j}] - s[{j}])" for j in range(d)),
-        "            if prior_only == 0:",
-        *indented(central.line_by_line() if few else central.loops(), 16),
-        "                total *= power",
-    ]
-    if weighted:
-        lines += [
-            f"                if s[{d}] != -np.inf:",
-            f"                    total += r[{p + d}] - s[{d}]",
-        ]
-    if tries:
-        lines += [f"                elif r[{p + d}] == -np.inf:", "                    total = -np.inf"]
-    lines += [
-        *indented(DECISION, 12),
-        *(f"                x[i, {k}] = r[{k}]" for k in range(p)),
-        *(f"                {old[j]} = {new[j]}" for j in range(d)),
-        *COUNTS,
-        *(f"    totals[{j}] = {old[j]} - offset[{j}]" for j in range(d)),
-    ]
-    return "\n".join(lines) + "\n"

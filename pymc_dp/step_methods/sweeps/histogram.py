@@ -7,7 +7,6 @@ latter keep moving when the release pins the counts down.
 """
 
 from hashlib import sha256
-from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -25,7 +24,7 @@ from pymc_dp.rowlocal import columns_of
 from pymc_dp.step_methods.block.cells import Histogram
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
-from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indented
+from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, WAIT, indented
 from pymc_dp.supports import clamped_record
 
 
@@ -60,12 +59,12 @@ class HistogramSweep(FusedSweep):
     def _more(self) -> list[TensorVariable]:
         return []
 
-    def _compile(self, state: list, candidates: list, state_weight: Any, weight: Any, columns: list) -> None:
+    def _compile(self, statistics: list, weights: list, columns: list, each: list) -> None:
         histograms = list(self.program.histograms.values())
         now, new = ([g.entry(h.number, (ROW,)) for h in histograms] for g in (self._state, self._draws))
         outputs = [
-            [*state, state_weight, *now, *self._more()],
-            [*columns, *candidates, weight, *new],
+            [*self._of(self._state, statistics, weights), *now, *self._more()],
+            [*columns, *self._of_draws(statistics, weights), *new],
         ]
         inputs = [*self._state.constant_inputs, *self._state.column_inputs]
         current, key_current = scalar_function([*inputs, *self._x], outputs[0])
@@ -77,7 +76,7 @@ class HistogramSweep(FusedSweep):
         names = {name: getattr(bins, name) for name in ("bin_of", "draw_bin", "log_preference")}
         self.rows = SourceFunction(
             "rows_sweep",
-            self._source(len(state), len(columns), histograms),
+            self._source(len(statistics), len(columns), histograms),
             {**functions, **arrays, **names, "current": current, "propose": propose},
             ROWS,
             [*keys, key_current, key_propose, digest, str(SOURCE)],
@@ -130,7 +129,7 @@ class HistogramSweep(FusedSweep):
             f"                total += {self._extra}",
             f"            elif r[{p + d}] == -np.inf:",
             "                total = -np.inf",
-            *indented(DECISION, 12),
+            *indented([WAIT, *DECISION], 12),
             *(f"                x[i, {j}] = r[{j}]" for j in range(p)),
             *(f"                old[{at}] = new[{at}]" for _, at in dense),
         ]

@@ -6,13 +6,16 @@ HEADER = [
     "    n = x.shape[0]",
     "    lowest, n_accepted = 0.0, 0.0",
 ]
-# As kernels.accept: -E is the logarithm of a uniform number, and a ratio that is not a number is refused.
+# As kernels.accept: minus an exponential number, `wait`, is the logarithm of a uniform one, and a ratio that
+# is not a number is refused. It is drawn in any case: which of the ratios are above 1 cannot be foreseen, and
+# a processor that has guessed wrong loses more time than the number takes.
 DECISION = [
     "if not total >= lowest:",
     "    lowest = total if total < lowest else -np.inf",
-    "if total >= 0.0 or total > -standard_exponential(rng):",
+    "if total >= -wait:",
     "    n_accepted += 1.0",
 ]
+WAIT = "wait = standard_exponential(rng)"
 COUNTS = [
     "    if prior_only == 0:",
     "        tally[0] += n_accepted",

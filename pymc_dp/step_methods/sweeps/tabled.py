@@ -11,7 +11,6 @@ exact however coarse they are.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 import pymc as pm
 import pytensor.scalar as ps
@@ -30,7 +29,7 @@ from pymc_dp.step_methods.block.cells import ChannelTable
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.readings import with_query
 from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
-from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indented
+from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, WAIT, indented
 
 # Records of a group.
 GROUP = 16
@@ -72,17 +71,17 @@ class TabledSweep(FusedSweep):
         """Return what a candidate is computed from, beside parameters."""
         return self._rng
 
-    def _compile(self, state: list, candidates: list, state_weight: Any, weight: Any, columns: list) -> None:
+    def _compile(self, statistics: list, weights: list, columns: list, each: list) -> None:
         rows = self._state
         positions = [entry for table in self._tables for entry in self._position(table)]
-        now = [*state, state_weight, *self._queries(rows), *positions, *self._more()]
-        new = [*columns, *candidates, weight, *self._queries(self._draws)]
+        now = [*self._of(rows, statistics, weights), *self._queries(rows), *positions, *self._more()]
+        new = [*columns, *self._of_draws(statistics, weights), *self._queries(self._draws)]
         inputs = [*rows.constant_inputs, *rows.column_inputs]
         current, key_current = scalar_function([*inputs, *self._x], now)
         propose, key_propose = scalar_function([self._given(), *inputs], new)
         self._compile_hoist()
         functions, keys = self.program.central.functions, self.program.central.keys
-        source = self._source(len(state), len(columns))
+        source = self._source(len(statistics), len(columns))
         self.rows = SourceFunction(
             "rows_sweep",
             source,
@@ -161,7 +160,7 @@ class TabledSweep(FusedSweep):
         lines += [
             f"                elif kept[k, {p + d + 1}] == -np.inf:",
             "                    total = -np.inf",
-            *indented(DECISION, 16),
+            *indented([WAIT, *DECISION], 16),
             *(f"                    x[i, {j}] = kept[k, {j}]" for j in range(p)),
             *(f"                    old[{j}] = new[{j}]" for j in range(d)),
             *COUNTS,
