@@ -116,12 +116,14 @@ class RecordLayout:
         """Write the records of a point into a matrix, one row per record."""
         x = np.zeros((self.n, self.width)) if out is None else out
         for name, columns, rows in zip(self.names, self.columns, self.rows, strict=True):
-            values = np.ascontiguousarray(point[name], dtype=np.float64)
-            block = values.reshape(values.shape[0], columns.stop - columns.start)
-            if rows is None:
-                _put(block, x, columns.start)
+            values = np.asarray(point[name])
+            width = columns.stop - columns.start
+            if rows is not None:
+                x[rows, columns] = values.reshape(values.shape[0], width)
+            elif width == 1:
+                x[:, columns.start] = values.ravel()
             else:
-                x[rows, columns] = block
+                _put(np.ascontiguousarray(values, dtype=np.float64).reshape(-1, width), x, columns.start)
         return x
 
     def unpack(self, x: np.ndarray) -> dict[str, np.ndarray]:
@@ -130,11 +132,13 @@ class RecordLayout:
         for name, columns, rows, shape, dtype in zip(
             self.names, self.columns, self.rows, self.shapes, self.dtypes, strict=True
         ):
-            if rows is None:
+            if rows is not None:
+                block = x[rows, columns]
+            elif columns.stop - columns.start == 1:
+                block = x[:, columns.start].astype(dtype)
+            else:
                 block = np.empty((self.n, columns.stop - columns.start))
                 _take(x, columns.start, block)
-            else:
-                block = x[rows, columns]
             point[name] = block.reshape(shape).astype(dtype, copy=False)
         return point
 
