@@ -173,7 +173,7 @@ def _add_square(norm, m, part):  # type: ignore[no-untyped-def]  # pragma: no co
         norm[i] += part[i] * part[i]
 
 
-@numba.njit(cache=True)
+@numba.njit(cache=True, error_model="numpy")  # a check for zero, which no divisor is, takes one row at a time
 def _to_factors(norm, m, top, d):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Turn squared norms of gradients with d entries into factors that clip them, to at most ``top``.
 

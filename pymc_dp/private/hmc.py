@@ -179,10 +179,11 @@ class PrivateHMC(GradientStep):
             jacobian = np.ascontiguousarray(jacobian @ self._inverse_metric)
         # whole numbers, of which those with noise may be too large for float64; neither the noise nor the
         # sum alone is a variable, which an error could show
-        noisy = self._gradient_noise.draw(self.layout.size) + self.term.rows.read(
+        noisy = self._gradient_noise.draw(self.layout.size) + self._sums.over_rows(
             self._gradient.total,
             (self.numbers_at(theta, other), jacobian),
-            (0, self.term.rows.n, bound, bits),
+            (bound, bits),
+            self.n_numbers + 2 * self.layout.size,
         ).astype(np.int64)
         found = self.term.temper * bound * 2.0**-bits * noisy
         return found if near is None else self.metric.T @ found

@@ -172,10 +172,21 @@ def test_parts_do_not_matter(monkeypatch):
     """Threads have no say in the sum."""
     from pymc_dp.private import sums
 
-    whole = Lowered(normal)
-    monkeypatch.setattr(sums, "_PARALLEL_FROM", 1)
-    parts = Lowered(normal)
-    assert len(parts.sums._ends) > len(whole.sums._ends)
+    monkeypatch.setattr(sums, "_n_cores", lambda: 3)
+    law = Lowered(normal)
     at = ((0.3, 1.2), (0.1, 1.0), 0.2)
-    assert whole.sum(*at) == parts.sum(*at) != 0
-    assert whole.count(*at) == parts.count(*at) != 0
+    whole = law.sum(*at), law.count(*at)
+    monkeypatch.setattr(sums, "_PARALLEL_FROM", 1)
+    submitted, pool = [], law.sums._pool.submit
+    monkeypatch.setattr(law.sums._pool, "submit", lambda *args: submitted.append(args[1:]) or pool(*args))
+    assert (law.sum(*at), law.count(*at)) == whole
+    assert len(submitted) == 4 and 0 not in whole  # two sums, of which this thread does a third
+
+
+def test_columns_that_count():
+    """What a pass reads, which decides on threads: the columns whose coefficients change."""
+    law = Lowered(normal).sums
+    new, old = np.array([1.0, 2.0, 3.0]), np.array([1.0, 0.0, 0.0])
+    assert law._width(new, old) == 2
+    law._ratio.features = None
+    assert law._width(new, old) >= 30
