@@ -1,7 +1,7 @@
-"""One record sweep as a single scalar loop, where the model allows it.
+"""One record sweep as scalar code, where the model allows it.
 
-Draw, statistics, densities and decision of one record follow each other in registers; the only arrays
-touched are the records and the totals. Three to five times faster than drawing all proposals first, and the
+Draw, statistics and densities of a record are functions of numbers, which loops over blocks of records call
+(:mod:`pymc_dp.step_methods.sweeps.blocks`). Several times faster than drawing all proposals first, and the
 same Markov kernel. Models whose rows have no scalar form (table look-ups, vectors of other than normal laws,
 partly observed covariates) keep the vectorised sweep.
 """
