@@ -125,7 +125,7 @@ def joint_moves_without_release(patch):
 
 def joint_moves_from_the_middle(patch):
     """Records keep the middle of their category as their place, not a uniform one in it."""
-    place = "u += rng.random() * p["
+    place = "u += random(rng) * p["
     _rewritten(patch, dirichlet.DirichletUpdate, lambda text: text.replace(place, "u += 0.5 * p["))
 
 
