@@ -1,6 +1,7 @@
 """Tracebacks that show local variables show no rows: of declarations that are refused, of sums that fail."""
 
 import sys
+import threading
 import traceback
 
 import numpy as np
@@ -116,7 +117,27 @@ def test_sums_that_fail(step, monkeypatch, what):
     error = caught.value
     console.print(Traceback.from_exception(type(error), error, error.__traceback__, show_locals=True))
     text = console.export_text()
-    assert "locals" in text and "98765" not in text  # variables are shown, the rows are none of them
+    # variables of the frames that called the sum are shown, the rows are none of them
+    assert "over_rows" in text and "locals" in text and "98765" not in text
+
+
+@pytest.mark.parametrize("what", ["total", "exceeding", "gradient"])
+def test_sums_that_fail_in_a_thread(step, monkeypatch, what):
+    """A part of the rows that another thread adds up."""
+    from pymc_dp.private import sums
+
+    monkeypatch.setattr(sums, "_PARALLEL_FROM", 1)
+    monkeypatch.setattr(step._sums, "_ends", np.linspace(0, step.term.rows.n, 4).astype(int))
+    owner, name = (step._gradient, "total") if what == "gradient" else (step._sums._ratio, what)
+    right = getattr(owner, name)
+
+    def in_threads(*args):
+        return right(*args) if threading.current_thread() is threading.main_thread() else fails(*args)
+
+    monkeypatch.setattr(owner, name, in_threads)
+    with pytest.raises(Failure, match="7 arguments") as caught:
+        step.step(step.model.initial_point())
+    assert not shows(caught.value)
 
 
 def test_noise_that_fails_leaves_no_exact_sum(step, monkeypatch):

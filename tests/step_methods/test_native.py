@@ -10,6 +10,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.compile.mode import Mode
 
+import pymc_dp as dp
 from pymc_dp.records import find_record_blocks
 from pymc_dp.step_methods.imputation import RecordChain
 from pymc_dp.step_methods.sweeps import kernels
@@ -178,3 +179,35 @@ def test_undefined_density_is_refused():
     tally = chain.sweep(np.random.default_rng(3), theta, x, 0, 200)
     assert (x > 0).all() and tally[0] > 100
     assert tally[1] == 0.0
+
+
+@pytest.mark.parametrize("law", ["beta", "gamma"])
+def test_candidates_are_judged_as_records_are(law):
+    """Numbers that round to 0 or 1 have values that do not, for candidates and for records alike."""
+    n = 400
+    with pm.Model() as model:
+        if law == "beta":  # one in six rounds to 1, where its logarithm is none
+            y = pm.Beta("y", 0.05, 0.05, shape=n)
+            query = pt.log(y) + pt.log1p(-y)
+        else:  # half of them are below the smallest number
+            y = pm.Gamma("y", 0.001, 1, shape=n)
+            query = dp.clamp(pt.log(y), -5000, 0)
+        dp.LaplaceMechanism("z", dp.record_sum(query), scale=1e9, observed=0.0)
+    (chain,) = chains(model)
+    theta, x = np.zeros(0), np.zeros((n, 1))
+    tally = chain.sweep(np.random.default_rng(1), theta, x, 0)
+    assert tally[0] == n and tally[1] > 0.99  # next to no privacy loss: nothing to refuse
+    changed = chain.totals.copy()
+    chain.sweep(np.random.default_rng(1), theta, x, 0, n_sweeps=0)
+    np.testing.assert_allclose(changed, chain.totals, rtol=1e-9)  # decided as if it was recorded
+
+
+def test_a_point_of_another_size_is_refused():
+    """Compiled loops check no bounds."""
+    with pm.Model() as model:
+        x = pm.Normal("x", 0, 1, shape=(4, 2))
+        laplace(x.sum())
+    (chain,) = chains(model)
+    for shape in ((5, 2), (3, 2), (4, 4)):
+        with pytest.raises(ValueError, match="reshape"):
+            chain.program.records.pack({"x": np.zeros(shape)})

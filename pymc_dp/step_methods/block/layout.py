@@ -123,7 +123,7 @@ class RecordLayout:
             elif width == 1:
                 x[:, columns.start] = values.ravel()
             else:
-                _put(np.ascontiguousarray(values, dtype=np.float64).reshape(-1, width), x, columns.start)
+                _put(np.ascontiguousarray(values, dtype=float).reshape(self.n, width), x, columns.start)
         return x
 
     def unpack(self, x: np.ndarray) -> dict[str, np.ndarray]:

@@ -104,10 +104,15 @@ class FusedSweep:
         return transform
 
     def _state_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
-        value = pt.tensor_from_scalar(self._x[self._column(rv, index)])
+        return self._from_value(self._x[self._column(rv, index)], rv, index, self._state)
+
+    def _from_value(
+        self, number: Variable, rv: Variable, index: tuple[int, ...], rows: RowGraph
+    ) -> TensorVariable:
+        value: Any = pt.tensor_from_scalar(number)
         transform = self._transform(rv)
         if transform is not None:
-            value = transform.backward(value, *self._inputs(rv, index, self._state))
+            value = transform.backward(value, *self._inputs(rv, index, rows))
         return pt.cast(value, rv.dtype)  # type: ignore[attr-defined]
 
     def _draw_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
@@ -205,14 +210,23 @@ class FusedSweep:
 
     def _compile(self, statistics: list, weights: list, columns: list, each: list) -> None:
         program, rows = self.program, self._state
-        # candidates are drawn first, and their statistics taken from what was drawn
+        # candidates are drawn first, and their statistics taken from what was drawn: from the value where that is
+        # drawn, as those of records are, since it tells numbers apart that round to one
         drawn = [ps.float64(f"y{k}") for k in range(len(each))]
         places = dict(zip(each, drawn, strict=True))
-        candidates = rows.fork(
-            lambda rv, index: pt.cast(pt.tensor_from_scalar(places[rv, index]), rv.dtype)  # type: ignore[attr-defined]
-        )
+
+        def candidate_entry(rv: Variable, index: tuple[int, ...]) -> TensorVariable:
+            number = places[rv, index]
+            if (rv, index) in self._drawn_values:
+                return self._from_value(number, rv, index, candidates)
+            return pt.cast(pt.tensor_from_scalar(number), rv.dtype)  # type: ignore[attr-defined]
+
+        candidates = rows.fork(candidate_entry)
         state, proposed = (self._of(graph, statistics, weights) for graph in (rows, candidates))
-        entries = [self._draws.entry(rv, (ROW, *index)) for rv, index in each]
+        entries = [
+            column if key in self._drawn_values else self._draws.entry(key[0], (ROW, *key[1]))
+            for key, column in zip(each, columns, strict=True)
+        ]
         value_of = {}
         for k, (entry, column) in enumerate(zip(list(entries), columns, strict=True)):
             if column is not entry:
