@@ -56,8 +56,8 @@ class RecordImputation(RecordStep):
 
     Notes
     -----
-    One draw costs O(n d) for d statistics per record: about 60 ns per record and sweep for a central release
-    of ten statistics of three variables, 20 to 40 ns for a local one. A query that is no sum over records
+    One draw costs O(n d) for d statistics per record: about 50 ns per record and sweep for a central release
+    of ten statistics of three variables, 15 to 30 ns for a local one. A query that is no sum over records
     costs O(n^2). ``sample_stats`` gets ``record_acceptance`` (share of the draw's proposals accepted) and
     ``record_acceptance_min`` (lowest acceptance probability of any of them).
 

@@ -210,8 +210,8 @@ class FusedSweep:
 
     def _compile(self, statistics: list, weights: list, columns: list, each: list) -> None:
         program, rows = self.program, self._state
-        # candidates are drawn first, and their statistics taken from what was drawn: from the value where that is
-        # drawn, as those of records are, since it tells numbers apart that round to one
+        # candidates are drawn first, and their statistics taken from what was drawn: from the value where
+        # that is drawn, as those of records are, since it tells numbers apart that round to one
         drawn = [ps.float64(f"y{k}") for k in range(len(each))]
         places = dict(zip(each, drawn, strict=True))
 
