@@ -44,7 +44,7 @@ def planned(chains):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan_module, "posterior", spy)
-        return dp.plan(normal_sum(), n_simulations=3, n_prior=N_PRIOR, draws=1000, random_seed=5)
+        return dp.plan(normal_sum(), n_simulations=3, n_prior=N_PRIOR, draws=1500, random_seed=5)
 
 
 def error_of_sd(n, kurtosis):
