@@ -24,7 +24,8 @@ from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.readings import substitute
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.sweeps import kernels
-from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep, picked_rows
+from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
+from pymc_dp.step_methods.sweeps.picked import picked_rows
 from pymc_dp.step_methods.updates.dirichlet import DirichletUpdate, Picked
 
 # Work that one draw is worth, in records: as for the ancillary update, fixed so that draws are reproducible.

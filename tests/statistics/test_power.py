@@ -98,7 +98,9 @@ def stale_sums(patch):
         return re.sub(r"old(\d+|\[\S+\]) = new(\d+|\[\S+\])", "pass", text)
 
     _rewritten(patch, blocks.Blocks, rewrite, "source")
-    _rewritten(patch, discrete.DiscreteSweep, rewrite)
+    _rewritten(
+        patch, discrete.DiscreteSweep, lambda text: re.sub(r"old\[j\] ([-+])= amount\d+\[e\]", "pass", text)
+    )
 
 
 def stale_density(patch):
@@ -125,8 +127,13 @@ def joint_moves_without_release(patch):
 
 def joint_moves_from_the_middle(patch):
     """Records keep the middle of their category as their place, not a uniform one in it."""
-    place = "u += random(rng) * p["
-    _rewritten(patch, dirichlet.DirichletUpdate, lambda text: text.replace(place, "u += 0.5 * p["))
+    place = "+ random(rng) * p["
+    _rewritten(patch, dirichlet.DirichletUpdate, lambda text: text.replace(place, "+ 0.5 * p["))
+
+
+def joint_moves_without_prior(patch):
+    """Rows of a table walk as if their law were flat in the logarithms of the probabilities."""
+    _rewritten(patch, dirichlet.DirichletUpdate, lambda text: text.replace("total = prior", "total = 0.0"))
 
 
 def candidates_from_the_wrong_row(patch):
@@ -244,6 +251,7 @@ BREAKAGES = [
     (without_spread_noise, BernoulliTotal, 1.0, _ancillary),
     (joint_moves_without_release, ThreeCategories, 10.0, _conjugate),
     (joint_moves_from_the_middle, ThreeCategories, 1.0, _conjugate),
+    (joint_moves_without_prior, ThreeCategories, 0.1, _conjugate),
     (candidates_from_the_wrong_row, SharedTable, 1.0, _imputation),
     (another_concentration, RandomConcentration, 1.0, _conjugate),
     (tables_of_other_records, PublicTerms, 1.0, _conjugate),

@@ -111,6 +111,8 @@ class RecordLayout:
         ends = np.cumsum([0, *(int(np.prod(s[1:])) for s in self.shapes)])
         self.columns = [slice(int(a), int(b)) for a, b in pairwise(ends)]
         self.width = int(ends[-1])
+        # one number of the same kind per record and variable: all columns are converted at once
+        self._alike = self.width == len(self.columns) and not placements and len(set(self.dtypes)) == 1
 
     def pack(self, point: dict[str, Any], out: np.ndarray | None = None) -> np.ndarray:
         """Write the records of a point into a matrix, one row per record."""
@@ -128,6 +130,12 @@ class RecordLayout:
 
     def unpack(self, x: np.ndarray) -> dict[str, np.ndarray]:
         """Return the values of the record variables from the matrix."""
+        if self._alike:
+            blocks = x.T.astype(self.dtypes[0], order="C")
+            return {
+                name: block.reshape(shape)
+                for name, block, shape in zip(self.names, blocks, self.shapes, strict=True)
+            }
         point = {}
         for name, columns, rows, shape, dtype in zip(
             self.names, self.columns, self.rows, self.shapes, self.dtypes, strict=True

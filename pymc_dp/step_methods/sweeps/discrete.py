@@ -4,28 +4,26 @@ Where every record variable has a small support, a candidate is drawn from table
 probabilities (computed once per sweep from the parameters), and what a record contributes to the sums is
 read from tables made when the step is built: for each group of statistics that look at the same variables,
 the entries that are not zero. A candidate then costs the statistics that it changes, however many there are:
-ten of 150 for the log-linear model of Ju, Awan, Gong & Rao (2022).
+ten of 150 for the log-linear model of Ju, Awan, Gong & Rao (2022). Groups are split until a record
+contributes to one statistic of each: only the entry that it leaves and the one that it comes to change.
 """
 
+from collections.abc import Sequence
 from hashlib import sha256
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pymc.model.core import Model
 from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.basic import CategoricalRV
 from pytensor.tensor.random.type import RandomGeneratorType
-from pytensor.tensor.shape import SpecifyShape
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
@@ -35,12 +33,21 @@ from pymc_dp.lowering.version import SOURCE
 from pymc_dp.records import is_elementwise, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.block.readings import Reading, substitute
+from pymc_dp.step_methods.block.readings import Reading
+from pymc_dp.step_methods.sweeps.picked import picked_rows
 from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, WAIT, indented
 from pymc_dp.supports import finite_support
 
 # Largest tables: combinations of all variables of a record, times statistics.
 _MAX_CELLS = 2_000_000
+
+
+class _Group(NamedTuple):
+    """Statistics of one release that look at the same variables."""
+
+    release: int
+    columns: list[int]
+    size: int  # entries per combination of the variables: statistic, and what a record adds to it
 
 
 class DiscreteSweep:
@@ -175,12 +182,12 @@ class DiscreteSweep:
             raise NotScalar(f"the law of {self.program.names[k]} differs between records")
         return np.broadcast_to(table, (self._padded(rows), table.shape[-1]))[:rows]
 
-    def _contributions(self) -> tuple[np.ndarray, list[tuple[list[int], np.ndarray, np.ndarray]]]:
-        """Constant part of a record's contributions, and groups: columns, statistics, table."""
+    def _contributions(self) -> tuple[np.ndarray, list[tuple[_Group, np.ndarray]]]:
+        """Constant part of a record's contributions, and the groups of statistics with their tables."""
         program, everything = self.program, list(range(len(self.sizes)))
         rows, reading = self._grid(everything)
-        tables = []
-        for release in program.of_kind("central"):
+        constant, found, start = np.zeros(program.n_statistics), [], 0
+        for k, release in enumerate(program.of_kind("central")):
             graph = program.block.analysis.rows_of(release.query)
             if self._leaves([graph]) - set(program.block.records) or _has_data([graph]):
                 raise NotScalar(f"the query of {release.name} has parameters or covariates in it")
@@ -188,34 +195,37 @@ class DiscreteSweep:
             table = self._evaluated(graph)
             if table.shape[0] < rows or table.shape[1:] != program.shape_of(release):
                 raise NotScalar(f"the contributions to {release.name} have another shape")
-            tables.append(table[:rows].reshape(rows, -1).astype(float))
-        joint = np.concatenate(tables, axis=1).reshape(*self.sizes, -1)
-        groups: dict[tuple[int, ...], list[int]] = {}
-        for j in range(joint.shape[-1]):
-            seen = [k for k in everything if np.any(np.diff(joint[..., j], axis=k))]
-            groups.setdefault(tuple(seen), []).append(j)
-        constant = np.zeros(joint.shape[-1])
-        for j in groups.pop((), []):
-            constant[j] = joint[..., j].flat[0]
-        found = []
-        for columns, statistics in groups.items():
-            at = tuple(slice(None) if k in columns else 0 for k in everything)
-            found.append(
-                (list(columns), np.array(statistics), joint[at].reshape(-1, joint.shape[-1])[:, statistics])
-            )
+            joint = table[:rows].reshape(*self.sizes, -1).astype(float)
+            sets: dict[tuple[int, ...], list[int]] = {}
+            for j in range(joint.shape[-1]):
+                seen = [i for i in everything if np.any(np.diff(joint[..., j], axis=i))]
+                sets.setdefault(tuple(seen), []).append(j)
+            for j in sets.pop((), []):
+                constant[start + j] = joint[..., j].flat[0]
+            for columns, statistics in sets.items():
+                at = tuple(slice(None) if i in columns else 0 for i in everything)
+                cells = joint[at].reshape(-1, joint.shape[-1])
+                parts = _apart(cells[:, statistics] != 0)
+                group = _Group(k, list(columns), len(parts))
+                entries = np.empty((len(cells), len(parts), 2))
+                for e, part in enumerate(parts):
+                    chosen = cells[:, np.array(statistics)[part]]
+                    where = np.argmax(chosen != 0, axis=1)
+                    entries[:, e, 0] = start + np.array(statistics)[part][where]
+                    entries[:, e, 1] = chosen[np.arange(len(cells)), where]
+                found.append((group, entries))
+            start += joint.shape[-1]
         return constant, found
 
-    def _compile(self, constant: np.ndarray, groups: list) -> None:
+    def _compile(self, constant: np.ndarray, groups: list[tuple[_Group, np.ndarray]]) -> None:
         arrays: dict[str, np.ndarray] = {
             "constant": constant,
             "cell": np.concatenate([c.ravel() for c in self.cells]),
         }
-        for g, (_, statistics, table) in enumerate(groups):
-            where = [np.flatnonzero(row) for row in table]
-            arrays[f"start{g}"] = np.cumsum([0, *(len(w) for w in where)])
-            arrays[f"statistic{g}"] = statistics[np.concatenate(where)].astype(np.int64)
-            arrays[f"amount{g}"] = np.concatenate([row[w] for row, w in zip(table, where, strict=True)])
-        self.groups = [columns for columns, _, _ in groups]
+        for g, (_, entries) in enumerate(groups):
+            arrays[f"statistic{g}"] = entries[..., 0].astype(np.int64).ravel()
+            arrays[f"amount{g}"] = entries[..., 1].ravel()
+        self.groups = [group for group, _ in groups]
         digest = sha256(b"".join(a.tobytes() for a in arrays.values())).hexdigest()
         functions, keys = self.program.central.functions, self.program.central.keys
         # what other generated code about the same records needs
@@ -240,22 +250,19 @@ class DiscreteSweep:
                 "            cumulative[at] /= total",
             ]
         lines += [
-            f"    old, new = np.empty({d}), np.empty({d})",
-            f"    touched, stamp, now = np.empty({d}, np.int64), np.empty({d}, np.int64), 0",
+            f"    old = np.empty({d})",
             f"    for j in range({d}):",
-            "        old[j], stamp[j] = offset[j] + n * constant[j], -1",
+            "        old[j] = offset[j] + n * constant[j]",
             "    for i in range(n):",
             *(f"        a{k} = int(x[i, {k}])" for k in range(p)),
         ]
-        for g, columns in enumerate(self.groups):
+        for g, group in enumerate(self.groups):
             lines += [
-                f"        at = {self.index('a', columns)}",
-                f"        for e in range(start{g}[at], start{g}[at + 1]):",
+                f"        at = {group.size} * ({self.index('a', group.columns)})",
+                f"        for e in range(at, at + {group.size}):",
                 f"            old[statistic{g}[e]] += amount{g}[e]",
             ]
         lines += [
-            f"    for j in range({d}):",
-            "        new[j] = old[j]",
             "    for _ in range(n_sweeps):",
             "        for i in range(n):",
             *(f"            a{k} = int(x[i, {k}])" for k in range(p)),
@@ -263,49 +270,73 @@ class DiscreteSweep:
         for k, size in enumerate(self.sizes):
             lines += [
                 f"            at = {self.starts[k]} + {size} * ({self.index('b', self.parents[k])})",
-                "            u = random(rng)",
-                f"            b{k} = 0",
-                f"            while b{k} < {size - 1} and u >= cumulative[at + b{k}]:",
-                f"                b{k} += 1",
+                # all are compared: where the search ends cannot be foreseen
+                f"            u, b{k} = random(rng), 0",
+                f"            for e in range(at, at + {size - 1}):",
+                f"                b{k} += u >= cumulative[e]",
             ]
-        lines += ["            now += 1", "            n_touched = 0"]
-        lines += [" " * 12 + line for line in self.difference()]
         lines += [
+            *indented(self.places(), 12),
             "            total = 0.0",
             "            if prior_only == 0:",
-            "                for e in range(n_touched):",
-            "                    j = touched[e]",
-            *(" " * 20 + line for line in self.change()),
+            *indented(self._ratio(), 16),
             f"                total *= data[{self.program.temper_at}]",
             *indented([WAIT, *DECISION], 12),
             *(f"                x[i, {k}] = b{k}" for k in range(p)),
-            "                for e in range(n_touched):",
-            "                    old[touched[e]] = new[touched[e]]",
-            "            else:",
-            "                for e in range(n_touched):",
-            "                    new[touched[e]] = old[touched[e]]",
+            *indented(self.shift("old"), 16),
             *COUNTS,
             f"    for j in range({d}):",
             "        totals[j] = old[j] - offset[j]",
         ]
         return "\n".join(lines) + "\n"
 
-    def difference(self) -> list[str]:
-        """Lines that add to ``new`` what a record contributes with values b instead of a."""
+    def places(self) -> list[str]:
+        """Lines that find where a record with values a, and with values b, stands in the tables."""
+        return [
+            f"{name}{g} = {group.size} * ({self.index(letter, group.columns)})"
+            for g, group in enumerate(self.groups)
+            for name, letter in (("at", "a"), ("to", "b"))
+        ]
+
+    def _ratio(self) -> list[str]:
+        """Lines that add the change of the releases' density, were a record to have values b instead of a."""
         lines = []
-        for g, columns in enumerate(self.groups):
-            lines += [f"at, to = {self.index('a', columns)}, {self.index('b', columns)}", "if at != to:"]
-            for which, sign in (("at", "-"), ("to", "+")):
+        for g, group in enumerate(self.groups):
+            lines += [
+                f"if at{g} != to{g}:",
+                f"    for e in range({group.size}):",
+                f"        j, k = statistic{g}[at{g} + e], statistic{g}[to{g} + e]",
+                f"        left, come = old[j] - amount{g}[at{g} + e], amount{g}[to{g} + e]",
+                "        if j == k:",
+                "            left += come",
+                "        else:",
+                f"            total += {self._change(group.release, 'k', 'old[k] + come')}",
+                f"        total += {self._change(group.release, 'j', 'left')}",
+            ]
+        return lines
+
+    def shift(self, sums: str, after: Sequence[str] = ()) -> list[str]:
+        """Lines that change sums by what a record contributes with values b instead of a.
+
+        Lines ``after`` follow each changed statistic ``j``.
+        """
+        lines = []
+        for g, group in enumerate(self.groups):
+            lines += [f"if at{g} != to{g}:"]
+            for where, sign in (("at", "-"), ("to", "+")):
                 lines += [
-                    f"    for e in range(start{g}[{which}], start{g}[{which} + 1]):",
+                    f"    for e in range({where}{g}, {where}{g} + {group.size}):",
                     f"        j = statistic{g}[e]",
-                    f"        new[j] {sign}= amount{g}[e]",
-                    "        if stamp[j] != now:",
-                    "            stamp[j] = now",
-                    "            touched[n_touched] = j",
-                    "            n_touched += 1",
+                    f"        {sums}[j] {sign}= amount{g}[e]",
+                    *indented(after, 8),
                 ]
         return lines
+
+    def _change(self, release: int, statistic: str, new: str) -> str:
+        """Expression for the change of the density of one statistic."""
+        n_params = len(parameters_of(self.program.of_kind("central")[release].rv)) - 1
+        args = "".join(f", params[{statistic}, {i}]" for i in range(n_params))
+        return f"change{release}(value[{statistic}], old[{statistic}], {new}{args})[0]"
 
     def index(self, name: str, columns: list[int]) -> str:
         """Expression for the row of a table that some variables pick."""
@@ -315,53 +346,31 @@ class DiscreteSweep:
         return index or "0"
 
     def change(self) -> list[str]:
-        """Lines that add the change of the density of statistic ``j``."""
+        """Lines that add the change of the density of statistic ``j``, from ``old`` to ``new``."""
         lines, start = [], 0
         for k, release in enumerate(self.program.of_kind("central")):
             start += int(np.prod(self.program.shape_of(release)))
-            n_params = len(parameters_of(release.rv)) - 1
-            args = "".join(f", params[j, {i}]" for i in range(n_params))
             lines += [
                 f"{'el' if k else ''}if j < {start}:",
-                f"    total += change{k}(value[j], old[j], new[j]{args})[0]",
+                f"    total += {self._change(k, 'j', 'new[j]')}",
             ]
         return lines
 
 
-def picked_rows(model: Model, child: Variable, table: Variable) -> TensorVariable | None:
-    """Cell numbers of the row of a table that a categorical variable is drawn from, if it picks one by index.
+def _apart(entries: np.ndarray) -> list[np.ndarray]:
+    """Split statistics so that no value of a record contributes to two of the same part.
 
-    Picking from a table of cell numbers instead of probabilities tells which cells they are.
+    Of a part, a record that moves changes two statistics at most, those of its old and of its new value.
     """
-    (p,) = parameters_of(child)
-    variables = set(model.basic_RVs)
-    if not _picks_rows(p, table, variables):
-        return None
-    shape = tuple(int(s) for s in model.eval_rv_shapes()[table.name])
-    numbers = pt.constant(np.arange(np.prod(shape), dtype=table.type.dtype).reshape(shape))
-    # the others stand still: a record may pick its row by a record drawn from the same table
-    still = {v: v.type() for v in variables if v is not table}
-    rows = substitute([p], {**still, table: pt.specify_shape(numbers, table.type.shape)})  # type: ignore[attr-defined]
-    return substitute(rows, {stand_in: v for v, stand_in in still.items()})[0]
-
-
-def _picks_rows(p: Variable, table: Variable, variables: set[Variable]) -> bool:
-    """Whether a graph only picks rows of a table, leaving its last axis whole."""
-    while p is not table:
-        node = p.owner
-        if node is None:
-            return False
-        op = node.op
-        if isinstance(op, DimShuffle):
-            whole = len(op.new_order) > 0 and op.new_order[-1] == node.inputs[0].type.ndim - 1
-        elif isinstance(op, Subtensor | AdvancedSubtensor):
-            whole = len(op.idx_list) < node.inputs[0].type.ndim
+    together = entries.T.astype(float) @ entries.astype(float) > 0
+    parts: list[list[int]] = []
+    for j in range(entries.shape[1]):
+        part = next((part for part in parts if not np.any(together[j, part])), None)
+        if part is None:
+            parts.append([j])
         else:
-            whole = isinstance(op, SpecifyShape)
-        if not whole or table in leaves_of(node.inputs[1:], variables):
-            return False
-        p = node.inputs[0]
-    return True
+            part.append(j)
+    return [np.array(part) for part in parts]
 
 
 def _read(graphs: list[Any], reading: Reading) -> list[Any]:

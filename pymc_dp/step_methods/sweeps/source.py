@@ -1,5 +1,7 @@
 """What the generated source of every record sweep has in common: signature, decision, counts."""
 
+from collections.abc import Sequence
+
 HEADER = [
     "def rows_sweep(rng, theta, data, c, cov, value, params, offset, x, totals, tally, n_sweeps, "
     "prior_only):",
@@ -23,6 +25,6 @@ COUNTS = [
 ]
 
 
-def indented(lines: list[str], by: int) -> list[str]:
+def indented(lines: Sequence[str], by: int) -> list[str]:
     """Return lines of source further to the right."""
     return [" " * by + line for line in lines]

@@ -3,7 +3,8 @@
 One cycle is (1) a sweep over the records; (2) every row of every table from its Dirichlet law given the
 records; (3) every row *together with* its records, whose places in the cumulative distribution are kept.
 The third is what moves the tables when privacy is strong: given the records a row can only move as far as n
-records allow, though the releases would allow more.
+records allow, though the releases would allow more. Rows are drawn anew from their prior, or moved by a
+random walk of their logarithms: an autoregression of gamma variables, with the same law, mixed no better.
 """
 
 from hashlib import sha256
@@ -19,9 +20,13 @@ from pymc_dp.lowering.version import SOURCE
 from pymc_dp.records import parameters_of
 from pymc_dp.step_methods.block.readings import substitute
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
+from pymc_dp.step_methods.sweeps.source import indented
 
-# Joint moves replace between all and this share of the gamma variables behind a row.
-_SMALLEST_SHARE = 0.1
+# Joint moves draw a row anew with this probability; otherwise they move the logarithms of its probabilities
+# by normal steps, of _SCALE over the root of their number, or smaller by a factor of up to _SMALLEST.
+_FRESH = 0.5
+_SCALE = 2.4
+_SMALLEST = 0.2
 # Smallest concentration for which a probability is a number as good as always: it is below _TINY with
 # probability 1e-30. Smaller ones are drawn by their logarithms, without joint moves.
 _SMALLEST_CONCENTRATION = 0.1
@@ -111,12 +116,19 @@ class DirichletUpdate:
         d, columns = sweep.program.n_statistics, range(len(sweep.sizes))
         width = len(columns)
         rows_of_a = [f"row{k}[{sweep.index('a', sweep.parents[k])}]" for k in columns]
+        touch = [
+            "if stamp[j] != now:",
+            "    stamp[j] = now",
+            "    touched[n_touched] = j",
+            "    n_touched += 1",
+        ]
         rows_of_b = [f"row{k}[{sweep.index('b', sweep.parents[k])}]" for k in columns]
         lines = [
             "def update_tables(rng, alpha, p, value, params, offset, x, totals, tally):",
             "    n, size = x.shape[0], p.shape[0]",
             f"    a, b = np.empty((n, {width}), np.int64), np.empty((n, {width}), np.int64)",
             f"    row, counts = np.empty((n, {width}), np.int64), np.zeros(size)",
+            "    before = np.empty(size)",  # probability of the categories before each, in its row
             "    for i in range(n):",
             *(f"        a{k} = int(x[i, {k}])" for k in columns),
             *(f"        a[i, {k}], row[i, {k}] = a{k}, {rows_of_a[k]}" for k in columns),
@@ -127,15 +139,18 @@ class DirichletUpdate:
             "        for j in range(first, end[r]):",
             f"            p[j] = max(rng.standard_gamma(alpha[j] + counts[j]), {_TINY})",
             "            total += p[j]",
+            "        below = 0.0",
             "        for j in range(first, end[r]):",
             "            p[j] /= total",
+            "            before[j] = below",
+            "            below += p[j]",
             "        first = end[r]",
             f"    old, new = np.empty({d}), np.empty({d})",
             f"    touched, stamp, now = np.empty({d}, np.int64), np.empty({d}, np.int64), 0",
             f"    for j in range({d}):",
             "        old[j] = offset[j] + totals[j]",
             "        new[j], stamp[j] = old[j], -1",
-            "    q, changed = p.copy(), np.empty(n, np.int64)",
+            "    q, q_before, changed = p.copy(), before.copy(), np.empty(n, np.int64)",
             f"    head, link = np.empty(size, np.int64), np.empty(n * {width}, np.int64)",
             "    first, stale = 0, True",
             "    for r in range(end.shape[0]):",
@@ -149,24 +164,27 @@ class DirichletUpdate:
             f"                    if head[j] < 0 or head[j] // {width} != i:",
             f"                        link[i * {width} + k] = head[j]",
             f"                        head[j] = i * {width} + k",
-            # a row is gamma variables over their sum; some of every variable's mass is replaced
-            f"        share = {_SMALLEST_SHARE} ** random(rng)",
-            "        mass = 0.0",
-            "        for j in range(first, end[r]):",
-            "            mass += alpha[j]",
-            "        mass = rng.standard_gamma(mass)",
-            "        total = 0.0",
-            "        for j in range(first, end[r]):",
-            "            kept = rng.standard_gamma(alpha[j] * (1.0 - share))",
-            "            lost = rng.standard_gamma(alpha[j] * share)",
-            "            if kept + lost > 0.0:",
-            "                kept /= kept + lost",
-            "            else:",
-            "                kept = 0.0 if random(rng) < share else 1.0",
-            f"            q[j] = max(p[j] * mass * kept + rng.standard_gamma(alpha[j] * share), {_TINY})",
-            "            total += q[j]",
+            "        prior, total = 0.0, 0.0",
+            f"        if random(rng) < {_FRESH}:",
+            "            for j in range(first, end[r]):",
+            f"                q[j] = max(rng.standard_gamma(alpha[j]), {_TINY})",
+            "                total += q[j]",
+            "        else:",
+            # in the logarithms, the law is the probabilities to the power of their concentrations
+            f"            scale = {_SCALE} * {_SMALLEST} ** random(rng)",
+            "            scale /= np.sqrt(max(end[r] - first - 1, 1))",
+            "            for j in range(first, end[r]):",
+            "                step = scale / np.sqrt(max(alpha[j], 1.0)) * standard_normal(rng)",
+            f"                q[j] = max(p[j] * np.exp(step), {_TINY})",
+            "                prior += alpha[j] * step",
+            "                total += q[j]",
+            "            for j in range(first, end[r]):",
+            "                prior -= alpha[j] * np.log(total)",
+            "        below = 0.0",
             "        for j in range(first, end[r]):",
             "            q[j] /= total",
+            "            q_before[j] = below",
+            "            below += q[j]",
             "        now += 1",
             "        n_touched, n_changed = 0, 0",
             "        node = head[first]",
@@ -179,32 +197,26 @@ class DirichletUpdate:
                 f"            a{k}, at, to = a[i, {k}], row[i, {k}], {rows_of_b[k]}",
                 f"            b{k} = a{k}",
                 "            if to != at or to == first:",
-                "                u = 0.0",
-                f"                for j in range(at, at + a{k}):",
-                "                    u += p[j]",
-                f"                u += random(rng) * p[at + a{k}]",
-                f"                b{k}, total = 0, q[to]",
-                f"                while b{k} < {sweep.sizes[k] - 1} and u >= total:",
-                f"                    b{k} += 1",
-                f"                    total += q[to + b{k}]",
-                f"                if b{k} != a{k}:",
-                "                    moved = True",
+                f"                u, b{k} = before[at + a{k}] + random(rng) * p[at + a{k}], 0",
+                f"                for j in range(to + 1, to + {sweep.sizes[k]}):",
+                f"                    b{k} += u >= q_before[j]",
+                f"                moved |= b{k} != a{k}",
             ]
         lines += [
             "            if moved:",
             "                changed[n_changed] = i",
             "                n_changed += 1",
             *(f"                b[i, {k}] = b{k}" for k in columns),
-            *(" " * 16 + line for line in sweep.difference()),
-            "        total = 0.0",
+            *indented([*sweep.places(), *sweep.shift("new", touch)], 16),
+            "        total = prior",
             "        for e in range(n_touched):",
             "            j = touched[e]",
-            *(" " * 12 + line for line in sweep.change()),
+            *indented(sweep.change(), 12),
             "        tally[1] += 1.0",
             "        tally[0] += min(1.0, np.exp(total)) if total == total else 0.0",
             "        if total >= 0.0 or random(rng) < np.exp(total):",
             "            for j in range(first, end[r]):",
-            "                p[j] = q[j]",
+            "                p[j], before[j] = q[j], q_before[j]",
             "            for e in range(n_changed):",
             "                i = changed[e]",
             *(f"                b{k} = b[i, {k}]" for k in columns),
@@ -220,7 +232,7 @@ class DirichletUpdate:
             "                old[touched[e]] = new[touched[e]]",
             "        else:",
             "            for j in range(first, end[r]):",
-            "                q[j] = p[j]",
+            "                q[j], q_before[j] = p[j], before[j]",
             "            for e in range(n_touched):",
             "                new[touched[e]] = old[touched[e]]",
             "        first = end[r]",
