@@ -45,9 +45,8 @@ _MAX_CELLS = 2_000_000
 class _Group(NamedTuple):
     """Statistics of one release that look at the same variables."""
 
-    release: int
     columns: list[int]
-    size: int  # entries per combination of the variables: statistic, and what a record adds to it
+    size: int  # parts: of each, a record contributes to one statistic
 
 
 class DiscreteSweep:
@@ -187,7 +186,7 @@ class DiscreteSweep:
         program, everything = self.program, list(range(len(self.sizes)))
         rows, reading = self._grid(everything)
         constant, found, start = np.zeros(program.n_statistics), [], 0
-        for k, release in enumerate(program.of_kind("central")):
+        for release in program.of_kind("central"):
             graph = program.block.analysis.rows_of(release.query)
             if self._leaves([graph]) - set(program.block.records) or _has_data([graph]):
                 raise NotScalar(f"the query of {release.name} has parameters or covariates in it")
@@ -206,7 +205,7 @@ class DiscreteSweep:
                 at = tuple(slice(None) if i in columns else 0 for i in everything)
                 cells = joint[at].reshape(-1, joint.shape[-1])
                 parts = _apart(cells[:, statistics] != 0)
-                group = _Group(k, list(columns), len(parts))
+                group = _Group(list(columns), len(parts))
                 entries = np.empty((len(cells), len(parts), 2))
                 for e, part in enumerate(parts):
                     chosen = cells[:, np.array(statistics)[part]]
@@ -222,10 +221,12 @@ class DiscreteSweep:
             "constant": constant,
             "cell": np.concatenate([c.ravel() for c in self.cells]),
         }
-        for g, (_, entries) in enumerate(groups):
-            arrays[f"statistic{g}"] = entries[..., 0].astype(np.int64).ravel()
-            arrays[f"amount{g}"] = entries[..., 1].ravel()
         self.groups = [group for group, _ in groups]
+        # all tables one after the other; part e of a group follows part e - 1
+        flat = [entries.transpose(1, 0, 2).reshape(-1, 2) for _, entries in groups]
+        self.firsts = np.cumsum([0, *(len(entries) for entries in flat)])
+        entries = np.concatenate(flat)
+        arrays["statistic"], arrays["amount"] = entries[:, 0].astype(np.int64), entries[:, 1].copy()
         digest = sha256(b"".join(a.tobytes() for a in arrays.values())).hexdigest()
         functions, keys = self.program.central.functions, self.program.central.keys
         # what other generated code about the same records needs
@@ -250,19 +251,17 @@ class DiscreteSweep:
                 "            cumulative[at] /= total",
             ]
         lines += [
+            *indented(self.work(), 4),
             f"    old = np.empty({d})",
             f"    for j in range({d}):",
             "        old[j] = offset[j] + n * constant[j]",
             "    for i in range(n):",
             *(f"        a{k} = int(x[i, {k}])" for k in range(p)),
         ]
-        for g, group in enumerate(self.groups):
-            lines += [
-                f"        at = {group.size} * ({self.index('a', group.columns)})",
-                f"        for e in range(at, at + {group.size}):",
-                f"            old[statistic{g}[e]] += amount{g}[e]",
-            ]
         lines += [
+            *indented(self.places("a"), 8),
+            "        for g in range(where_a.shape[0]):",
+            "            old[statistic[where_a[g]]] += amount[where_a[g]]",
             "    for _ in range(n_sweeps):",
             "        for i in range(n):",
             *(f"            a{k} = int(x[i, {k}])" for k in range(p)),
@@ -276,7 +275,7 @@ class DiscreteSweep:
                 f"                b{k} += u >= cumulative[e]",
             ]
         lines += [
-            *indented(self.places(), 12),
+            *indented([*self.places("a"), *self.places("b")], 12),
             "            total = 0.0",
             "            if prior_only == 0:",
             *indented(self._ratio(), 16),
@@ -290,53 +289,70 @@ class DiscreteSweep:
         ]
         return "\n".join(lines) + "\n"
 
-    def places(self) -> list[str]:
-        """Lines that find where a record with values a, and with values b, stands in the tables."""
-        return [
-            f"{name}{g} = {group.size} * ({self.index(letter, group.columns)})"
-            for g, group in enumerate(self.groups)
-            for name, letter in (("at", "a"), ("to", "b"))
-        ]
+    def work(self) -> list[str]:
+        """Lines that make room for where a record stands in the tables."""
+        n_parts = sum(group.size for group in self.groups)
+        return [f"where_a, where_b = np.empty({n_parts}, np.int64), np.empty({n_parts}, np.int64)"]
+
+    def places(self, values: str) -> list[str]:
+        """Lines that find where a record with some values stands in the tables."""
+        lines, g = [], 0
+        for group, first in zip(self.groups, self.firsts, strict=False):
+            rows = int(np.prod([self.sizes[k] for k in group.columns]))
+            row = f"{first} + {self.index(values, group.columns)}"
+            if group.size == 1:
+                lines += [f"where_{values}[{g}] = {row}"]
+            else:
+                lines += [
+                    f"for e in range({group.size}):",
+                    f"    where_{values}[{g} + e] = {row} + {rows} * e",
+                ]
+            g += group.size
+        return lines
 
     def _ratio(self) -> list[str]:
         """Lines that add the change of the releases' density, were a record to have values b instead of a."""
-        lines = []
-        for g, group in enumerate(self.groups):
-            lines += [
-                f"if at{g} != to{g}:",
-                f"    for e in range({group.size}):",
-                f"        j, k = statistic{g}[at{g} + e], statistic{g}[to{g} + e]",
-                f"        left, come = old[j] - amount{g}[at{g} + e], amount{g}[to{g} + e]",
-                "        if j == k:",
-                "            left += come",
-                "        else:",
-                f"            total += {self._change(group.release, 'k', 'old[k] + come')}",
-                f"        total += {self._change(group.release, 'j', 'left')}",
-            ]
-        return lines
+        return [
+            "for g in range(where_a.shape[0]):",
+            "    if where_a[g] != where_b[g]:",
+            "        j, k = statistic[where_a[g]], statistic[where_b[g]]",
+            "        left = old[j] - amount[where_a[g]]",
+            "        if j == k:",
+            "            left += amount[where_b[g]]",
+            "        else:",
+            *indented(self.change("k", "old[k] + amount[where_b[g]]"), 12),
+            *indented(self.change("j", "left"), 8),
+        ]
 
     def shift(self, sums: str, after: Sequence[str] = ()) -> list[str]:
         """Lines that change sums by what a record contributes with values b instead of a.
 
         Lines ``after`` follow each changed statistic ``j``.
         """
-        lines = []
-        for g, group in enumerate(self.groups):
-            lines += [f"if at{g} != to{g}:"]
-            for where, sign in (("at", "-"), ("to", "+")):
-                lines += [
-                    f"    for e in range({where}{g}, {where}{g} + {group.size}):",
-                    f"        j = statistic{g}[e]",
-                    f"        {sums}[j] {sign}= amount{g}[e]",
-                    *indented(after, 8),
-                ]
-        return lines
+        return [
+            "for g in range(where_a.shape[0]):",
+            "    if where_a[g] != where_b[g]:",
+            "        j = statistic[where_a[g]]",
+            f"        {sums}[j] -= amount[where_a[g]]",
+            *indented(after, 8),
+            "        j = statistic[where_b[g]]",
+            f"        {sums}[j] += amount[where_b[g]]",
+            *indented(after, 8),
+        ]
 
-    def _change(self, release: int, statistic: str, new: str) -> str:
-        """Expression for the change of the density of one statistic."""
-        n_params = len(parameters_of(self.program.of_kind("central")[release].rv)) - 1
-        args = "".join(f", params[{statistic}, {i}]" for i in range(n_params))
-        return f"change{release}(value[{statistic}], old[{statistic}], {new}{args})[0]"
+    def change(self, statistic: str, new: str) -> list[str]:
+        """Lines that add the change of the density of a statistic, from ``old`` to a new sum."""
+        lines, start = [], 0
+        releases = self.program.of_kind("central")
+        for r, release in enumerate(releases):
+            start += int(np.prod(self.program.shape_of(release)))
+            n_params = len(parameters_of(release.rv)) - 1
+            args = "".join(f", params[{statistic}, {i}]" for i in range(n_params))
+            lines += [
+                "else:" if r and r == len(releases) - 1 else f"{'el' if r else ''}if {statistic} < {start}:",
+                f"    total += change{r}(value[{statistic}], old[{statistic}], {new}{args})[0]",
+            ]
+        return lines
 
     def index(self, name: str, columns: list[int]) -> str:
         """Expression for the row of a table that some variables pick."""
@@ -344,17 +360,6 @@ class DiscreteSweep:
         for k in columns:
             index = f"({index}) * {self.sizes[k]} + {name}{k}" if index else f"{name}{k}"
         return index or "0"
-
-    def change(self) -> list[str]:
-        """Lines that add the change of the density of statistic ``j``, from ``old`` to ``new``."""
-        lines, start = [], 0
-        for k, release in enumerate(self.program.of_kind("central")):
-            start += int(np.prod(self.program.shape_of(release)))
-            lines += [
-                f"{'el' if k else ''}if j < {start}:",
-                f"    total += {self._change(k, 'j', 'new[j]')}",
-            ]
-        return lines
 
 
 def _apart(entries: np.ndarray) -> list[np.ndarray]:
