@@ -34,7 +34,7 @@ from pymc_dp.records import is_elementwise, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.readings import Reading
-from pymc_dp.step_methods.sweeps.picked import picked_rows
+from pymc_dp.step_methods.sweeps.picked import picked_rows, table_shape
 from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, WAIT, indented
 from pymc_dp.supports import finite_support
 
@@ -133,7 +133,7 @@ class DiscreteSweep:
 
     def extent(self, table: Variable) -> int:
         """Return how many numbers a table is."""
-        return int(np.prod(self.program.model.eval_rv_shapes()[table.name]))
+        return int(np.prod(table_shape(self.program.model, table)))
 
     def _add(self, graph: TensorVariable) -> int:
         """Add to the hoisted numbers; return where they begin."""

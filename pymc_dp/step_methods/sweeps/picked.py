@@ -23,12 +23,18 @@ def picked_rows(model: Model, child: Variable, table: Variable) -> TensorVariabl
     variables = set(model.basic_RVs)
     if not _picks_rows(p, table, variables):
         return None
-    shape = tuple(int(s) for s in model.eval_rv_shapes()[table.name])
+    shape = table_shape(model, table)
     numbers = pt.constant(np.arange(np.prod(shape), dtype=table.type.dtype).reshape(shape))
     # the others stand still: a record may pick its row by a record drawn from the same table
     still = {v: v.type() for v in variables if v is not table}
     rows = substitute([p], {**still, table: pt.specify_shape(numbers, table.type.shape)})  # type: ignore[attr-defined]
     return substitute(rows, {stand_in: v for v, stand_in in still.items()})[0]
+
+
+def table_shape(model: Model, table: Variable) -> tuple[int, ...]:
+    """Return the shape of a table; the model is evaluated only where its graph does not tell."""
+    known = table.type.shape  # type: ignore[attr-defined]
+    return tuple(int(s) for s in (model.eval_rv_shapes()[table.name] if None in known else known))
 
 
 def _picks_rows(p: Variable, table: Variable, variables: set[Variable]) -> bool:

@@ -20,6 +20,7 @@ from pymc_dp.lowering.version import SOURCE
 from pymc_dp.records import parameters_of
 from pymc_dp.step_methods.block.readings import substitute
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
+from pymc_dp.step_methods.sweeps.picked import table_shape
 from pymc_dp.step_methods.sweeps.source import indented
 
 # Joint moves draw a row anew with this probability; otherwise they move the logarithms of its probabilities
@@ -64,7 +65,7 @@ class DirichletUpdate:
         self.size = sweep.n_constants
         # first cell of the row that each combination of parents picks, and where each row ends
         self._arrays = {f"row{k}": cells[:, 0].copy() for k, cells in enumerate(sweep.cells)}
-        shapes = {rv: tuple(int(s) for s in program.model.eval_rv_shapes()[rv.name]) for rv in tables}
+        shapes = {rv: table_shape(program.model, rv) for rv in tables}
         order = sorted(tables, key=lambda rv: sweep.tables[rv])
         lengths = [shapes[rv][-1] for rv in order for _ in range(sweep.extent(rv) // shapes[rv][-1])]
         self._arrays["end"] = np.cumsum(lengths)
