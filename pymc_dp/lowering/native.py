@@ -80,8 +80,9 @@ RECORDS = types.void(VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, u -> x
 COORDINATES = types.void(VECTOR, VECTOR, VECTOR)  # theta, data -> theta in other coordinates
 # theta, data, (x or u), totals of the contributions -> log density of parameters
 CONDITIONAL = types.float64(VECTOR, VECTOR, MATRIX, VECTOR)
-# the same, where it is quadratic in some parameters -> its gradient, and the lower triangle of its precision
-QUADRATIC = types.void(VECTOR, VECTOR, MATRIX, VECTOR, VECTOR, MATRIX)
+# the same, where it is quadratic in some parameters -> its gradient, and the rows of its precision, one after
+# the other, of which the lower triangle counts
+QUADRATIC = types.void(VECTOR, VECTOR, MATRIX, VECTOR, VECTOR, VECTOR)
 
 
 # What generated source may call beside the functions that it is given.

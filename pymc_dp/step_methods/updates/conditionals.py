@@ -223,9 +223,7 @@ class Conditionals:
         lower = [s for i, row in enumerate(slopes) for s in (*row, *[zero] * (size - 1 - i))]
         values = pt.concatenate([self.program.state[rv].ravel() for rv in found])
         back = {leaf: values[k] for k, leaf in enumerate(leaves)}
-        outputs = clone_replace(
-            [pt.stack(gradient), -pt.stack(lower).reshape((size, size))], back, rebuild_strict=False
-        )
+        outputs = clone_replace([pt.stack(gradient), -pt.stack(lower)], back, rebuild_strict=False)
         inputs = [self.program.x, self.totals]
         return found, self.program.native("quadratic", inputs, outputs, QUADRATIC)
 

@@ -208,8 +208,9 @@ def update(
 def gaussian_draw(rng, address, theta, data, given, totals, where):
     """Draw ``theta[where]`` from its Gaussian conditional, in place; refused if it is improper."""
     k = where.shape[0]
-    gradient, precision = np.empty(k), np.empty((k, k))
-    function_at(address, _QUADRATIC)(theta, data, given, totals, gradient, precision)
+    gradient, entries = np.empty(k), np.empty(k * k)
+    function_at(address, _QUADRATIC)(theta, data, given, totals, gradient, entries)
+    precision = entries.reshape((k, k))
     # Cholesky factor in the lower triangle of the precision
     for i in range(k):
         for j in range(i + 1):
