@@ -115,6 +115,8 @@ def _use_loops(fgraph: FunctionGraph, node: Apply) -> list[TensorVariable] | Non
     if joined.owner is None or not isinstance(joined.owner.op, Join):
         return None
     value: Any = joined.owner.inputs[0]
+    if value.type.shape[-1] == 0:  # one category: there is nothing to compute
+        return None
     if value.type.dtype != "float64" or len(fgraph.clients[node.inputs[0]]) > 2:
         return None
     if not equal_computations(node.outputs, [simplex.backward(value)]):

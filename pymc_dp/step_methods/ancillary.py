@@ -9,6 +9,7 @@ from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import DirichletRV
 
 from pymc_dp.mixtures.structure import is_labels
 from pymc_dp.records import RecordBlock, parameters_of
@@ -322,6 +323,8 @@ def _parameters_of_block(model: Model, block: RecordBlock) -> list[Variable]:
         return []  # a mixture has steps of its own
     shapes = model.eval_rv_shapes()
     size = sum(int(np.prod(shapes[rv.name])) for rv in parents)
+    if all(isinstance(rv.owner.op, DirichletRV) and shapes[rv.name][-1] == 1 for rv in parents):
+        return []  # tables of one category: nothing moves
     reason = ""
     if size > MAX_DIMENSION:
         reason = f"they are {size} numbers, and AncillaryUpdate takes at most {MAX_DIMENSION} by default"

@@ -265,3 +265,19 @@ def test_the_same_draws_however_chains_are_run(tmp_path):
         results[context] = dict(np.load(out))
     for context in ("fork", "forkserver", "spawn"):
         assert_same(results["one"], results[context])
+
+
+@pytest.mark.parametrize("categories", [1, 3])
+def test_statistics_that_no_record_changes(categories):
+    """Records that contribute alike are drawn from their law; a table of one category stands still."""
+    prior = np.arange(1.0, categories + 1)
+    with pm.Model() as model:
+        p = pm.Dirichlet("p", prior)
+        x = pm.Categorical("x", p, shape=3)
+        dp.LaplaceMechanism("r", dp.record_sum(1.0 + 0 * x), scale=1.0, observed=2.3)
+    draws = pm.sample(2000, tune=20, chains=1, model=model, random_seed=3, **QUICK).posterior
+    error = 5 * np.sqrt(0.25 / 2000) if categories > 1 else 1e-12
+    np.testing.assert_allclose(draws["p"].mean(("chain", "draw")), prior / prior.sum(), atol=error)
+    # three people per draw, who share their table and are no three independent numbers
+    shares = [float((draws["x"] == k).mean()) for k in range(categories)]
+    np.testing.assert_allclose(shares, prior / prior.sum(), atol=error)

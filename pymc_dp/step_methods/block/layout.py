@@ -112,7 +112,8 @@ class RecordLayout:
         self.columns = [slice(int(a), int(b)) for a, b in pairwise(ends)]
         self.width = int(ends[-1])
         # one number of the same kind per record and variable: all columns are converted at once
-        self._alike = self.width == len(self.columns) and not placements and len(set(self.dtypes)) == 1
+        single = all(columns.stop - columns.start == 1 for columns in self.columns)
+        self._alike = single and not placements and len(set(self.dtypes)) == 1
 
     def pack(self, point: dict[str, Any], out: np.ndarray | None = None) -> np.ndarray:
         """Write the records of a point into a matrix, one row per record."""

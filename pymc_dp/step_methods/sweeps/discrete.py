@@ -60,7 +60,7 @@ class DiscreteSweep:
     ------
     NotScalar
         If the records have no such tables: a large support, a law or a contribution with covariates, terms
-        beside the central releases.
+        beside the central releases, no contribution that differs between values.
     """
 
     n_columns = 0
@@ -217,6 +217,8 @@ class DiscreteSweep:
         return constant, found
 
     def _compile(self, constant: np.ndarray, groups: list[tuple[_Group, np.ndarray]]) -> None:
+        if not groups:
+            raise NotScalar("no statistic depends on the records")
         arrays: dict[str, np.ndarray] = {
             "constant": constant,
             "cell": np.concatenate([c.ravel() for c in self.cells]),
