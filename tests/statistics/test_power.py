@@ -99,7 +99,9 @@ def stale_sums(patch):
 
     _rewritten(patch, blocks.Blocks, rewrite, "source")
     _rewritten(
-        patch, discrete.DiscreteSweep, lambda text: re.sub(r"old\[j\] ([-+])= amount\d+\[e\]", "pass", text)
+        patch,
+        discrete.DiscreteSweep,
+        lambda text: re.sub(r"old\[j\] [-+]= amount\[where_[ab]\[g\]\]", "pass", text),
     )
 
 
