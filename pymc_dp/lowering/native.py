@@ -11,7 +11,8 @@ sessions load it in about 0.1 s instead of compiling for seconds.
 """
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -32,6 +33,7 @@ from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_defa
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.shape import SpecifyShape
 
+from pymc_dp.lowering.ahead import Compilation
 from pymc_dp.lowering.bits import (
     KNOWN_LAYOUT,
     has_known_layout,
@@ -199,6 +201,19 @@ def compile_source(
     ``keys`` are the cache keys of ``functions``; one that is ``None`` (a function that cannot be cached)
     makes the result uncached too.
     """
+    compilation, key = later(name, source, functions, signature, keys, ahead=False)
+    return compilation.dispatcher, key
+
+
+def later(
+    name: str,
+    source: str,
+    functions: dict[str, Any],
+    signature: Any,
+    keys: Sequence[str | None],
+    ahead: bool = True,
+) -> tuple[Compilation, str | None]:
+    """Have generated source compiled when it is first called; ``ahead`` of that by another process."""
     key = None
     if all(k is not None for k in keys):
         contents = [*map(str, keys), source, str(signature), str(SOURCE)]
@@ -206,7 +221,8 @@ def compile_source(
     # numba reloads cached code into the module that ``__name__`` names, so it must be importable
     names = {**_NAMES, **functions, "__name__": __name__}
     python = compile_numba_function_src(source, name, names, cache_key=key)
-    return numba.njit(signature, cache=key is not None, no_cfunc_wrapper=True)(python), key
+    dispatcher = numba.njit(cache=key is not None, no_cfunc_wrapper=True)(python)
+    return Compilation(dispatcher, signature, ahead and key is not None), key
 
 
 class KnownShape(Op):
@@ -258,18 +274,35 @@ def jit_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tup
     return inner, CACHED_SRC_FUNCTIONS.get(inner.py_func)
 
 
-class SourceFunction:
+class _Addressed:
+    """A function with a flat signature that is compiled when it is first called, or ahead of that."""
+
+    signature: Any
+    cache_key: str | None
+    _compilation: Compilation
+
+    @property
+    def dispatcher(self) -> Any:
+        """The compiled function, to call from Python or from generated source."""
+        return self._compilation.dispatcher
+
+    @cached_property
+    def address(self) -> int:
+        """The address at which :func:`function_at` finds it."""
+        return address_of(self.dispatcher, self.signature)
+
+
+class SourceFunction(_Addressed):
     """Generated source that calls already lowered functions, compiled to an address."""
 
     def __init__(
         self, name: str, source: str, functions: dict[str, Any], signature: Any, keys: Sequence[str | None]
     ):
         self.name, self.signature = name, signature
-        self.dispatcher, self.cache_key = compile_source(name, source, functions, signature, keys)
-        self.address = address_of(self.dispatcher, signature)
+        self._compilation, self.cache_key = later(name, source, functions, signature, keys)
 
 
-class NativeFunction:
+class NativeFunction(_Addressed):
     """A PyTensor graph as a machine-code function of flat float64 arrays.
 
     Parameters
@@ -309,15 +342,12 @@ class NativeFunction:
                 for o, r, v in zip(outs, results, outputs, strict=True)  # type: ignore[attr-defined]
             )
             source = f"def native({', '.join(args + outs)}):\n{call}{body}"
-        self.dispatcher, self.cache_key = compile_source(
-            "native", source, {"inner": inner}, self.signature, [key]
-        )
-        self.address = address_of(self.dispatcher, self.signature)
+        self._compilation, self.cache_key = later("native", source, {"inner": inner}, self.signature, [key])
 
     def __getstate__(self) -> dict[str, Any]:
         # machine code and addresses belong to one process: keep the graph, compile again from the cache
         state = self.__dict__.copy()
-        for name in ("dispatcher", "address", "cache_key"):
+        for name in ("_compilation", "address", "cache_key"):
             state.pop(name, None)
         return state
 
@@ -333,6 +363,11 @@ def address_of(dispatcher: Any, signature: Any) -> int:
     """Return the address at which :func:`function_at` finds a compiled dispatcher."""
     compiled = dispatcher.get_compile_result(signature)
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
+
+
+def addresses_of(functions: Iterable[_Addressed | None]) -> np.ndarray:
+    """Return the addresses of functions as native code takes them, 0 where there is none."""
+    return np.array([0 if f is None else f.address for f in functions], dtype=np.intp)
 
 
 def keep_freed_memory() -> None:

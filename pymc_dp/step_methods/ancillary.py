@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,6 +12,7 @@ from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import DirichletRV
 
+from pymc_dp.lowering.native import addresses_of
 from pymc_dp.mixtures.structure import is_labels
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
@@ -251,10 +253,13 @@ class _Part:
             [self.n_cycles, n_centred, n_ancillary, step.update == "slice"], dtype=np.int64
         )
         self.coordinates = (conditionals.coordinates() if n_ancillary else None) or (None, None)
-        functions = (
-            self.centred, self.ancillary, self.noise, self.records, self.quadratic, *self.coordinates
-        )  # fmt: skip
-        self.addresses = np.array([0 if f is None else f.address for f in functions], dtype=np.intp)
+
+    @cached_property
+    def addresses(self) -> np.ndarray:
+        """Addresses of the native functions, in the order that :func:`interweave` takes them."""
+        return addresses_of(
+            (self.centred, self.ancillary, self.noise, self.records, self.quadratic, *self.coordinates)
+        )
 
     def run(
         self,

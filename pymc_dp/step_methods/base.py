@@ -11,6 +11,7 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.basic import Variable
 
+from pymc_dp.lowering.ahead import finish
 from pymc_dp.lowering.native import generator_handle
 from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods.discovery import dispersed_start
@@ -45,7 +46,6 @@ class RecordChain:
     def __init__(self, model: Model, block: RecordBlock, proposals: str, initial_point: dict[str, Any]):
         self.program, self.moves = lowered(model, block, proposals, initial_point)
         self._sizes = [move.sizes for move in self.moves]
-        self._addresses = [move.addresses for move in self.moves]
         self.x = np.zeros((self.program.n, self.program.records.width))
         self.totals = np.zeros(self.program.n_statistics)
         self.data = self.program.data.gather()
@@ -61,7 +61,7 @@ class RecordChain:
 
     def native(self, which: int) -> tuple[np.ndarray, np.ndarray]:
         """Sizes and addresses of a move, for :func:`kernels.sweep`."""
-        return self._sizes[which], self._addresses[which]
+        return self._sizes[which], self.moves[which].addresses
 
     def temper(self, power: float) -> None:
         """Raise the density of the central releases to a power from now on."""
@@ -181,6 +181,7 @@ class RecordStep(BlockedStep):
 
     def __getstate__(self) -> dict[str, Any]:
         # a worker lowers the model again, from the disk cache
+        finish()
         return {k: v for k, v in self.__dict__.items() if k not in self._lowered}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

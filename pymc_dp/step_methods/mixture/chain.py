@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from pymc_dp.lowering.errors import LoweringError
-from pymc_dp.lowering.native import SourceFunction
+from pymc_dp.lowering.native import SourceFunction, addresses_of
 from pymc_dp.lowering.normals import LARGEST
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.mixtures.structure import Mixture
@@ -213,17 +213,13 @@ class MixtureChain:
         scans = None if n_scans is None else self._scans(n_scans, scans_needed)
         names = [program.model.rvs_to_values[rv].name for rv in (mixture.labels, *mixture.atoms)]
         self.names = [str(name) for name in names]
-        functions = [
+        self._functions = [
             program.central.releases, self.lowered.program.hoist, *self.lowered.transfer,
             self.lowered.joint(n_auxiliary) if n_auxiliary else None,
             self.lowered.labels(self.sweep, n_empty) if self.sweep else None,
             self.lowered.splits if splits and not program.n_statistics else scans,
         ]  # fmt: skip
-        self._addresses = np.array([0 if f is None else f.address for f in functions], dtype=np.intp)
-        self._updates = np.array([u.address for u in self.lowered.updates], dtype=np.intp)
-        moves = [records.native(k) for k in range(len(records.moves))]
-        self._move_sizes = np.array([m[0] for m in moves], dtype=np.int64).reshape(-1, 4)
-        self._move_addresses = np.array([m[1] for m in moves], dtype=np.intp).reshape(-1, 7)
+        self._move_sizes = np.array([m.sizes for m in records.moves], dtype=np.int64).reshape(-1, 4)
         self._sizes = np.array(
             [program.n_statistics, program.n_parameters, inner.n_constants, inner.n_columns, 0, 0],
             dtype=np.int64,
@@ -260,10 +256,20 @@ class MixtureChain:
         theta = layout.flatten(point)
         return layout.unflatten(theta, self.names) if start.inside(self.lowered.program, rng, theta) else {}
 
+    @cached_property
+    def _addresses(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Addresses that :func:`mixture_cycles` takes: of its functions, of updates of atoms, of moves."""
+        moves = [move.addresses for move in self.records.moves]
+        return (
+            addresses_of(self._functions),
+            addresses_of(self.lowered.updates),
+            np.array(moves, dtype=np.intp).reshape(-1, 7),
+        )
+
     @property
     def has_splits(self) -> bool:
         """Whether clusters can be split and merged."""
-        return bool(self._addresses[7])
+        return self._functions[7] is not None
 
     def run(
         self,
@@ -287,8 +293,8 @@ class MixtureChain:
         self._sizes[4:], self.learnt[0] = n_splits, tune
         tally, record_tally = np.zeros(N_TALLY), np.array([0.0, 1.0])
         mixture_cycles(
-            records.handle(rng), plan, self._sizes, self._addresses, self._updates,
-            self._move_sizes, self._move_addresses, theta, records.data, records.x, self.labels, self.atoms,
+            records.handle(rng), plan, self._sizes, *self._addresses[:2],
+            self._move_sizes, self._addresses[2], theta, records.data, records.x, self.labels, self.atoms,
             self.counts, self.learnt, records.totals, tally, record_tally,
         )  # fmt: skip
         if tally[FULL]:

@@ -98,7 +98,7 @@ class KernelChain(RecordChain):
 
     def __init__(self, model: Model, block: RecordBlock, initial_point: dict[str, Any]):
         self.program = shared_program(block, lambda: KernelProgram(model, block, initial_point))
-        self.moves, self._sizes, self._addresses = [], [], []
+        self.moves, self._sizes = [], []
         self.x, self.totals = np.zeros((self.program.n, self.program.records.width)), np.zeros(0)
         self.first_power, self.observed = 1.0, bool(getattr(self.program.records, "observed", True))
         self._rng, self._handle = None, ()

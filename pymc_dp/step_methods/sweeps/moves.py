@@ -13,6 +13,7 @@ up to a constant. Moves read a mechanism only through its operation's attributes
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -24,7 +25,7 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.lowering.errors import LoweringError
-from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, draw
+from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, addresses_of, draw
 from pymc_dp.lowering.normals import is_multivariate_normal
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.records import RecordBlock, Release
@@ -65,7 +66,7 @@ class Move:
         fused = (0, 0) if self.fused is None else (self.fused.n_constants, self.fused.n_columns)
         return np.array([self.program.n_statistics, self.program.n_parameters, *fused], dtype=np.int64)
 
-    @property
+    @cached_property
     def addresses(self) -> np.ndarray:
         """Addresses of the native functions, in the order that :func:`kernels.sweep` takes them."""
         program, fused = self.program, self.fused
@@ -73,7 +74,7 @@ class Move:
             self.propose, self.contribute, program.central.releases, program.central.change, program.general,
             None if fused is None else fused.rows, None if fused is None else fused.hoist,
         )  # fmt: skip
-        return np.array([0 if f is None else f.address for f in functions], dtype=np.intp)
+        return addresses_of(functions)
 
 
 def independence_move(program: RecordProgram) -> Move:

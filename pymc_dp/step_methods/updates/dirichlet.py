@@ -7,6 +7,7 @@ records allow, though the releases would allow more. Rows are drawn anew from th
 random walk of their logarithms: an autoregression of gamma variables, with the same law, mixed no better.
 """
 
+from functools import cached_property
 from hashlib import sha256
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytensor.tensor as pt
 from pymc.pytensorf import constant_fold
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_dp.lowering.native import COORDINATES, TABLES, VALUES, NativeFunction, SourceFunction
+from pymc_dp.lowering.native import COORDINATES, TABLES, VALUES, NativeFunction, SourceFunction, addresses_of
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.lowering.version import SOURCE
 from pymc_dp.records import parameters_of
@@ -92,7 +93,7 @@ class DirichletUpdate:
         start = self.sweep.tables[rv]
         return p[start : start + self.sweep.extent(rv)]
 
-    @property
+    @cached_property
     def addresses(self) -> np.ndarray:
         """Addresses of the native functions, in the order that :func:`kernels.table_cycles` takes them."""
         sweep = self.sweep
@@ -104,7 +105,7 @@ class DirichletUpdate:
             self.update,
             self.finish,
         )
-        return np.array([0 if f is None else f.address for f in functions], dtype=np.intp)
+        return addresses_of(functions)
 
     @property
     def sizes(self) -> np.ndarray:
