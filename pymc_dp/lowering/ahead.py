@@ -14,6 +14,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -56,10 +57,11 @@ class Compilation:
 
     def __init__(self, dispatcher: Any, signature: Any, cached: bool):
         self._dispatcher, self._signature = dispatcher, signature
-        self._done = False
+        self._done, self._one_at_a_time = False, threading.Lock()
         self.child: int | None = None
         if cached and n_compilers() and not _is_on_disk(dispatcher):
-            _waiting.append(ref(self))
+            with _queue:
+                _waiting.append(ref(self))
             _start_some(n_compilers())
 
     def compile(self) -> None:
@@ -72,21 +74,28 @@ class Compilation:
     def dispatcher(self) -> Any:
         """The compiled dispatcher."""
         if not self._done:
-            _wait_for(self)
-            self.compile()
+            with self._one_at_a_time:  # several threads may begin with the same function
+                if not self._done:
+                    _wait_for(self)
+                    self.compile()
         return self._dispatcher
 
 
 # What no process has begun; weak, since a step may drop what it need not call after all.
 _waiting: list[ref[Compilation]] = []
 _running: list[Compilation] = []
-_forking = False
+# Held by whoever reads or changes the two lists, never while waiting.
+_queue = threading.RLock()
+# The thread that forks a compiling process.
+_forking: int | None = None
 
 
 def finish() -> None:
     """Return when all that was asked for is in the cache, since other processes are about to load it."""
-    waiting = [compilation for r in _waiting if (compilation := r()) is not None]
-    for compilation in [*_running, *waiting]:
+    with _queue:
+        waiting = [compilation for r in _waiting if (compilation := r()) is not None]
+        unfinished = [*_running, *waiting]
+    for compilation in unfinished:
         _wait_for(compilation)
 
 
@@ -105,16 +114,17 @@ def _next() -> Compilation | None:
 
 def _start_some(limit: int) -> None:
     """Let other processes begin what waits, until so many of them run."""
-    _running[:] = [c for c in _running if not _has_ended(c)]
-    while len(_running) < limit and (compilation := _next()) is not None:
-        compilation.child = _fork(compilation)
-        if compilation.child is not None:
-            _running.append(compilation)
+    with _queue:
+        _running[:] = [c for c in _running if not _has_ended(c)]
+        while len(_running) < limit and (compilation := _next()) is not None:
+            compilation.child = _fork(compilation)
+            if compilation.child is not None:
+                _running.append(compilation)
 
 
 def _fork(compilation: Compilation) -> int | None:
     global _forking
-    _forking = True
+    _forking = threading.get_ident()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # see _STUCK
@@ -122,7 +132,7 @@ def _fork(compilation: Compilation) -> int | None:
     except OSError:  # no memory, or too many processes
         return None
     finally:
-        _forking = False
+        _forking = None
     if pid == 0:
         _compile_and_end(compilation.compile)
     return pid
@@ -155,13 +165,15 @@ def _has_ended(compilation: Compilation) -> bool:
 
 def _wait_for(wanted: Compilation) -> None:
     """Return when no other process compiles a function; if one waits, it is the next to be begun."""
-    if any(r() is wanted for r in _waiting):
-        _waiting[:] = [ref(wanted), *(r for r in _waiting if r() is not wanted)]
+    with _queue:
+        if any(r() is wanted for r in _waiting):
+            _waiting[:] = [ref(wanted), *(r for r in _waiting if r() is not wanted)]
     busy, since = -1.0, time.monotonic()
     while True:
         _start_some(n_compilers() + 1)  # this process has nothing to do
-        if not any(r() is wanted for r in _waiting) and _has_ended(wanted):
-            return
+        with _queue:
+            if not any(r() is wanted for r in _waiting) and _has_ended(wanted):
+                return
         time.sleep(_POLL)
         if time.monotonic() - since > _STUCK:
             before, busy, since = busy, _processor_time(wanted.child), time.monotonic()
@@ -186,8 +198,16 @@ def _kill(pid: int | None) -> None:
 
 def _before_fork() -> None:
     # chains in processes of their own load what they call from the cache: it is complete before they begin
-    if not _forking:
+    if _forking != threading.get_ident():
         finish()
+
+
+def _after_fork() -> None:
+    global _queue, _forking
+    # another thread may have held it; and what the parent's processes compile, they compile for the parent
+    _queue, _forking = threading.RLock(), None
+    _waiting.clear()
+    _running.clear()
 
 
 @atexit.register
@@ -198,4 +218,4 @@ def _stop() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork)
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)

@@ -111,13 +111,13 @@ class RecordChain:
         kernels.hoist(fused.hoist.address, theta, self.data, constants, columns)
         ends = np.linspace(0, len(x), N_PARTS + 1).astype(int)
         seeds = rng.integers(0, 2**63, size=(N_PARTS, 2))
-        tallies = np.tile([0.0, 1.0], (N_PARTS, 1))
+        tallies, address = np.tile([0.0, 1.0], (N_PARTS, 1)), fused.rows.address
 
         def run(k: int) -> None:
             rows = slice(ends[k], ends[k + 1])
             part = np.random.Generator(np.random.PCG64(seeds[k]))
             kernels.sweep_part(
-                generator_handle(part), fused.rows.address, n_sweeps, int(prior_only),
+                generator_handle(part), address, n_sweeps, int(prior_only),
                 theta, self.data, constants, np.ascontiguousarray(columns[:, rows]), x[rows], tallies[k],
             )  # fmt: skip
 

@@ -5,6 +5,7 @@ import os
 import signal
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from numba import types
@@ -72,6 +73,31 @@ def test_other_functions_are_compiled_in_the_meantime(monkeypatch):
     assert started
     assert not ahead._waiting
     assert _loaded(second)
+
+
+@pytest.mark.parametrize("compilers", ["0", "1"])
+def test_several_threads_begin_with_one_function(monkeypatch, compilers):
+    monkeypatch.setenv("PYMC_DP_COMPILERS", compilers)
+    function, others = _function(), [_function(), _function()]
+    with ThreadPoolExecutor(6) as pool:
+        addresses = list(pool.map(lambda f: f.address, [function, *others] * 2))
+    assert addresses[:3] == addresses[3:] == [f.address for f in (function, *others)]
+    assert 0 not in addresses
+
+
+def test_a_forked_process_takes_nothing_for_its_own():
+    assert _result_of_fork([_function(), _function()][1]) == 0
+
+
+def _result_of_fork(function):
+    pid = os.fork()
+    if pid == 0:
+        ended = False
+        try:
+            ended = not ahead._waiting and not ahead._running and function.dispatcher(1.0) > 0
+        finally:
+            os._exit(0 if ended else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def test_no_compilers(monkeypatch):

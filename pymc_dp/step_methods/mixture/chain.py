@@ -219,6 +219,7 @@ class MixtureChain:
             self.lowered.labels(self.sweep, n_empty) if self.sweep else None,
             self.lowered.splits if splits and not program.n_statistics else scans,
         ]  # fmt: skip
+        self._updates = self.lowered.updates  # now, so that atoms which nothing can move are refused here
         self._move_sizes = np.array([m.sizes for m in records.moves], dtype=np.int64).reshape(-1, 4)
         self._sizes = np.array(
             [program.n_statistics, program.n_parameters, inner.n_constants, inner.n_columns, 0, 0],
@@ -262,7 +263,7 @@ class MixtureChain:
         moves = [move.addresses for move in self.records.moves]
         return (
             addresses_of(self._functions),
-            addresses_of(self.lowered.updates),
+            addresses_of(self._updates),
             np.array(moves, dtype=np.intp).reshape(-1, 7),
         )
 
