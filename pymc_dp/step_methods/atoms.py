@@ -13,7 +13,7 @@ from pymc_dp.mixtures.structure import Mixture, is_labels
 from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods.base import RecordStep, RecordStepState, check_positive
 from pymc_dp.step_methods.discovery import model_of
-from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY
+from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY, Plan
 from pymc_dp.step_methods.mixture.source import ATOMS_ACCEPTED, ATOMS_PROPOSED, N_TALLY
 from pymc_dp.step_methods.mixture.step import chain_of, plain_mixtures, private_mixtures
 
@@ -140,9 +140,9 @@ class AtomUpdate(RecordStep):
             mixture.learnt = self.learnt[m]
             # the labels' step ends with a draw of the atoms, which need not be done twice
             done = point[mixture.names[-1]] is mixture.lowered.just_drawn
-            plan = np.full(self.n_updates - done, ATOMS_ONLY)
-            if plan.size:
-                moved, _ = mixture.run(self.rng, point, plan, (0, 0), self.tune)
+            plan = Plan(np.full(self.n_updates - done, ATOMS_ONLY))
+            if plan.cycles.size:
+                moved, _ = mixture.run(self.rng, point, plan, self.tune)
                 mixture.lowered.just_drawn = None  # by this step itself: to be drawn again at the next
                 point.update({name: moved[name] for name in mixture.names[1:]})
             tally += mixture.lowered.atoms_tally

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pymc.model.core import Model
@@ -10,8 +10,15 @@ from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
 
 from pymc_dp.step_methods.base import check_positive
-from pymc_dp.step_methods.mixture.cycles import COLLAPSED, CONDITIONAL, JOINT, RELABEL
-from pymc_dp.step_methods.mixture.source import ACCEPTED, DEALINGS, DEALT, PROPOSED, SPLIT, TRIED
+from pymc_dp.step_methods.mixture.cycles import COLLAPSED, CONDITIONAL, JOINT, RELABEL, Plan
+from pymc_dp.step_methods.mixture.source import (
+    ACCEPTED,
+    DEALINGS,
+    DEALT,
+    FIRST_SPLIT,
+    PROPOSED,
+    SPLIT_KINDS,
+)
 from pymc_dp.step_methods.mixture.step import MixtureStep
 
 # The share of sweeps given the records: from the sixth power of the share of joint proposals refused, and
@@ -19,13 +26,26 @@ from pymc_dp.step_methods.mixture.step import MixtureStep
 _EVEN, _LEAST, _MOST = 0.5, 0.3, 0.95
 # From this acceptance on joint sweeps move the records well enough for sweeps that move the labels only.
 _REFRESHED = 0.3
-# Splits and merges after a sweep: more the more are accepted, up to so many, and fewer again where the first
-# few have done what can be done; and the acceptance below which they are not worth their cost.
-_SPLITS, _MOST_SPLITS, _ENOUGH, _WORTHWHILE = 70, 10, 3, 0.005
+# Splits and merges after a sweep, fewer below a rate of acceptance; and the one below which they are not
+# worth their cost.
+_SPLITS, _SPLITS_FOR, _WORTHWHILE = 10, 0.1, 0.005
+# From this acceptance of joint proposals on, releases tell so little that splits draw records anew, and below
+# this one so much that splits keep them.
+_TELL_LITTLE, _TELL_MUCH = 0.65, 0.35
 # Accepted splits and merges that make two draws of 200 records about independent.
 _INDEPENDENT = 12
 # Dealt splits in a collapsed sweep: one for so many records, between these.
 _DEALT_PER, _LEAST_DEALT, _MOST_DEALT = 100, 3, 10
+
+
+class Shares(NamedTuple):
+    """Share and kind of the sweeps given records; splits by kind, and in such a sweep; accepted ones."""
+
+    conditional: float
+    kind: int
+    splits: tuple[int, ...]
+    dealt: int
+    accepted: float
 
 
 class PrivateNeal5(MixtureStep):
@@ -139,42 +159,45 @@ class PrivateNeal5(MixtureStep):
         most = super()._cycles(m)
         if self.moves != "auto" or self.tune:
             return most
-        _, _, (n_splits, _) = self._shares(m)
-        accepted = n_splits * float(self.rates[m, SPLIT] / max(self.rates[m, TRIED], 1.0))
+        accepted = self._shares(m).accepted
         return most if accepted * most < _INDEPENDENT else min(max(int(_INDEPENDENT / accepted), 1), most)
 
-    def _plan(self, m: int, n_cycles: int) -> tuple[np.ndarray, tuple[int, int]]:
+    def _plan(self, m: int, n_cycles: int) -> Plan:
         if self.moves == "joint":
-            return np.full(n_cycles, JOINT), (0, 0)
+            return Plan(np.full(n_cycles, JOINT))
         if self.moves == "conditional":
-            return np.full(n_cycles, CONDITIONAL), (0, 0)
-        share, kind, splits = self._shares(m)
+            return Plan(np.full(n_cycles, CONDITIONAL))
+        of, kind, splits, dealt, _ = self._shares(m)
         # spread over cycles and draws alike
         first = self.n_steps * n_cycles
-        plan = [
-            kind if int(share * (t + 1)) > int(share * t) else JOINT for t in range(first, first + n_cycles)
-        ]
-        return np.array(plan), splits
+        plan = [kind if int(of * (t + 1)) > int(of * t) else JOINT for t in range(first, first + n_cycles)]
+        return Plan(np.array(plan), splits, dealt)
 
-    def _shares(self, m: int) -> tuple[float, int, tuple[int, int]]:
-        """Share and kind of the sweeps given records, and how many splits and merges, as learnt."""
-        rates = self.rates[m]
-        # some of each until something is known
-        accepted = float(rates[ACCEPTED] / rates[PROPOSED]) if rates[PROPOSED] else 0.3
-        split = float(rates[SPLIT] / rates[TRIED]) if rates[TRIED] else 0.2
-        dealt = float(rates[DEALT] / rates[DEALINGS]) if rates[DEALINGS] else 1.0
+    def _shares(self, m: int) -> Shares:
+        """What the cycles of a draw are made of, as learnt; some of each until something is known."""
+        rates, mixture = self.rates[m].tolist(), self._mixtures[m]
+        closed, n = mixture.lowered.is_closed, mixture.mixture.n
+        # 1 where releases tell nothing of records
+        accepted = rates[ACCEPTED] / rates[PROPOSED] if rates[PROPOSED] else 0.3
         refused = (1 - accepted) ** 6
         share = min(max(refused / (refused + _EVEN), _LEAST * (1 - accepted)), _MOST)
-        mixture = self._mixtures[m]
         kind = CONDITIONAL
         if mixture.collapses:
             kind = RELABEL if accepted > _REFRESHED else COLLAPSED
-        # none at all while tuning would leave nothing to learn from
-        n_splits = 1 if self.tune else 0
-        if split > _WORTHWHILE:
-            n_splits = int(max(min(_SPLITS * split, _ENOUGH / split, _MOST_SPLITS), 1))
-        n_dealt = int(min(max(mixture.mixture.n / _DEALT_PER, _LEAST_DEALT), _MOST_DEALT))
-        return share, kind, (n_splits, n_dealt if dealt > _WORTHWHILE else 1)
+        much, little = accepted < _TELL_MUCH, accepted > _TELL_LITTLE
+        suited = {"fresh": little or not (closed or much), "released": closed and not little, "kept": much}
+        splits, expected = [], 0.0
+        for k, name in enumerate(SPLIT_KINDS):
+            yes, tried = rates[FIRST_SPLIT + 2 * k : FIRST_SPLIT + 2 * k + 2]
+            rate = yes / tried if tried else _SPLITS_FOR
+            wanted = _SPLITS * min(rate / _SPLITS_FOR, 1.0) if suited[name] and rate > _WORTHWHILE else 0.0
+            # none at all while tuning would leave nothing to learn from
+            splits.append(max(round(wanted), int(self.tune)))
+            expected += splits[-1] * rate
+        dealt = int(min(max(n / _DEALT_PER, _LEAST_DEALT), _MOST_DEALT))
+        if rates[DEALINGS] and rates[DEALT] <= _WORTHWHILE * rates[DEALINGS]:
+            dealt = 1
+        return Shares(share, kind, tuple(splits), dealt, expected)
 
     @staticmethod
     def competence(var: Variable, has_grad: bool) -> Competence:

@@ -8,7 +8,7 @@ from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 
 from pymc_dp.step_methods.base import check_positive
-from pymc_dp.step_methods.mixture.cycles import STICKS
+from pymc_dp.step_methods.mixture.cycles import STICKS, Plan
 from pymc_dp.step_methods.mixture.step import MixtureStep
 
 
@@ -92,5 +92,5 @@ class PrivateSlice(MixtureStep):
     def _kernels(self) -> dict[str, Any]:
         return {"n_auxiliary": 0, "conditional": "slice"}
 
-    def _plan(self, m: int, n_cycles: int) -> tuple[np.ndarray, tuple[int, int]]:
-        return np.full(n_cycles, STICKS), (0, 0)
+    def _plan(self, m: int, n_cycles: int) -> Plan:
+        return Plan(np.full(n_cycles, STICKS))

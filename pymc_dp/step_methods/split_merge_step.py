@@ -9,6 +9,7 @@ from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
 
 from pymc_dp.step_methods.base import check_positive
+from pymc_dp.step_methods.mixture.cycles import Plan
 from pymc_dp.step_methods.mixture.label_step import CYCLES, LabelStep
 from pymc_dp.step_methods.mixture.source import SPLIT, TRIED
 
@@ -122,9 +123,9 @@ class SplitMerge(LabelStep):
             "scans_needed": self.n_scans is not None or self.sweeps == "none",
         }
 
-    def _plan(self, m: int, n_cycles: int) -> tuple[np.ndarray, tuple[int, int]]:
+    def _plan(self, m: int, n_cycles: int) -> Plan:
         chain, rates = self._mixtures[m], self.rates[m]
-        return np.full(n_cycles, CYCLES[chain.sweep]), (self._n_moves(rates), 0)
+        return Plan(np.full(n_cycles, CYCLES[chain.sweep]), (self._n_moves(rates),))
 
     def _n_moves(self, rates: np.ndarray) -> int:
         if self.n_moves is not None:

@@ -703,6 +703,7 @@ CLOSED_MODELS = [
     NormalInverseGamma, KnownVariance, Regressions, MatrixOfCoefficients, TwoColumns, PoissonGamma,
     BinomialBeta, BernoulliBeta,
 ]  # fmt: skip
+NORMAL_MODELS = CLOSED_MODELS[:5]
 # of all records together: not for several auxiliary records
 CENTRAL_MODELS = [ReleasedSum, ReleasedHistogram]
 

@@ -7,6 +7,7 @@ that the cycles of a step are tested as well as what happens between its draws.
 import numpy as np
 
 import pymc_dp as dp
+from pymc_dp.step_methods.mixture.source import SPLIT_KINDS
 
 
 def joint():
@@ -28,6 +29,40 @@ def closed():
 
 def auto_closed():
     return [dp.PrivateNeal5(n_auxiliary=np.inf, n_cycles=1)]
+
+
+class Splitting(dp.PrivateNeal5):
+    """Joint sweeps with splits and merges of one kind, which the step would choose by itself."""
+
+    split: str
+
+    def _shares(self, m):
+        splits = tuple(8 * (kind == self.split) for kind in SPLIT_KINDS)
+        return super()._shares(m)._replace(conditional=0.0, splits=splits)
+
+
+class SplittingFresh(Splitting):
+    split = "fresh"
+
+
+class SplittingReleased(Splitting):
+    split = "released"
+
+
+class SplittingKept(Splitting):
+    split = "kept"
+
+
+def fresh_splits():
+    return [SplittingFresh(n_cycles=1), dp.AtomUpdate()]
+
+
+def released_splits():
+    return [SplittingReleased(n_cycles=1), dp.AtomUpdate()]
+
+
+def kept_splits():
+    return [SplittingKept(n_cycles=2), dp.AtomUpdate()]
 
 
 def conditional():
@@ -78,11 +113,17 @@ def splits():
 
 
 # of releases of any kind, and those that only know releases of each record by itself
-SAMPLERS = {"joint": joint, "conditional": conditional, "slice": by_slices, "auto": auto}
-LOCAL_SAMPLERS = {"joint of 2": joint_of_two, "joint of 5": joint_of_five, "auto of 2": auto_of_two}
-# of normal records behind Laplace or Gaussian noise, and of discrete ones
+SAMPLERS = {
+    "joint": joint, "conditional": conditional, "slice": by_slices, "auto": auto, "kept splits": kept_splits,
+}  # fmt: skip
+LOCAL_SAMPLERS = {
+    "joint of 2": joint_of_two, "joint of 5": joint_of_five, "auto of 2": auto_of_two,
+    "fresh splits": fresh_splits,
+}  # fmt: skip
+# of normal records behind Laplace or Gaussian noise, and of discrete ones; the last of normal ones only
 CLOSED_SAMPLERS = {"closed": closed, "auto closed": auto_closed}
-ALL_SAMPLERS = SAMPLERS | LOCAL_SAMPLERS | CLOSED_SAMPLERS
+NORMAL_SAMPLERS = {"released splits": released_splits}
+ALL_SAMPLERS = SAMPLERS | LOCAL_SAMPLERS | CLOSED_SAMPLERS | NORMAL_SAMPLERS
 
 # of known records; those of a conjugate base, and of any
 CONJUGATE_SAMPLERS = {"neal 2": neal2, "neal 3": neal3}

@@ -9,7 +9,13 @@ from scipy import special, stats
 
 import pymc_dp as dp
 from tests.mixtures import exact, small
-from tests.mixtures.samplers import ALL_SAMPLERS, CLOSED_SAMPLERS, LOCAL_SAMPLERS, SAMPLERS
+from tests.mixtures.samplers import (
+    ALL_SAMPLERS,
+    CLOSED_SAMPLERS,
+    LOCAL_SAMPLERS,
+    NORMAL_SAMPLERS,
+    SAMPLERS,
+)
 from tests.mixtures.small import Urn, verdict_on
 from tests.statistics import harness
 
@@ -35,7 +41,9 @@ MODELS = [
     ("Beta", "", (MANY, PITMAN_YOR)),
     ("normal", "little noise", (ONE, PITMAN_YOR)),
 ]
-FOR_LITTLE_NOISE = ("conditional", "auto", "auto of 2", "closed", "auto closed")
+FOR_LITTLE_NOISE = (
+    "conditional", "auto", "auto of 2", "closed", "auto closed", "kept splits", "released splits",
+)  # fmt: skip
 # what runs when not in full
 SHORT = {("NIG", "laplace", "joint")}
 
@@ -46,6 +54,8 @@ def _rows():
             if channel == "little noise" and sampler not in FOR_LITTLE_NOISE:
                 continue
             if sampler in CLOSED_SAMPLERS and kernel == "Beta":
+                continue
+            if sampler in NORMAL_SAMPLERS and kernel not in ("NIG", "normal"):
                 continue
             if k > 0 and (j + k) % 2:
                 continue

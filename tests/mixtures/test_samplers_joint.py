@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.mixtures import models
-from tests.mixtures.models import CENTRAL_MODELS, CLOSED_MODELS, MODELS
+from tests.mixtures.models import CENTRAL_MODELS, CLOSED_MODELS, MODELS, NORMAL_MODELS
 from tests.mixtures.samplers import ALL_SAMPLERS, LOCAL_SAMPLERS, SAMPLERS
 from tests.statistics.drive import StepKernel
 from tests.statistics.test_sbc import calibration
@@ -65,8 +65,10 @@ def _rows():
         fitting = list(SAMPLERS)
         if model in MODELS:
             fitting = ["joint", "conditional", ("slice", "auto")[k % 2], local[k % len(local)]]
+            fitting += ["kept splits", *(["fresh splits"] if "fresh splits" not in fitting else [])]
         epsilon = epsilon_of(model)
         fitting += ["closed", "auto closed"][: 1 + k % 2] if model in CLOSED_MODELS else []
+        fitting += ["released splits"] if model in NORMAL_MODELS else []
         for sampler in fitting:
             yield pytest.param(model, epsilon, sampler, id=f"{model.__name__} {epsilon:g} {sampler}")
 

@@ -41,12 +41,13 @@ def rewritten(patch, pattern, by, *kernels):
     return broken
 
 
+SPLITS = ("fresh_splits", "released_splits", "kept_splits")
 # name: (pattern, what takes its place, kernels)
 LINES = {
     "concentration never arrives": (
         r"alpha, d = urn\(.*\)",
         "alpha, d = 1.0, 0.0",
-        ("urn_sweep", "auxiliary_sweep", "conditional_sweep", "slice_sweep", "split_merge"),
+        ("urn_sweep", "auxiliary_sweep", "conditional_sweep", "slice_sweep", *SPLITS),
     ),
     "sticks for other slice variables": (
         r"least = min\(least, u\[i\]\)",
@@ -142,7 +143,37 @@ LINES = {
     "weights of the records left out": (
         r"w\[i\] = current\(.*\)\[\d+\]",
         "w[i] = -3.0",
-        ("split_merge",),
+        ("fresh_splits",),
+    ),
+    "weights of clusters that are merged, any": (
+        r"v = rng\.beta\(.*\)",
+        "v = draw_weight(rng, m)",
+        SPLITS,
+    ),
+    "records tried as often on the way back": (
+        r"tried = min.*\n.*again = .*",
+        "tried = min(1.0, 1.2 * v)\n        weight, again = v / tried, tried",
+        ("fresh_splits",),
+    ),
+    "anybody goes": (
+        r"goes\[i\] = splits and random\(rng\) \* each < gain",
+        "goes[i] = splits and random(rng) < weight",
+        SPLITS,
+    ),
+    "releases as before": (
+        r"x\[i, 0\] = r\[0\]",
+        "pass",
+        ("released_splits",),
+    ),
+    "half of the change": (
+        r"change = change if labels\[i\] == h else -change",
+        "change = 0.5 * (change if labels[i] == h else -change)",
+        SPLITS,
+    ),
+    "stale densities": (
+        r"labels\[i\], w\[i\] = to, there\[i\]",
+        "labels[i] = to",
+        SPLITS,
     ),
     "half of the density": (
         r"total = after\[h, 0\] - before\[h, 0\]",
@@ -165,14 +196,14 @@ LINES = {
         ("conditional_sweep",),
     ),
     "splits as often as merges": (
-        r"total = (-?)log_split\(",
-        r"total = 0.0 * log_split(",
-        ("split_merge",),
+        r"log_split\((.*)\)",
+        r"0.0 * log_split(\1)",
+        SPLITS,
     ),
     "splits without the number of clusters": (
-        r"log_split\(alpha, d, k, n, left, need\)",
-        "log_split(alpha, d, k, n, left, need) + np.log(k + 1.0)",
-        ("split_merge",),
+        r"log_split\((.*)\)",
+        r"log_split(\1) + np.log(k + splits)",
+        SPLITS,
     ),
     "variance given means that are integrated out": (
         r"standard_gamma\(shape - [\d.]+\)",
@@ -216,7 +247,21 @@ BY_EXACT_ANSWERS = [
     ("old clusters' weights without discount", "conditional", "NIG", "laplace", PITMAN_YOR),
     ("old clusters' weights without discount", "slice", "NIG", "laplace", Urn(0.5, 0.3)),
     ("weight of the record left out", "joint", "NIG", "laplace", ONE),
-    ("weights of the records left out", "auto", "NIG", "laplace", ONE),
+    ("weights of the records left out", "fresh splits", "NIG", "laplace", ONE),
+    ("weights of clusters that are merged, any", "fresh splits", "NIG", "laplace", ONE),
+    ("weights of clusters that are merged, any", "kept splits", "NIG", "laplace", ONE),
+    ("weights of clusters that are merged, any", "released splits", "NIG", "laplace", PITMAN_YOR),
+    ("records tried as often on the way back", "fresh splits", "NIG", "laplace", ONE),
+    ("anybody goes", "fresh splits", "NIG", "laplace", ONE),
+    ("anybody goes", "released splits", "NIG", "laplace", ONE),
+    ("anybody goes", "kept splits", "NIG", "laplace", ONE),
+    ("releases as before", "released splits", "normal", "laplace", ONE),
+    ("half of the change", "fresh splits", "NIG", "gaussian, clamped", ONE),
+    ("half of the change", "released splits", "NIG", "laplace", ONE),
+    ("half of the change", "kept splits", "NIG", "laplace", ONE),
+    ("stale densities", "fresh splits", "NIG", "laplace", ONE),
+    ("stale densities", "released splits", "NIG", "laplace", ONE),
+    ("stale densities", "kept splits", "NIG", "laplace", ONE),
     # conditional sweeps alone leave free atoms at the law of the base; joint ones do not
     ("free atoms kept", "auto", "normal", "laplace", ONE),
     ("half of the density", "joint", "Beta", "", MANY),
@@ -224,8 +269,11 @@ BY_EXACT_ANSWERS = [
     ("auxiliaries that may weigh nothing", "joint of 5", "NIG", "laplace", ONE),
     ("every empty cluster at full weight", "conditional", "NIG", "laplace", ONE),
     ("own atoms of a lonely record forgotten", "conditional", "NIG", "laplace", ONE),
-    ("splits as often as merges", "auto", "NIG", "laplace", ONE),
-    ("splits without the number of clusters", "auto", "NIG", "laplace", ONE),
+    ("splits as often as merges", "fresh splits", "NIG", "laplace", ONE),
+    ("splits as often as merges", "released splits", "NIG", "gaussian, clamped", ONE),
+    ("splits as often as merges", "kept splits", "NIG", "laplace", PITMAN_YOR),
+    ("splits without the number of clusters", "fresh splits", "NIG", "laplace", ONE),
+    ("splits without the number of clusters", "kept splits", "NIG", "laplace", ONE),
     ("no volume of the transform", "joint", "Beta", "", ONE),
 ]
 SLOTS_ONLY = ("lowest free slot", "the slot left first")
@@ -243,7 +291,7 @@ def test_exact_answers_reject(monkeypatch, line, sampler, kernel, channel, urn):
     broken = rewritten(monkeypatch, pattern, by, *kernels)
     n = 3 if kernel == "Beta" else 5
     model = small.declared(kernel, channel, n, urn)
-    draws = 40_000 if line.startswith("sticks") else 10_000
+    draws = 40_000 if line.startswith(("sticks", "stale")) else 10_000
     verdict = small.verdict_on(
         ALL_SAMPLERS[sampler], kernel, channel, urn, n=n, draws=draws, seed=3, model=model
     )
@@ -266,9 +314,13 @@ BY_JOINT_LAW = [
     ("half of the density", "joint", models.HalfNormalScales, 10.0),
     ("any auxiliary record", "joint of 5", models.LatentParents, 10.0),
     ("every empty cluster at full weight", "conditional", models.BinomialBeta, 1.0),
-    ("splits as often as merges", "auto", models.HalfNormalScales, 1.0),
+    ("splits as often as merges", "fresh splits", models.HalfNormalScales, 1.0),
+    ("splits as often as merges", "kept splits", models.ReleasedSum, 10.0),
+    ("half of the change", "kept splits", models.NormalInverseGamma, 10.0),
+    ("anybody goes", "fresh splits", models.PoissonGamma, 1.0),
+    ("anybody goes", "released splits", models.KnownVariance, 10.0),
     ("largest value forgotten", "closed", models.BinomialBeta, 1.0),
-    ("ratio of sums, half of it", "auto closed", models.BinomialBeta, 10.0),
+    ("ratio of sums, half of it", "closed", models.BinomialBeta, 10.0),
     ("variance given means that are integrated out", "joint", models.TwoColumns, 10.0),
     ("sum not brought up to date", "joint", models.ReleasedSum, 10.0),
     ("no volume of the transform", "conditional", models.BetaShapes, 10.0),

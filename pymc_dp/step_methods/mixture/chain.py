@@ -31,11 +31,11 @@ from pymc_dp.step_methods.mixture import (
     transfer,
     urn,
 )
-from pymc_dp.step_methods.mixture.cycles import mixture_cycles
+from pymc_dp.step_methods.mixture.cycles import Plan, mixture_cycles
 from pymc_dp.step_methods.mixture.plain import KernelChain
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.released import SummedRelease
-from pymc_dp.step_methods.mixture.source import FULL, N_TALLY
+from pymc_dp.step_methods.mixture.source import FULL, N_TALLY, SPLIT_KINDS
 from pymc_dp.step_methods.mixture.summed import summed_sweep
 
 _log = logging.getLogger("pymc.dp")
@@ -72,6 +72,7 @@ class LoweredMixture:
         self._joint: dict[float, SourceFunction] = {}
         self._labels: dict[str, SourceFunction] = {}
         self._scans: dict[int, SourceFunction] = {}
+        self._splits: dict[str, SourceFunction | None] = {}
         # the atoms that a step has drawn last, so that another need not draw them again
         self.just_drawn: np.ndarray | None = None
         self.atoms_tally = np.zeros(N_TALLY)
@@ -126,10 +127,18 @@ class LoweredMixture:
         """Whether the atoms of a cluster integrate out in closed form."""
         return collapsed.can_collapse(self.program, self.laws)
 
-    @cached_property
-    def splits(self) -> SourceFunction:
-        """Splits and merges."""
-        return split_merge.split_merge(self.program)
+    def splits(self, kind: str) -> SourceFunction | None:
+        """Return splits and merges of a kind by weights; None where releases have no closed law."""
+        if kind not in self._splits:
+            local = not self.program.program.n_statistics
+            fits = {"fresh": local, "released": self.is_closed, "kept": True}[kind]
+            self._splits[kind] = split_merge.split_merge(self.program, kind) if fits else None
+        return self._splits[kind]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the release of a record has a closed law with the record integrated out."""
+        return isinstance(self.program.closed_graphs, tuple)
 
     @cached_property
     def laws(self) -> conjugacy.AtomLaws:
@@ -210,20 +219,22 @@ class MixtureChain:
         self.atoms = np.zeros(shape)
         self.learnt = np.zeros(self.lowered.program.learnt_from + self.lowered.n_learnt)
         self.sweep = self._sweep_for(conditional)
-        scans = None if n_scans is None else self._scans(n_scans, scans_needed)
+        kinds = SPLIT_KINDS if splits else ()
+        self.splits = [self.lowered.splits(kind) for kind in kinds]
+        if n_scans is not None:
+            self.splits = [self._scans(n_scans, scans_needed)]
         names = [program.model.rvs_to_values[rv].name for rv in (mixture.labels, *mixture.atoms)]
         self.names = [str(name) for name in names]
         self._functions = [
             program.central.releases, self.lowered.program.hoist, *self.lowered.transfer,
             self.lowered.joint(n_auxiliary) if n_auxiliary else None,
             self.lowered.labels(self.sweep, n_empty) if self.sweep else None,
-            self.lowered.splits if splits and not program.n_statistics else scans,
+            *self.splits,
         ]  # fmt: skip
         self._updates = self.lowered.updates  # now, so that atoms which nothing can move are refused here
         self._move_sizes = np.array([m.sizes for m in records.moves], dtype=np.int64).reshape(-1, 4)
         self._sizes = np.array(
-            [program.n_statistics, program.n_parameters, inner.n_constants, inner.n_columns, 0, 0],
-            dtype=np.int64,
+            [program.n_statistics, program.n_parameters, inner.n_constants, inner.n_columns], dtype=np.int64
         )
 
     def _sweep_for(self, asked: str) -> str:
@@ -267,23 +278,14 @@ class MixtureChain:
             np.array(moves, dtype=np.intp).reshape(-1, 7),
         )
 
-    @property
-    def has_splits(self) -> bool:
-        """Whether clusters can be split and merged."""
-        return self._functions[7] is not None
-
     def run(
         self,
         rng: np.random.Generator,
         point: dict[str, np.ndarray],
-        plan: np.ndarray,
-        n_splits: tuple[int, int],
+        plan: Plan,
         tune: bool,
     ) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        """Run the cycles of a plan from a point; return what has moved, and the tally.
-
-        ``n_splits``: splits and merges after each cycle, and in each collapsed sweep.
-        """
+        """Run the cycles of a plan from a point; return what has moved, and the tally."""
         records, program = self.records, self.records.program
         if records.data.size != program.data.size:
             records.refresh_data()
@@ -291,10 +293,12 @@ class MixtureChain:
         program.records.pack(point, out=records.x)
         if isinstance(records, KernelChain) and not records.observed:
             records.totals[:] = np.nan  # other steps have moved the records
-        self._sizes[4:], self.learnt[0] = n_splits, tune
+        self.learnt[0] = tune
+        splits = [0 if f is None else n for f, n in zip(self.splits, plan.splits, strict=False)]
         tally, record_tally = np.zeros(N_TALLY), np.array([0.0, 1.0])
         mixture_cycles(
-            records.handle(rng), plan, self._sizes, *self._addresses[:2],
+            records.handle(rng), plan.cycles, self._sizes, np.array(splits, dtype=np.int64), plan.dealt,
+            *self._addresses[:2],
             self._move_sizes, self._addresses[2], theta, records.data, records.x, self.labels, self.atoms,
             self.counts, self.learnt, records.totals, tally, record_tally,
         )  # fmt: skip

@@ -1,5 +1,7 @@
 """Cycles of sweeps over labels, records and atoms in one native loop."""
 
+from typing import NamedTuple
+
 import numpy as np
 from numba import njit, types
 
@@ -28,28 +30,37 @@ _MIXTURE = types.FunctionType(MIXTURE)
 JOINT, CONDITIONAL, STICKS, COLLAPSED, RELABEL, ATOMS_ONLY, SPLITS_ONLY = range(7)
 
 
+class Plan(NamedTuple):
+    """What a draw does: its cycles, splits and merges of each kind after a cycle and in a collapsed sweep."""
+
+    cycles: np.ndarray
+    splits: tuple[int, ...] = ()
+    dealt: int = 0
+
+
 @njit(
     types.void(
-        HANDLE, INTEGERS, INTEGERS, types.Array(types.intp, 1, "C"), types.Array(types.intp, 1, "C"),
+        HANDLE, INTEGERS, INTEGERS, INTEGERS, types.int64,
+        types.Array(types.intp, 1, "C"), types.Array(types.intp, 1, "C"),
         types.Array(types.int64, 2, "C"), types.Array(types.intp, 2, "C"), VECTOR, VECTOR, MATRIX, INTEGERS,
         MATRIX, INTEGERS, VECTOR, VECTOR, VECTOR, VECTOR,
     ),
     cache=True,
 )  # fmt: skip
 def mixture_cycles(
-    handle, plan, sizes, addresses, updates, move_sizes, move_addresses, theta, data, x, labels, atoms,
-    counts, learnt, totals, tally, record_tally,
+    handle, plan, sizes, n_splits, n_dealt, addresses, updates, move_sizes, move_addresses, theta, data, x,
+    labels, atoms, counts, learnt, totals, tally, record_tally,
 ):  # fmt: skip
     """Run the cycles of a plan in place; ``theta``, ``x``, ``labels``, ``atoms`` hold the result.
 
-    ``sizes``: statistics, release parameters, hoisted numbers, hoisted covariates, splits and merges with new
-    records after each sweep, and given the records in each collapsed one. ``addresses``: releases, hoist,
-    load, store, refresh, joint sweep, conditional sweep, splits; ``updates``: of the atoms. ``move_sizes``,
-    ``move_addresses``: the records' own moves given the labels.
+    ``sizes``: statistics, release parameters, hoisted numbers, hoisted covariates. ``n_splits``: splits and
+    merges of each kind after a sweep; ``n_dealt``: in a collapsed one. ``addresses``: releases, hoist, load,
+    store, refresh, joint sweep, conditional sweep, each kind of splits; ``updates``: of the atoms.
+    ``move_sizes``, ``move_addresses``: the records' own moves given the labels.
     """
     rng = generator_at(handle)
     n = x.shape[0]
-    d, n_params, n_constants, n_columns, n_splits, n_dealt = sizes
+    d, n_params, n_constants, n_columns = sizes
     value, params, offset = np.empty(d), np.empty((d, n_params)), np.empty(d)
     if d > 0:
         function_at(addresses[0], _RELEASES)(theta, data, value, params, offset)
@@ -80,8 +91,10 @@ def mixture_cycles(
                     rng, 1, 0, move_sizes[move], move_addresses[move], theta, data, x, totals, record_tally
                 )  # fmt: skip
         # splits propose from the atoms, which the labels alone have outrun
-        if addresses[7] != 0 and n_splits > 0 and plan[t] != RELABEL:
-            function_at(addresses[7], _MIXTURE)(n_splits, *given)
+        if plan[t] != RELABEL:
+            for q in range(n_splits.size):
+                if n_splits[q] > 0:
+                    function_at(addresses[7 + q], _MIXTURE)(n_splits[q], *given)
         if tally[FULL] > 0.0:
             return
         for a in updates:

@@ -11,7 +11,7 @@ from pytensor.graph.basic import Variable
 from pymc_dp.mixtures.structure import Mixture
 from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods.base import check_positive
-from pymc_dp.step_methods.mixture.cycles import COLLAPSED, CONDITIONAL, SPLITS_ONLY, STICKS
+from pymc_dp.step_methods.mixture.cycles import COLLAPSED, CONDITIONAL, SPLITS_ONLY, STICKS, Plan
 from pymc_dp.step_methods.mixture.source import CONSIDERED, MOVED, SPLIT, TRIED
 from pymc_dp.step_methods.mixture.step import MixtureStep, plain_mixtures
 
@@ -79,5 +79,5 @@ class SweepStep(LabelStep):
     def _kernels(self) -> dict[str, Any]:
         return {"n_auxiliary": 0, "conditional": self._sweep, "n_empty": self.n_auxiliary}
 
-    def _plan(self, m: int, n_cycles: int) -> tuple[np.ndarray, tuple[int, int]]:
-        return np.full(n_cycles, CYCLES[self._sweep]), (0, 0)
+    def _plan(self, m: int, n_cycles: int) -> Plan:
+        return Plan(np.full(n_cycles, CYCLES[self._sweep]))

@@ -9,6 +9,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.noisy_normal import without_derivatives
 from pymc_dp.lowering.noisy_vectors import noisy_vector
 from pymc_dp.lowering.rowdraws import draw_entry
 from pymc_dp.lowering.rows import ROW, RowGraph
@@ -108,7 +109,7 @@ def closed_release(
     value = values[release.rv]
     law = pair.release(channel, {}, params, noise, None, ends)
     given = pair.record(channel, params, noise, value, ends)
-    return ClosedRelease(kernel, pm.logp(law, value), given, value, noise)
+    return ClosedRelease(kernel, without_derivatives(pm.logp(law, value)), given, value, noise)
 
 
 def _summed(block: RecordBlock, kernel: Any) -> SummedRelease | str:

@@ -11,6 +11,8 @@ from pymc_dp.lowering.urn import weight_of_new_cluster
 
 # Numbers below which their exponentials one by one are faster.
 _FEW = 5
+# Weights of the part of a cluster that is split off, the least one for one record.
+_LEAST, _MOST = 0.7, 0.6
 
 
 @njit(inline="always")
@@ -118,11 +120,23 @@ def pick(rng, logs, m):
     return weighted(rng, logs, total, m)
 
 
+@njit(inline="always")
+def draw_weight(rng, m):
+    """Draw the weight of a part of a cluster of m, with a density of 1/v between some ends."""
+    return _MOST * np.exp(random(rng) * np.log(_LEAST / (_MOST * m)))
+
+
+@njit(inline="always")
+def has_weight(v, m):
+    """Whether a part of m records could have been drawn this weight."""
+    return _LEAST < v * m and v < _MOST
+
+
 @njit
-def log_split(alpha, d, k, n, m, s):
-    """Logarithm of the ratio for a cluster of m among n records and k clusters that loses s; see there."""
-    partition = np.log(weight_of_new_cluster(alpha, d, k))
-    partition += math.lgamma(m - s - d) + math.lgamma(s - d) - math.lgamma(m - d) - math.lgamma(1.0 - d)
-    subsets = math.lgamma(m + 1.0) - math.lgamma(s + 1.0) - math.lgamma(m - s + 1.0)
-    size = np.log(np.log1p(1.0 / s) / np.log(m))
-    return partition + subsets - size + np.log((m - s) / ((k + 1.0) * (n - s)) / (m / n))
+def log_split(alpha, d, k, n, m, s, v):
+    """Logarithm of what does not depend on records, where a cluster of m, one of k, loses s of weight v."""
+    partition = np.log(weight_of_new_cluster(alpha, d, k) * np.log(_MOST * m / _LEAST))
+    partition -= d * np.log(v) + (1.0 + d) * np.log1p(-v)
+    if d != 0.0:
+        partition += math.lgamma(m - 2.0 * d) - math.lgamma(m - d) - math.lgamma(1.0 - d)
+    return partition + np.log((m - s) / ((k + 1.0) * (n - s)) / (m / n))

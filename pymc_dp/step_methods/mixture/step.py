@@ -18,7 +18,7 @@ from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.mixture.chain import MixtureChain, lowered_mixture
-from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY
+from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY, Plan
 from pymc_dp.step_methods.mixture.plain import KernelChain, KernelProgram, kernel_blocks
 from pymc_dp.step_methods.mixture.released import check_closed
 from pymc_dp.step_methods.mixture.source import ACCEPTED, CONSIDERED, MOVED, N_TALLY, PROPOSED
@@ -120,7 +120,7 @@ class MixtureStep(RecordStep):
         """Arguments of :class:`MixtureChain`."""
 
     @abstractmethod
-    def _plan(self, m: int, n_cycles: int) -> tuple[np.ndarray, tuple[int, int]]:
+    def _plan(self, m: int, n_cycles: int) -> Plan:
         """Which kernel each cycle of a draw runs for a mixture, and how many splits and merges."""
 
     def _cycles(self, m: int) -> int:
@@ -172,8 +172,7 @@ class MixtureStep(RecordStep):
             if fresh:
                 point.update(self._start(mixture, point))
             n_cycles = self.n_cycles or self._cycles(m)
-            plan, n_splits = self._plan(m, n_cycles)
-            moved, part = mixture.run(self.rng, point, plan, n_splits, self.tune)
+            moved, part = mixture.run(self.rng, point, self._plan(m, n_cycles), self.tune)
             point.update(moved)
             tally += part
             if self.tune:  # rates of the last draws count most
@@ -214,7 +213,7 @@ class MixtureStep(RecordStep):
         labels[np.argsort(x[:, 0])] = slots[np.searchsorted(ends, np.arange(n), side="right")]
         point = {**point, **program.records.unpack(x), name: labels}
         point |= mixture.inside(self.rng, point)
-        moved = mixture.run(self.rng, point, np.full(_FIRST_UPDATES, ATOMS_ONLY), (0, 0), self.tune)[0]
+        moved = mixture.run(self.rng, point, Plan(np.full(_FIRST_UPDATES, ATOMS_ONLY)), self.tune)[0]
         if any(np.isnan(v).any() for v in moved.values()):
             # atoms of a slot that nobody was in may be outside of the domain: stay in the default
             mixture.learnt[:] = 0.0

@@ -6,6 +6,8 @@ picked at random, or one of a new cluster. Where the release has a closed law wi
 decide instead, and the record is drawn given the release.
 """
 
+from collections.abc import Callable
+
 from pymc_dp.lowering import bins
 from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.lowering.native import SourceFunction
@@ -229,8 +231,15 @@ def auxiliary_sweep(program: MixtureProgram, m: int) -> SourceFunction:
     return compiled("auxiliary_sweep", lines, program, ["urn", "base_draw", "propose", "current", *peak])
 
 
-def closed_sweep(program: MixtureProgram) -> SourceFunction:
-    """Compile the sweep in which records are integrated out of the decision: infinitely many auxiliaries.
+def add_closed(
+    program: MixtureProgram,
+) -> tuple[Callable[[list[str]], str], Callable[[list[str]], list[str]]]:
+    """Compile the density of a release without its record, and the record given it.
+
+    Returns
+    -------
+    callables
+        From atoms, as source: the log density of the release of record i; a draw of the record to its place.
 
     Raises
     ------
@@ -241,8 +250,26 @@ def closed_sweep(program: MixtureProgram) -> SourceFunction:
         raise not_closed(program.closed_graphs)
     assert not isinstance(program.closed_graphs, SummedRelease)
     density, record = program.closed_graphs
-    program.add("released", program.atom_inputs, [density])
-    program.add("given_release", [program._rng, *program.atom_inputs], record, rng_first=True)
+    if "released" not in program.functions:
+        program.add("released", program.atom_inputs, [density])
+        program.add("given_release", [program._rng, *program.atom_inputs], record, rng_first=True)
+
+    def draw(atoms: list[str]) -> list[str]:
+        columns = [f"x[i, {j}] = r[{j}]" for j in range(program.n_columns_of_record)]
+        return [f"r = {program.call('given_release', *atoms, rng=True)}", *columns]
+
+    return (lambda atoms: f"{program.call('released', *atoms)}[0]"), draw
+
+
+def closed_sweep(program: MixtureProgram) -> SourceFunction:
+    """Compile the sweep in which records are integrated out of the decision: infinitely many auxiliaries.
+
+    Raises
+    ------
+    ValueError
+        If the release has no closed law without the record.
+    """
+    released, given_release = add_closed(program)
     width = program.width
     drawn, own = [f"a{j}" for j in range(width)], numbers("atoms", "g", width)
     lines = [
@@ -257,9 +284,9 @@ def closed_sweep(program: MixtureProgram) -> SourceFunction:
         *indented(drawn_atoms(program), 12),
         # of its own cluster there is nothing to decide
         "            if g != h:",
-        f"                before = {program.call('released', *numbers('atoms', 'h', width))}[0]",
+        f"                before = {released(numbers('atoms', 'h', width))}",
         "                if before != -np.inf:",
-        f"                    total = {program.call('released', *drawn)}[0] - before",
+        f"                    total = {released(drawn)} - before",
         *indented(refused(program), 12),
         "            if total >= 0.0 or total > -standard_exponential(rng):",
         "                accepted += 1.0",
@@ -270,8 +297,7 @@ def closed_sweep(program: MixtureProgram) -> SourceFunction:
         "            else:",
         "                g = h",
         *indented(join("g"), 12),
-        f"            r = {program.call('given_release', *own, rng=True)}",
-        *(f"            x[i, {j}] = r[{j}]" for j in range(program.n_columns_of_record)),
+        *indented(given_release(own), 12),
         "    tally[0] += accepted",
         "    tally[1] += n * n_sweeps",
         "    tally[2] += moved",
