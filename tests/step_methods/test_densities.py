@@ -231,7 +231,7 @@ def test_gaussian_conditionals_are_gaussian(entry, rng):
         totals = contributions(program, theta, x)[0].sum(axis=0)
         where = positions(program, exact)
         gradient, precision = np.empty(len(where)), np.empty((len(where), len(where)))
-        function.dispatcher(theta, data, x, totals, gradient, precision)
+        function.dispatcher(theta, data, x, totals, gradient, precision.reshape(-1))
         assert not np.triu(precision, 1).any()  # only the lower triangle is computed
         precision = np.tril(precision) + np.tril(precision, -1).T
         for scale in (0.3, 3.0):
