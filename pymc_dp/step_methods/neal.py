@@ -64,9 +64,12 @@ class PrivateNeal5(MixtureStep):
     *Conditional* sweeps draw labels given the records (Neal's algorithm 8; algorithm 3 with splits and merges
     where the atoms integrate out) and then, unless joint sweeps do that well, records given labels, by the
     exact or informed moves of :class:`RecordImputation`; they keep moving when the release pins the records
-    down. *Splits and merges*
-    move whole clusters, with the records of one part drawn anew. All leave the same posterior unchanged;
-    their shares are learnt while tuning from how often they are accepted.
+    down. *Splits and merges* move whole clusters: a part of a cluster gets atoms from the base and a weight
+    v, and each record goes there with probability :math:`v r / (1 - v + v r)`, where r says how much better
+    off it is. Under strong privacy records are drawn anew for that; otherwise they are integrated out of
+    their releases where these are closed, and kept as they are where releases tell nearly all of them. All
+    leave the same posterior unchanged; their shares are learnt while tuning from how often they are
+    accepted.
 
     ``pm.sample`` chooses this step by itself for the labels and records of a mixture behind a mechanism.
 
@@ -81,7 +84,7 @@ class PrivateNeal5(MixtureStep):
         unclamped, behind discrete Laplace or Gaussian noise, where values of a share of at most 1e-12 of
         each probability are left out.
     moves : {"auto", "joint", "conditional"}, default "auto"
-        Which sweeps; "auto" takes both, and splits and merges where all releases are local.
+        Which sweeps; "auto" takes both, and splits and merges.
     n_cycles : int, optional
         Sweeps per draw, with an update of the atoms between them; by default more for fewer records.
     model : pymc.Model, optional
@@ -100,11 +103,12 @@ class PrivateNeal5(MixtureStep):
     Notes
     -----
     A joint sweep costs O(m) per record, whatever the number of clusters; a conditional sweep O(number of
-    clusters). Infinitely many auxiliaries cost two densities of the release and an exact draw per record:
-    five to seven times as much as one for normal records. For discrete records they cost two sums over the
-    K values of a record, or as many as the noise may bridge. ``sample_stats`` gets ``n_clusters``,
-    ``cluster_acceptance`` (of joint proposals) and ``labels_moved`` (share of records that changed their
-    cluster).
+    clusters). A split or merge costs O(1) per record of its clusters: a draw, or a density of its release or
+    of the kernel; up to ten of one kind follow a sweep. Infinitely many auxiliaries cost two densities of the
+    release and an exact draw per record: five to seven times as much as one for normal records. For discrete
+    records they cost two sums over the K values of a record, or as many as the noise may bridge.
+    ``sample_stats`` gets ``n_clusters``, ``cluster_acceptance`` (of joint proposals) and ``labels_moved``
+    (share of records that changed their cluster).
 
     References
     ----------
