@@ -33,8 +33,9 @@ RATIO = types.float64(VECTOR, VECTOR, MATRIX, types.int64, types.int64, types.fl
 _RATIO_AT = types.FunctionType(RATIO)
 # the same, which also writes down what it adds
 EACH = types.float64(*RATIO.args, VECTOR)
-# Rows whose changes are worked out before they are added: they stay in the fastest cache.
-_BLOCK = 512
+# Rows whose changes are worked out before they are added: they stay in the fastest cache; where each column
+# is read by itself, more, because memory is fastest in long runs.
+_BLOCK, _LONG_BLOCK = 512, 4096
 # Entries of a row up to which products of two of them are looked for.
 _MAX_SQUARES = 10
 # Products of entries up to which a change is written out as one expression.
@@ -46,10 +47,31 @@ _BITS, _EXACT = 30, 52
 
 
 @numba.njit(cache=True)
-def _add_columns(part: np.ndarray, m: int, d: np.ndarray, w, x, y, z) -> None:  # type: ignore[no-untyped-def]  # pragma: no cover
-    p, q, r, s = d[0], d[1], d[2], d[3]
+def _add_ten(  # type: ignore[no-untyped-def]  # pragma: no cover
+    part, m, d, x, columns, start
+):
+    """Add ten columns to partial sums, which are read and written once for all of them."""
+    d0, d1, d2, d3, d4, d5, d6, d7, d8, d9 = d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7], d[8], d[9]
+    c0, c1 = x[columns[0], start : start + m], x[columns[1], start : start + m]
+    c2, c3 = x[columns[2], start : start + m], x[columns[3], start : start + m]
+    c4, c5 = x[columns[4], start : start + m], x[columns[5], start : start + m]
+    c6, c7 = x[columns[6], start : start + m], x[columns[7], start : start + m]
+    c8, c9 = x[columns[8], start : start + m], x[columns[9], start : start + m]
     for k in range(m):
-        part[k] += (p * w[k] + q * x[k]) + (r * y[k] + s * z[k])
+        one = (d0 * c0[k] + d1 * c1[k]) + (d2 * c2[k] + d3 * c3[k])
+        other = (d4 * c4[k] + d5 * c5[k]) + (d6 * c6[k] + d7 * c7[k])
+        part[k] += (one + other) + (d8 * c8[k] + d9 * c9[k])
+
+
+@numba.njit(cache=True)
+def _add_four(  # type: ignore[no-untyped-def]  # pragma: no cover
+    part, m, d, x, columns, start
+):
+    d0, d1, d2, d3 = d[0], d[1], d[2], d[3]
+    c0, c1 = x[columns[0], start : start + m], x[columns[1], start : start + m]
+    c2, c3 = x[columns[2], start : start + m], x[columns[3], start : start + m]
+    for k in range(m):
+        part[k] += (d0 * c0[k] + d1 * c1[k]) + (d2 * c2[k] + d3 * c3[k])
 
 
 @numba.njit(cache=True)
@@ -124,33 +146,31 @@ def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
     They are linear in entries, and in products of two; -1 stands for none.
     """
     d = new - old
-    constant, singles, products = 0.0, [0 for _ in range(0)], [0 for _ in range(0)]
+    constant, n_singles, products = 0.0, 0, [0 for _ in range(0)]
+    by, columns = np.empty(len(d)), np.empty(len(d), np.int64)
     for f in range(len(d)):
         if first[f] < 0:
             constant = d[f]
         elif d[f] != 0.0:  # a column that did not change the density is not read
             if second[f] < 0:
-                singles.append(f)
+                by[n_singles], columns[n_singles] = d[f], first[f]
+                n_singles += 1
             else:
                 products.append(f)
-    part = np.empty(_BLOCK)
+    part = np.empty(_LONG_BLOCK)
     total = 0.0
-    for start in range(low, high, _BLOCK):
-        m = min(_BLOCK, high - start)
+    for start in range(low, high, _LONG_BLOCK):
+        m = min(_LONG_BLOCK, high - start)
         part[:m] = constant
         f = 0
-        while f + 4 <= len(singles):  # few passes over the partial sums
-            four = np.empty(4)
-            for k in range(4):
-                four[k] = d[singles[f + k]]
-            _add_columns(
-                part, m, four,
-                x[first[singles[f]], start : start + m], x[first[singles[f + 1]], start : start + m],
-                x[first[singles[f + 2]], start : start + m], x[first[singles[f + 3]], start : start + m],
-            )  # fmt: skip
+        while f + 10 <= n_singles:
+            _add_ten(part, m, by[f:], x, columns[f:], start)
+            f += 10
+        while f + 4 <= n_singles:
+            _add_four(part, m, by[f:], x, columns[f:], start)
             f += 4
-        while f < len(singles):
-            _add_column(part, m, d[singles[f]], x[first[singles[f]], start : start + m])
+        while f < n_singles:
+            _add_column(part, m, by[f], x[columns[f], start : start + m])
             f += 1
         for f in products:
             _add_product(part, m, d[f], x[first[f], start : start + m], x[second[f], start : start + m])

@@ -15,7 +15,7 @@ from pymc_dp.private.density import RowDensity
 from pymc_dp.private.sums import RowSums
 
 RNG = np.random.default_rng(5)
-N = 700  # more than a block
+N, MANY = 700, 5000  # more than a block, and than one where each column is read by itself
 COV = np.array([[1.0, 0.5, 0.1], [0.5, 2.0, 0.3], [0.1, 0.3, 1.5]])
 X = RNG.normal(size=(N, 2))
 NORMAL = RNG.normal(1, 2, N)
@@ -23,7 +23,7 @@ VECTORS = RNG.multivariate_normal(np.zeros(3), COV, N)
 COUNTS = RNG.poisson(2.0, N)
 BITS = RNG.integers(0, 2, N)
 GROUPS = RNG.integers(0, 3, N)
-LONG = RNG.normal(size=(N, 12))
+LONG = RNG.normal(size=(MANY, 15))  # ten columns at once, four, and one
 
 
 def normal():
@@ -33,7 +33,7 @@ def normal():
 
 
 def many():
-    mu = pm.Normal("mu", shape=12)
+    mu = pm.Normal("mu", shape=15)
     dp.ConfidentialLikelihood("y", pm.Normal.dist(mu, 1.5), LONG, clip=1)
     return lambda mu: stats.norm.logpdf(LONG, mu, 1.5).sum(axis=1)
 
@@ -125,13 +125,14 @@ def test_sums_beside_numpy(build, rng):
             found = lowered.sum(new, old, bound) * unit
             exact = np.clip(change, -bound, bound).sum()
             # half a unit for each row, and the rounding of densities of the size of hundreds
-            assert abs(found - exact) <= N * (unit / 2 + 1e-12)
-            assert abs(found - (exact + bound / 100)) > N * (unit / 2 + 1e-12)
+            n = len(change)
+            assert abs(found - exact) <= n * (unit / 2 + 1e-12)
+            assert abs(found - (exact + bound / 100)) > n * (unit / 2 + 1e-12)
             # a move back is minus the move, to the last bit
             assert lowered.sum(old, new, bound) == -lowered.sum(new, old, bound)
         if build in (normal, logistic, many):  # of each way of evaluation
             bound = np.quantile(np.abs(change), 0.8)
-            assert lowered.count(new, old, bound) == (np.abs(change) > bound).sum() == N // 5
+            assert lowered.count(new, old, bound) == (np.abs(change) > bound).sum() == n // 5
 
 
 def test_one_row_changes_what_is_claimed():
