@@ -4,7 +4,7 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import CategoricalRV, MvNormalRV, normal, uniform
+from pytensor.tensor.random.basic import CategoricalRV, DirichletRV, GammaRV, MvNormalRV, normal, uniform
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -13,6 +13,9 @@ from pymc_dp.lowering.draws import ScalarDraw
 from pymc_dp.lowering.normals import LARGEST, factor_of, is_multivariate_normal
 from pymc_dp.lowering.rows import MAX_UNROLL, ROW, NotScalar, RowGraph
 from pymc_dp.lowering.samplers import core_sampler
+
+# Gamma numbers are not let go below: the logarithm of a probability is a number.
+SMALLEST = 1e-300
 
 
 def draw_entry(
@@ -32,6 +35,10 @@ def draw_entry(
     if isinstance(op, MvNormalRV):
         if (rv, full[:-1]) not in rows.together:
             rows.together[rv, full[:-1]] = _draw_normal(rows, rv, full[:-1], rng, label)
+        return rows.together[rv, full[:-1]][index[-1]]
+    if isinstance(op, DirichletRV):
+        if (rv, full[:-1]) not in rows.together:
+            rows.together[rv, full[:-1]] = _draw_probabilities(rows, rv, full[:-1], rng, label)
         return rows.together[rv, full[:-1]][index[-1]]
     if not isinstance(op, RandomVariable) or op.ndim_supp > 0 or any(op.ndims_params):
         raise NotScalar(f"{rv.name} is neither univariate nor multivariate normal")
@@ -68,6 +75,25 @@ def _draw_category(rows: RowGraph, rv: Any, full: tuple, rng: Variable, label: i
         end = end + rows.entry(p, (*own, k))
         category = category + pt.cast(pt.ge(u, end), rv.dtype)
     return category
+
+
+def _draw_probabilities(
+    rows: RowGraph, rv: Any, lead: tuple, rng: Variable, label: int
+) -> list[TensorVariable]:
+    """Draw probabilities from a Dirichlet law: gamma numbers divided by their sum."""
+    (alpha,), size = rv.owner.op.dist_params(rv.owner), rv.type.shape[-1]
+    if size is None or size > MAX_UNROLL:
+        raise NotScalar(f"{rv.name} has many probabilities")
+    one = pt.scalar_from_tensor(pt.constant(1.0))
+    weights: list[TensorVariable] = []
+    for k in range(size):
+        a = rows.entry(alpha, (*lead[len(lead) - (alpha.type.ndim - 1) :], k))
+        scalar = pt.scalar_from_tensor(pt.cast(a, "float64"))
+        own_label = -(10**9 + label * MAX_UNROLL + k)  # apart from those of single draws, and of vectors
+        drawn = pt.tensor_from_scalar(ScalarDraw(GammaRV(), own_label)(rng, scalar, one))
+        weights.append(pt.maximum(drawn, SMALLEST))
+    total = sum(weights[1:], start=weights[0])
+    return [w / total for w in weights]
 
 
 def _draw_normal(rows: RowGraph, rv: Any, lead: tuple, rng: Variable, label: int) -> list[TensorVariable]:

@@ -5,6 +5,7 @@ which take ten seconds to compile where these take one. PyMC compiles it too, to
 back to probabilities is a rewrite of PyTensor's numba mode, and holds for every function compiled in it.
 """
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,16 @@ from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.normals import sum_of
 from pymc_dp.lowering.version import SOURCE
+
+
+def probability(values: list[TensorVariable], which: int) -> TensorVariable:
+    """Return one of the probabilities that a row of values stands for, as a graph of its numbers."""
+    every = [*values, -sum_of(values)]
+    top = reduce(pt.maximum, every)
+    weights = [pt.exp(v - top) for v in every]
+    return weights[which] / sum_of(weights)
 
 
 class _RowsToProbabilities(Op):

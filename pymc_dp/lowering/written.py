@@ -6,10 +6,10 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
-from pytensor.tensor.random.basic import CategoricalRV
+from pytensor.tensor.random.basic import CategoricalRV, DirichletRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.normals import is_multivariate_normal, normal_logp
+from pymc_dp.lowering.normals import is_multivariate_normal, normal_logp, sum_of
 from pymc_dp.lowering.rows import MAX_UNROLL, choose
 
 
@@ -23,7 +23,18 @@ def written_logp(rv: Any, value: Any = None) -> TensorVariable:
         and (rv.owner.inputs[-1].type.shape[-1] or np.inf) <= MAX_UNROLL
     ):
         return _category_logp(rv, value)
+    if isinstance(rv.owner.op, DirichletRV) and (rv.type.shape[-1] or np.inf) <= MAX_UNROLL:
+        return _dirichlet_logp(rv, value)
     return pm.logp(rv, value)
+
+
+def _dirichlet_logp(rv: Any, value: TensorVariable) -> TensorVariable:
+    """Log density of probabilities, up to where they are no probabilities: what is drawn always is."""
+    (alpha,) = rv.owner.op.dist_params(rv.owner)
+    each = [alpha[..., k] for k in range(rv.type.shape[-1])]
+    terms = [pt.log(value[..., k]) * (a - 1.0) - pt.gammaln(a) for k, a in enumerate(each)]
+    total = sum_of(terms) + pt.gammaln(sum_of(each))
+    return check_parameters(total, *(a > 0 for a in each), msg="a > 0")
 
 
 def _category_logp(rv: Any, value: TensorVariable) -> TensorVariable:

@@ -34,7 +34,8 @@ class AtomUpdate(RecordStep):
 
     Numbers of a slot whose law given its records is known are drawn from it: normal ones together (means,
     regression coefficients), a variance that scales their law with them (Normal-Inverse-Gamma), others one
-    after another (Gamma, Inverse-Gamma and Beta laws, whichever way the model writes them). All others
+    after another (Gamma, Inverse-Gamma and Beta laws, whichever way the model writes them), and rows of
+    probabilities with a Dirichlet law behind a categorical kernel. All others
     move by the Metropolis-adjusted Langevin algorithm in value space, every slot on its own, with scales and
     step sizes that are learnt while tuning for each size of cluster. Atoms of unoccupied slots are drawn from
     the base.

@@ -475,6 +475,38 @@ class BernoulliBeta(BinomialBeta):
         return {**state, "z": np.where(lie, 1 - state["y"], state["y"])}
 
 
+class LatentClasses(MixtureModel):
+    """Categories with a row of probabilities for each slot, below a hyperparameter."""
+
+    width = 3.0
+    shapes = np.array([1.0, 0.6, 1.5])
+    laws = ([], None, [(f"p {k}", "probability") for k in range(3)])
+
+    def draw_hyper(self, rng):
+        return {"a": rng.gamma(3, 1 / 2)}
+
+    def draw_base(self, rng, s, size):
+        return {"p": rng.dirichlet(self.shapes + s["a"], size)}
+
+    def draw_records(self, rng, a):
+        return (rng.random((self.n, 1)) > np.cumsum(a["p"], axis=1)[:, :2]).sum(axis=1)
+
+    def log_kernel(self, y, a):
+        which = np.broadcast_to(y, len(a["p"])).astype(int)  # of one record in every slot, too
+        return np.log(a["p"][np.arange(len(which)), which])
+
+    def summaries(self, a):
+        return [a["p"][:, 0], a["p"][:, 2]]
+
+    def squash(self, y):
+        return y / 2
+
+    def declare(self, labels):
+        shapes = self.shapes + pm.Gamma("a", 3, 2)
+        p = pm.Dirichlet("p", shapes, shape=(self.slots, 3))
+        return pm.Categorical("y", p=p[labels])
+
+
 class TwoColumns(MixtureModel):
     """Vectors as records; two means and a variance that scales both."""
 
@@ -696,12 +728,12 @@ class ReleasedHistogram(KnownVariance):
 MODELS = [
     NormalInverseGamma, KnownVariance, PoissonGamma, Regressions, MatrixOfCoefficients, GammaRates,
     BinomialBeta, BernoulliBeta, TwoColumns, Precisions, HalfNormalScales, BetaShapes, PublicOutcomes,
-    LatentParents,
+    LatentParents, LatentClasses,
 ]  # fmt: skip
 # normal records behind Laplace or Gaussian noise, each by itself, and discrete records
 CLOSED_MODELS = [
     NormalInverseGamma, KnownVariance, Regressions, MatrixOfCoefficients, TwoColumns, PoissonGamma,
-    BinomialBeta, BernoulliBeta,
+    BinomialBeta, BernoulliBeta, LatentClasses,
 ]  # fmt: skip
 NORMAL_MODELS = CLOSED_MODELS[:5]
 # of all records together: not for several auxiliary records
@@ -745,10 +777,12 @@ KNOWN_MODELS = [
     *map(known, (
         NormalInverseGamma, KnownVariance, PoissonGamma, Regressions, MatrixOfCoefficients, GammaRates,
         BinomialBeta, BernoulliBeta, TwoColumns, Precisions, HalfNormalScales, BetaShapes, CutVariances,
+        LatentClasses,
     ))
 ]  # fmt: skip
 # atoms that integrate out
 CONJUGATE_MODELS = [
     m for m in KNOWN_MODELS
-    if not m.other and (m.laws[0] == [] or m.laws[2] == []) and m.__name__ != "KnownMatrixOfCoefficients"
+    if not m.other and (m.laws[0] == [] or m.laws[2] == [])
+    and m.__name__ not in ("KnownMatrixOfCoefficients", "KnownLatentClasses")
 ]  # fmt: skip

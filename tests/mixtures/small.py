@@ -242,6 +242,9 @@ def _natural(name, values):
         return name.removesuffix("_logodds__"), special.expit(values)
     if name.endswith("_interval__"):
         return name.removesuffix("_interval__"), NOISE + np.exp(values)
+    if name.endswith("_simplex__"):
+        rows = np.concatenate([values, -values.sum(axis=-1, keepdims=True)], axis=-1)
+        return name.removesuffix("_simplex__"), special.softmax(rows, axis=-1)
     return name, values
 
 

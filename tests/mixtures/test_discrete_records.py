@@ -1,5 +1,6 @@
 """Discrete records added up over their values in joint sweeps, beside posteriors by enumeration."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 from zlib import crc32
 
@@ -14,8 +15,9 @@ from pymc_dp.step_methods.mixture.released import closed_release
 from tests.mixtures import exact, small
 from tests.mixtures.samplers import ALL_SAMPLERS, CLOSED_SAMPLERS, SAMPLERS
 from tests.mixtures.small import Urn
+from tests.mixtures.test_samplers_power import rewritten
 
-# Fourteen verdicts.
+# Some twenty verdicts.
 ALPHA = 1e-5
 A, B = 1.5, 0.8
 BITS, NOISY = np.array([0, 1, 1, 0, 1]), np.array([-1.2, 0.4, 2.5, 1.1, 1.0])
@@ -81,6 +83,34 @@ def by_softmax(labels, slots):
     dp.UnaryEncoding("z", y, epsilon=2.0, n_categories=3, observed=UNARY)
 
 
+ALPHAS = np.array([1.5, 0.8, 2.0])
+ANSWERS = np.array([0, 2, 2, 1, 0])
+
+
+def any_of_three(labels, slots):
+    p = pm.Dirichlet("p", ALPHAS, shape=(slots, 3))
+    y = pm.Categorical("y", p=p[labels])
+    dp.RandomizedResponse("z", y, epsilon=2.0, n_categories=3, observed=ANSWERS)
+
+
+def three_probabilities():
+    """By the first probability, and the share of the second in what is left."""
+    t, h = np.linspace(-32, 22, 361, retstep=True)
+    a, b = special.expit(t)[:, None], special.expit(t)
+    log_w = special.log_expit(t)[:, None] + special.log_expit(-t)[:, None] + special.log_expit(t)
+    log_w = log_w + special.log_expit(-t) + 2 * np.log(h) + stats.beta.logpdf(a, ALPHAS[0], ALPHAS[1:].sum())
+    log_w = log_w + stats.beta.logpdf(b, *ALPHAS[1:])
+    p = np.stack([a + 0 * b, (1 - a) * b, (1 - a) * (1 - b)])
+    log_q = np.where(ANSWERS[:, None] == [0, 1, 2], 2.0, 0.0)
+    known = with_values(np.arange(3), p.reshape(3, -1), log_q, log_w.ravel())
+    return replace(known, shape=log_w.shape)
+
+
+def each_of_three(p):
+    """Of draws, (..., 3); the quadrature has its own."""
+    return np.moveaxis(np.asarray(p), -1, 0)
+
+
 def log_q_of_bits():
     right = UNARY[:, None, :] == np.eye(3)
     return np.where(right, -np.log1p(np.exp(-1.0)), -np.log1p(np.e)).sum(axis=2)
@@ -95,6 +125,7 @@ def gaussian_counts(released, sigma):
 
 
 BETA_MEAN = {"p": (lambda a: a["p"], A / (A + B))}
+DIRICHLET_MEAN = {"p": (lambda a: a["p"][..., 0], ALPHAS[0] / ALPHAS.sum())}
 GAMMA_MEAN = {"rate": (lambda a: np.exp(-a["rate"]), (1 + 1 / 0.4) ** -2.0)}
 
 
@@ -110,6 +141,7 @@ CASES = {
     "two releases": (two_releases, lambda: probabilities(answers, log_q_of_two()), answers, BETA_MEAN),
     "categories": (one_of_three, lambda: probabilities(genotypes, log_q_of_bits()), genotypes, BETA_MEAN),
     "softmax": (by_softmax, lambda: probabilities(genotypes, log_q_of_bits()), genotypes, BETA_MEAN),
+    "Dirichlet": (any_of_three, three_probabilities, each_of_three, DIRICHLET_MEAN),
     "counts": (gaussian_counts(COUNTS, 2.0), lambda: counts(COUNTS, 2.0), zero_or_one, GAMMA_MEAN),
     # any count is ten thousand nats away from the first release
     "far counts": (gaussian_counts(FAR, LEVELS), lambda: counts(FAR, LEVELS), zero_or_one, GAMMA_MEAN),
@@ -117,22 +149,40 @@ CASES = {
 URNS = [Urn(1.0), Urn(1.0, 0.3), Urn(0.5), Urn(3.0)]
 # categories are no other test's kernel
 ROWS = [(case, sampler) for case in CASES for sampler in CLOSED_SAMPLERS]
-ROWS += [("categories", sampler) for sampler in SAMPLERS]
+ROWS += [(case, sampler) for case in ("categories", "Dirichlet") for sampler in SAMPLERS]
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize(("case", "sampler"), ROWS)
 def test_posterior_is_exact(case, sampler):
+    draws = 4000 if case.startswith("far") else 20_000  # ten thousand terms for the first record
+    verdict = verdict_on(case, sampler, URNS[ROWS.index((case, sampler)) % len(URNS)], draws)
+    assert verdict.passed, verdict
+
+
+def verdict_on(case, sampler, urn, draws):
     declare, released, f, unchanging = CASES[case]
-    urn = URNS[ROWS.index((case, sampler)) % len(URNS)]
     known, slots = released(), 7
     with pm.Model() as model:
         declare(urn.labels(5, slots), slots)
-    draws = 4000 if case.startswith("far") else 20_000  # ten thousand terms for the first record
     chain = small.Chain(model, ALL_SAMPLERS[sampler], urn, draws, crc32(f"{case} {sampler}".encode()))
     kernel = small.Kernel(declare, _at(f, next(iter(unchanging))), (0.0, 1.0), unchanging)
-    verdict = small.compare(chain, kernel, known, urn.posterior(known), ALPHA)
-    assert verdict.passed, verdict
+    return small.compare(chain, kernel, known, urn.posterior(known), ALPHA)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("pattern", "by", "sampler"),
+    [
+        (r"standard_gamma\(slopes\[h, 0\] \+ 1\.0\)", "standard_gamma(slopes[h, 0] + 1.4)", "joint"),
+        (r" /= total", " /= 1.0", "kept splits"),  # draws of one cycle are divided when they are stored
+    ],
+    ids=["half a record more", "not divided"],
+)
+def test_wrong_probabilities_are_rejected(monkeypatch, pattern, by, sampler):
+    broken = rewritten(monkeypatch, pattern, by, "conjugate_draws")
+    verdict = verdict_on("Dirichlet", sampler, Urn(1.0), 10_000)
+    assert broken and verdict.outcome == "rejected", verdict
 
 
 def test_known_records_are_not_added_up():

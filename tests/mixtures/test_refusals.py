@@ -294,7 +294,7 @@ CASES = {
     "atoms that are weights": (
         atoms_with(lambda: pm.Dirichlet("mu", np.ones(2), shape=(H, 2))),
         NotImplementedError,
-        "mu has a transform over several|mu is neither univariate",
+        "the probabilities mu move by their law given the records only, .*pm.Categorical",
     ),
     "a mean per slot": (
         atoms_with(lambda: pm.MvNormal("mu", np.zeros((H, 2)) + np.arange(H)[:, None], np.eye(2))),

@@ -1,6 +1,9 @@
 """Source of the update of atoms given labels and records."""
 
+from typing import Any
+
 from pymc_dp.lowering.native import SourceFunction
+from pymc_dp.lowering.rowdraws import SMALLEST
 from pymc_dp.lowering.truncated import truncated_inverse_gamma
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
 from pymc_dp.step_methods.mixture.draws import solve_normal
@@ -65,6 +68,7 @@ def conjugate_draws(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
         lines += indented(_two_slopes(k, family, at_slot, program), 8)
         lines += ["        for h in range(n_slots):", "            if counts[h] > 0:"]
         lines += indented(_single_draw(k, family, laws, program), 16)
+    lines += indented(_divide_by_sums(program, laws), 8)
     used += [f"lower{k}" for k in laws.above]
     above = {"truncated_inverse_gamma": truncated_inverse_gamma}
     return compiled("conjugate_draws", lines, program, used, **solve_normal, **above)
@@ -111,8 +115,24 @@ def _two_slopes(k: int, family: str, atoms: list[str], program: MixtureProgram) 
     return lines
 
 
+def _divide_by_sums(program: MixtureProgram, laws: AtomLaws) -> list[str]:
+    """Source that makes probabilities of gamma numbers, row by row."""
+    rows: dict[tuple[Any, tuple[int, ...]], list[int]] = {}
+    for k, family in laws.single:
+        if family == "probability":
+            atom, index = program.each_atom()[k]
+            rows.setdefault((atom, index[:-1]), []).append(k)
+    lines = ["for h in range(n_slots):", "    if counts[h] > 0:"]
+    for numbers_of_row in rows.values():
+        each = [f"atoms[h, {k}]" for k in numbers_of_row]
+        lines += [f"        total = {' + '.join(each)}", *(f"        {p} /= total" for p in each)]
+    return lines if rows else []
+
+
 def _single_draw(k: int, family: str, laws: AtomLaws, program: MixtureProgram) -> list[str]:
     """Draw of one number from the two slopes; see :mod:`.conjugacy` for what they are."""
+    if family == "probability":  # p l' = a - 1; a gamma number, to be divided by the sum of its row
+        return [f"atoms[h, {k}] = max(rng.standard_gamma(slopes[h, 0] + 1.0), {SMALLEST})"]
     if family == "gamma":  # s l' = (a - 1) - b s, at s and 2 s
         return [
             f"s = atoms[h, {k}]",

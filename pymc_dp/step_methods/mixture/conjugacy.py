@@ -3,7 +3,7 @@
 Normal laws are recognised by the degree of the log density in the atoms (symbolically: 2). The one-parameter
 laws by the derivative of the log density, l'(s), which is affine after multiplication with
 
-* s, in s: gamma;  * s, in 1/s: inverse gamma;  * s (1 - s), in s: beta;
+* s, in s: gamma;  * s, in 1/s: inverse gamma;  * s (1 - s), in s: beta;  * s, a constant: probabilities;
 
 where the laws are among those whose support does not depend on their parameters (an affine derivative says
 nothing about a support), and where nothing compares or rounds the number (a clip far away says nothing
@@ -28,7 +28,12 @@ from pymc_dp.lowering.intervals import Interval, Ranges, always_positive
 from pymc_dp.lowering.polynomial import degree
 from pymc_dp.step_methods.mixture.program import FIXED_SUPPORT, MixtureProgram
 
-FAMILIES = {rv.GammaRV: "gamma", rv.ExponentialRV: "gamma", rv.InvGammaRV: "inverse gamma", rv.BetaRV: "beta"}
+FAMILIES = {
+    rv.GammaRV: "gamma", rv.ExponentialRV: "gamma", rv.InvGammaRV: "inverse gamma", rv.BetaRV: "beta",
+    rv.DirichletRV: "probability",
+}  # fmt: skip
+# Supports that do not depend on parameters, where these are in the domain.
+_FIXED = (*FIXED_SUPPORT, rv.CategoricalRV, rv.DirichletRV)
 _POINTS = 12
 # Draws from the base for each, until the kernel has a law.
 _DRAWS = 100
@@ -115,7 +120,7 @@ def find_laws(program: MixtureProgram, derivatives: Derivatives) -> AtomLaws:
     probe = _Probe(program)
     children = [program.mixture.kernel, *program.mixture.atoms]
     known = all(
-        isinstance(v.owner.op, FIXED_SUPPORT) or program.lower_end(v) is not None  # type: ignore[union-attr]
+        isinstance(v.owner.op, _FIXED) or program.lower_end(v) is not None  # type: ignore[union-attr]
         for v in children
     )
     for k, (atom, index) in enumerate(program.each_atom()):
@@ -234,6 +239,8 @@ class _Probe:
                     values.append(self._evaluate(name, given, y, moved)[0])
                 line = np.array(values) * factor
                 fit = np.polynomial.polynomial.polyfit(u[:2], line[:2], 1)
+                if family == "probability":
+                    fit[1] = 0.0
                 size = np.abs(line).max() + np.abs(fit).max() + 1e-300
                 # written so that a number that is none counts as different
                 if not np.abs(fit[0] + fit[1] * u - line).max() < 1e-8 * size:

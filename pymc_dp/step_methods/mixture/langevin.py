@@ -37,7 +37,7 @@ def langevin(program: MixtureProgram, derivatives: Derivatives, which: list[int]
     Raises
     ------
     NotScalar
-        If a number is an integer, or its transform depends on other numbers of the slot.
+        If a number is an integer or a probability, or its transform depends on other numbers of the slot.
     """
     _add_functions(program, derivatives, which)
     q, width, start = len(which), program.width, program.learnt_from
@@ -136,6 +136,7 @@ def _density(program: MixtureProgram, q: int, target: str, values: list[str]) ->
 
 def _add_functions(program: MixtureProgram, derivatives: Derivatives, which: list[int]) -> None:
     """Log density and slopes of a record and of a slot; the transforms' volume and slopes."""
+    program.values.check_numbers()
     for k in which:
         atom = program.each_atom()[k][0]
         if not atom.dtype.startswith("float"):
@@ -147,9 +148,9 @@ def _add_functions(program: MixtureProgram, derivatives: Derivatives, which: lis
         outputs = derivatives.back([graph, *derivatives.slopes(graph, which)])
         program.add(f"{name}_langevin", [*more, *program.atom_inputs], outputs)
     values = [pt.dscalar(f"at{k}") for k in range(program.width)]
-    numbers_of = {v: pt.scalar_from_tensor(t) for v, t in zip(program.value_inputs, values, strict=True)}
+    numbers_of = {v: pt.scalar_from_tensor(t) for v, t in zip(program.values.inputs, values, strict=True)}
     natural = graph_replace(program.natural_graphs, numbers_of, strict=False)
-    volume = graph_replace([program.volume(which)], numbers_of, strict=False)[0]
+    volume = graph_replace([program.values.volume(which)], numbers_of, strict=False)[0]
     slopes = []
     for k in which:
         own: list = [
@@ -161,6 +162,6 @@ def _add_functions(program: MixtureProgram, derivatives: Derivatives, which: lis
     more = tg.grad(
         volume, [values[k] for k in which], disconnected_inputs="ignore", return_disconnected="zero"
     )
-    back = {t: pt.tensor_from_scalar(v) for v, t in zip(program.value_inputs, values, strict=True)}
+    back = {t: pt.tensor_from_scalar(v) for v, t in zip(program.values.inputs, values, strict=True)}
     outputs = graph_replace([volume, *slopes, *more], back, strict=False)
-    program.add("volume", program.value_inputs, outputs)
+    program.add("volume", program.values.inputs, outputs)

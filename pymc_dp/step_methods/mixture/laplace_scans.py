@@ -321,17 +321,18 @@ def _functions(program: MixtureProgram, derivatives: Derivatives) -> tuple[Sourc
 
 def _add_curvature(program: MixtureProgram, derivatives: Derivatives) -> None:
     """Add the functions ``own_curved(C, v, values)`` and ``base_curved(C, values)`` to the program."""
+    program.values.check_numbers()
     for atom, _ in program.each_atom():
         if not atom.dtype.startswith("float"):
             raise NotScalar(f"{atom.name} is an integer, which has no mode to move from")
     q = range(program.width)
     values = [pt.dscalar(f"at value {k}") for k in q]
-    to_tensor = {v: pt.scalar_from_tensor(t) for v, t in zip(program.value_inputs, values, strict=True)}
+    to_tensor = {v: pt.scalar_from_tensor(t) for v, t in zip(program.values.inputs, values, strict=True)}
     natural = graph_replace(program.natural_graphs, to_tensor, strict=False)
-    volume = graph_replace([program.volume(list(q))], to_tensor, strict=False)[0]
+    volume = graph_replace([program.values.volume(list(q))], to_tensor, strict=False)[0]
     at = {a: pt.cast(b, "float64") for a, b in zip(derivatives.at, natural, strict=True)}
     own, base = graph_replace([derivatives.own, derivatives.base], at, strict=False)
-    back_to_inputs = {t: pt.tensor_from_scalar(v) for v, t in zip(program.value_inputs, values, strict=True)}
+    back_to_inputs = {t: pt.tensor_from_scalar(v) for v, t in zip(program.values.inputs, values, strict=True)}
     for name, graph, more in (
         ("own_curved", own, program.record_inputs),
         ("base_curved", base + volume, []),
@@ -339,7 +340,7 @@ def _add_curvature(program: MixtureProgram, derivatives: Derivatives) -> None:
         slopes = _slopes(graph, values)
         curvature = [-c for i in q for c in _slopes(slopes[i], values[: i + 1])]
         outputs = graph_replace([graph, *slopes, *curvature], back_to_inputs, strict=False)
-        program.add(name, [*more, *program.value_inputs], outputs)
+        program.add(name, [*more, *program.values.inputs], outputs)
 
 
 def _slopes(graph, values):  # type: ignore[no-untyped-def]

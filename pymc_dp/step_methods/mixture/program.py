@@ -31,6 +31,7 @@ from pymc_dp.records import parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.mixture.released import SummedRelease, closed_release, densities_without_noise
+from pymc_dp.step_methods.mixture.values import AtomValues
 from pymc_dp.step_methods.sweeps.fused import scalar_function
 from pymc_dp.step_methods.sweeps.histogram import HistogramSweep
 from pymc_dp.step_methods.sweeps.kernels import hoist
@@ -57,6 +58,8 @@ class MixtureProgram(HistogramSweep):
     ----------
     width : int
         Numbers of one slot's atoms.
+    values : AtomValues
+        The same in value space.
     functions, keys : dict
         Nopython functions by name, with the keys of their compiled code. C stands for the hoisted numbers and
         the record's covariates, a for the numbers of a slot, x for the record in value space:
@@ -86,20 +89,20 @@ class MixtureProgram(HistogramSweep):
     """
 
     def __init__(self, program: RecordProgram, mixture: Mixture):
-        self.mixture = mixture
+        self.mixture, self._program = mixture, program
         self._variables = set(program.model.basic_RVs)
         self._of_mixture = {mixture.labels, *mixture.atoms}
         shapes = program.model.eval_rv_shapes()
         self.atom_shapes = [tuple(int(k) for k in shapes[rv.name][1:]) for rv in mixture.atoms]
         ends = np.cumsum([0, *(int(np.prod(s)) for s in self.atom_shapes)])
         self._atom_starts, self.width = ends[:-1], int(ends[-1])
+        self.values = AtomValues(program.model, mixture.atoms, self.atom_shapes, self._atom_inputs)
         self.atom_inputs = [ps.float64(f"a{k}") for k in range(self.width)]
         self.natural_inputs = [ps.float64(f"y{k}") for k in range(program.records.width)]
         self._natural = [pt.tensor_from_scalar(y) for y in self.natural_inputs]
         self._slot_draws: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
         self.functions: dict[str, Any] = {}
         self.keys: dict[str, str | None] = {}
-        self._program = program
         self.draws_records = True
         super().__init__(program)
 
@@ -174,12 +177,6 @@ class MixtureProgram(HistogramSweep):
             for index in np.ndindex(*shape)
         ]
 
-    def _atom_transform(self, atom: Any) -> Any:
-        transform = self._program.model.rvs_to_transforms.get(atom)
-        if transform is not None and getattr(transform, "ndim_supp", 0) != 0:
-            raise NotScalar(f"{atom.name} has a transform over several entries")
-        return transform
-
     def lower_end(self, rv: Any) -> Variable | None:
         """Return the lower end of an inverse gamma variable that is cut off from below, free of atoms."""
         found = parameters_above(rv)
@@ -208,7 +205,7 @@ class MixtureProgram(HistogramSweep):
         self._base = self.slots.fork(self._atom_draw)
         base_draw = [self._base.entry(rv, (ROW, *index)) for rv, index in self.each_atom()]
         self.base_graph = self._base_logp()
-        self.natural_graphs, store = self._transforms()
+        self.natural_graphs, store = self.values.natural(self.slots), self.values.stored(self.slots)
         kernel = self.mixture.kernel
         natural = rows.fork(self._natural_entry)
         logp = written_logp(kernel)
@@ -244,7 +241,7 @@ class MixtureProgram(HistogramSweep):
         self.add("urn", [], urn)
         self.add("base_draw", [self._rng], base_draw, rng_first=True)
         self.add("base_logp", a, [self.base_graph])
-        self.add("load", self.value_inputs, self.natural_graphs)
+        self.add("load", self.values.inputs, self.natural_graphs)
         self.add("store", a, store)
         self.add("features", x, features)
         if self.may_fail:
@@ -312,37 +309,6 @@ class MixtureProgram(HistogramSweep):
         return sum(
             (self._sum_of(self.slots, written_logp(rv)) for rv in self.mixture.atoms), start=pt.constant(0.0)
         )
-
-    def _transforms(self) -> tuple[list[TensorVariable], list[TensorVariable]]:
-        """Atoms as functions of their values, and values as functions of the atoms."""
-        self.value_inputs = [ps.float64(f"v{k}") for k in range(self.width)]
-
-        def from_value(atom: Variable, index: tuple[int, ...]) -> TensorVariable:
-            value = pt.tensor_from_scalar(self.value_inputs[self._number_of(atom, index)])
-            transform = self._atom_transform(atom)
-            if transform is not None:
-                value = transform.backward(value, *self._atom_inputs(atom, index, values))
-            return pt.cast(value, atom.dtype)  # type: ignore[attr-defined]
-
-        values = self._values = self.slots.fork(from_value)
-        load, store = [], []
-        for atom, index in self.each_atom():
-            load.append(values.entry(atom, (ROW, *index)))
-            number, transform = self.slots.entry(atom, (ROW, *index)), self._atom_transform(atom)
-            if transform is not None:
-                number = transform.forward(number, *self._atom_inputs(atom, index, self.slots))
-            store.append(number)
-        return load, store
-
-    def volume(self, which: list[int]) -> TensorVariable:
-        """Logarithm of the Jacobian of some numbers' transforms, as a graph of the values."""
-        total: TensorVariable = pt.constant(0.0, dtype="float64")
-        for k, (atom, index) in enumerate(self.each_atom()):
-            transform = self._atom_transform(atom)
-            if k in which and transform is not None:
-                value = pt.tensor_from_scalar(self.value_inputs[k])
-                total = total + transform.log_jac_det(value, *self._atom_inputs(atom, index, self._values))
-        return total
 
     def add(self, name: str, inputs: list[Any], outputs: list[Any], rng_first: bool = False) -> None:
         """Compile a function of the hoisted numbers and of some inputs."""

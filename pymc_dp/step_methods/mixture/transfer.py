@@ -10,10 +10,10 @@ from pymc_dp.step_methods.sweeps.source import indented
 
 
 def places_of(program: MixtureProgram) -> list[tuple[int, int]]:
-    """Where each number of slot 0 stands in the flat vector, and how far it is from slot to slot."""
+    """Where each value of slot 0 stands in the flat vector, and how far it is from slot to slot."""
     layout = program.program.parameters
     places = []
-    for atom, shape in zip(program.mixture.atoms, program.atom_shapes, strict=True):
+    for atom, shape in zip(program.mixture.atoms, program.values.shapes, strict=True):
         start = layout.slices[layout.variables.index(atom)].start
         size = int(np.prod(shape))
         places += [(start + j, size) for j in range(size)]
