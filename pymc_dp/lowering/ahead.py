@@ -129,7 +129,7 @@ def _fork(compilation: Compilation) -> int | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # see _STUCK
             pid = os.fork()
-    except OSError:  # no memory, or too many processes
+    except (OSError, RuntimeError):  # no memory, too many processes, or a library that does not allow it now
         return None
     finally:
         _forking = None
@@ -198,8 +198,18 @@ def _kill(pid: int | None) -> None:
 
 def _before_fork() -> None:
     # chains in processes of their own load what they call from the cache: it is complete before they begin
-    if _forking != threading.get_ident():
-        finish()
+    if _forking == threading.get_ident():
+        return
+    with _queue:
+        here = [compilation for r in _waiting if (compilation := r()) is not None]
+        elsewhere = [*_running]
+        _waiting.clear()
+    # nothing is forked meanwhile: other libraries have already made themselves ready for this fork
+    for compilation in [*here, *elsewhere]:
+        try:
+            compilation.dispatcher  # noqa: B018
+        except Exception:  # will be raised again where the function is called
+            pass
 
 
 def _after_fork() -> None:

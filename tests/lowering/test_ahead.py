@@ -153,6 +153,30 @@ def test_no_fork_to_be_had(monkeypatch):
     assert _function().dispatcher(0.0) > 0
 
 
+def test_a_library_forbids_to_fork(monkeypatch):
+    def fork():
+        raise RuntimeError("os.fork is unsafe while descriptors change their owner")
+
+    monkeypatch.setattr(os, "fork", fork)
+    assert _function().dispatcher(0.0) > 0
+
+
+def test_nothing_is_forked_while_something_else_forks(monkeypatch):
+    """Hooks of other libraries have run by then, and theirs may refuse."""
+    functions = [_function(), _function("return x.nothing"), _function()]
+    fork = os.fork
+    monkeypatch.setattr(ahead, "_fork", lambda compilation: pytest.fail("forked in a hook"))
+    pid = fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert not ahead._waiting
+    assert ahead._is_on_disk(functions[0]._compilation._dispatcher)
+    assert ahead._is_on_disk(functions[2]._compilation._dispatcher)
+    with pytest.raises(TypingError, match="nothing"):
+        functions[1].dispatcher  # noqa: B018
+
+
 def test_what_is_dropped_is_not_compiled():
     first = _function()
     dropped = _function()
