@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 from weakref import ref
 
+from numba.core.compiler_lock import global_compiler_lock
+
 # More would be short of memory sooner than of work.
 _MOST = 4
 # A forked process stands still for ever if another thread held a lock that it needs. One that waits for the
@@ -88,6 +90,10 @@ _running: list[Compilation] = []
 _queue = threading.RLock()
 # The thread that forks a compiling process.
 _forking: int | None = None
+# Whether one of them stood still: this process forks no more of them.
+_stuck = False
+# Whoever compiles holds it; the one that forks does, so that the forked process does.
+_compiler: Any = global_compiler_lock._lock
 
 
 def finish() -> None:
@@ -124,6 +130,8 @@ def _start_some(limit: int) -> None:
 
 def _fork(compilation: Compilation) -> int | None:
     global _forking
+    if _stuck or not _compiler.acquire(blocking=False):  # another thread compiles: the fork could never
+        return None
     _forking = threading.get_ident()
     try:
         with warnings.catch_warnings():
@@ -131,11 +139,13 @@ def _fork(compilation: Compilation) -> int | None:
             pid = os.fork()
     except (OSError, RuntimeError):  # no memory, too many processes, or a library that does not allow it now
         return None
+    else:
+        if pid == 0:
+            _compile_and_end(compilation.compile)
+        return pid
     finally:
         _forking = None
-    if pid == 0:
-        _compile_and_end(compilation.compile)
-    return pid
+        _compiler.release()
 
 
 def _compile_and_end(compile: Callable[[], None]) -> None:
@@ -168,7 +178,8 @@ def _wait_for(wanted: Compilation) -> None:
     with _queue:
         if any(r() is wanted for r in _waiting):
             _waiting[:] = [ref(wanted), *(r for r in _waiting if r() is not wanted)]
-    busy, since = -1.0, time.monotonic()
+    busy: dict[int | None, float] = {}
+    since = time.monotonic()
     while True:
         _start_some(n_compilers() + 1)  # this process has nothing to do
         with _queue:
@@ -176,9 +187,13 @@ def _wait_for(wanted: Compilation) -> None:
                 return
         time.sleep(_POLL)
         if time.monotonic() - since > _STUCK:
-            before, busy, since = busy, _processor_time(wanted.child), time.monotonic()
-            if busy == before:
-                _kill(wanted.child)
+            before, since = busy, time.monotonic()
+            # any of them, since those that stand still leave no room for the one that is wanted
+            with _queue:
+                busy = {c.child: _processor_time(c.child) for c in _running}
+            for child, spent in busy.items():
+                if before.get(child) == spent:
+                    _kill(child)
 
 
 def _processor_time(pid: int | None) -> float:
@@ -190,6 +205,8 @@ def _processor_time(pid: int | None) -> float:
 
 
 def _kill(pid: int | None) -> None:
+    global _stuck
+    _stuck = True  # what has happened to one would happen to others
     try:
         os.kill(pid, signal.SIGKILL)  # type: ignore[arg-type]
     except (OSError, TypeError):

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -137,12 +138,39 @@ def test_a_process_that_is_killed():
 def test_a_process_that_stands_still(monkeypatch):
     """Another thread may have held a lock when it was forked, which nobody will release."""
     monkeypatch.setattr(ahead, "_STUCK", 0.2)
+    monkeypatch.setattr(ahead, "_stuck", False)
     monkeypatch.setattr(ahead, "_compile_and_end", lambda compile: signal.pause())
-    function = _function()
-    child = function._compilation.child
-    assert function.dispatcher(2.0) - function.dispatcher(1.0) == 3.0
+    first, second, third = _function(), _function(), _function()
+    child = first._compilation.child
+    # the one that is wanted has no room before the others are ended
+    assert third.dispatcher(2.0) - third.dispatcher(1.0) == 3.0
+    _until_ended(first)
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
+    assert ahead._stuck
+    assert _function()._compilation.child is None
+    assert not _loaded(second)
+    assert not _loaded(first)
+
+
+def test_another_thread_compiles(monkeypatch):
+    """A process forked then would wait for ever for the compiler."""
+    compiling, done = threading.Event(), threading.Event()
+
+    def compile():
+        with ahead._compiler:
+            compiling.set()
+            done.wait(60)
+
+    thread = threading.Thread(target=compile)
+    thread.start()
+    assert compiling.wait(60)
+    functions = [_function(), _function()]
+    assert all(f._compilation.child is None for f in functions)
+    done.set()
+    thread.join()
+    assert functions[0].dispatcher(2.0) - functions[0].dispatcher(1.0) == 3.0
+    assert not ahead._stuck
 
 
 def test_no_fork_to_be_had(monkeypatch):
