@@ -10,6 +10,7 @@ where processes cannot be forked.
 """
 
 import atexit
+import ctypes
 import gc
 import os
 import signal
@@ -30,6 +31,11 @@ _MOST = 4
 # processor for so many seconds is taken for such a one.
 _STUCK = 5.0
 _POLL = 0.005
+# Seconds after which one ends in any case.
+_LONGEST = 600
+# Linux: a signal for a process whose parent ends.
+_DIE_WITH_PARENT = 1
+_prctl: Any = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 
 
 def n_compilers() -> int:
@@ -90,6 +96,8 @@ _running: list[Compilation] = []
 _queue = threading.RLock()
 # The thread that forks a compiling process.
 _forking: int | None = None
+# Whether the user interrupted this process while it made ready for a fork.
+_interrupted = False
 # Whether one of them stood still: this process forks no more of them.
 _stuck = False
 # Whoever compiles holds it; the one that forks does, so that the forked process does.
@@ -122,15 +130,21 @@ def _start_some(limit: int) -> None:
     """Let other processes begin what waits, until so many of them run."""
     with _queue:
         _running[:] = [c for c in _running if not _has_ended(c)]
-        while len(_running) < limit and (compilation := _next()) is not None:
-            compilation.child = _fork(compilation)
-            if compilation.child is not None:
-                _running.append(compilation)
+        # where another thread compiles, a forked process could never: what waits goes on waiting
+        while len(_running) < limit and _waiting and _compiler.acquire(blocking=False):
+            try:
+                compilation = _next()
+                if compilation is not None:
+                    compilation.child = _fork(compilation)
+                    if compilation.child is not None:
+                        _running.append(compilation)
+            finally:
+                _compiler.release()
 
 
 def _fork(compilation: Compilation) -> int | None:
     global _forking
-    if _stuck or not _compiler.acquire(blocking=False):  # another thread compiles: the fork could never
+    if _stuck:
         return None
     _forking = threading.get_ident()
     try:
@@ -145,15 +159,18 @@ def _fork(compilation: Compilation) -> int | None:
         return pid
     finally:
         _forking = None
-        _compiler.release()
 
 
 def _compile_and_end(compile: Callable[[], None]) -> None:
     """Run in the forked process: nothing of the parent's may be flushed, printed or finalised here."""
     try:
         gc.disable()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
+        # whatever becomes of the parent, this one ends, and keeps nothing of the parent's open
+        signal.alarm(_LONGEST)
+        _prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+        os.closerange(3, 65536)
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
         os.dup2(nowhere, 2)
@@ -183,6 +200,8 @@ def _wait_for(wanted: Compilation) -> None:
     while True:
         _start_some(n_compilers() + 1)  # this process has nothing to do
         with _queue:
+            if not _running:  # none could be begun
+                _waiting[:] = [r for r in _waiting if r() is not wanted]
             if not any(r() is wanted for r in _waiting) and _has_ended(wanted):
                 return
         time.sleep(_POLL)
@@ -190,10 +209,10 @@ def _wait_for(wanted: Compilation) -> None:
             before, since = busy, time.monotonic()
             # any of them, since those that stand still leave no room for the one that is wanted
             with _queue:
-                busy = {c.child: _processor_time(c.child) for c in _running}
-            for child, spent in busy.items():
-                if before.get(child) == spent:
-                    _kill(child)
+                busy = {c.child: _processor_time(c.child) for c in _running if not _has_ended(c)}
+                for child, spent in busy.items():
+                    if before.get(child) == spent:
+                        _kill(child)
 
 
 def _processor_time(pid: int | None) -> float:
@@ -215,6 +234,7 @@ def _kill(pid: int | None) -> None:
 
 def _before_fork() -> None:
     # chains in processes of their own load what they call from the cache: it is complete before they begin
+    global _interrupted
     if _forking == threading.get_ident():
         return
     with _queue:
@@ -225,8 +245,19 @@ def _before_fork() -> None:
     for compilation in [*here, *elsewhere]:
         try:
             compilation.dispatcher  # noqa: B018
+        except KeyboardInterrupt:  # a hook cannot raise it
+            _interrupted = True
+            return
         except Exception:  # will be raised again where the function is called
             pass
+
+
+def _after_fork_here() -> None:
+    global _interrupted
+    if _interrupted:
+        _interrupted = False
+        main = threading.main_thread().ident
+        threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT)).start()  # once this hook has ended
 
 
 def _after_fork() -> None:
@@ -245,4 +276,4 @@ def _stop() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_child=_after_fork, after_in_parent=_after_fork_here)

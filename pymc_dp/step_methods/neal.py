@@ -189,9 +189,17 @@ class PrivateNeal5(MixtureStep):
         if mixture.collapses:
             kind = RELABEL if accepted > _REFRESHED else COLLAPSED
         much, little = accepted < _TELL_MUCH, accepted > _TELL_LITTLE
-        suited = {"fresh": little or not (closed or much), "released": closed and not little, "kept": much}
+        local = mixture.splits[0] is not None  # otherwise records can only be kept
+        suited = {
+            "fresh": local and (little or not (closed or much)),
+            "released": closed and not little,
+            "kept": much or not local,
+        }
         splits, expected = [], 0.0
         for k, name in enumerate(SPLIT_KINDS):
+            if mixture.splits[k] is None:
+                splits.append(0)
+                continue
             yes, tried = rates[FIRST_SPLIT + 2 * k : FIRST_SPLIT + 2 * k + 2]
             rate = yes / tried if tried else _SPLITS_FOR
             wanted = _SPLITS * min(rate / _SPLITS_FOR, 1.0) if suited[name] and rate > _WORTHWHILE else 0.0

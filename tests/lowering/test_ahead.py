@@ -3,10 +3,14 @@
 import multiprocessing
 import os
 import signal
+import socket
+import subprocess
+import sys
 import threading
 import time
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from numba import types
@@ -203,6 +207,50 @@ def test_nothing_is_forked_while_something_else_forks(monkeypatch):
     assert ahead._is_on_disk(functions[2]._compilation._dispatcher)
     with pytest.raises(TypingError, match="nothing"):
         functions[1].dispatcher  # noqa: B018
+
+
+def test_an_interrupt_while_something_else_forks(monkeypatch):
+    """Hooks cannot raise it: it comes once the fork is made."""
+
+    def interrupted(compilation):
+        raise KeyboardInterrupt
+
+    function = _function()
+    _until_ended(function)
+    children = []
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(ahead, "_wait_for", interrupted)
+        children.append(os.fork())
+        if children == [0]:
+            os._exit(0)
+        time.sleep(10)
+    os.waitpid(children[0], 0)
+    assert not ahead._interrupted
+
+
+def test_a_process_ends_with_its_parent(tmp_path):
+    """And keeps no socket or pipe of it open."""
+    script = """
+import os, signal, socket, sys
+from pymc_dp.lowering import ahead
+compile_and_end = ahead._compile_and_end
+ahead._compile_and_end = lambda compile: compile_and_end(signal.pause)
+from tests.lowering.test_ahead import _function
+server = socket.create_server(("127.0.0.1", 0))
+functions = [_function()]
+print(functions[0]._compilation.child, server.getsockname()[1], flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "PYMC_DP_COMPILERS": "1", "NUMBA_CACHE_DIR": str(tmp_path)}
+    run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    child, port = map(int, run.stdout.split())
+    start, running = time.monotonic(), True
+    while running:  # nobody may have waited for it, which leaves its entry
+        assert time.monotonic() < start + 10
+        time.sleep(0.05)
+        entry = Path(f"/proc/{child}/stat")
+        running = entry.exists() and entry.read_text().rpartition(")")[2].split()[0] != "Z"
+    socket.create_server(("127.0.0.1", port)).close()
 
 
 def test_what_is_dropped_is_not_compiled():

@@ -10,8 +10,9 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
+from pymc_dp.step_methods.mixture.source import ACCEPTED, FIRST_SPLIT, PROPOSED, SPLIT_KINDS
 from tests.mixtures.life import check_begins_anew, check_continues, equal, run
-from tests.mixtures.samplers import ALL_SAMPLERS
+from tests.mixtures.samplers import ALL_SAMPLERS, fresh_splits
 
 Z = np.array([-4.0, -3.2, 0.3, 2.5, 6.0, 7.9])
 STEPS = {
@@ -160,6 +161,52 @@ def test_records_are_imputed_and_stay_out_of_everything_else(sampled):
     k = [[len(np.unique(draw)) for draw in chain] for chain in first.posterior["labels"].values]
     assert np.array_equal(stats["n_clusters"].values.reshape(2, 30), k)
     assert ((stats["labels_moved"] >= 0) & (stats["labels_moved"] <= 1)).all()
+
+
+def chosen(release, accepted, kernel=pm.Normal):
+    """Kinds of splits after tuning, where joint proposals were accepted so often."""
+    with pm.Model():
+        labels = dp.ChineseRestaurantProcess("labels", 1.0, shape=6, max_components=8)
+        release(kernel("y", pm.Normal("mu", 0, 3, shape=8)[labels], 1))
+        step = dp.PrivateNeal5()
+    step.setup_chain(np.random.default_rng(1), 10, 10)
+    for kind in range(3):  # as often as the others
+        step.rates[0, FIRST_SPLIT + 2 * kind : FIRST_SPLIT + 2 * kind + 2] = 20, 100
+    step.rates[0, [ACCEPTED, PROPOSED]] = 1000 * accepted, 1000
+    step.stop_tuning()
+    return {kind for kind, n in zip(SPLIT_KINDS, step._shares(0).splits, strict=True) if n}
+
+
+@pytest.mark.statistical
+def test_splits_that_fit_the_releases():
+    def local(y):
+        dp.LaplaceMechanism("z", y, scale=1.0, observed=Z)
+
+    def central(y):
+        dp.GaussianMechanism("z", dp.record_sum(pt.clip(y, -9, 9)), sigma=20.0, observed=9.5)
+
+    # closed releases; those that are not; sums, of which records cannot be drawn anew one by one
+    assert [chosen(local, a) for a in (0.9, 0.5, 0.1)] == [{"fresh"}, {"released"}, {"released", "kept"}]
+    assert [chosen(local, a, pm.Laplace) for a in (0.9, 0.5, 0.1)] == [{"fresh"}, {"fresh"}, {"kept"}]
+    assert [chosen(central, a) for a in (0.9, 0.1)] == [{"kept"}, {"kept"}]
+
+
+def test_splits_are_proposed_where_no_slot_is_free():
+    """It is no error unless one is accepted: three clusters far from each other stay."""
+    centres = np.repeat([-40.0, 0.0, 40.0], 4)
+    with pm.Model() as model:
+        labels = dp.ChineseRestaurantProcess("labels", 1e-6, shape=12, max_components=3)
+        mu = pm.Normal("mu", 0, 30, shape=3)
+        dp.LaplaceMechanism("z", pm.Normal("y", mu[labels], 1), scale=1.0, observed=centres)
+        steps = fresh_splits()
+    start = {"labels": np.repeat([0, 1, 2], 4), "y": centres, "mu": np.array([-40.0, 0.0, 40.0])}
+    point = {**model.initial_point(), **start}
+    for step in steps:
+        step.setup_chain(np.random.default_rng(1), 10, 10)
+    for _ in range(50):
+        for step in steps:
+            point, _ = step.step(point)
+    assert len(np.unique(point["labels"])) == 3
 
 
 @pytest.mark.statistical
