@@ -47,20 +47,33 @@ _BITS, _EXACT = 30, 52
 
 
 @numba.njit(cache=True)
-def _add_ten(  # type: ignore[no-untyped-def]  # pragma: no cover
+def _add_fifteen(  # type: ignore[no-untyped-def]  # pragma: no cover
     part, m, d, x, columns, start
 ):
-    """Add ten columns to partial sums, which are read and written once for all of them."""
-    d0, d1, d2, d3, d4, d5, d6, d7, d8, d9 = d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7], d[8], d[9]
-    c0, c1 = x[columns[0], start : start + m], x[columns[1], start : start + m]
-    c2, c3 = x[columns[2], start : start + m], x[columns[3], start : start + m]
-    c4, c5 = x[columns[4], start : start + m], x[columns[5], start : start + m]
-    c6, c7 = x[columns[6], start : start + m], x[columns[7], start : start + m]
-    c8, c9 = x[columns[8], start : start + m], x[columns[9], start : start + m]
+    """Add fifteen columns to partial sums, which are read and written once for all of them."""
+    d0, d1, d2, d3, d4 = d[0], d[1], d[2], d[3], d[4]
+    d5, d6, d7, d8, d9 = d[5], d[6], d[7], d[8], d[9]
+    d10, d11, d12, d13, d14 = d[10], d[11], d[12], d[13], d[14]
+    c0 = x[columns[0], start : start + m]
+    c1 = x[columns[1], start : start + m]
+    c2 = x[columns[2], start : start + m]
+    c3 = x[columns[3], start : start + m]
+    c4 = x[columns[4], start : start + m]
+    c5 = x[columns[5], start : start + m]
+    c6 = x[columns[6], start : start + m]
+    c7 = x[columns[7], start : start + m]
+    c8 = x[columns[8], start : start + m]
+    c9 = x[columns[9], start : start + m]
+    c10 = x[columns[10], start : start + m]
+    c11 = x[columns[11], start : start + m]
+    c12 = x[columns[12], start : start + m]
+    c13 = x[columns[13], start : start + m]
+    c14 = x[columns[14], start : start + m]
     for k in range(m):
-        one = (d0 * c0[k] + d1 * c1[k]) + (d2 * c2[k] + d3 * c3[k])
-        other = (d4 * c4[k] + d5 * c5[k]) + (d6 * c6[k] + d7 * c7[k])
-        part[k] += (one + other) + (d8 * c8[k] + d9 * c9[k])
+        one = (d0 * c0[k] + d1 * c1[k]) + (d2 * c2[k] + d3 * c3[k]) + d4 * c4[k]
+        two = (d5 * c5[k] + d6 * c6[k]) + (d7 * c7[k] + d8 * c8[k]) + d9 * c9[k]
+        three = (d10 * c10[k] + d11 * c11[k]) + (d12 * c12[k] + d13 * c13[k]) + d14 * c14[k]
+        part[k] += (one + two) + three
 
 
 @numba.njit(cache=True)
@@ -163,9 +176,9 @@ def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
         m = min(_LONG_BLOCK, high - start)
         part[:m] = constant
         f = 0
-        while f + 10 <= n_singles:
-            _add_ten(part, m, by[f:], x, columns[f:], start)
-            f += 10
+        while f + 15 <= n_singles:
+            _add_fifteen(part, m, by[f:], x, columns[f:], start)
+            f += 15
         while f + 4 <= n_singles:
             _add_four(part, m, by[f:], x, columns[f:], start)
             f += 4

@@ -23,7 +23,7 @@ VECTORS = RNG.multivariate_normal(np.zeros(3), COV, N)
 COUNTS = RNG.poisson(2.0, N)
 BITS = RNG.integers(0, 2, N)
 GROUPS = RNG.integers(0, 3, N)
-LONG = RNG.normal(size=(MANY, 15))  # ten columns at once, four, and one
+LONG = RNG.normal(size=(MANY, 20))  # fifteen columns at once, four, and one
 
 
 def normal():
@@ -33,7 +33,7 @@ def normal():
 
 
 def many():
-    mu = pm.Normal("mu", shape=15)
+    mu = pm.Normal("mu", shape=20)
     dp.ConfidentialLikelihood("y", pm.Normal.dist(mu, 1.5), LONG, clip=1)
     return lambda mu: stats.norm.logpdf(LONG, mu, 1.5).sum(axis=1)
 
