@@ -105,7 +105,7 @@ class PrivateNeal5(MixtureStep):
     A joint sweep costs O(m) per record, whatever the number of clusters; a conditional sweep O(number of
     clusters). A split or merge costs O(1) per record of its clusters: a draw, or a density of its release or
     of the kernel; up to ten of one kind follow a sweep. Infinitely many auxiliaries cost two densities of the
-    release and an exact draw per record: five to seven times as much as one for normal records. For discrete
+    release and an exact draw per record: four to five times as much as one for normal records. For discrete
     records they cost two sums over the K values of a record, or as many as the noise may bridge.
     ``sample_stats`` gets ``n_clusters``, ``cluster_acceptance`` (of joint proposals) and ``labels_moved``
     (share of records that changed their cluster).
