@@ -73,6 +73,8 @@ def _check_by_row(fgraph: Any, node: Apply) -> list[Variable] | None:
     for condition in (c for given in conditions for c in listed(given)):
         made = condition.owner
         each = made.inputs[0] if made is not None and isinstance(made.op, All) else condition
+        if each.type.ndim > expression.type.ndim:  # of probabilities, several for a row
+            each = pt.all(each, axis=tuple(range(expression.type.ndim, each.type.ndim)))
         if not _spreads(each.type.shape, expression.type.shape):
             each = condition
         expression = pt.switch(each, expression, -float("inf"))

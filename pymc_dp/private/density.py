@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, graph_inputs
-from pytensor.tensor.random.basic import MvNormalRV
+from pytensor.tensor.random.basic import CategoricalRV, MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.graphs import inlined, row_checks_to_values
@@ -180,6 +180,7 @@ class RowDensity:
                     f"The multivariate normal rows of '{name}' have {value.type.shape[-1]} entries: with a "
                     f"covariance that has parameters they may have at most {LARGEST}."
                 )
+        if isinstance(law.owner.op, MvNormalRV | CategoricalRV):  # type: ignore[union-attr]
             logp = written_logp(law, value)
         else:
             logp = inlined(pm.logp(law, value))

@@ -5,7 +5,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 import pymc_dp as dp
 from pymc_dp.lowering.ratios import bits_for
@@ -66,6 +66,28 @@ def groups():
     return lambda level: stats.poisson.logpmf(COUNTS, np.exp(level[GROUPS]))
 
 
+def choice():
+    """Categories with probabilities of their own for each row."""
+    beta = pm.Normal("beta", shape=(2, 2))
+
+    def law(x):
+        return pm.Categorical.dist(
+            p=pm.math.softmax(pt.concatenate([0 * x[:, :1], x @ beta], axis=1), axis=1)
+        )
+
+    dp.ConfidentialLikelihood("y", law, GROUPS, covariates={"x": X}, clip=1)
+    return lambda beta: special.log_softmax(np.column_stack([0 * X[:, 0], X @ beta]), axis=1)[
+        range(N), GROUPS
+    ]
+
+
+def shares():
+    level = pm.Normal("level", shape=2)
+    p = pm.math.softmax(pt.concatenate([[0.0], level]))
+    dp.ConfidentialLikelihood("y", pm.Categorical.dist(p=p), GROUPS, clip=1)
+    return lambda level: special.log_softmax([0.0, *level])[GROUPS]
+
+
 def zero_inflated():
     rate = pm.HalfNormal("rate")
     dp.ConfidentialLikelihood("y", pm.ZeroInflatedPoisson.dist(0.7, rate), COUNTS, clip=1)
@@ -79,7 +101,9 @@ def mixture():
     return lambda mu: np.log(0.3 * stats.norm.pdf(NORMAL, mu, 1) + 0.7 * stats.norm.pdf(NORMAL, mu + 2, 1))
 
 
-LAWS = [normal, many, known_covariance, covariance, logistic, groups, zero_inflated, mixture]
+LAWS = [
+    normal, many, known_covariance, covariance, logistic, groups, choice, shares, zero_inflated, mixture,
+]  # fmt: skip
 
 
 class Lowered:
@@ -116,7 +140,7 @@ def values(lowered, rng):
 @pytest.mark.parametrize("build", [normal, logistic, *(b for b in LAWS if b not in (normal, logistic))])
 def test_sums_beside_numpy(build, rng):
     lowered = Lowered(build)
-    assert (lowered.features is None) == (build in (logistic, groups, zero_inflated, mixture))
+    assert (lowered.features is None) == (build in (logistic, groups, choice, shares, zero_inflated, mixture))
     for _ in range(5):
         new, old = values(lowered, rng), values(lowered, rng)
         change = lowered.exact(*new) - lowered.exact(*old)
