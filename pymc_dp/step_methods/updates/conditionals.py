@@ -12,7 +12,7 @@ Both are taken in value space, with the Jacobian of every transformed parameter.
 """
 
 from collections.abc import Collection, Sequence
-from functools import cached_property
+from functools import cached_property, reduce
 
 import numpy as np
 import pymc as pm
@@ -20,9 +20,11 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.tensor.random.basic import GeometricRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.bins import CountBins
+from pymc_dp.lowering.domains import Domain
 from pymc_dp.lowering.native import CONDITIONAL, COORDINATES, NOISE, QUADRATIC, RECORDS, NativeFunction
 from pymc_dp.lowering.polynomial import degree, without_products
 from pymc_dp.records import Release, parameters_of
@@ -126,6 +128,11 @@ class Conditionals:
                 law = lift(rv, reading)
                 noise = self._noise_column(index, rv)
                 natural = self.forms[rv].to_record(noise, law)
+                if rv in self.domains and np.dtype(rv.dtype).kind in "iub":
+                    # what is no count may pick an entry that no array has, before the density refuses it
+                    natural = pt.switch(
+                        self._inside(rv, reading), natural, 1 if isinstance(rv.owner.op, GeometricRV) else 0
+                    )
             reading[rv] = pt.specify_shape(pt.cast(natural, rv.dtype), rv.type.shape)
         return reading
 
@@ -182,7 +189,31 @@ class Conditionals:
         central = [r.rv for r in self._separable()]
         graph = self._sum([f for f in factors if f not in central], self.from_noise, given_noise=True)
         graph = graph + self.program.temper * self._central_logp(self.from_noise) + self._guard()
-        return self._native("ancillary", self.u, graph)
+        return self._native("ancillary", self.u, self._where_records_have_laws(graph, self.from_noise))
+
+    @cached_property
+    def domains(self) -> dict[Variable, list[TensorVariable]]:
+        """Conditions on the parameters of the records that move along, where they may fail.
+
+        The law of the noise drops out of the target, but not the domain of the records' own law: a scale may
+        be negative in an expression that is a number all the same.
+        """
+        moved = self.moving | set(self.forms)
+        found = {rv: self._conditions(rv, moved) for rv in self.forms}
+        return {rv: conditions for rv, conditions in found.items() if conditions}
+
+    def _conditions(self, rv: Variable, moved: Collection[Variable]) -> list[TensorVariable]:
+        return Domain(pm.logp(rv, rv), lambda graph: not self._depends([graph], moved)).conditions
+
+    def _inside(self, rv: Variable, reading: Reading) -> TensorVariable:
+        """Whether a law exists for every row of a record variable."""
+        return reduce(pt.and_, map(pt.all, substitute(self.domains[rv], reading)))
+
+    def _where_records_have_laws(self, graph: TensorVariable, reading: Reading) -> TensorVariable:
+        """Return a log density where the records that it leaves out have a law, elsewhere minus infinity."""
+        for rv in self.domains:
+            graph = pt.switch(self._inside(rv, reading), graph, -np.inf)
+        return graph
 
     def _guard(self) -> TensorVariable:
         """Refuse to move while a record is so far out that its quantile cannot be told from 1.

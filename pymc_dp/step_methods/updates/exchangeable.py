@@ -10,6 +10,7 @@ over the groups g of equal releases (and equal row of the table of probabilities
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pymc as pm
@@ -215,7 +216,14 @@ class CollapsedConditionals(Conditionals):
         else:
             mass = pt.sum(self._shares(), axis=1)
         graph = graph + pt.sum(self.counts * pt.log(mass))
+        graph = self._where_records_have_laws(graph, self.program.state)
         return self.program.native("collapsed", [self.channel, self.counts], [graph], CONDITIONAL)
+
+    @cached_property
+    def domains(self) -> dict[Variable, list[TensorVariable]]:
+        """Conditions on the probabilities of the record that was summed over, where they may fail."""
+        conditions = self._conditions(self.case.record, self.moving)
+        return {self.case.record: conditions} if conditions else {}
 
 
 def distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -16,6 +16,7 @@ from pytensor.tensor.random import basic as rb
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.graphs import parameter_checks_to_values
 from pymc_dp.lowering.native import draw
 from pymc_dp.lowering.quantile import count_quantile
 
@@ -91,7 +92,8 @@ def _quantile_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
 
 
 def _quantile_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
-    return pm.icdf(rv, u)
+    # PyMC's check would end the chain where there is no law; the density is zero there and refuses the move
+    return parameter_checks_to_values(pm.icdf(rv, u))
 
 
 def _steps(rv: TensorVariable, x: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
@@ -119,7 +121,7 @@ def _discrete_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
     if isinstance(rv.owner.op, rb.BernoulliRV):
         (p,) = rv.owner.op.dist_params(rv.owner)
         return pt.cast(pt.gt(u, 1 - p), rv.dtype)
-    return pt.cast(pm.icdf(rv, u), rv.dtype)
+    return pt.cast(_quantile_record(u, rv), rv.dtype)
 
 
 def _count_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:

@@ -1,0 +1,288 @@
+"""Models whose laws exist in a part of the parameters' space only: the other part has density zero.
+
+A row is a name and a function that declares a model of n records; a law, a link or a release is one row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+
+import pymc_dp as dp
+from tests.step_methods.zoo import ZOO, Entry
+
+X = np.array([-1.0, -0.4, 0.3, 0.9, 0.1, -0.7, 0.6, -0.2])
+GROUP = np.array([0, 1, 1, 0, 1, 0, 0, 1])
+
+BOUNDED: list[Entry] = []
+
+
+def bounded(smallest=1, noise_form=True):
+    def register(declare):
+        BOUNDED.append(Entry(declare.__name__.replace("_", " "), declare, smallest, noise_form))
+        return declare
+
+    return register
+
+
+def _sum(y, **kwargs):
+    dp.LaplaceMechanism("z", dp.record_sum(y), **{"scale": 1.0, "observed": 1.0, **kwargs})
+
+
+def _each(y, n, **kwargs):
+    dp.LaplaceMechanism("z", y, scale=0.8, observed=np.linspace(0.1, 0.9, n), **kwargs)
+
+
+def _answers(c, n, k):
+    dp.RandomizedResponse("z", c, epsilon=1.0, n_categories=k, observed=np.arange(n) % k)
+
+
+def _slope(mean=1.0):
+    return pm.Normal("b", mean, 0.7)
+
+
+# -- a parameter of the law itself ------------------------------------------------------------------
+
+
+@bounded()
+def normal_scale(n):
+    _sum(pm.Normal("y", 0, _slope(), shape=n))
+
+
+@bounded()
+def normal_scale_on_covariates(n):
+    _sum(pm.Normal("y", pm.Normal("mu"), pm.Normal("s0", 1, 0.5) + pm.Normal("s1", 0, 0.7) * X[:n]))
+
+
+@bounded()
+def normal_precision(n):
+    _sum(pm.Normal("y", 0, tau=_slope(), shape=n))
+
+
+@bounded()
+def laplace_scale(n):
+    _sum(pm.Laplace("y", 0, _slope(), shape=n))
+
+
+@bounded()
+def logistic_scale(n):
+    _each(pm.Logistic("y", 0, _slope(), shape=n), n)
+
+
+@bounded()
+def cauchy_scale(n):
+    _each(pm.Cauchy("y", 0, _slope(), shape=n), n, bounds=(-3, 3))
+
+
+@bounded()
+def gumbel_scale(n):
+    _sum(pm.Gumbel("y", 0, _slope(), shape=n))
+
+
+@bounded()
+def moyal_scale(n):
+    _sum(pm.Moyal("y", 0, _slope(), shape=n))
+
+
+@bounded()
+def student_scale(n):
+    _each(pm.StudentT("y", nu=4, mu=0, sigma=_slope(), shape=n), n, bounds=(-3, 3))
+
+
+@bounded()
+def half_normal_scale(n):
+    _sum(pm.HalfNormal("y", _slope(), shape=n))
+
+
+@bounded()
+def log_normal_scale(n):
+    _each(pm.LogNormal("y", 0, _slope(), shape=n), n)
+
+
+@bounded()
+def exponential_rate(n):
+    _sum(pm.Exponential("y", _slope(), shape=n))
+
+
+@bounded()
+def uniform_between_random_ends(n):
+    y = pm.Uniform("y", pm.Normal("lo", -1, 1), pm.Normal("hi", 1, 1), shape=n, default_transform=None)
+    _sum(y)
+
+
+@bounded()
+def gamma_shape(n):
+    _sum(pm.Gamma("y", _slope(), 1, shape=n))
+
+
+@bounded()
+def gamma_mean_and_sd(n):
+    _sum(pm.Gamma("y", mu=_slope(), sigma=1, shape=n))
+
+
+@bounded()
+def inverse_gamma_scale(n):
+    _sum(pm.InverseGamma("y", 4, _slope(), shape=n))
+
+
+@bounded()
+def beta_shape(n):
+    _each(pm.Beta("y", _slope(), 1.5, shape=n), n)
+
+
+@bounded()
+def weibull_shape(n):
+    _sum(pm.Weibull("y", _slope(), 1, shape=n))
+
+
+@bounded()
+def kumaraswamy_shape(n):
+    _each(pm.Kumaraswamy("y", _slope(), 1.5, shape=n), n)
+
+
+@bounded()
+def pareto_shape(n):
+    _each(pm.Pareto("y", _slope(2.0), 1.0, shape=n), n, bounds=(0, 9))
+
+
+@bounded()
+def poisson_identity_link(n):
+    _sum(pm.Poisson("y", _slope() + 0.6 * X[:n]))
+
+
+@bounded()
+def negative_binomial_mean(n):
+    _sum(pm.NegativeBinomial("y", _slope(), 1.2, shape=n))
+
+
+@bounded()
+def binomial_linear_probability(n):
+    _sum(pm.Binomial("y", 4, 0.5 + _slope(0.0) * X[:n]))
+
+
+@bounded()
+def geometric_probability(n):
+    _sum(pm.Geometric("y", _slope(0.5), shape=n))
+
+
+@bounded()
+def bernoulli_linear_probability(n):
+    _sum(pm.Bernoulli("y", pm.Normal("b", 0.4, 0.4) + 0.3 * GROUP[:n]))
+
+
+@bounded()
+def bernoulli_answers(n):
+    _answers(pm.Bernoulli("y", pm.Normal("b", 0.5, 0.5), shape=n), n, 2)
+
+
+@bounded()
+def bernoulli_answers_by_group(n):
+    p = pm.Normal("b", 0.5, 0.5, shape=2)
+    _answers(pm.Bernoulli("y", p[GROUP[:n]]), n, 2)
+
+
+@bounded()
+def categorical_answers(n):
+    a, b = pm.Uniform("a", 0, 1), pm.Uniform("b", 0, 1)
+    _answers(pm.Categorical("y", pt.stack([a, b, 1 - a - b]), shape=n), n, 3)
+
+
+@bounded()
+def categorical_answers_without_a_transform(n):
+    a = pm.Uniform("a", 0, 1, default_transform=None)
+    _answers(pm.Categorical("y", pt.stack([a, 1 - a]), shape=n), n, 2)
+
+
+@bounded()
+def categorical_counts(n):
+    a, b = pm.Uniform("a", 0, 1), pm.Uniform("b", 0, 1)
+    c = pm.Categorical("y", pt.stack([a, b, 1 - a - b]), shape=n)
+    dp.LaplaceMechanism("z", dp.record_sum(pt.eq(c[:, None], np.arange(3))), scale=1.0, observed=[1.0, 1, 2])
+
+
+@bounded()
+def correlation_of_normal_rows(n):
+    r = pm.Normal("r", 0, 0.8)
+    cov = pt.stack([pt.stack([1.0, r]), pt.stack([r, 1.0])])
+    y = pm.MvNormal("y", np.zeros(2), cov, shape=(n, 2))
+    _sum(y[:, 0] * y[:, 1])
+
+
+@bounded()
+def correlation_that_no_query_sees(n):
+    r = pm.Normal("r", 0, 0.8)
+    cov = pt.stack([pt.stack([1.0, r]), pt.stack([r, 1.0])])
+    _sum(pm.MvNormal("y", np.zeros(2), cov, shape=(n, 2))[:, 0])
+
+
+# -- a boundary elsewhere: priors, other terms, releases, records behind records --------------------
+
+
+@bounded()
+def a_prior_without_its_transform(n):
+    _sum(pm.Normal("y", pm.Uniform("mu", -0.5, 0.5, default_transform=None), 1, shape=n))
+
+
+@bounded()
+def a_scale_in_the_prior(n):
+    s = pm.Normal("s", 1, 0.7)
+    _sum(pm.Normal("y", pm.Normal("mu", 0, s), 1, shape=n))
+
+
+@bounded()
+def an_order_that_a_potential_demands(n):
+    a, b = pm.Normal("a"), pm.Normal("b", 1)
+    pm.Potential("order", pt.switch(a < b, 0.0, -np.inf))
+    _sum(pm.Normal("y", a + b * X[:n], 1))
+
+
+@bounded()
+def a_public_likelihood_with_ends(n):
+    mu = pm.Normal("mu", 1)
+    pm.Uniform("public", 0, mu, observed=[0.2, 0.4])
+    _sum(pm.Normal("y", mu, 1, shape=n))
+
+
+@bounded()
+def a_random_level_of_the_noise(n):
+    level = pm.Normal("level", 1, 0.6)
+    _sum(pm.Normal("y", pm.Normal("mu") + 0.3 * level, 1, shape=n), scale=level)
+
+
+@bounded()
+def a_level_that_is_a_scale_too(n):
+    s = _slope()
+    _sum(pm.Normal("y", 0, s, shape=n), scale=s)
+
+
+@bounded()
+def records_that_are_parameters_of_records(n):
+    b = _slope()
+    k = pm.Poisson("k", b, shape=n)
+    _sum(pm.Gamma("y", k + b, 1))
+
+
+@bounded()
+def a_record_that_picks_from_a_table(n):
+    b = pm.Normal("b", 0.5, 0.5)
+    k = pm.Binomial("k", 2, b, shape=n)
+    _sum(pm.Normal("y", pm.Normal("t", shape=3)[k], b))
+
+
+@bounded()
+def an_observed_child_with_a_scale(n):
+    s = _slope()
+    y = pm.Normal("y", 0, 1 + 0 * s, shape=n)
+    pm.Normal("o", y, s, observed=X[:n])
+    _sum(y)
+
+
+@bounded()
+def two_sums_and_one_scale(n):
+    s = _slope()
+    y = pm.Normal("y", pm.Normal("mu"), s, shape=n)
+    dp.GaussianMechanism("z", dp.record_sum(pt.stack([y, y**2], axis=1)), sigma=2.0, observed=[0.3, 1.0])
+
+
+MODELS = [*ZOO, *BOUNDED]

@@ -1,0 +1,253 @@
+"""What each step claims, as pairs of numbers: its log ratio between two points, and the model's own.
+
+A row is one target of a step: a function from a placed model to pairs. The expected ratio is the change of
+the model's log density (:mod:`.reference`), less the change of whatever the step redraws from its own law, or
+with what it integrates out summed over. Functions of a step are evaluated by Python there.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pytensor
+from scipy import special, stats
+
+import pymc_dp as dp
+from pymc_dp.records import find_record_blocks
+from pymc_dp.step_methods.block.parents import ancestors_of_records
+from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.conjugate import _picked, conjugate_parameters
+from pymc_dp.step_methods.updates.conditionals import Conditionals
+from pymc_dp.step_methods.updates.exchangeable import exchangeable
+from pymc_dp.step_methods.updates.noise import NoNoiseForm
+from tests.universal.reference import PYTHON, log_density, places
+
+
+class Pair(NamedTuple):
+    """Log ratio of a step between two points, and what it should be."""
+
+    expected: float
+    got: float
+
+
+# From the places of a model's blocks of records, and a generator, to pairs.
+Claim = Callable[["list[Placed]", np.random.Generator], Iterator[Pair]]
+STEPS: dict[str, Claim] = {}
+
+
+def claim(name: str) -> Callable[[Claim], Claim]:
+    def register(function: Claim) -> Claim:
+        STEPS[name] = function
+        return function
+
+    return register
+
+
+class Placed:
+    """One block of records at a point inside of the domain: parameters, records, and their sums."""
+
+    def __init__(self, model, block, logp, rng):
+        self.model, self.block, self.logp = model, block, logp
+        self.program = RecordProgram(model, block, model.initial_point())
+        self.theta = self.program.parameters.flatten(model.initial_point())
+        self.x = self._drawn(rng)
+        self.moving = ancestors_of_records(model, block)
+        try:
+            self.conditionals = Conditionals(self.program, self.moving) if self.moving else None
+        except NoNoiseForm:
+            self.conditionals = None
+
+    def _drawn(self, rng):
+        """Records at which the whole model has a density: drawn from their law, again if need be."""
+        program = self.program
+        x = np.empty((program.n, program.records.width))
+        t, w = np.empty((program.n, program.n_statistics)), np.empty(program.n)
+        propose = program.propose
+        for _ in range(200):
+            propose.dispatcher(rng, self.theta, program.data.gather(), x, t, w)
+            self.totals = t.sum(axis=0)
+            if np.isfinite(self.logp(self.point(self.theta, x))):
+                return x.copy()
+        raise AssertionError("no records were found at which the model has a density")
+
+    def point(self, theta, x):
+        rest = self.model.initial_point()
+        return {**rest, **self.program.parameters.unflatten(theta), **self.program.records.unpack(x)}
+
+    def where(self, variables):
+        layout = self.program.parameters
+        index = [layout.slices[layout.variables.index(rv)] for rv in variables]
+        return np.concatenate([np.arange(layout.size)[s] for s in index])
+
+
+def placed(model, rng) -> list[Placed]:
+    """Place each block of records of a model."""
+    logp = log_density(model)
+    return [Placed(model, block, logp, rng) for block in find_record_blocks(model)]
+
+
+@claim("AncillaryUpdate, given the records")
+def given_records(blocks, rng):
+    for placed in (b for b in blocks if b.conditionals):
+        density, x = placed.conditionals.centred().dispatcher, placed.x
+        data = placed.program.data.gather()
+        here, at = placed.theta, placed.logp(placed.point(placed.theta, x))
+        for other in places(here, placed.where(placed.moving), rng):
+            expected = placed.logp(placed.point(other, x)) - at
+            yield Pair(
+                expected, density(other, data, x, placed.totals) - density(here, data, x, placed.totals)
+            )
+
+
+def _coordinates(conditionals):
+    """Functions between parameters and the coordinates of the density given the noise."""
+    native = conditionals.coordinates()
+    if native is None:
+        return (lambda values, data: values,) * 2
+
+    def call(function):
+        def run(values, data):
+            out = np.empty_like(values)
+            function.dispatcher(values, data, out)
+            return out
+
+        return run
+
+    return tuple(map(call, native))
+
+
+def _log_slope(function, at, where, step=1e-5):
+    """Log absolute determinant of the derivative of a function, by differences."""
+    columns = []
+    for k in where:
+        up, down = at.copy(), at.copy()
+        up[k] += step
+        down[k] -= step
+        columns.append((function(up)[where] - function(down)[where]) / (2 * step))
+    return np.linalg.slogdet(np.array(columns))[1]
+
+
+@claim("AncillaryUpdate, given the noise")
+def given_noise(blocks, rng):
+    """Less the law of the records that move along, with the Jacobian of parameters written as noise."""
+    for placed in (b for b in blocks if b.conditionals):
+        program, x, conditionals = placed.program, placed.x, placed.conditionals
+        own = log_density(placed.model, list(conditionals.forms))
+        density = conditionals.ancillary().dispatcher
+        to_noise, to_records = (f().dispatcher for f in (conditionals.noise, conditionals.records))
+        there, back = _coordinates(conditionals)
+        data, u = program.data.gather(), np.empty_like(x)
+        to_noise(rng, placed.theta, data, x, u)
+        if not np.isfinite(density(placed.theta, data, u, placed.totals)):
+            continue  # a record so far out that its noise would not give it back: nothing moves
+        where = placed.where(placed.moving)
+
+        def target(at, p=placed, own=own, f=to_records, back=back, data=data, u=u, w=where):
+            records = np.empty_like(u)
+            f(at, data, u, records)
+            point = p.point(back(at, data), records)
+            whole = p.logp(point)
+            if not np.isfinite(whole):
+                return -np.inf
+            return whole - own(point) + _log_slope(lambda v: back(v, data), at, w)
+
+        here = there(placed.theta, data)
+        at, value = target(here), density(here, data, u, placed.totals)
+        for other in places(here, where, rng):
+            yield Pair(target(other) - at, density(other, data, u, placed.totals) - value)
+
+
+@claim("AncillaryUpdate, Gaussian draws")
+def gaussian(blocks, rng):
+    """A conditional that is drawn as Gaussian is one wherever it is asked, without an end."""
+    for placed in (b for b in blocks if b.conditionals):
+        found = placed.conditionals.quadratic()
+        if found is None:
+            continue
+        exact, function = found
+        where, x, data = placed.where(exact), placed.x, placed.program.data.gather()
+        gradient, precision = np.empty(len(where)), np.empty((len(where), len(where)))
+        function.dispatcher(placed.theta, data, x, placed.totals, gradient, precision.reshape(-1))
+        precision = np.tril(precision) + np.tril(precision, -1).T
+        at = placed.logp(placed.point(placed.theta, x))
+        for other in places(placed.theta, where, rng):
+            step = (other - placed.theta)[where]
+            got = gradient @ step - 0.5 * step @ precision @ step
+            yield Pair(placed.logp(placed.point(other, x)) - at, got)
+
+
+@claim("CollapsedUpdate")
+def collapsed_records(blocks, rng):
+    """With every value that the records may have summed over."""
+    for placed in blocks:
+        case = exchangeable(placed.model, placed.block)
+        if case is None:
+            continue
+        step = dp.CollapsedUpdate(model=placed.model)
+        (part,) = (p for p in step._parts if p.chain.program.block.names == placed.block.names)
+        part.group()
+        data, program = part.chain.data, part.chain.program
+        channel = np.empty((part.counts.size, part.wide))
+        part.channels.dispatcher(placed.theta, data, part.distinct, channel)
+        values = np.array(list(itertools.product(range(case.n_categories), repeat=program.n)), dtype=float)
+
+        def target(theta, p=placed, values=values):
+            with np.errstate(divide="ignore"):
+                return special.logsumexp([p.logp(p.point(theta, x[:, None])) for x in values])
+
+        at = target(placed.theta)
+        density = part.collapsed.dispatcher
+        value = density(placed.theta, data, channel, part.counts)
+        for other in places(placed.theta, placed.where(case.parameters), rng):
+            yield Pair(target(other) - at, density(other, data, channel, part.counts) - value)
+
+
+@claim("ConjugateUpdate")
+def conjugate(blocks, rng):
+    """Tables that it draws have the Dirichlet law of their counts given the records, and nothing else."""
+    for placed in blocks:
+        model, block = placed.model, placed.block
+        mine = [rv for rv in conjugate_parameters(model) if _picked(model, block, rv) is not None]
+        if not mine:
+            continue
+        logp = log_density(model, jacobian=False)
+        point = placed.point(placed.theta, placed.x)
+        for rv in mine:
+            name = model.rvs_to_values[rv].name
+            start = _probabilities(point[name])
+            alpha = np.broadcast_to(_value(model, rv.owner.op.dist_params(rv.owner)[0], point), start.shape)
+            counts = np.zeros(start.size)
+            for child, rows in _picked(model, block, rv):
+                values = point[model.rvs_to_values[child].name]
+                cells = np.broadcast_to(_value(model, rows, point), (*values.shape, start.shape[-1]))
+                mine = np.take_along_axis(cells, values[..., None].astype(int), axis=-1)
+                np.add.at(counts, mine.astype(int), 1)
+            law = [
+                stats.dirichlet(a) for a in (alpha + counts.reshape(start.shape)).reshape(-1, start.shape[-1])
+            ]
+
+            def ratio(at, name=name, point=point, law=law, logp=logp):
+                rows = _probabilities(at).reshape(len(law), -1)
+                own = sum(each.logpdf(row / row.sum()) for each, row in zip(law, rows, strict=True))
+                return logp({**point, name: at}), own
+
+            whole, own = ratio(point[name])
+            for _ in range(6):
+                moved, moved_own = ratio(point[name] + rng.normal(size=point[name].shape))
+                yield Pair(moved - whole, moved_own - own)
+
+
+def _value(model, graph, point):
+    """Value of a graph over a model's variables at a point."""
+    (graph,) = model.replace_rvs_by_values([graph])
+    inputs = model.value_vars
+    function = pytensor.function(inputs, graph, mode=PYTHON, on_unused_input="ignore")
+    return function(*(point[v.name] for v in inputs))
+
+
+def _probabilities(v):
+    """From PyMC's simplex values, in the last axis."""
+    return special.softmax(np.concatenate([v, -v.sum(-1, keepdims=True)], axis=-1), axis=-1)
