@@ -24,7 +24,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.publicshapes import is_shape
 from pymc_dp.recordrules import check_child, check_independent, named
-from pymc_dp.rowlocal import MIXED, RowAnalysis, joined_lengths, leaves_of, lengths_of
+from pymc_dp.rowlocal import MIXED, RowAnalysis, joined_lengths, leaves_of, lengths_of, rule
 
 QueryKind = Literal["central", "local", "function", "general"]
 _KINDS: dict[str, QueryKind] = {
@@ -336,10 +336,19 @@ def _with_parents(
                 # a parent of another length is a record only where its rows are placed among them
                 fits = lengths[parent] == n or parent in analysis.placements
                 local = any(r.kind == "row" and r.rows is None for r in roles)
-                if fits and local and MIXED not in roles:
+                if fits and local and MIXED not in roles and _along_the_rows(rv, parent, analysis):
                     found.add(parent)
                     queue.append(parent)
     return found
+
+
+def _along_the_rows(rv: Variable, parent: Variable, analysis: RowAnalysis) -> bool:
+    """Whether the rows of a parent run along those of its child, not along another axis of equal length."""
+    if parent in analysis.placements:
+        return True
+    node = rv.owner
+    assert node is not None
+    return rule(node.op, node, [analysis.role(v) for v in node.inputs], analysis).kind == "row"
 
 
 def _block(model: Model, records: set[Variable], n: int, releases: list[Variable]) -> RecordBlock:
