@@ -10,6 +10,7 @@ from pytensor.graph.replace import graph_replace
 
 from pymc_dp.marginals.plan import Removed, removals
 from pymc_dp.mechanisms.marginals import promise_of
+from pymc_dp.propriety import refuse_improper
 from pymc_dp.rowlocal import with_known_shapes
 
 
@@ -90,7 +91,9 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
         raise ValueError(
             f"tolerance must be in (0, 0.01], got {tolerance!r}: it is the share that may be left out."
         )
-    return _without(model, removals(model, chosen, float(tolerance)))
+    marginal = _without(model, removals(model, chosen, float(tolerance)))
+    refuse_improper(marginal)
+    return marginal
 
 
 def names_of(model: Any, names: Any) -> list[str]:

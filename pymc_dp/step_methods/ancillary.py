@@ -198,7 +198,7 @@ class AncillaryUpdate(RecordStep):
             elif self.n_adapted == 0:
                 self.spreads = [np.zeros_like(spread) for spread in self.spreads]
         rates = tallies[:, 0] / np.maximum(tallies[:, 1], 1)
-        return point, [{"centred_acceptance": rates[0], "ancillary_acceptance": rates[1]}]
+        return self._checked(point), [{"centred_acceptance": rates[0], "ancillary_acceptance": rates[1]}]
 
     @classmethod
     def _claimable(cls, model: Model) -> list[Variable]:

@@ -149,7 +149,7 @@ class AtomUpdate(RecordStep):
             tally += mixture.lowered.atoms_tally
         self.n_steps += 1
         rate = tally[ATOMS_ACCEPTED] / tally[ATOMS_PROPOSED] if tally[ATOMS_PROPOSED] else np.nan
-        return point, [{"atom_acceptance": rate}]
+        return self._checked(point), [{"atom_acceptance": rate}]
 
     @classmethod
     def _claimable(cls, model: Model) -> list[Variable]:

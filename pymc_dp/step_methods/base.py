@@ -1,6 +1,7 @@
 """What the step methods share: one block of records as a chain sees it, and the life of a step."""
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,8 +14,10 @@ from pytensor.graph.basic import Variable
 
 from pymc_dp.lowering.ahead import finish
 from pymc_dp.lowering.native import generator_handle
+from pymc_dp.propriety import refuse_improper
 from pymc_dp.records import RecordBlock
-from pymc_dp.step_methods.discovery import dispersed_start
+from pymc_dp.step_methods.model_density import impossible_terms, is_possible
+from pymc_dp.step_methods.starts import SHARES, DispersedStart, set_by_the_model
 from pymc_dp.step_methods.sweeps import kernels
 from pymc_dp.step_methods.sweeps.moves import lowered
 
@@ -25,6 +28,8 @@ _FIRST_POWER = 0.02
 # Local records from which a sweep is worth several threads, and the parts it is then split into.
 PARALLEL_FROM = 200_000
 N_PARTS = 8
+# Sweeps in which records that were drawn without a look at other terms may find to where these are possible.
+_SETTLING = 20
 
 
 def check_positive(name: str, value: Any, or_none: bool = False) -> None:
@@ -134,6 +139,7 @@ class RecordStepState(StepMethodState):
     started: bool
     n_steps: int
     n_tempered: int
+    checked_at: list[int]
 
 
 class RecordStep(BlockedStep):
@@ -177,6 +183,8 @@ class RecordStep(BlockedStep):
         self._initial_point = self._default_point if initial_point is None else initial_point
         self.rng = np.random.default_rng(rng)
         self.tune, self.started, self.n_steps, self.n_tempered = True, False, 0, 0
+        self.checked_at: list[int] = []
+        refuse_improper(self.model)
         self._build()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -193,6 +201,7 @@ class RecordStep(BlockedStep):
         super().setup_chain(rng, tune, draws)
         self.started, self.n_steps, self.tune = False, 0, tune > 0
         self.n_tempered = min(MAX_TEMPERED, tune // 5)
+        self.checked_at = [tune, tune + draws]
         for chain in self.chains:
             chain.refresh_data()
 
@@ -202,14 +211,64 @@ class RecordStep(BlockedStep):
         if not self.started:
             for chain in self.chains:
                 chain.refresh_data()
-            point.update(
-                dispersed_start(
-                    self.chains, point, self._default_point, self._initial_point, self.tune, self.rng
-                )
-            )
-            self.started = True
         for chain in self.chains:
             chain.temper(self._power(chain))
+        if not self.started:
+            point = self._possible_start(point)
+            self.started = True
+        return point
+
+    def _possible_start(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the most dispersed starting point at which the model's density is not zero.
+
+        A jittered start that the whole model allows is taken; otherwise its jitter is halved, and left out at
+        last.
+        """
+        for values in self._starts(point):
+            if isinstance(values, str):
+                reason = f"the records {values} have no law at the starting values of their parameters"
+                continue
+            start = self._settled({**point, **values})
+            if is_possible(self.model, start):
+                return start
+            reason = f"the density of {impossible_terms(self.model, start)} is zero, or no number, there"
+        raise ValueError(
+            f"No chain can start at the starting values, with records drawn from their law: {reason}. Give "
+            "starting values at which all terms of the model are possible (initval= of a variable, or "
+            "initvals= of pm.sample)."
+        )
+
+    def _starts(self, point: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray] | str]:
+        """Yield starting values, less and less dispersed, or which records have no law there."""
+        start = DispersedStart(
+            self.chains, point, self._default_point, self._initial_point, set_by_the_model(self.model),
+            self.tune, self.rng,
+        )  # fmt: skip
+        for share in SHARES:
+            yield start.at(share)
+
+    def _settled(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Sweep over the records while the model's density is zero: they accept whatever is possible."""
+        point = dict(point)
+        for sweep in range(_SETTLING):
+            if is_possible(self.model, point):
+                break
+            for chain in (c for c in self.chains if c.moves):
+                program = chain.program
+                program.records.pack(point, out=chain.x)
+                chain.sweep(self.rng, program.parameters.flatten(point), chain.x, sweep % len(chain.moves))
+                point.update(program.records.unpack(chain.x))
+        return point
+
+    def _checked(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the point of a draw; after tuning and at the last draw, only if the model allows it."""
+        if self.n_steps in self.checked_at and not is_possible(self.model, point):
+            raise ValueError(
+                f"The chain stands where the density of {impossible_terms(self.model, point)} is zero, or no "
+                f"number, after {self.n_steps} draws: its draws are no draws of the posterior. Please report "
+                "this model; other starting values (initval=), or step=[...] with other steps for the "
+                "parameters, may help."
+            )
         return point
 
     def _power(self, chain: RecordChain) -> float:

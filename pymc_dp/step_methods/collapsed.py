@@ -172,7 +172,7 @@ class CollapsedUpdate(RecordStep):
         if self.tune:
             # start afresh twice: what was learnt on the way to the posterior is no guide to its shape
             self.n_adapted = 0 if self.n_steps in self.restarts else self.n_adapted + 1
-        return point, [{"collapsed_acceptance": tally[0] / max(tally[1], 1.0)}]
+        return self._checked(point), [{"collapsed_acceptance": tally[0] / max(tally[1], 1.0)}]
 
     @classmethod
     def _claimable(cls, model: Model) -> list[Variable]:

@@ -129,7 +129,7 @@ class ConjugateUpdate(RecordStep):
         for part in self._parts:
             point.update(part.run(self, point, tally))
         self.n_steps += 1
-        return point, [{"table_acceptance": tally[0] / tally[1] if tally[1] else np.nan}]
+        return self._checked(point), [{"table_acceptance": tally[0] / tally[1] if tally[1] else np.nan}]
 
     @classmethod
     def _claimable(cls, model: Model) -> list[Variable]:

@@ -1,22 +1,15 @@
-"""Which model, which records, where to start: what a step has to find out before it is built."""
+"""Which model and which records: what a step has to find out before it is built."""
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 from pymc.model.core import Model, modelcontext
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 
 from pymc_dp.records import RecordBlock, find_record_blocks
-
-if TYPE_CHECKING:
-    from pymc_dp.step_methods.base import RecordChain
-
-# Times that the jitter of a starting point is halved, as long as records have no law there.
-_HALVINGS = 5
 
 _BLOCKS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[RecordBlock]]]" = WeakKeyDictionary()
 
@@ -79,52 +72,3 @@ def blocks_with(model: Model, values: Sequence[Variable]) -> list[RecordBlock]:
             "model; leave `vars` out to take all records."
         )
     return blocks
-
-
-def dispersed_start(
-    chains: Sequence["RecordChain"],
-    point: dict[str, np.ndarray],
-    default_point: dict[str, np.ndarray],
-    initial_point: dict[str, np.ndarray],
-    tune: bool,
-    rng: np.random.Generator,
-) -> dict[str, np.ndarray]:
-    """Starting values for the records, and for continuous parameters, that stand at the model's default.
-
-    PyMC starts all chains of a mixed sampler at one point, without jitter. Where the records still stand
-    there, parameters that nobody set are jittered by U(-1, 1) in value space, as PyMC does for NUTS alone
-    (while tuning only), and the records are drawn from their law given the parameters. The jitter is halved
-    as long as it leaves records without a law, and left out at last.
-    """
-    moved: dict[str, np.ndarray] = {}
-    for chain in chains:
-        program = chain.program
-        if not all(np.array_equal(point[n], default_point[n]) for n in program.records.names):
-            continue
-        jitter = {}
-        for name in program.parameters.names:
-            start = np.asarray(default_point[name])
-            untouched = np.array_equal(initial_point[name], start) and np.array_equal(point[name], start)
-            if tune and name not in moved and start.dtype.kind == "f" and untouched:
-                jitter[name] = rng.uniform(-1, 1, size=start.shape)
-        for halvings in range(_HALVINGS + 1):
-            share = 0.5**halvings if halvings < _HALVINGS else 0.0
-            near = {
-                name: np.asarray(
-                    default_point[name] + share * by, dtype=np.asarray(default_point[name]).dtype
-                )
-                for name, by in jitter.items()
-            }
-            theta = program.parameters.flatten({**point, **moved, **near})
-            if not program.have_law(theta):
-                if halvings < _HALVINGS:
-                    continue
-                raise ValueError(
-                    f"The records {', '.join(program.names)} have no law at the starting values of their "
-                    "parameters, which are outside of its domain: give other ones (initval=)."
-                )
-            drawn = chain.draw(rng, theta)
-            if not np.isnan(drawn).any():
-                break
-        moved |= {**near, **program.records.unpack(drawn)}
-    return moved

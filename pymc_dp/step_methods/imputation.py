@@ -129,7 +129,7 @@ class RecordImputation(RecordStep):
             "record_acceptance": total[:, 0].sum() / sizes,
             "record_acceptance_min": total[:, 1].min(),
         }
-        return point, [stats]
+        return self._checked(point), [stats]
 
     @classmethod
     def _claimable(cls, model: Model) -> list[Variable]:

@@ -2,6 +2,7 @@
 
 import math
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -161,16 +162,10 @@ class MixtureStep(RecordStep):
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Run the cycles of one draw; atoms move between them."""
-        fresh = not self.started
-        if fresh:
-            for mixture in self._mixtures:
-                point = {**point, **mixture.inside(self.rng, point)}
         point = self._started(point)
         tally, clusters = np.zeros(N_TALLY), 0
         for m, mixture in enumerate(self._mixtures):
             mixture.learnt = self.learnt[m]
-            if fresh:
-                point.update(self._start(mixture, point))
             n_cycles = self.n_cycles or self._cycles(m)
             moved, part = mixture.run(self.rng, point, self._plan(m, n_cycles), self.tune)
             point.update(moved)
@@ -179,13 +174,26 @@ class MixtureStep(RecordStep):
                 self.rates[m] = 0.95 * self.rates[m] + part
             clusters += int(np.count_nonzero(mixture.counts))
         self.n_steps += 1
-        return point, [{"n_clusters": clusters, **self._rates_of(tally)}]
+        return self._checked(point), [{"n_clusters": clusters, **self._rates_of(tally)}]
 
     def _rates_of(self, tally: np.ndarray) -> dict[str, Any]:
         return {
             "cluster_acceptance": tally[ACCEPTED] / tally[PROPOSED] if tally[PROPOSED] else np.nan,
             "labels_moved": tally[MOVED] / max(tally[CONSIDERED], 1.0),
         }
+
+    def _starts(self, point: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray] | str]:
+        """Yield starting values, less and less dispersed, with labels and atoms to begin with."""
+        within: dict[str, np.ndarray] = {}
+        for mixture in self._mixtures:
+            within |= mixture.inside(self.rng, {**point, **within})
+        for values in super()._starts({**point, **within}):
+            if not isinstance(values, str):
+                values = {**within, **values}
+                for m, mixture in enumerate(self._mixtures):
+                    mixture.learnt = self.learnt[m]
+                    values |= self._start(mixture, {**point, **values})
+            yield values
 
     def _start(self, mixture: MixtureChain, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Starting labels where nobody set them: neighbouring records together, in one to six clusters.

@@ -1,0 +1,173 @@
+"""Where chains start, and where they stand: only where the whole model has a density."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_dp as dp
+from pymc_dp.step_methods import base, model_density
+from tests.universal.models import BOUNDED
+from tests.universal.reference import log_density
+
+pytestmark = pytest.mark.compiles(2)
+
+SEEDS = range(25)
+
+
+def _sum(y, **kwargs):
+    dp.LaplaceMechanism("z", dp.record_sum(y), **{"scale": 1.0, "observed": 1.0, **kwargs})
+
+
+def demands_an_order():
+    a, b = pm.Normal("a"), pm.Normal("b", 0.2)
+    pm.Potential("order", pt.switch(a < b, 0.0, -np.inf))
+    _sum(pm.Normal("y", a + b, 1, shape=3))
+
+
+def prior_with_ends():
+    _sum(pm.Normal("y", pm.Uniform("mu", -0.2, 0.2, default_transform=None), 1, shape=3))
+
+
+def public_likelihood():
+    mu = pm.Normal("mu", 1)
+    pm.Uniform("public", 0, mu, observed=[0.2, 0.8])
+    _sum(pm.Normal("y", mu, 1, shape=3))
+
+
+def random_level():
+    level = pm.Normal("level", 0.3, 1)
+    _sum(pm.Normal("y", pm.Normal("mu") + level, 1, shape=3), scale=level)
+
+
+def hyper_scale():
+    s = pm.Normal("s", 0.3, 1)
+    _sum(pm.Normal("y", pm.Normal("mu", 0, s), 1, shape=3))
+
+
+def scale_of_records():
+    _sum(pm.Normal("y", 0, pm.Normal("s", 0.3, 1), shape=3))
+
+
+def child_with_ends():
+    """Records drawn from their law leave no density to a public outcome: they have to move first."""
+    y = pm.Normal("y", pm.Normal("mu"), 1, shape=3)
+    pm.Uniform("public", y - 0.5, y + 0.5, observed=[0.9, 1.0, 1.1])
+    _sum(y)
+
+
+MODELS = [
+    demands_an_order, prior_with_ends, public_likelihood, random_level, hyper_scale, scale_of_records,
+    child_with_ends,
+]  # fmt: skip
+
+
+def built(declare):
+    with pm.Model() as model:
+        declare()
+    return model
+
+
+@pytest.mark.parametrize("declare", MODELS, ids=lambda f: f.__name__)
+def test_every_chain_starts_inside(declare):
+    model = built(declare)
+    logp = log_density(model)
+    with model:
+        steps = [dp.AncillaryUpdate(), dp.RecordImputation()]
+    seen = set()
+    for seed in SEEDS:
+        for step, rng in zip(steps, np.random.default_rng(seed).spawn(2), strict=True):
+            step.setup_chain(rng, 10, 10)
+        started = steps[0]._started(model.initial_point())
+        assert np.isfinite(logp(started)), seed
+        seen.add(tuple(float(np.sum(v)) for v in started.values()))
+        point, _ = steps[1].step(started)
+        assert np.isfinite(logp(point)), seed
+    assert len(seen) == len(SEEDS)  # chains are dispersed
+
+
+def test_an_unchecked_start_is_caught(monkeypatch):
+    """Power: without asking the whole model some of these chains start outside."""
+    monkeypatch.setattr(base, "is_possible", lambda model, point: True)
+    with pytest.raises(AssertionError):
+        test_every_chain_starts_inside(demands_an_order)
+
+
+@pytest.mark.parametrize("entry", BOUNDED[::5], ids=lambda entry: entry.name)
+def test_bounded_laws_start_inside(entry):
+    model = entry.build(3)
+    logp = log_density(model)
+    with model:
+        step = dp.RecordImputation()
+    for seed in SEEDS:
+        step.setup_chain(np.random.default_rng(seed), 10, 10)
+        assert np.isfinite(logp(step._started(model.initial_point()))), seed
+
+
+def test_starting_values_of_the_model_are_kept():
+    with pm.Model() as model:
+        mu, s = pm.Normal("mu", 0, 1, initval=4.25), pm.HalfNormal("s", 1)
+        y = pm.Normal("y", mu, s, shape=4)
+        x = pm.Normal("x", mu, s, shape=3, initval=np.array([1.0, 2.0, 3.0]))
+        dp.LaplaceMechanism("z", dp.record_sum(y), scale=1.0, observed=1.0)
+        dp.LaplaceMechanism("w", dp.record_sum(x), scale=1.0, observed=1.0)
+        step = dp.RecordImputation()
+    point = model.initial_point()
+    step.setup_chain(np.random.default_rng(1), 10, 10)
+    started = step._started(point)
+    assert started["mu"] == 4.25
+    np.testing.assert_array_equal(started["x"], [1.0, 2.0, 3.0])
+    assert started["s_log__"] != point["s_log__"]
+    assert (started["y"] != point["y"]).all()
+
+
+def test_a_start_that_cannot_be_is_refused_by_name():
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        y = pm.Normal("y", mu, 1, shape=3)
+        pm.Potential("never", pt.switch(y**2 >= 0, -np.inf, 0.0))
+        _sum(y)
+        step = dp.RecordImputation()
+    step.setup_chain(np.random.default_rng(1), 10, 10)
+    with pytest.raises(ValueError, match=r"density of never is zero.*initval="):
+        step.step(model.initial_point())
+
+
+def test_the_remedy_works():
+    """With starting values inside, as the message asks for, the chain starts."""
+    with pm.Model() as model:
+        a = pm.Normal("a", -4, 1, initval=0.5)
+        y = pm.Normal("y", a, 1, shape=3)
+        pm.Potential("positive", pt.switch(a > 0, 0.0, -np.inf))
+        _sum(y)
+        step = dp.AncillaryUpdate()
+    step.setup_chain(np.random.default_rng(1), 10, 10)
+    assert step._started(model.initial_point())["a"] == 0.5
+
+
+@pytest.mark.parametrize(("when", "n"), [("after tuning", 4), ("at the last draw", 10)])
+def test_a_chain_that_stands_outside_ends_with_the_term(monkeypatch, when, n):
+    """A step that lost its domain: the model is asked, and says which term it is."""
+    with pm.Model() as model:
+        _sum(pm.Normal("y", 0, pm.Normal("s", 1, 0.7), shape=3))
+        step = dp.RecordImputation()
+    step.setup_chain(np.random.default_rng(1), 4, 6)
+    point = model.initial_point()
+    for _ in range(n - 1):
+        point, _ = step.step(point)
+    outside = {**point, "s": np.array(-1.0)}  # as another step would leave it
+    with pytest.raises(ValueError, match=f"density of y is zero.*after {n} draws"):
+        step.step(outside)
+
+
+def test_terms_are_named():
+    with pm.Model() as model:
+        s = pm.Normal("s", 1, 1)
+        pm.Normal("mu", 0, s)
+        pm.Potential("order", pt.switch(s > 0.5, 0.0, -np.inf))
+    point = {"s": np.array(-1.0), "mu": np.array(0.0)}
+    assert model_density.impossible_terms(model, point) == "mu, order"
+    assert not model_density.is_possible(model, point)
+    assert model_density.is_possible(model, {**point, "s": np.array(1.0)})

@@ -1,0 +1,167 @@
+"""Posteriors that cannot be normalised are refused by name, and others are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_dp as dp
+from pymc_dp.propriety import refuse_improper
+
+X = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
+
+
+def _sum(y, **kwargs):
+    dp.LaplaceMechanism("z", dp.record_sum(y), **{"scale": 1.0, "observed": 1.0, **kwargs})
+
+
+def _answers(p):
+    c = pm.Bernoulli("c", p, shape=5)
+    dp.RandomizedResponse("z", c, epsilon=1, n_categories=2, observed=[0, 1, 1, 0, 1])
+
+
+def clamped_sum():
+    _sum(pm.Normal("y", pm.Flat("b"), 1, shape=5), bounds=(-3, 3))
+
+
+def clamped_from_below_only():
+    _sum(pt.maximum(pm.Normal("y", pm.Flat("b"), 1, shape=5), 0))
+
+
+def clamped_records():
+    y = pm.Normal("y", pm.Flat("b"), 1, shape=5)
+    dp.GaussianMechanism("z", y, sigma=1.0, bounds=(-1, 1), observed=np.zeros(5))
+
+
+def behind_a_parameter():
+    _sum(pm.Normal("y", pm.Normal("mu", pm.Flat("b"), 1), 1, shape=5), bounds=(-3, 3))
+
+
+def scale():
+    _sum(pm.Normal("y", 0, pm.HalfFlat("b"), shape=5), bounds=(-3, 3))
+
+
+def logarithm_of_a_scale():
+    """At minus infinity all records stand at their mean, which an unclamped sum allows as well."""
+    _sum(pm.Normal("y", 0, pt.exp(pm.Flat("b")), shape=5))
+
+
+def slope():
+    b = pm.Flat("b", shape=2)
+    _sum(pm.Normal("y", b[0] + b[1] * X, 1), bounds=(-3, 3))
+
+
+def logit():
+    _answers(pm.math.sigmoid(pm.Flat("b")))
+
+
+def log_rate():
+    _sum(pm.Poisson("y", pt.exp(pm.Flat("b")), shape=5), bounds=(0, 3))
+
+
+def one_of_two_without_data():
+    """A slope on a covariate that is zero throughout."""
+    b = pm.Flat("b", shape=2)
+    _sum(pm.Normal("y", b[0] + b[1] * np.zeros(5), 1))
+
+
+IMPROPER = [
+    clamped_sum, clamped_from_below_only, clamped_records, behind_a_parameter, scale, logarithm_of_a_scale,
+    slope, logit, log_rate, one_of_two_without_data,
+]  # fmt: skip
+
+
+def unclamped_sum():
+    _sum(pm.Normal("y", pm.Flat("b"), 1, shape=5))
+
+
+def unclamped_sum_of_large_numbers():
+    _sum(pm.Normal("y", pm.Flat("b"), 1e5, shape=5), scale=1e6)
+
+
+def squares():
+    """Bounded from below, but large on both sides."""
+    _sum(pm.Normal("y", pm.Flat("b"), 1, shape=5) ** 2)
+
+
+def public_data_too():
+    b = pm.Flat("b")
+    _sum(pm.Normal("y", b, 1, shape=5), bounds=(-3, 3))
+    pm.Normal("public", b, 1, observed=2.0)
+
+
+def heavy_tailed_public_data():
+    b = pm.Flat("b")
+    _sum(pm.Normal("y", b, 1, shape=5), bounds=(-3, 3))
+    pm.Cauchy("public", b, 1, observed=2.0)
+
+
+def an_observed_child():
+    y = pm.Normal("y", pm.Flat("b"), 1, shape=5)
+    _sum(y, bounds=(-3, 3))
+    pm.Normal("child", y, 1, observed=np.zeros(5))
+
+
+def a_potential():
+    b = pm.Flat("b")
+    _sum(pm.Normal("y", b, 1, shape=5), bounds=(-3, 3))
+    pm.Potential("soft", -(b**2))
+
+
+def two_statistics():
+    b = pm.Flat("b", shape=2)
+    y = pm.Normal("y", b[0] + b[1] * X, 1)
+    dp.LaplaceMechanism("z", dp.record_sum(pt.stack([y, X * y], axis=1)), scale=1, observed=[1.0, 1.0])
+
+
+def a_factor_that_starts_at_zero():
+    """Where the model starts, the parameter does not matter; elsewhere it does."""
+    _sum(pm.Normal("y", pm.Flat("b") * pm.Normal("k"), 1, shape=5))
+
+
+PROPER = [
+    unclamped_sum, unclamped_sum_of_large_numbers, squares, public_data_too, heavy_tailed_public_data,
+    an_observed_child, a_potential, two_statistics, a_factor_that_starts_at_zero,
+]  # fmt: skip
+REFUSED = r"b has an improper law \((Half)?Flat\).*posterior is improper.*proper law"
+
+
+def built(declare):
+    with pm.Model() as model:
+        declare()
+    return model
+
+
+@pytest.mark.parametrize("declare", IMPROPER, ids=lambda f: f.__name__)
+def test_improper_posteriors_are_refused(declare):
+    with pytest.raises(ValueError, match=REFUSED):
+        refuse_improper(built(declare))
+
+
+@pytest.mark.parametrize("declare", PROPER, ids=lambda f: f.__name__)
+def test_proper_ones_are_not(declare):
+    refuse_improper(built(declare))
+
+
+@pytest.mark.parametrize("step", [dp.RecordImputation, dp.AncillaryUpdate])
+def test_steps_refuse_before_sampling(step):
+    with built(clamped_sum), pytest.raises(ValueError, match=REFUSED):
+        step()
+
+
+def test_pm_sample_refuses():
+    with built(clamped_sum), pytest.raises(ValueError, match=REFUSED):
+        pm.sample(10, tune=10, chains=1, progressbar=False)
+
+
+def test_marginalized_models_are_refused():
+    with pytest.raises(ValueError, match=REFUSED):
+        dp.marginalize(built(clamped_records), ["y"])
+
+
+def test_the_remedy_works():
+    with pm.Model():
+        _sum(pm.Normal("y", pm.Normal("b", 0, 10), 1, shape=5), bounds=(-3, 3))
+        dp.RecordImputation()
