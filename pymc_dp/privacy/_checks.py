@@ -18,7 +18,22 @@ def as_number(name: str, value: Any) -> float:
             "release is fixed when it is declared, so its budget cannot be an array, a tensor or "
             "a random variable."
         )
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} must be a number of at most 1.8e308, got a larger whole number.") from None
+
+
+def words(name: str, value: str) -> str:
+    """Return `value`; it must be text that can be written, in any encoding of Unicode."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(
+            f"{name} has half of a surrogate pair in it, {value[:99]!r}, which no file can hold: "
+            "leave it out."
+        ) from None
+    return value
 
 
 def positive(name: str, value: Any) -> float:

@@ -1,8 +1,13 @@
-"""The file of a ledger: SQLite, one transaction per debit, nothing kept between calls.
+"""The file of a ledger: SQLite, one transaction per debit; kept between calls is only how far it had come.
 
 Every call opens a connection of its own, so that forked and unpickled copies are as good as the first. The
 rollback journal is used rather than the write-ahead log: it needs no memory shared between processes, and
 with synchronous = EXTRA a debit is on the disk when the call returns.
+
+Rows are chained by their digests, and the file beside (`_ledger_head.py`) has the last one. A debit is
+committed first, then noted beside, then granted. So a crash leaves the ledger as far as what is noted, or
+ahead of it by debits that were never granted, which count; a ledger that is behind is an older copy, or was
+edited.
 """
 
 from __future__ import annotations
@@ -17,22 +22,24 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-_APPLICATION = 0x70796470  # "pydp", where SQLite keeps what kind of file this is
-_FORMAT = 1
+from pymc_dp.privacy._ledger_chain import CHAINS, Book, fill, read
+from pymc_dp.privacy._ledger_head import FORMAT, Head, LedgerFileError, SideFile, locked, sync_folder
+
 _PATIENCE = 120.0  # seconds to wait for other processes
-_TABLES = (
-    "CREATE TABLE budget (epsilon REAL NOT NULL, delta REAL NOT NULL, identity TEXT NOT NULL)",
-    """CREATE TABLE entry (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, at TEXT NOT NULL, user TEXT NOT NULL, likelihood TEXT NOT NULL,
-        step TEXT NOT NULL, costs TEXT NOT NULL, chains INTEGER NOT NULL, insecure_noise INTEGER NOT NULL)""",
-    """CREATE TABLE claim (
-        entry INTEGER NOT NULL REFERENCES entry (id), chain INTEGER NOT NULL, at TEXT NOT NULL,
-        PRIMARY KEY (entry, chain))""",
-)
 
 
-class LedgerFileError(ValueError):
-    """The file of a ledger cannot be read or written, or is not what it should be."""
+def as_path(path: str | os.PathLike[str]) -> Path:
+    """Return where a file is, from any folder."""
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise TypeError(f"path must be the name of a file, or None for a temporary one, got {path!r}.")
+    try:
+        name = os.fsdecode(path)
+        os.fsencode(name)
+    except UnicodeError:
+        raise ValueError(f"path = {path!r} cannot be the name of a file: it has broken characters.") from None
+    if "\0" in name:
+        raise ValueError(f"path = {path!r} cannot be the name of a file: it has a null character.")
+    return Path(name).absolute()
 
 
 def temporary_path() -> Path:
@@ -47,56 +54,176 @@ def _remove(folder: str, owner: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def create_or_check(path: Path, epsilon: float, delta: float) -> str:
-    """Make the file where there is none, and return the identity of the ledger in it."""
-    if path.is_dir():
-        raise LedgerFileError(f"path = {str(path)!r} is a folder: give the name of a file in it.")
-    if not path.parent.is_dir():
-        raise LedgerFileError(
-            f"path = {str(path)!r} is in a folder that does not exist: make it first, or mend the path."
-        )
-    with _transaction(path, "rwc", write=False) as connection:
-        # Asked of SQLite and not of the file system: what a killed process began is undone by this.
-        empty = _is_empty(connection)
-    if empty:
-        with _transaction(path, "rw", write=True) as connection:
-            if _is_empty(connection):  # still: nobody else was faster
-                for table in _TABLES:
-                    connection.execute(table)
-                identity = uuid.uuid4().hex
-                connection.execute("INSERT INTO budget VALUES (?, ?, ?)", (epsilon, delta, identity))
-                connection.execute(f"PRAGMA application_id = {_APPLICATION}")
-                connection.execute(f"PRAGMA user_version = {_FORMAT}")
-    with _transaction(path, "rw", write=False) as connection:
-        found = _checked_budget(connection, path)
-    if found[:2] != (epsilon, delta):
-        raise LedgerFileError(
-            f"The ledger in {str(path)!r} was made with epsilon = {found[0]!r} and delta = {found[1]!r}, not "
-            f"with epsilon = {epsilon!r} and delta = {delta!r}: the budget of a ledger is fixed when it is "
-            "made. Open it with its own, or give another path."
-        )
-    return str(found[2])
+class LedgerFile:
+    """A ledger on the disk with the file beside it, opened, made or brought to the newest format.
 
+    Parameters
+    ----------
+    path : Path
+    epsilon, delta : float
+        The budget, which must be that of the file where there is one.
+    entries : int or None
+        How many debits the file must have; needed where the file beside it is lost.
 
-@contextmanager
-def transaction(path: Path, identity: str, *, write: bool) -> Iterator[sqlite3.Connection]:
-    """Open the file for one transaction, committed at the end and undone by any exception."""
-    if not path.exists():
-        raise LedgerFileError(
-            f"The ledger {str(path)!r} is gone. One without a path ends with the process that made it; a "
-            "file must not be moved while it is in use: put it back."
-        )
-    with _transaction(path, "rw", write) as connection:
-        if _checked_budget(connection, path)[2] != identity:
+    Attributes
+    ----------
+    new : bool
+        Whether there was no file.
+    migrated : bool
+        Whether it was brought to the newest format.
+    """
+
+    def __init__(self, path: Path, epsilon: float, delta: float, entries: int | None) -> None:
+        if path.is_dir():
+            raise LedgerFileError(f"path = {str(path)!r} is a folder: give the name of a file in it.")
+        if not path.parent.is_dir():
             raise LedgerFileError(
-                f"The file {str(path)!r} was exchanged for another ledger after it was opened: put the first "
-                "one back, or open the ledger again."
+                f"path = {str(path)!r} is in a folder that does not exist: make it first, or mend the path."
             )
-        yield connection
+        self.path = Path(os.path.realpath(path))  # a link and the file that it names are one ledger
+        self.beside = self.path.with_name(self.path.name + ".head")
+        self._seen: Head | None = None
+        self.migrated = False
+        if entries and not self.path.exists():
+            raise LedgerFileError(
+                f"entries = {entries}, but there is no file {str(path)!r}: mend the path, or put the ledger "
+                "back."
+            )
+        if self.path.exists() and not self.beside.exists():
+            with _connected(self.path, write=False) as connection:  # so that no file is made beside another's
+                self._check_alone(read(connection, self.path), entries)
+        with locked(self.beside, _PATIENCE, create=True) as side:
+            self.new = not self.path.exists()
+            if self.new:
+                self._make(side, epsilon, delta)
+            with self._checked(side, write=False, entries=entries) as book:
+                pass
+            if book.version < FORMAT:
+                self._migrate(side)
+            elif side.read() is None:
+                _note(side, book.head)
+        if book.budget[:2] != (epsilon, delta):
+            raise LedgerFileError(
+                f"The ledger in {str(path)!r} was made with epsilon = {book.budget[0]!r} and delta = "
+                f"{book.budget[1]!r}, not with epsilon = {epsilon!r} and delta = {delta!r}: the budget of a "
+                "ledger is fixed when it is made. Open it with its own, or give another path."
+            )
+        self._seen = book.head
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[Book]:
+        """Open the file for one transaction, committed at the end and undone by any exception."""
+        self._check_there()
+        with locked(self.beside, _PATIENCE) as side:
+            if write and not side.writable:
+                raise LedgerFileError(
+                    f"The file {str(self.beside)!r} beside the ledger cannot be written: a debit needs "
+                    "permission to write both files and their folder. Nothing was debited."
+                )
+            with self._checked(side, write) as book:
+                before = book.head
+                yield book
+            if book.head != before:
+                _note(side, book.head)
+            self._seen = book.head
+
+    def _check_there(self) -> None:
+        if not self.path.exists():
+            raise LedgerFileError(
+                f"The ledger {str(self.path)!r} is gone. One without a path ends with the process that made "
+                "it; a file must not be moved while it is in use: put it back."
+            )
+
+    @contextmanager
+    def _checked(self, side: SideFile, write: bool, entries: int | None = None) -> Iterator[Book]:
+        with _connected(self.path, write) as connection:
+            noted = side.read()
+            book = read(connection, self.path, *filter(None, (noted, self._seen)))
+            if noted is None:
+                self._check_alone(book, entries)
+            elif entries is not None and entries != book.head.counts[0]:
+                raise LedgerFileError(self._other_number(book, entries))
+            yield book
+
+    def _check_alone(self, book: Book, entries: int | None) -> None:
+        """Refuse a ledger without the file beside it, unless its number of debits is known otherwise."""
+        count = book.head.counts[0]
+        if book.version < FORMAT and entries is None:
+            return  # from before there was a file beside it
+        if entries is None:
+            raise LedgerFileError(
+                f"The file {str(self.beside)!r}, which says how far the ledger {str(self.path)!r} had come, "
+                "is not there or is cut off, so that nobody can tell whether debits are missing: put it back "
+                f"from where the ledger came, since both belong together. If it is lost: {count} debits are "
+                f"in the ledger; if you know that there were no more, open it once with entries={count}."
+            )
+        if entries != count:
+            raise LedgerFileError(self._other_number(book, entries))
+
+    def _other_number(self, book: Book, entries: int) -> str:
+        return (
+            f"entries = {entries}, but the ledger {str(self.path)!r} has {book.head.counts[0]} debits. If "
+            "there are too few, put the whole file back; if there are more, look at them, opened without "
+            "entries=."
+        )
+
+    def _make(self, side: SideFile, epsilon: float, delta: float) -> None:
+        """Make the whole file under another name first, so that there is none or all of it."""
+        noted = side.read()
+        left = self.path.with_name(self.path.name + "-journal")
+        if (noted is not None and any(noted.counts)) or left.exists():
+            what = (
+                "its journal is" if noted is None else f"of its debits, {noted.counts[0]}, only the number is"
+            )
+            raise LedgerFileError(
+                f"The ledger {str(self.path)!r} is gone, and {what} left beside it: put the file back. A "
+                "budget that begins anew, on top of what was spent from this one, needs another path."
+            )
+        unfinished = self.path.with_name(self.path.name + ".new")
+        try:
+            for end in ("", "-journal"):
+                unfinished.with_name(unfinished.name + end).unlink(missing_ok=True)
+            with _connected(unfinished, write=True, mode="rwc") as connection:
+                fill(connection, (epsilon, delta, uuid.uuid4().hex))
+            with _connected(unfinished, write=False) as connection:
+                head = read(connection, unfinished).head
+            _note(side, head)
+            os.rename(unfinished, self.path)
+            sync_folder(self.path.parent)
+        except OSError as error:
+            raise LedgerFileError(
+                f"The ledger {str(self.path)!r} cannot be made ({error.strerror}): its folder must be "
+                "writable, and have room."
+            ) from None
+
+    def _migrate(self, side: SideFile) -> None:
+        """Chain the rows of a file of the first format."""
+        if side.read() is None:
+            with self._checked(side, write=False) as book:
+                _note(side, book.head)  # before the file is changed: one of the newest format has it noted
+        with self._checked(side, write=True) as book:
+            for table in ("claim", "entry", "budget"):
+                book.connection.execute(f"DROP TABLE {table}")
+            fresh = fill(book.connection, book.budget)
+            for table in CHAINS:
+                for _, *row in book.rows[table]:
+                    fresh.add(table, row)
+        self.migrated = True
+
+
+def _note(side: SideFile, head: Head) -> None:
+    try:
+        side.write(head)
+    except OSError as error:
+        raise LedgerFileError(
+            f"The file {str(side.path)!r} beside the ledger cannot be written ({error.strerror}), so that "
+            "nothing is granted: make room or mend the disk, then try again. What was debited by this "
+            "call, if anything, stays debited."
+        ) from None
 
 
 @contextmanager
-def _transaction(path: Path, mode: str, write: bool) -> Iterator[sqlite3.Connection]:
+def _connected(path: Path, write: bool, mode: str = "rw") -> Iterator[sqlite3.Connection]:
     try:
         # Autocommit, so that the transaction is exactly what is written here.
         address = f"{path.as_uri()}?mode={mode}"
@@ -114,8 +241,14 @@ def _transaction(path: Path, mode: str, write: bool) -> Iterator[sqlite3.Connect
 
 def _in_words(error: sqlite3.Error, path: Path) -> str:
     what = str(error)
-    if "not a database" in what or "malformed" in what or "encrypted" in what:
-        return f"path = {str(path)!r} is not a ledger, or is damaged ({what}): give another path."
+    if any(
+        word in what
+        for word in ("not a database", "malformed", "encrypted", "no such", "UTF-8", "unsupported")
+    ):
+        return (
+            f"path = {str(path)!r} is not a ledger, or is damaged ({what}): put back the file as it was "
+            "after its last debit, or give another path."
+        )
     if "readonly" in what or "unable to open" in what or "read-only" in what:
         return (
             f"The ledger {str(path)!r} cannot be written ({what}): a debit needs permission to write the "
@@ -127,26 +260,3 @@ def _in_words(error: sqlite3.Error, path: Path) -> str:
             "again. Nothing was debited."
         )
     return f"The ledger {str(path)!r} cannot be used ({what}). See whether its disk is full or gone."
-
-
-def _is_ledger(connection: sqlite3.Connection) -> bool:
-    return connection.execute("PRAGMA application_id").fetchone()[0] == _APPLICATION
-
-
-def _is_empty(connection: sqlite3.Connection) -> bool:
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    return tables == 0 and connection.execute("PRAGMA application_id").fetchone()[0] == 0
-
-
-def _checked_budget(connection: sqlite3.Connection, path: Path) -> tuple[float, float, str]:
-    if not _is_ledger(connection):
-        raise LedgerFileError(
-            f"path = {str(path)!r} is a database of something else, not a ledger: give another path."
-        )
-    found = connection.execute("PRAGMA user_version").fetchone()[0]
-    if found > _FORMAT:
-        raise LedgerFileError(
-            f"The ledger {str(path)!r} has format {found}, newer than {_FORMAT}, the newest that this "
-            "pymc_dp reads: install a newer pymc_dp."
-        )
-    return connection.execute("SELECT epsilon, delta, identity FROM budget").fetchone()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from io import StringIO
 from typing import Any
 
@@ -73,3 +75,16 @@ def as_text(renderable: Any) -> str:
     shown = StringIO()
     Console(file=shown, width=_WIDTH, color_system=None).print(renderable)
     return "\n".join(line.rstrip() for line in shown.getvalue().splitlines())
+
+
+def now() -> str:
+    """Return the time for an entry."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def user() -> str:
+    """Return who debits, for an entry."""
+    try:
+        return getpass.getuser().encode("utf-8", "backslashreplace").decode()
+    except (ImportError, KeyError, OSError):  # a user without a name, as in some containers
+        return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"

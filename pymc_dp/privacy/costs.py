@@ -10,6 +10,8 @@ import numpy as np
 
 from pymc_dp.privacy._checks import positive
 
+_ENDLESS = 2**63  # what a file holds in 64 bits
+
 
 def whole(name: str, value: Any, least: int = 1) -> int:
     """Return `value` as an int; it must be a whole number of at least `least`."""
@@ -17,7 +19,17 @@ def whole(name: str, value: Any, least: int = 1) -> int:
         raise TypeError(f"{name} must be a whole number, got {value!r} of type {type(value).__name__}.")
     if value < least:
         raise ValueError(f"{name} must be a whole number >= {least}, got {value}.")
+    if value >= _ENDLESS:
+        raise ValueError(f"{name} must be a whole number below 2^63, got a larger one.")
     return int(value)
+
+
+def _noise(value: Any) -> float:
+    """Return a noise multiplier; that its square is a number is taken for granted wherever costs add up."""
+    noise = positive("noise_multiplier", value)
+    if not 1e-150 <= noise <= 1e150:
+        raise ValueError(f"noise_multiplier must be between 1e-150 and 1e150, got {noise:g}.")
+    return noise
 
 
 @dataclass(frozen=True)
@@ -49,7 +61,7 @@ class GaussianCost:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "releases", whole("releases", self.releases))
-        object.__setattr__(self, "noise_multiplier", positive("noise_multiplier", self.noise_multiplier))
+        object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
 
     @property
     def rate(self) -> float:
@@ -99,7 +111,7 @@ class SubsampledGaussianCost:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "releases", whole("releases", self.releases))
-        object.__setattr__(self, "noise_multiplier", positive("noise_multiplier", self.noise_multiplier))
+        object.__setattr__(self, "noise_multiplier", _noise(self.noise_multiplier))
         object.__setattr__(self, "n", whole("n", self.n))
         object.__setattr__(self, "batch_size", whole("batch_size", self.batch_size))
         if self.batch_size > self.n:

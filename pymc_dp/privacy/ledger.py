@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import logging
 import os
-import sqlite3
 import warnings
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import datetime
 from typing import Any
 
 from rich.table import Table
 
-from pymc_dp.privacy import _ledger_file as file
 from pymc_dp.privacy import budgets
-from pymc_dp.privacy._checks import positive, probability
-from pymc_dp.privacy._ledger_table import LedgerEntry, as_text, table_of
+from pymc_dp.privacy._checks import positive, probability, words
+from pymc_dp.privacy._ledger_chain import Book
+from pymc_dp.privacy._ledger_file import LedgerFile, LedgerFileError, as_path, temporary_path
+from pymc_dp.privacy._ledger_table import LedgerEntry, as_text, now, table_of, user
 from pymc_dp.privacy.costs import Cost, as_costs, cost_of, from_plain, to_plain, whole
 
 _log = logging.getLogger("pymc")
@@ -49,13 +47,17 @@ class PrivacyLedger:
     Parameters
     ----------
     path : str or path-like, optional
-        SQLite file, made where there is none; not on a network share, whose locks cannot be relied on. By
-        default a private temporary file, which forked and spawned workers share, and which ends with this
-        process: the budget then lives with the model.
+        SQLite file, made where there is none; not on a network share, whose locks cannot be relied on. A file
+        of its name with ``.head`` after it is made beside it: the two belong together. By default a private
+        temporary file, which forked and spawned workers share, and which ends with this process: the budget
+        then lives with the model.
     epsilon : float
         The whole budget in nats, > 0, for replace-one neighbours.
     delta : float
         In (0, 1), and far below 1 / (number of people).
+    entries : int, optional
+        How many debits the file has, known from elsewhere: any other number is refused. Needed only where the
+        file beside it is lost, which is then made again.
 
     Attributes
     ----------
@@ -66,13 +68,20 @@ class PrivacyLedger:
     ------
     TypeError, ValueError
         An argument is not what it should be; the file is not a ledger, has another budget, was made by a
-        newer version, or cannot be written.
+        newer version, is damaged, edited or an older copy, or cannot be written.
 
     Notes
     -----
     Where the plan of a run is chosen after looking at results of earlier ones, the total is proven for
     Gaussian costs. For releases on batches it is proven for plans that are fixed beforehand, whatever the
     queries are; for plans that are chosen later no proof is known to us.
+
+    Each debit, and each chain's claim, is chained to the one before it by a SHA-256 digest that begins with
+    the budget; the file beside has the last digest, and so has every open ledger. So what is deleted,
+    edited, cut off or put back from an older copy is refused. There is no key, and no witness
+    elsewhere: not found is an older copy of *both* files put back together while no process has the
+    ledger open, and whoever edits the ledger and computes the digests anew in both files. It protects a
+    custodian from accidents, not people from a custodian.
 
     References
     ----------
@@ -90,15 +99,22 @@ class PrivacyLedger:
     (4.0, 0.0)
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None, *, epsilon: float, delta: float) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        epsilon: float,
+        delta: float,
+        entries: int | None = None,
+    ) -> None:
         self.epsilon, self.delta = positive("epsilon", epsilon), probability("delta", delta)
-        self.path = None if path is None else _as_path(path)
-        new = self.path is not None and not self.path.exists()
-        self._file = file.temporary_path() if self.path is None else self.path
-        self._identity = file.create_or_check(self._file, self.epsilon, self.delta)
-        self._say_where(new, relative=path is not None and not os.path.isabs(path))
+        entries = None if entries is None else whole("entries", entries, least=0)
+        self.path = None if path is None else as_path(path)
+        where = temporary_path() if self.path is None else self.path
+        self._file = LedgerFile(where, self.epsilon, self.delta, entries)
+        self._say_where(relative=path is not None and not os.path.isabs(path))
 
-    def _say_where(self, new: bool, relative: bool) -> None:
+    def _say_where(self, relative: bool) -> None:
         """Say where the budget is kept, since one that is not found again is a budget spent twice."""
         if self.path is None:
             warnings.warn(
@@ -107,6 +123,16 @@ class PrivacyLedger:
                 stacklevel=3,
             )
             return
+        if self._file.migrated:
+            warnings.warn(
+                f"The ledger {str(self.path)!r} had the format of an earlier pymc_dp and now has the "
+                f"newest: its debits are chained, and {self._file.beside.name!r} beside it says how far it "
+                "had come; keep both together. Debits that were lost before cannot be found: under the "
+                "earlier format they could be, "
+                "where the process that debited also read the file by other means, as for a backup.",
+                stacklevel=3,
+            )
+        new = self._file.new
         _log.info(f"PrivacyLedger {str(self.path)!r}: {'new, nothing is spent' if new else 'opened'}.")
         if new and relative:
             warnings.warn(
@@ -141,7 +167,8 @@ class PrivacyLedger:
         BudgetExceededError
             The run does not fit into what is left.
         TypeError, ValueError
-            An argument is not what it should be, or the file cannot be written. Nothing is debited then.
+            An argument is not what it should be, or the file cannot be written. Nothing is debited then,
+            unless the message says so.
 
         Examples
         --------
@@ -157,26 +184,25 @@ class PrivacyLedger:
             raise ValueError("cost is empty: give what the run costs.")
         chains = whole("chains", chains)
         row = (
-            _now(),
-            _user(),
+            now(),
+            user(),
             _name("likelihood", likelihood),
             _name("step", step),
             json.dumps([to_plain(c) for c in costs]),
             chains,
-            bool(insecure_noise),
+            int(bool(insecure_noise)),
         )
-        with self._transaction(write=True) as connection:
-            spent = self._spent(connection)
-            fits = budgets.fits((*spent, *costs), self.epsilon, self.delta)
-            if fits:
-                added = connection.execute(
-                    "INSERT INTO entry (at, user, likelihood, step, costs, chains, insecure_noise)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    row,
-                )
-        if not fits:
-            raise BudgetExceededError(self._refusal(spent, costs))
-        return Reservation(self, int(added.lastrowid or 0), chains, costs)
+        while True:
+            # Outside of the lock, since it may take seconds, and again where others have debited meanwhile.
+            with self._file.transaction(write=False) as book:
+                decided, spent = book.rows["entry"], self._spent(book)
+            if not budgets.fits((*spent, *costs), self.epsilon, self.delta):
+                raise BudgetExceededError(self._refusal(spent, costs))
+            with self._file.transaction(write=True) as book:
+                if book.rows["entry"] != decided:
+                    continue
+                number = book.add("entry", row)
+            return Reservation(self, number, chains, costs)
 
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Return all debits, the oldest first.
@@ -185,32 +211,27 @@ class PrivacyLedger:
         -------
         tuple of LedgerEntry
         """
-        with self._transaction(write=False) as connection:
-            rows = connection.execute(
-                "SELECT id, at, user, likelihood, step, costs, chains,"
-                " (SELECT count(*) FROM claim WHERE claim.entry = entry.id), insecure_noise"
-                " FROM entry ORDER BY id"
-            ).fetchall()
-        return tuple(
-            LedgerEntry(
-                number,
-                datetime.fromisoformat(at),
-                user,
-                likelihood,
-                step,
-                self._costs(costs),
-                chains,
-                claimed,
-                bool(insecure),
+        with self._file.transaction(write=False) as book:
+            return tuple(
+                LedgerEntry(
+                    number,
+                    datetime.fromisoformat(at),
+                    user,
+                    likelihood,
+                    step,
+                    self._costs(costs),
+                    chains,
+                    book.claimed(number),
+                    bool(insecure),
+                )
+                for number, at, user, likelihood, step, costs, chains, insecure in book.rows["entry"]
             )
-            for number, at, user, likelihood, step, costs, chains, claimed, insecure in rows
-        )
 
     @property
     def spent(self) -> tuple[Cost, ...]:
         """All costs that were debited."""
-        with self._transaction(write=False) as connection:
-            return self._spent(connection)
+        with self._file.transaction(write=False) as book:
+            return self._spent(book)
 
     @property
     def epsilon_spent(self) -> float:
@@ -272,20 +293,16 @@ class PrivacyLedger:
                 "budget of their own, which adds to what is known about the same people."
             ) from error
 
-    def _transaction(self, *, write: bool) -> Any:
-        return file.transaction(self._file, self._identity, write=write)
-
-    def _spent(self, connection: sqlite3.Connection) -> tuple[Cost, ...]:
-        rows = connection.execute("SELECT costs FROM entry ORDER BY id").fetchall()
-        return tuple(cost for (text,) in rows for cost in self._costs(text))
+    def _spent(self, book: Book) -> tuple[Cost, ...]:
+        return tuple(cost for row in book.rows["entry"] for cost in self._costs(row[5]))
 
     def _costs(self, text: str) -> tuple[Cost, ...]:
         try:
             return tuple(from_plain(plain) for plain in json.loads(text))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise file.LedgerFileError(
-                f"The ledger {str(self._file)!r} is damaged: the cost of an entry cannot be read ({error}). "
-                "Use a copy of it from before."
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise LedgerFileError(
+                f"The ledger {str(self._file.path)!r} is damaged: the cost of an entry cannot be read "
+                f"({error}). Put back the file as it was after its last debit."
             ) from None
 
     def _budget(self) -> str:
@@ -358,11 +375,10 @@ class Reservation:
         BudgetExceededError
             All chains of the plan have begun.
         """
-        with self.ledger._transaction(write=True) as connection:
-            count = "SELECT count(*) FROM claim WHERE entry = ?"
-            (begun,) = connection.execute(count, (self.entry,)).fetchone()
+        with self.ledger._file.transaction(write=True) as book:
+            begun = book.claimed(self.entry)
             if begun < self.chains:
-                connection.execute("INSERT INTO claim VALUES (?, ?, ?)", (self.entry, begun, _now()))
+                book.add("claim", (self.entry, begun, now()))
         if begun >= self.chains:
             raise BudgetExceededError(
                 f"All {self.chains} chains that entry {self.entry} of the ledger paid for have begun. Give "
@@ -374,24 +390,7 @@ class Reservation:
         return f"Reservation(entry={self.entry}, chains={self.chains})"
 
 
-def _as_path(path: str | os.PathLike[str]) -> Path:
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise TypeError(f"path must be the name of a file, or None for a temporary one, got {path!r}.")
-    return Path(os.fsdecode(path)).absolute()
-
-
 def _name(argument: str, name: str) -> str:
     if not isinstance(name, str) or not name:
         raise TypeError(f"{argument} must be a name, got {name!r}.")
-    return name
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (ImportError, KeyError, OSError):  # a user without a name, as in some containers
-        return f"uid {os.getuid()}" if hasattr(os, "getuid") else "unknown"
+    return words(argument, name)

@@ -16,6 +16,8 @@ import pytest
 
 import pymc_dp as dp
 from pymc_dp.privacy import _ledger_file, budgets
+from pymc_dp.privacy import ledger as ledger_module
+from pymc_dp.privacy._ledger_chain import Book
 from pymc_dp.privacy._ledger_file import LedgerFileError
 
 A = dp.accounting
@@ -165,7 +167,10 @@ def test_a_relative_path_stays_where_it_was(tmp_path, monkeypatch):
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     ledger.reserve(SMALL, **WHO)
-    assert [p.name for p in tmp_path.iterdir() if p.is_file()] == ["study 100% ?#.db"]
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == [
+        "study 100% ?#.db",
+        "study 100% ?#.db.head",
+    ]
 
 
 @fork
@@ -289,7 +294,9 @@ def crashed(path, copy, *statements):
     for statement in ("PRAGMA cache_size = 1", "BEGIN IMMEDIATE", "CREATE TABLE large (x TEXT)", *statements):
         connection.execute(statement)
     connection.executemany("INSERT INTO large VALUES (?)", [("x" * 1000,)] * 500)
-    for end in ("", "-journal"):
+    for end in ("", "-journal", ".head"):
+        if not path.with_name(path.name + end).exists():
+            continue  # before it is a ledger
         copy.with_name(copy.name + end).write_bytes(path.with_name(path.name + end).read_bytes())
     connection.close()
     assert copy.stat().st_size > 100_000
@@ -297,9 +304,15 @@ def crashed(path, copy, *statements):
 
 
 def test_a_crash_is_undone(path, tmp_path):
-    """Before the file is a ledger, and in the midst of a debit."""
-    ledger = dp.PrivacyLedger(crashed(path, tmp_path / "new.db"), **BUDGET)
-    assert not ledger.entries()
+    """In the midst of a debit; a file that was never whole is refused, and made anew once it is deleted."""
+    empty = crashed(path, tmp_path / "new.db")
+    for _ in range(2):
+        with pytest.raises(
+            LedgerFileError, match=r"is an empty file, .* If there never was one, delete the file"
+        ):
+            dp.PrivacyLedger(empty, **BUDGET)
+    empty.unlink()
+    assert not dp.PrivacyLedger(empty, **BUDGET).entries()
     path.unlink()
     for _ in range(3):
         dp.PrivacyLedger(path, **BUDGET).reserve(SMALL, **WHO)
@@ -313,10 +326,12 @@ def test_an_interrupted_debit_leaves_nothing(path, monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(budgets, "fits", interrupt)
-        ledger.reserve(SMALL, **WHO)
-    assert ledger.entries() == ()
+    for place, what in ((budgets, "fits"), (ledger_module, "Reservation"), (Book, "add")):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(place, what, interrupt)
+            dp.PrivacyLedger(path.with_name(f"{what}.db"), **BUDGET).reserve(SMALL, **WHO)
+        counted = len(dp.PrivacyLedger(path.with_name(f"{what}.db"), **BUDGET).entries())
+        assert counted == (what == "Reservation")  # on the disk, though nobody was told
     assert ledger.reserve(SMALL, **WHO).entry == 1
 
 
@@ -376,6 +391,7 @@ def gone(path):
 def exchanged(path):
     ledger = dp.PrivacyLedger(made(path), **BUDGET)
     path.unlink()
+    path.with_name(path.name + ".head").unlink()
     made(path)
     ledger.reserve(SMALL, **WHO)
 
@@ -412,6 +428,21 @@ BAD = {
     "path is empty": (opened(lambda p: ""), TypeError, "path must be the name of a file"),
     "path is a folder": (opened(lambda p: p.parent), LedgerFileError, "is a folder: give the name of a file"),
     "no such folder": (opened(lambda p: p / "a" / "b.db"), LedgerFileError, "folder that does not exist"),
+    "path with a null": (opened(lambda p: f"{p}\0"), ValueError, "path = .* has a null character"),
+    "path of half a character": (opened(lambda p: f"{p}\ud800"), ValueError, "path = .* broken characters"),
+    "endless whole epsilon": (
+        opened(same, epsilon=10**400),
+        ValueError,
+        "epsilon must be a number of at most",
+    ),
+    "entries is a word": (opened(made, entries="1"), TypeError, "entries must be a whole number"),
+    "fewer than none": (opened(made, entries=-1), ValueError, "entries must be a whole number >= 0"),
+    "other entries": (
+        opened(made, entries=2),
+        LedgerFileError,
+        "entries = 2, but the ledger .* has 1 debits",
+    ),
+    "entries of nothing": (opened(same, entries=2), LedgerFileError, "entries = 2, but there is no file"),
     "not a database": (opened(text), LedgerFileError, "not a ledger, or is damaged"),
     "another database": (opened(something_else), LedgerFileError, "a database of something else"),
     "another epsilon": (
@@ -421,14 +452,14 @@ BAD = {
     ),
     "another delta": (opened(made, delta=1e-5), LedgerFileError, "not with epsilon = 4.0 and delta = 1e-05"),
     "newer": (
-        opened(lambda p: changed(p, "PRAGMA user_version = 2")),
+        opened(lambda p: changed(p, "PRAGMA user_version = 3")),
         LedgerFileError,
-        "format 2, newer than 1.*install a newer pymc_dp",
+        "format 3, newer than 2.*install a newer pymc_dp",
     ),
     "read only": (with_readonly, LedgerFileError, "cannot be written"),
     "gone": (gone, LedgerFileError, "is gone"),
     "exchanged": (exchanged, LedgerFileError, "exchanged for another ledger"),
-    "damaged": (damaged, LedgerFileError, "is damaged: the cost of an entry"),
+    "damaged": (damaged, LedgerFileError, "is damaged: debit 1 or its budget was changed"),
     "in use": (in_use, LedgerFileError, "in use by other processes"),
     "no cost": (reserved(cost=()), ValueError, "cost is empty"),
     "cost is a number": (reserved(cost=1.0), TypeError, "cost must be a cost"),
@@ -436,6 +467,28 @@ BAD = {
     "step is a class": (reserved(step=int), TypeError, "step must be a name"),
     "no chains": (reserved(chains=0), ValueError, "chains must be a whole number >= 1"),
     "half a chain": (reserved(chains=1.5), TypeError, "chains must be a whole number"),
+    "endless chains": (reserved(chains=2**63), ValueError, r"chains must be a whole number below 2\^63"),
+    "half a character": (
+        reserved(likelihood="x\ud800"),
+        ValueError,
+        "likelihood has half of a surrogate pair",
+    ),
+    "half a step": (reserved(step="x\udfff"), ValueError, "step has half of a surrogate pair"),
+    "endless releases": (
+        lambda p: reserved(cost=A.GaussianCost(10**400, 1.0))(p),
+        ValueError,
+        r"releases .* below 2\^63",
+    ),
+    "no noise at all": (
+        lambda p: reserved(cost=A.GaussianCost(1, 1e-200))(p),
+        ValueError,
+        "noise_multiplier must be between 1e-150",
+    ),
+    "endless noise": (
+        lambda p: reserved(cost=A.GaussianCost(1, 1e200))(p),
+        ValueError,
+        "noise_multiplier must be between 1e-150",
+    ),
     "too dear": (reserved(cost=A.GaussianCost(1, 0.1)), dp.BudgetExceededError, "does not fit"),
 }
 NO_LEDGERS = [BAD[name][0] for name in ("not a database", "another database")]
@@ -465,6 +518,6 @@ def test_another_file_is_not_touched(path):
 def test_a_ledger_of_an_older_process_has_ended(path):
     ledger = dp.PrivacyLedger(**BUDGET)
     copy = pickle.loads(pickle.dumps(ledger))
-    _ledger_file._remove(os.fspath(ledger._file.parent), os.getpid())
+    _ledger_file._remove(os.fspath(ledger._file.path.parent), os.getpid())
     with pytest.raises(LedgerFileError, match="One without a path ends with the process that made it"):
         copy.entries()

@@ -1,0 +1,200 @@
+"""The file beside a ledger: the lock that every call takes, and how far the ledger had come.
+
+SQLite locks its file by POSIX advisory locks, which a process loses as soon as it closes any descriptor of
+that file, as a thread that makes a backup does. So calls exclude each other by flock(2) on a file of its
+own. That lock belongs to the descriptor it was taken by: no other one's end releases it, and threads, which
+open the file once each, exclude each other as processes do.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+FORMAT = 2  # of the ledger and of this file
+_SLOT = 512  # bytes, what a disk writes at once
+_PAUSE = 0.002  # seconds between two looks at the lock
+
+
+class LedgerFileError(ValueError):
+    """The file of a ledger cannot be read or written, or is not what it should be."""
+
+
+@dataclass(frozen=True)
+class Head:
+    """How far a ledger has come.
+
+    Parameters
+    ----------
+    identity : str
+        Of the ledger.
+    counts, digests : tuple
+        Rows in the tables of entries and of claims, and the digest of the last row of each.
+    """
+
+    identity: str
+    counts: tuple[int, ...]
+    digests: tuple[str, ...]
+
+
+class SideFile:
+    """The file beside a ledger, while its lock is held.
+
+    Heads are written into two places in turn, so that one that is half written leaves the one before it.
+    """
+
+    def __init__(self, path: Path, descriptor: int, writable: bool) -> None:
+        self.path, self.writable, self._descriptor = path, writable, descriptor
+
+    def read(self) -> Head | None:
+        """Return the head that was written last, or None where there never was one."""
+        found = self._found()
+        return None if found is None else found[1]
+
+    def write(self, head: Head) -> None:
+        """Write a head, so that it is on the disk on return."""
+        found = self._found()
+        serial = 0 if found is None else found[0] + 1
+        text = json.dumps({"format": FORMAT, "serial": serial, **asdict(head)})
+        line = f"{text} {_sum(text)}".ljust(_SLOT - 1).encode() + b"\n"
+        for slot in (0, 1) if found is None else (serial % 2,):
+            if os.pwrite(self._descriptor, line, slot * _SLOT) != _SLOT:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(self._descriptor)
+        if found is None:
+            sync_folder(self.path.parent)
+
+    def _found(self) -> tuple[int, Head] | None:
+        try:
+            lines = [os.pread(self._descriptor, _SLOT, slot * _SLOT) for slot in (0, 1)]
+        except OSError as error:
+            raise LedgerFileError(
+                f"The file {str(self.path)!r} beside the ledger cannot be read ({error.strerror}): mend it, "
+                "or put it back. Nothing was debited."
+            ) from None
+        if len(lines[0]) < _SLOT:  # a crash before the first one was written, or all was cut off
+            return None
+        found = [head for head in map(_parsed, lines) if head is not None]
+        if not found:
+            raise LedgerFileError(
+                f"The file {str(self.path)!r}, which says how far the ledger beside it had come, is damaged "
+                "or of a newer pymc_dp: put it back as it was, or, if it is lost, delete it and open the "
+                "ledger with entries=, the number of debits that you know it had."
+            )
+        return max(found, key=lambda each: each[0])
+
+
+def _sum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _parsed(line: bytes) -> tuple[int, Head] | None:
+    try:
+        text, _, checked = line.decode("ascii").rstrip().rpartition(" ")
+        if len(line) != _SLOT or checked != _sum(text):
+            return None
+        content = json.loads(text)
+        if content["format"] != FORMAT:
+            return None
+        head = Head(content["identity"], tuple(content["counts"]), tuple(content["digests"]))
+        return content["serial"], head
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+@contextmanager
+def locked(path: Path, patience: float, *, create: bool = False) -> Iterator[SideFile]:
+    """Hold the lock; refuse where the file is gone, unless it may be made, and after `patience` seconds."""
+    until = time.monotonic() + patience
+    while True:
+        descriptor, writable = _opened(path, create)
+        try:
+            _wait(path, descriptor, until, patience)
+            if not _is_at(path, descriptor):
+                continue  # deleted, or replaced, while this call waited for it
+            _check_that_it_excludes(path)
+            yield SideFile(path, descriptor, writable)
+            return
+        finally:
+            # not by closing alone: a process that another thread forked meanwhile has the descriptor, too
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+            os.close(descriptor)
+
+
+def _opened(path: Path, create: bool) -> tuple[int, bool]:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o666), True
+    except FileNotFoundError:
+        raise LedgerFileError(
+            f"The file {str(path)!r}, which belongs to the ledger beside it, is gone: put it back."
+        ) from None
+    except OSError as error:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False  # for those who may look only
+        except OSError:
+            raise LedgerFileError(
+                f"The file {str(path)!r} beside the ledger cannot be written ({error.strerror}): a debit "
+                "needs permission to write both files and their folder. Nothing was debited."
+            ) from None
+
+
+def _wait(path: Path, descriptor: int, until: float, patience: float) -> None:
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise LedgerFileError(
+                    f"The ledger beside {str(path)!r} was in use by other processes for more than "
+                    f"{patience:g} s: try again. Nothing was debited."
+                ) from None
+            time.sleep(_PAUSE)
+        except OSError as error:
+            raise LedgerFileError(_no_locks(path, str(error.strerror))) from None
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _check_that_it_excludes(path: Path) -> None:
+    """Refuse a file system that makes flock(2) into a POSIX lock, which belongs to the process."""
+    other, _ = _opened(path, create=False)
+    try:
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return
+    except OSError as error:
+        raise LedgerFileError(_no_locks(path, str(error.strerror))) from None
+    finally:
+        os.close(other)
+    raise LedgerFileError(_no_locks(path, "a second lock was granted beside the first"))
+
+
+def _no_locks(path: Path, what: str) -> str:
+    return (
+        f"The file system of {str(path)!r} has no locks that can be relied on ({what}): keep the ledger on a "
+        "local disk. Nothing was debited."
+    )
+
+
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
