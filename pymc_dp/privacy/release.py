@@ -13,12 +13,22 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from pymc_dp.privacy._checks import words
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
 FORMAT = "pymc_dp.Release"
 VERSION = 1
 _FIELDS = {"format", "version", "mechanism", "parameters", "guarantee", "value"}
 _NOT_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+# By name, and no others: NumPy would take a name for an item of any size, or for code.
+_DTYPES = {
+    name: np.dtype(name)
+    for name in ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+                 "float16", "float32", "float64")
+}  # fmt: skip
+_DEEPEST = 32  # tuples in tuples, and axes of a value
+_LARGEST = 2**64
+_LONGEST = 300  # characters of a message about what somebody else wrote
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,8 +58,9 @@ class Release:
 
     Raises
     ------
-    TypeError
-        Something that JSON cannot hold without loss.
+    TypeError, ValueError
+        Something that JSON cannot hold without loss, or that no version reads back: whole numbers of more
+        than 64 bits, tuples nested more than 32 deep, halves of surrogate pairs in text.
 
     Examples
     --------
@@ -72,6 +83,7 @@ class Release:
     def __post_init__(self) -> None:
         if not isinstance(self.mechanism, str) or not self.mechanism:
             raise TypeError(f"mechanism must be the name of a mechanism's class, got {self.mechanism!r}.")
+        words("mechanism", self.mechanism)
         if self.guarantee is not None and not isinstance(self.guarantee, PrivacyGuarantee):
             raise TypeError(
                 f"guarantee must be a PrivacyGuarantee or None, got {type(self.guarantee).__name__}."
@@ -81,9 +93,14 @@ class Release:
             raise TypeError(
                 f"value must hold booleans, integers or floats of at most 64 bits, got dtype {value.dtype}."
             )
+        if value.ndim > _DEEPEST:
+            raise ValueError(f"value must have at most {_DEEPEST} axes, got {value.ndim}.")
         value.setflags(write=False)
         object.__setattr__(self, "value", value)
-        parameters = {str(k): _freeze(f"parameters[{k!r}]", v) for k, v in dict(self.parameters).items()}
+        parameters = {
+            words("parameters", str(k)): _freeze(f"parameters[{k!r}]", v)
+            for k, v in dict(self.parameters).items()
+        }
         object.__setattr__(self, "parameters", MappingProxyType(parameters))
 
     def __eq__(self, other: object) -> bool:
@@ -149,8 +166,11 @@ class Release:
 
         Raises
         ------
+        TypeError
+            `text` is neither str nor bytes.
         ValueError
-            Not JSON, not a release, or written in a newer format than this version reads.
+            Not JSON, not a release, damaged, or written in a newer format than this version reads. Whatever
+            the text says, no other error is raised, and the memory taken is a small multiple of the text.
 
         Examples
         --------
@@ -160,10 +180,15 @@ class Release:
         ...
         ValueError: This release has format version 99, newer than version 1, the newest that ...
         """
+        if not isinstance(text, str | bytes | bytearray):
+            raise TypeError(f"text must be the JSON text of a release, got {type(text).__name__}.")
         try:
-            content = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_named_once)
+            content = json.loads(
+                text, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole,
+                object_pairs_hook=_named_once,
+            )  # fmt: skip
         except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ValueError(f"This is not a release: it is not JSON ({error}).") from None
+            raise ValueError(f"This is not a release: it is not JSON ({_short(error)}).") from None
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ValueError(
                 f'This JSON is not a release: its "format" is not {FORMAT!r}. Pass what '
@@ -171,7 +196,7 @@ class Release:
             )
         version = content.get("version")
         if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-            raise ValueError(f"This release has no valid format version, got {version!r}.")
+            raise ValueError(f"This release has no valid format version, got {_short(repr(version))}.")
         if version > VERSION:
             raise ValueError(
                 f"This release has format version {version}, newer than version {VERSION}, the newest "
@@ -179,16 +204,18 @@ class Release:
             )
         if content.keys() != _FIELDS:
             missing, unknown = sorted(_FIELDS - content.keys()), sorted(content.keys() - _FIELDS)
-            raise ValueError(f"This release is damaged: fields missing {missing}, not known {unknown}.")
+            raise ValueError(
+                f"This release is damaged: fields missing {missing}, not known {_short(unknown)}."
+            )
         try:
             return cls(
                 _array_from_plain(content["value"]),
                 content["mechanism"],
-                {k: _from_plain(v) for k, v in content["parameters"].items()},
+                {k: _from_plain(k, v) for k, v in _object("parameters", content["parameters"]).items()},
                 None if content["guarantee"] is None else _guarantee_from_plain(content["guarantee"]),
             )
-        except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-            raise ValueError(f"This release is damaged: {error}") from None
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"This release is damaged: {_short(error)}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file as JSON.
@@ -216,16 +243,22 @@ class Release:
         ValueError
             From :meth:`from_json`.
         """
-        return cls.from_json(Path(path).read_text(encoding="utf-8"))
+        return cls.from_json(Path(path).read_bytes())
 
 
-def _freeze(name: str, value: Any) -> Any:
+def _freeze(name: str, value: Any, depth: int = 0) -> Any:
     """Return a parameter as plain numbers, words and nested tuples."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return tuple(_freeze(name, v) for v in value)
-    if value is None or isinstance(value, bool | int | float | str):
+        if depth == _DEEPEST:
+            raise ValueError(f"{name} has tuples nested more than {_DEEPEST} deep: flatten them.")
+        return tuple(_freeze(name, v, depth + 1) for v in value)
+    if isinstance(value, str):
+        return words(name, value)
+    if isinstance(value, int) and not -_LARGEST < value < _LARGEST:
+        raise ValueError(f"{name} has a whole number of more than 64 bits: give it as a float.")
+    if value is None or isinstance(value, bool | int | float):
         return value
     raise TypeError(
         f"{name} must be made of numbers, words and tuples of them, got {type(value).__name__}: a "
@@ -241,31 +274,92 @@ def _to_plain(value: Any) -> Any:
     return value
 
 
-def _from_plain(value: Any) -> Any:
+def _from_plain(name: str, value: Any, depth: int = 0) -> Any:
     if isinstance(value, list):
-        return tuple(_from_plain(v) for v in value)
+        if depth == _DEEPEST:
+            raise ValueError(f"{name} has lists nested more than {_DEEPEST} deep.")
+        return tuple(_from_plain(name, v, depth + 1) for v in value)
     if isinstance(value, dict):
-        return _NOT_NUMBERS[value["float"]]
+        word = value.get("float")
+        if len(value) != 1 or not isinstance(word, str) or word not in _NOT_NUMBERS:
+            raise ValueError(f'{name} has an object that is not {{"float": "inf"}}, "-inf" or "nan".')
+        return _NOT_NUMBERS[word]
     return value
 
 
-def _array_from_plain(content: dict) -> np.ndarray:
-    dtype = np.dtype(content["dtype"])
-    data = [_from_plain(v) for v in content["data"]]
+def _array_from_plain(content: Any) -> np.ndarray:
+    if set(_object("value", content)) != {"dtype", "shape", "data"}:
+        raise ValueError("the value must have the fields data, dtype and shape, and no others.")
+    name, shape, listed = content["dtype"], content["shape"], content["data"]
+    if not isinstance(name, str) or name not in _DTYPES:
+        raise ValueError(f"the dtype of the value is none of {', '.join(_DTYPES)}.")
+    if not isinstance(listed, list) or not isinstance(shape, list):
+        raise ValueError("data and shape of the value must be lists.")
+    dtype = _DTYPES[name]
     kinds: Any = {"b": bool, "i": int, "u": int}.get(dtype.kind, (int, float))
+    data = [_from_plain("value", v) for v in listed]
     if any(not isinstance(v, kinds) or (isinstance(v, bool) and dtype.kind != "b") for v in data):
         raise ValueError(f"an entry of the value does not fit dtype {dtype}.")
-    if any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in content["shape"]):
+    if any(isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < 2**63 for n in shape):
         raise ValueError("the shape of the value holds other than lengths.")
-    return np.array(data, dtype=dtype).reshape(content["shape"])
+    if len(shape) > _DEEPEST or math.prod(shape) != len(data):
+        raise ValueError(
+            f"cannot reshape the value: {len(data)} entries do not have the shape {_short(shape)}, or it has "
+            f"more than {_DEEPEST} axes."
+        )
+    if dtype.kind in "iu" and data:
+        limits = np.iinfo(dtype)
+        if min(data) < limits.min or max(data) > limits.max:
+            raise ValueError(f"an entry of the value does not fit dtype {dtype}.")
+    with np.errstate(over="ignore"):
+        array = np.array(data, dtype=dtype)
+    if np.isinf(array).sum() != sum(map(math.isinf, data)):
+        raise ValueError(f"an entry of the value is too large for dtype {dtype}.")
+    return array.reshape(shape)
 
 
 def _guarantee_to_plain(guarantee: PrivacyGuarantee) -> dict[str, Any]:
     return {f.name: _to_plain(getattr(guarantee, f.name)) for f in fields(PrivacyGuarantee)}
 
 
-def _guarantee_from_plain(content: dict[str, Any]) -> PrivacyGuarantee:
-    return PrivacyGuarantee(**{k: _from_plain(v) for k, v in content.items()})
+def _guarantee_from_plain(content: Any) -> PrivacyGuarantee:
+    stated = _object("guarantee", content)
+    known = {f.name for f in fields(PrivacyGuarantee)}
+    if "epsilon" not in stated or not stated.keys() <= known:
+        unknown = _short(sorted(stated.keys() - known))
+        raise ValueError(f"guarantee must have epsilon, and fields that are known, not {unknown}.")
+    for name, value in stated.items():
+        if name != "neighbours" and isinstance(value, list | str):
+            raise ValueError(f"{name} of the guarantee must be a number, got {type(value).__name__}.")
+    try:
+        return PrivacyGuarantee(**{k: _from_plain(k, v) for k, v in stated.items()})
+    except ArithmeticError:
+        raise ValueError("a number of the guarantee is too large.") from None
+
+
+def _object(name: str, content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise ValueError(f"{name} must be an object with named fields, got {type(content).__name__}.")
+    return content
+
+
+def _short(what: Any) -> str:
+    """Return a message, or a part of it, as short text that can be written anywhere."""
+    text = str(what).encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise ValueError(f"This release is damaged: the number {text[:20]} is too large for a float.")
+    return number
+
+
+def _whole(text: str) -> int:
+    if len(text) > 21:  # 2^64 has 20 digits
+        raise ValueError(f"This release is damaged: it has a whole number of {len(text)} digits.")
+    return int(text)
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
