@@ -110,6 +110,12 @@ class LedgerFile:
             )
         self._seen = book.head
 
+    @property
+    def identity(self) -> str:
+        """What no other ledger has, whatever the names of their files."""
+        assert self._seen is not None
+        return self._seen.identity
+
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Book]:
         """Open the file for one transaction, committed at the end and undone by any exception."""

@@ -195,7 +195,7 @@ def _ledgers_of(steps: tuple[PrivateStep, ...]) -> list[PrivacyLedger]:
     found: dict[str, PrivacyLedger] = {}
     for step in steps:
         if step.plan.ledger is not None:
-            found[step.plan.ledger._identity] = step.plan.ledger
+            found[step.plan.ledger._file.identity] = step.plan.ledger
     return list(found.values())
 
 
