@@ -26,7 +26,7 @@ def log_density(model: pm.Model, of=None, jacobian: bool = True) -> LogDensity:
     """Log density of some variables of a model, or of all, at a point in value space."""
     graph = model.logp(vars=of, jacobian=jacobian)
     function = pytensor.function(
-        model.value_vars, graph, mode=Mode(linker="py", optimizer=None), on_unused_input="ignore",
+        model.value_vars, graph, mode=Mode(linker="py", optimizer="fast_compile"), on_unused_input="ignore",
         allow_input_downcast=True,
     )  # fmt: skip
 
@@ -74,7 +74,9 @@ class Evaluated:
         return None
 
 
-def places(start: np.ndarray, where: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+def places(
+    start: np.ndarray, where: np.ndarray, rng: np.random.Generator, most: int = 32
+) -> list[np.ndarray]:
     """Points near and far from a start, on both sides of whatever boundaries there are nearby.
 
     Each coordinate is moved alone, by steps from small to large either way, and all together.
@@ -90,5 +92,4 @@ def places(start: np.ndarray, where: np.ndarray, rng: np.random.Generator) -> li
         other = start.copy()
         other[where] += by * rng.uniform(-1, 1, len(where))
         found.append(other)
-    most = 40
     return [found[i] for i in rng.permutation(len(found))[:most]]

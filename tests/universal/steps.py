@@ -201,7 +201,7 @@ def collapsed_records(blocks, rng):
         at = target(placed.theta)
         density = part.collapsed.dispatcher
         value = density(placed.theta, data, channel, part.counts)
-        for other in places(placed.theta, placed.where(case.parameters), rng):
+        for other in places(placed.theta, placed.where(case.parameters), rng, 12):
             yield Pair(target(other) - at, density(other, data, channel, part.counts) - value)
 
 

@@ -124,7 +124,7 @@ GIVEN_RECORDS, GIVEN_NOISE = "AncillaryUpdate, given the records", "AncillaryUpd
     [
         *((domain_dropped, name, GIVEN_NOISE) for name in (
             "normal scale", "uniform between random ends", "poisson identity link", "laplace scale",
-            "bernoulli linear probability", "correlation that no query sees", "gamma shape",
+            "bernoulli linear probability", "exponential rate", "moyal scale",
         )),
         *((domain_dropped, name, "CollapsedUpdate") for name in ("bernoulli answers", "categorical answers")),
         (jacobian_lost, "clamped mean", GIVEN_RECORDS),
