@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import warnings
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -344,6 +345,7 @@ class PrivacyLedger:
         return table_of(entries, self.delta, f"Privacy budget of {self._budget()}", caption)
 
 
+@dataclass(frozen=True, repr=False)
 class Reservation:
     """A debited run, of which each chain claims a numbered share. Made by :meth:`PrivacyLedger.reserve`.
 
@@ -360,8 +362,10 @@ class Reservation:
         What was debited, for all chains together.
     """
 
-    def __init__(self, ledger: PrivacyLedger, entry: int, chains: int, costs: tuple[Cost, ...]) -> None:
-        self.ledger, self.entry, self.chains, self.costs = ledger, entry, chains, costs
+    ledger: PrivacyLedger
+    entry: int
+    chains: int
+    costs: tuple[Cost, ...]
 
     def claim(self) -> int:
         """Return the number of the next chain, from 0, which nobody else gets.

@@ -12,7 +12,7 @@ import itertools
 import os
 import threading
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,16 +21,6 @@ _BLOCK = 1 << 14  # bytes asked for at once
 _WORD64 = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
 _WORD32 = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
 _DOUBLE = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p)
-_forks = 0
-
-
-def _count_fork() -> None:
-    global _forks
-    _forks += 1
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_count_fork)
 
 
 class _BitGenerator(ctypes.Structure):
@@ -64,8 +54,8 @@ class SystemBits:
 
     def __init__(self) -> None:
         self.failure: BaseException | None = None
-        self.lock = threading.Lock()
-        self._words = _system_words()
+        self.lock = _Lock()
+        self._words, self._no_words = _SystemWords(), itertools.count(1)
         word = self._next
         self._table = _BitGenerator(
             None,
@@ -81,25 +71,54 @@ class SystemBits:
 
     def _next(self) -> int:
         try:
-            return next(self._words)
-        except BaseException as failure:
-            # Not 0 for ever: some samplers try again until they are given another word.
             if self.failure is None:
-                self.failure = failure
-                self._words = (k * 0x9E3779B97F4A7C15 % 2**64 for k in itertools.count(1))
-            return next(self._words)
+                return self._words.next()
+        except BaseException as failure:
+            self.failure = failure
+        # Not 0 for ever: some samplers try again until they are given another word.
+        return next(self._no_words) * 0x9E3779B97F4A7C15 % 2**64
 
     def __reduce__(self) -> Any:
         raise TypeError("Bits of the operating system's entropy have no state: they cannot be copied.")
 
 
-def _system_words() -> Iterator[int]:
-    while True:
-        born = _forks
-        for word in array("Q", os.urandom(_BLOCK)):
-            if born != _forks:  # a copy of this block is in the parent process
-                break
-            yield word
+class _SystemWords:
+    """Words of the system's entropy, asked for in blocks: a process uses no block of another, nor twice.
+
+    That a process is another is seen by its number, at each word: forks that Python does not know of, as
+    those of libraries in C, tell nobody.
+    """
+
+    def __init__(self) -> None:
+        self._block: list[int] = []
+        self._owner = os.getpid()
+
+    def next(self) -> int:
+        if self._owner != os.getpid():
+            self._block, self._owner = [], os.getpid()
+        try:
+            return self._block.pop()  # in one piece: no two threads get the same word
+        except IndexError:
+            block = array("Q", os.urandom(_BLOCK)).tolist()
+        block.reverse()
+        word: int = block.pop()
+        self._block = block
+        return word
+
+
+class _Lock:
+    """A lock that is free in a forked process, where a thread that held it is no more."""
+
+    def __init__(self) -> None:
+        self._lock, self._owner = threading.Lock(), os.getpid()
+
+    def __enter__(self) -> None:
+        if self._owner != os.getpid():
+            self._lock, self._owner = threading.Lock(), os.getpid()
+        self._lock.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
 
 
 def secure_generator() -> np.random.Generator:

@@ -111,6 +111,7 @@ class BarkerMetropolis(SubsampledWalk):
         "private_unusable": (bool, []),
     }
     _here = (*SubsampledWalk._here, "_variance_noise")
+    _moves = (*SubsampledWalk._moves, "_variance_noise")
     # Half of the moves that change nothing are accepted; fewer where they are long, or batches vary much.
     _target = 0.35
     _variance_noise: GaussianNoise | None = None
@@ -194,8 +195,7 @@ class BarkerMetropolis(SubsampledWalk):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain, with noise for the variance, too."""
         super().setup_chain(rng, tune, draws)
-        scales = self._noise_scales(self.plan.noise_multiplier)
-        self._variance_noise = self._source(scales["variances"], _STREAM) if "variances" in scales else None
+        self._variance_noise = self._source("variances", _STREAM)
 
     def noisy_ratio_and_variance(
         self, new: np.ndarray, theta: np.ndarray, other: np.ndarray, distance: float

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import secrets
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +10,7 @@ import numpy as np
 import pytensor.tensor as pt
 from numba import types
 from pymc.model.core import Model, modelcontext
-from pymc.step_methods.compound import BlockedStep, Competence
+from pymc.step_methods.compound import Competence
 from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
@@ -21,12 +19,12 @@ from pytensor.graph.traversal import ancestors
 from pymc_dp.lowering.native import VECTOR, NativeFunction
 from pymc_dp.lowering.ratios import RowRatio
 from pymc_dp.privacy.costs import Cost
-from pymc_dp.privacy.ledger import BudgetExceededError
 from pymc_dp.private.confidential import RowTerm, confidential_terms, refuse_shared_transforms
 from pymc_dp.private.density import RowDensity, domain
-from pymc_dp.private.noise import LARGEST_SCALE, GaussianNoise, checked_seed, words_of_seed
+from pymc_dp.private.life import TIES, Life
+from pymc_dp.private.noise import LARGEST_SCALE, GaussianNoise, checked_seed
 from pymc_dp.private.normal import NormalApproximation
-from pymc_dp.private.plan import Plan, relative_noise
+from pymc_dp.private.plan import relative_noise
 from pymc_dp.private.sums import RowSums
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout
@@ -44,22 +42,15 @@ def parameters_behind(inputs: Sequence[Variable], model: Model) -> list[Variable
     return [rv for rv in model.free_RVs if rv in leaves]
 
 
-class PrivateStep(BlockedStep):
+class PrivateStep(Life):
     """A step for the parameters of one confidential likelihood."""
 
     default_blocked = True
     takes_sentinels = True
-    # machine code, noise and threads belong to one process
-    _here: tuple[str, ...] = (
-        "_numbers", "_logp", "_distance", "_sums", "_noise", "_counted", "_data", "_graphs", "_at", "_next",
-        "_left",
-    )  # fmt: skip
     clipped_noise: float | None = None
     stats_dtypes_shapes: Any
     stats_dtypes: Any
     model: Model
-    plan: Plan
-    term: RowTerm
     approximation: NormalApproximation | None = None
 
     def __new__(cls, vars: Any = None, *args: Any, model: Any = None, **kwargs: Any) -> Any:
@@ -113,11 +104,12 @@ class PrivateStep(BlockedStep):
     def _prepare(
         self, vars: Any, model: Any, rng: Any, initial_point: Any, seed: int | None, clipped_noise: Any
     ) -> None:
+        shapes = {**type(self).stats_dtypes_shapes, **TIES}
         if clipped_noise is not None:
             self.clipped_noise = relative_noise("clipped_noise", clipped_noise)
-            shapes = {**type(self).stats_dtypes_shapes, "private_clipped_fraction": (np.float64, [])}
-            self.stats_dtypes_shapes = shapes
-            self.stats_dtypes = [{name: dtype for name, (dtype, _) in shapes.items()}]
+            shapes["private_clipped_fraction"] = (np.float64, [])
+        self.stats_dtypes_shapes = shapes
+        self.stats_dtypes = [{name: dtype for name, (dtype, _) in shapes.items()}]
         self.model = modelcontext(model)
         self.vars = self._claim(vars, self.model)
         mine = [self.model.values_to_rvs[v] for v in self.vars]
@@ -149,8 +141,15 @@ class PrivateStep(BlockedStep):
         size = self.layout.size
         self.approximation = approximation
         self.axes, self.metric, self._inverse_metric = (np.eye(size) for _ in range(3))
-        if approximation is None:
-            return
+        if approximation is not None:
+            self._measure_against(approximation)
+        self._lock()
+
+    def _lock(self) -> None:
+        for array in (self.axes, self.metric, self._inverse_metric):
+            array.flags.writeable = False
+
+    def _measure_against(self, approximation: Any) -> None:
         name = type(self).__name__
         if not isinstance(approximation, NormalApproximation):
             raise TypeError(
@@ -233,7 +232,8 @@ class PrivateStep(BlockedStep):
         self._counted: GaussianNoise | None = None
         self._left = {"ratios": 0, "gradients": 0}  # of the chain that is sampled, by this process
         self._begun_by = 0
-        self._at: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+        self._planned, self._named = 0, -1
+        self._at, self._stored = None, None
 
     def _sums_of(self, density: RowDensity, natural: Sequence[Any]) -> tuple[RowRatio, Any]:
         """Return the compiled change of the rows' log density, and what adds it up."""
@@ -243,30 +243,6 @@ class PrivateStep(BlockedStep):
     def _native(self, name: str, theta: Any, other: Any, graphs: list[Any], sig: Any) -> NativeFunction:
         lifted = self._data.lift(graphs)
         return NativeFunction(name, [theta, other, self._data.data], lifted, sig)
-
-    def __getstate__(self) -> dict[str, Any]:
-        # chains of one pickle are of one run
-        kept = {k: v for k, v in self.__dict__.items() if k not in self._here}
-        return {**kept, "_pickled_as": secrets.token_hex(8)}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._build()
-
-    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
-        """Claim the share of a chain; then prepare it, with noise of its own."""
-        self._chain = self.plan.begin(self, tune, draws)
-        self._begun_by = os.getpid()
-        super().setup_chain(rng, tune, draws)
-        self._left = {"ratios": tune + draws, "gradients": self.plan.gradients_of(tune + draws)}
-        scales = self._noise_scales(self.plan.noise_multiplier)
-        self._noise = self._source(scales["ratios"], 0)
-        self._counted = self._source(scales["counts"], 2) if "counts" in scales else None
-        self.data = self._data.gather()
-        self.tune, self._at = tune > 0, None
-
-    def _source(self, scale: int, stream: int) -> GaussianNoise:
-        return GaussianNoise(scale, words_of_seed(self.insecure_noise_seed, self._chain, stream))
 
     def _noise_scales(self, noise_multiplier: float) -> dict[str, int]:
         """Return the standard deviations of all noise in the units of what it is added to, whole numbers.
@@ -297,20 +273,6 @@ class PrivateStep(BlockedStep):
         list of GaussianCost or SubsampledGaussianCost
         """
         return self.plan.costs(draws + tune, chains, self.plan.noise_multiplier)
-
-    def _spend(self, what: str) -> None:
-        """Count a release of the chain's share before it is made."""
-        if self._left[what] < 1:
-            raise BudgetExceededError(
-                f"{type(self).__name__}: all {what} that this chain was begun for are released. Nothing was "
-                "spent: to go on, sample again, with a new step where a ledger keeps count."
-            )
-        if self._begun_by != os.getpid():
-            raise BudgetExceededError(
-                f"{type(self).__name__}: this chain was begun by another process, of which this one is a "
-                "fork, and its share was paid for once. Nothing was spent: begin a chain here."
-            )
-        self._left[what] -= 1
 
     def numbers_at(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
         """What the rows' log density takes of the parameters."""
@@ -366,17 +328,6 @@ class PrivateStep(BlockedStep):
 
     def _count_noise(self) -> float:
         return 0.0 if self._counted is None else int(self._counted.draw(1)[0]) * 2.0**-_COUNT_BITS
-
-    def _said(self, accepted: bool, ratio: float) -> list[dict[str, Any]]:
-        """Return the statistics of a draw."""
-        said = {"private_accepted": accepted, "private_log_ratio": ratio}
-        if self._counted is not None:
-            said["private_clipped_fraction"] = self._n_clipped / self.n_looked_at
-        return [said]
-
-    def accept(self) -> None:
-        """Take the numbers of the last proposal for those of the current parameters."""
-        self._at = self._next
 
 
 def _is_confidential(potential: Variable) -> bool:

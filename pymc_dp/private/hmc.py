@@ -15,6 +15,7 @@ from pytensor.graph.basic import Variable
 from pymc_dp.privacy._checks import positive
 from pymc_dp.private.base import noise_scale
 from pymc_dp.private.gradients import GradientStep
+from pymc_dp.private.noise import GaussianNoise
 from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.plan import Plan, relative_noise
 from pymc_dp.step_methods.base import check_positive
@@ -106,10 +107,11 @@ class PrivateHMC(GradientStep):
 
     name = "private_hmc"
     _kept: np.ndarray | None  # noisy gradient of the likelihood where the chain is
-    _kept_at: np.ndarray
     stats_dtypes_shapes: Any = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
     _state_class = HMCState
     _here = (*GradientStep._here, "_gradient_noise")
+    _moves = (*GradientStep._moves, "n_steps", "log_factor", "_kept", "_gradient_noise")
+    _gradient_noise: GaussianNoise | None = None
 
     def __init__(
         self,
@@ -153,14 +155,14 @@ class PrivateHMC(GradientStep):
             clipped_noise=self.clipped_noise, insecure=insecure_noise_seed is not None,
         )  # fmt: skip
         self._build()
-        self.plan.reserve(self._noise_scales)
+        self._debit()
         self.n_steps, self.log_factor = 0, 0.0
+        self._fix()
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Begin a chain, with what the last one learnt forgotten."""
         super().setup_chain(rng, tune, draws)
-        scales = self._noise_scales(self.plan.noise_multiplier)
-        self._gradient_noise = self._source(scales["gradients"], 1)
+        self._gradient_noise = self._source("gradients", 1)
         self.n_steps, self.log_factor, self._kept = 0, 0.0, None
 
     def _noise_scales(self, noise_multiplier: float) -> dict[str, int]:
@@ -173,6 +175,7 @@ class PrivateHMC(GradientStep):
     def noisy_gradient(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Gradient of the confidential log likelihood, with noise."""
         self._spend("gradients")
+        assert self._gradient_noise is not None
         bits, bound, near = self._sums.bits, self.clip_gradient, self.approximation
         jacobian = self.jacobian_at(theta, other)
         if near is not None:  # of coordinates in which rows have gradients of one size in all directions
@@ -190,14 +193,9 @@ class PrivateHMC(GradientStep):
 
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Follow a trajectory and decide it."""
-        theta, other = self.layout.flatten(point), self.others.flatten(point)
+        theta, other = self._begin_at(point)  # a kept gradient is that of there
         if self._kept is None:
-            self._kept, self._kept_at = self.noisy_gradient(theta, other), theta
-        elif not np.array_equal(theta, self._kept_at):
-            raise ValueError(
-                f"{', '.join(str(v.name) for v in self.vars)}: moved by another step since the last draw of "
-                "PrivateHMC, whose kept gradient is that of another place. Leave that step out."
-            )
+            self._kept = self.noisy_gradient(theta, other)
         size = self.step_size * math.exp(self.log_factor)
         first = momentum = np.sqrt(self.mass) * self.rng.standard_normal(theta.size)
         new, gradient, axes = theta, self._kept, self.axes
@@ -212,11 +210,9 @@ class PrivateHMC(GradientStep):
         change += 0.5 * float(((first**2 - momentum**2) / self.mass).sum())
         accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd * sd)
         if accepted:
-            self.accept()
             self._kept = gradient
-            point = {**point, **self.layout.unflatten(new)}
+            point = self.accept(point, new)
         if self.tune and self.adapt:
             self.log_factor += (accepted - _TARGET) * min(0.5, 2.0 / np.sqrt(1 + self.n_steps))
         self.n_steps += 1
-        self._kept_at = self.layout.flatten(point)  # as it is stored
         return point, self._said(accepted, ratio)

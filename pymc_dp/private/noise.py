@@ -2,8 +2,10 @@
 
 The samplers of :mod:`pymc_dp.privacy.exact_noise` decide by comparisons of integers of any length, which
 takes 50 to 100 us a draw: as long as a pass over 100,000 rows. Here the same rejection sampler compares
-numbers of 53 bits. No draw is rounded. Probabilities are right to about 1e-15 of themselves within a few
-standard deviations; nothing is drawn beyond 9.7 of them, which has a probability of 3e-22.
+uniform numbers of as many bits as a comparison needs with probabilities in floating point. No draw is
+rounded, and no tail is cut off: each probability is right to about 1e-15 of itself within a few standard
+deviations, and to 1e-12 out to 38, beyond which are less than 1e-315 of all draws. That is a change of the
+stated epsilon in its last digits, and nothing of a delta of 1e-300, the least that a run may promise.
 """
 
 from __future__ import annotations
@@ -15,12 +17,19 @@ from typing import Any
 
 import numpy as np
 
+from pymc_dp.privacy._checks import probability
 from pymc_dp.privacy.exact_noise import Words, system_words, words_from
 
 # Draws made at once: the sampler works on arrays.
 _BATCH = 512
 # The largest standard deviation, in units, of which draws fit 64 bits.
 LARGEST_SCALE = 2**52
+# The smallest delta that a run may promise: what is missing of the tails is far less.
+LEAST_DELTA = 1e-300
+# Of a uniform number of 63 bits: the largest that is below exp(-k), for k = 44, ..., 1, and what exp(-k) has
+# beyond it. From 44 on the first is 0, and the law goes on as it began.
+_POWERS = np.exp(-np.arange(44.0, 0.0, -1.0)) * 2.0**63
+_POWERS_OF_E, _REST_OF_POWERS = np.floor(_POWERS).astype(np.uint64), _POWERS - np.floor(_POWERS)
 
 
 class GaussianNoise:
@@ -102,22 +111,63 @@ def discrete_gaussian(scale: int, count: int, words: Words = system_words) -> np
         given = words(4 * size).reshape(4, size)
         # a discrete Laplace number of the same scale: its rest, how often the scale fits into it, its sign
         rest = (given[0] >> shift).astype(np.int64)
-        times = np.floor(-np.log(_uniform(given[1])))
-        magnitude = rest + scale * times.astype(np.int64)
+        times = _geometric(given[1] >> np.uint64(1), words)
+        magnitude = rest + scale * times
         negative = (given[1] & np.uint64(1)).astype(bool)
         proposed = (rest < scale) & ~(negative & (magnitude == 0))
         excess = (magnitude - scale).astype(float) / scale
-        kept = proposed & (_uniform(given[2]) < np.exp(-rest / scale))
-        kept &= _uniform(given[3]) < np.exp(-0.5 * excess**2)
+        kept = proposed & _below(given[2], np.exp(-rest / scale), words)
+        kept &= _below(given[3], np.exp(-0.5 * excess**2), words)
         drawn = np.where(negative, -magnitude, magnitude)[kept][:missing]
         found.append(drawn)
         missing -= len(drawn)
     return np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
 
 
-def _uniform(words: np.ndarray) -> np.ndarray:
-    """Numbers strictly between 0 and 1, from the first 53 bits."""
-    return ((words >> np.uint64(11)).astype(float) + 0.5) * 2.0**-53
+def _below(first: np.ndarray, p: np.ndarray, words: Words) -> np.ndarray:
+    """Whether uniform numbers are below `p`, whose every bit counts.
+
+    Their first 64 bits are given; further ones are drawn where these do not tell, which is hardly ever.
+    """
+    scaled = p * 2.0**64  # exactly
+    certain = p >= 1
+    known = np.where(certain, 0.0, scaled).astype(np.uint64)
+    below = certain | (first < known)
+    beyond = scaled - known.astype(float)
+    tied = np.flatnonzero((first == known) & ~certain & (beyond > 0))
+    if len(tied):
+        below[tied] = _below(words(len(tied)), beyond[tied], words)
+    return below
+
+
+def _geometric(first: np.ndarray, words: Words) -> np.ndarray:
+    """Return for how many k from 1 a uniform number is below ``exp(-k)``; its first 63 bits are given."""
+    at = np.searchsorted(_POWERS_OF_E, first, side="right") - 1
+    times = len(_POWERS_OF_E) - 1 - at
+    tied = np.flatnonzero(_POWERS_OF_E[at] == first)
+    if len(tied):  # hardly ever: the first bits do not tell of one k
+        passed = tied[_below(words(len(tied)), _REST_OF_POWERS[at[tied]], words)]
+        times[passed] += 1
+        endless = passed[at[passed] == 0]
+        if len(endless):
+            times[endless] += _geometric(words(len(endless)) >> np.uint64(1), words)
+    return times
+
+
+def kept_delta(delta: Any) -> float:
+    """Return a delta that the noise can keep, as a float.
+
+    Raises
+    ------
+    ValueError
+    """
+    delta = probability("delta", delta)
+    if delta < LEAST_DELTA:
+        raise ValueError(
+            f"delta = {delta:g} is less than the noise of private steps can keep, whose tails are numbers of "
+            f"64 bits: give at least {LEAST_DELTA:g}."
+        )
+    return delta
 
 
 def checked_seed(seed: Any) -> int | None:

@@ -114,7 +114,7 @@ class PenaltyMetropolis(PrivateWalk):
     ...     step = dp.PenaltyMetropolis(ledger=ledger, draws=200, tune=50, chains=1)
     ...     idata = pm.sample(200, tune=50, chains=1, step=step, progressbar=False)
     >>> sorted(idata.sample_stats.data_vars)
-    ['private_accepted', 'private_log_ratio']
+    ['private_accepted', 'private_chain', 'private_iteration', 'private_log_ratio']
     """
 
     name = "penalty_metropolis"

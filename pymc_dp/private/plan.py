@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import math
+import secrets
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -14,7 +16,9 @@ from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.costs import Cost, GaussianCost, cost_of
 from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
 from pymc_dp.private import company
+from pymc_dp.private.noise import kept_delta
 from pymc_dp.private.tally import Tally
+from pymc_dp.private.terms import Terms, cannot_be_changed
 
 _log = logging.getLogger("pymc")
 # Sums with less noise than this share of what one row can change protect nobody; with more than that, they
@@ -27,12 +31,14 @@ _HOW_MUCH = (
 )
 # Share of a budget below which nothing is planned on batches, whose accounting leaves the last digits.
 _WORTH = 1e-3
+# Bits of the name of a chain: as many as a float64 holds, which results may be stored as.
+_NAME_BITS = 52
 # What a step may release.
 RELEASES = ("ratio", "gradient", "clipped count")
 
 
 class Plan:
-    """Noise of a run and the number of draws that it was paid for.
+    """Noise of a run and the number of draws that it was paid for; once it was, nothing of it can be changed.
 
     Parameters
     ----------
@@ -77,6 +83,8 @@ class Plan:
         self.length: int | None = None
         self.chains: int | None = None
         self.reservation: Any = None
+        self.terms: Terms | None = None
+        self._secret = secrets.token_bytes(16)  # names the chains: nobody else has chains of these names
         if ledger is None:
             given = {"draws": draws, "tune": tune, "chains": chains, "share": share, "epsilon": epsilon}
             names = [k for k, v in given.items() if v is not None]
@@ -96,8 +104,26 @@ class Plan:
                     "whole run is paid for in advance: draws=, tune= and chains= as they will be given to "
                     "pm.sample."
                 )
+        kept_delta(ledger.delta)
         self.length, self.chains = int(draws) + int(tune), int(chains)
         self.share, self.epsilon = _part_of(ledger, share, epsilon)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if self.__dict__.get("terms") is not None:
+            raise cannot_be_changed("plan", name)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise cannot_be_changed("plan", name)
+
+    def outline(self) -> tuple[Any, ...]:
+        """Return what a draw releases, and how many draws were asked for."""
+        return (*self._gradients, self._clipped_noise, *self._batch, self.length, self.chains, self.insecure)
+
+    def name_of(self, chain: int) -> int:
+        """Return the name of a chain of this plan, which no chain of another plan has."""
+        found = hashlib.blake2b(chain.to_bytes(8, "big"), key=self._secret, digest_size=8).digest()
+        return int.from_bytes(found, "big") >> (64 - _NAME_BITS)
 
     def releases(self, lengths: Iterable[int], noise_multiplier: float) -> dict[str, Cost]:
         """Return what chains of so many draws each cost, tuning included, by what they release."""
@@ -121,16 +147,17 @@ class Plan:
         """Return how many noisy gradients a chain releases."""
         return length * self._gradients[0] + 1 if self._gradients[0] else 0
 
-    def reserve(self, check: Callable[[float], object]) -> None:
+    def reserve(self, terms_of: Callable[[float], Terms]) -> None:
         """Debit the run, once everything else is known to be right.
 
         Parameters
         ----------
-        check : callable
-            Takes the noise multiplier of a ratio, and raises if there is no such noise.
+        terms_of : callable
+            Takes the noise multiplier of a ratio, and returns the terms of the run, or raises if there is
+            no such noise.
         """
         if self.length is None or self.chains is None:
-            check(self.noise_multiplier)
+            self.terms = terms_of(self.noise_multiplier)
             return
         ledger = self.ledger
         if self._batch == (None, None):
@@ -147,7 +174,7 @@ class Plan:
                 f"debited. {_HOW_MUCH}"
             )
         self.noise_multiplier = _in_range(noise_multiplier)
-        check(self.noise_multiplier)
+        terms = terms_of(self.noise_multiplier)
         costs = self.costs(self.length, self.chains, self.noise_multiplier)
         self.reservation = ledger.reserve(
             costs,
@@ -163,6 +190,7 @@ class Plan:
             f"{budgets.epsilon(costs, ledger.delta):.4g} at delta = {ledger.delta:g}; debited from "
             f"{ledger.path or 'a ledger that ends with this process'}."
         )
+        self.terms = terms
 
     def _noise_of_one_release(self) -> float:
         """Noise multiplier of a single release that would cost what the run may."""
@@ -195,8 +223,14 @@ class Plan:
             lambda noise: (*before, *self.costs(length, chains, noise)), budget, ledger.delta
         )
 
-    def begin(self, step: Any, tune: int, draws: int) -> int:
+    def begin(self, step: Any, terms: Terms, tune: int, draws: int) -> int:
         """Claim a chain's share, or refuse with nothing claimed; return the number of the chain."""
+        if self.terms is None or terms != self.terms:
+            changed = "all" if self.terms is None else ", ".join(self.terms.differences(terms))
+            raise ValueError(
+                f"{self.step} of '{self.likelihood}' is not what the run was debited with: {changed} changed "
+                "since. Nothing was spent: make a new step, and a new model if that was changed."
+            )
         company.refuse(step)
         length = tune + draws
         if self.reservation is None:
@@ -227,12 +261,16 @@ class Plan:
             else (self.length or 0) * (self.chains or 0)
         )
 
+    def lengths(self) -> list[int]:
+        """Return how many draws each chain that has begun was begun for, at most, in any process."""
+        if self.reservation is None:
+            return self._tally.lengths()
+        (entry,) = (e for e in self.ledger.entries() if e.id == self.reservation.entry)
+        return [self.length or 0] * int(entry.claimed)
+
     def begun(self) -> int:
         """Return how many chains have begun, in any process."""
-        if self.reservation is None:
-            return len(self._tally.lengths())
-        (entry,) = (e for e in self.ledger.entries() if e.id == self.reservation.entry)
-        return int(entry.claimed)
+        return len(self.lengths())
 
     def spent(self) -> dict[str, Cost]:
         """Return what was debited, or, without a ledger, what all chains that were begun release."""

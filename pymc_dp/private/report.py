@@ -10,12 +10,13 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.privacy import budgets
-from pymc_dp.privacy._checks import probability
 from pymc_dp.privacy.costs import Cost, to_plain
 from pymc_dp.privacy.ledger import PrivacyLedger
 from pymc_dp.private.base import PrivateStep
 from pymc_dp.private.gradients import GradientStep
+from pymc_dp.private.noise import kept_delta
 from pymc_dp.private.plan import RELEASES
+from pymc_dp.private.provenance import check_draws, leave_out_clocks
 
 _NEIGHBOURS = "replace-one"
 
@@ -55,12 +56,22 @@ def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
     TypeError
         If a step is no private step.
     ValueError
-        If no step is given, one has not been sampled, the result is not one of theirs, or delta is needed.
+        If no step is given, the result has draws of another step or run, or draws more than once, steps are
+        not in their order, or delta is needed.
 
     Notes
     -----
     Everything here was paid for or is known without the rows. A run under a ledger costs what was debited,
-    even if it was interrupted; one without costs what the chains that were begun release.
+    even if it was interrupted; one without costs what the chains that were begun release. Draws and chains
+    may have been left out of the result, which changes nothing of the cost.
+
+    ``sample_stats`` say of each draw from which chain it is (``private_chain``, a random number that no other
+    run has) and which of its draws (``private_iteration``, from 1, tuning included). By these a result is
+    known as that of the steps. Write the costs of results *before* you join them; what several cost together
+    is :func:`pymc_dp.accounting.epsilon` of all their costs.
+
+    How long sampling took is not paid for, and is taken out of the result: ``sampling_time``, the times of
+    draws that NUTS writes beside a private step, and of ``created_at`` all but the day.
 
     Examples
     --------
@@ -94,6 +105,7 @@ def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
     if len(ledgers) == 1 and all(step.plan.ledger is not None for step in steps):
         attributes["privacy_budget_epsilon"] = ledgers[0].epsilon
         attributes["privacy_budget_spent"] = budgets.epsilon(ledgers[0].spent, delta)
+    leave_out_clocks(idata)
     idata.attrs.update(attributes)
     idata["privacy"] = xr.DataTree(_table(idata, steps, spent, delta))
     return idata
@@ -181,14 +193,7 @@ def _check(idata: Any, steps: tuple[Any, ...]) -> None:
             f"idata is the result of {took_part} private step(s), and {len(steps)} are given: give all of "
             "them, each once. What one of them cost would be left out, or counted twice."
         )
-    chains = idata["sample_stats"].sizes["chain"]
-    for step in steps:
-        begun = step.plan.begun()
-        if begun < chains:
-            raise ValueError(
-                f"idata has {chains} chain(s), and {type(step).__name__} of '{step.likelihood}' has begun "
-                f"{begun}: give the step that drew them, not a new one."
-            )
+    check_draws(idata, steps)
 
 
 def _ledgers_of(steps: tuple[PrivateStep, ...]) -> list[PrivacyLedger]:
@@ -201,7 +206,7 @@ def _ledgers_of(steps: tuple[PrivateStep, ...]) -> list[PrivacyLedger]:
 
 def _delta_of(steps: tuple[PrivateStep, ...], delta: float | None) -> float:
     if delta is not None:
-        return probability("delta", delta)
+        return kept_delta(delta)
     known = {ledger.delta for ledger in _ledgers_of(steps)}
     if len(known) != 1:
         raise ValueError(

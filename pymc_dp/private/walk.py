@@ -36,6 +36,7 @@ class PrivateWalk(PrivateStep):
 
     stats_dtypes_shapes: Any = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
     _state_class = WalkState
+    _moves = (*PrivateStep._moves, "n_steps", "log_factor", "direction")
     # The share of accepted proposals that moves farthest, whether the posterior is what limits the step size
     # (random walks of many parameters) or the noise is: both accept with probability 2 Phi(-s / 2) at steps
     # of size s.
@@ -66,9 +67,10 @@ class PrivateWalk(PrivateStep):
             clipped_noise=self.clipped_noise, insecure=insecure_noise_seed is not None, batch=self._batch(),
         )  # fmt: skip
         self._build()
-        self.plan.reserve(self._noise_scales)
+        self._debit()
         self.scale = self._default_scale() if given is None else given
         self._reset()
+        self._fix()
 
     def _batch(self) -> tuple[int, int] | None:
         """Number of rows, and of those that a ratio is computed from, where these are fewer."""
@@ -109,7 +111,7 @@ class PrivateWalk(PrivateStep):
 
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Propose a move and decide it."""
-        theta, other = self.layout.flatten(point), self.others.flatten(point)
+        theta, other = self._begin_at(point)
         if self.updates == "autoregressive":
             new, bonus, moved = *self._autoregressed(theta), -1
         else:
@@ -117,8 +119,7 @@ class PrivateWalk(PrivateStep):
             new, bonus = theta + move, 0.0
         accepted, ratio, more = self._decide(new, theta, other, bonus)
         if accepted:
-            self.accept()
-            point = {**point, **self.layout.unflatten(new)}
+            point = self.accept(point, new)
         elif self.updates == "guided":
             self.direction[moved] *= -1
         if self.tune and self.adapt:

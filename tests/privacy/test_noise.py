@@ -1,8 +1,13 @@
 """Noise for releases: from the system's entropy, uniform, and never repeated."""
 
 import copy
+import ctypes
 import os
 import pickle
+import signal
+import subprocess
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -61,16 +66,65 @@ def test_has_no_state_to_copy():
         pickle.dumps(generator.bit_generator)
 
 
-def test_a_forked_process_does_not_repeat_it():
-    generator = secure_generator()
-    generator.integers(2**62)  # the block of words in memory is now shared
+def in_a_fork(fork, generator):
+    """What a fork draws, and what its parent draws after it."""
     reading, writing = os.pipe()
-    child = os.fork()
+    child = fork()
     if child == 0:  # pragma: no cover
         os.write(writing, str(generator.integers(2**62, size=3).tolist()).encode())
         os._exit(0)
     os.waitpid(child, 0)
-    assert os.read(reading, 1000).decode() != str(generator.integers(2**62, size=3).tolist())
+    return os.read(reading, 1000).decode(), str(generator.integers(2**62, size=3).tolist())
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+@pytest.mark.parametrize("fork", [os.fork, ctypes.CDLL(None).fork], ids=["Python", "C"])
+def test_a_forked_process_does_not_repeat_it(fork):
+    """Nor one that Python's hooks do not know of: those of libraries in C fork without them."""
+    generator = secure_generator()
+    generator.integers(2**62)  # the block of words in memory is now shared
+    one, other = in_a_fork(fork, generator)
+    assert len(one) > 40 and one != other
+
+
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_fork_does_not_wait_for_a_thread_that_is_no_more():
+    generator = secure_generator()
+    generator.integers(2**62)
+    generator.bit_generator.lock.__enter__()  # as by a thread that draws while another forks
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # pragma: no cover
+        signal.alarm(60)  # ends it where it waits
+        os.write(writing, str(generator.integers(2**62)).encode())
+        os._exit(0)
+    generator.bit_generator.lock.__exit__()
+    assert os.waitpid(child, 0)[1] == 0 and int(os.read(reading, 100))
+
+
+def test_threads_share_a_generator_and_no_number():
+    generator, drawn = secure_generator(), []
+    threads = [
+        threading.Thread(target=lambda: [drawn.append(int(generator.integers(2**62))) for _ in range(3000)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(drawn) == len(set(drawn)) == 12_000
+
+
+def test_nothing_of_the_process_is_changed():
+    """Importing it leaves no hook behind."""
+    code = (
+        "import os, numpy, random, threading; hooks = []\n"
+        "os.register_at_fork = lambda **kw: hooks.append(kw)\n"
+        f"exec(compile(open({noise.__file__!r}).read(), 'noise', 'exec'), {{'__name__': 'noise'}})\n"
+        "print(hooks)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("draw", ["laplace", "standard_normal", "random", "standard_gamma"])

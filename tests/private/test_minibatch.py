@@ -14,6 +14,7 @@ import pymc_dp as dp
 from pymc_dp.privacy.budgets import epsilon as epsilon_of
 from pymc_dp.privacy.budgets import lower_bound
 from pymc_dp.privacy.costs import GaussianCost, SubsampledGaussianCost
+from pymc_dp.private.life import TIES
 from tests.private import models
 from tests.private.attacks import Smaller, proven_epsilon
 from tests.private.test_confidential import CANARY, shows
@@ -343,7 +344,7 @@ def test_nothing_shows_a_row_or_a_batch(cls, caplog, tmp_path):
             compute_convergence_checks=False,
         )  # fmt: skip
     own = {"private_accepted", "private_log_ratio", "private_variance", "private_unusable"}
-    assert set(idata.sample_stats.data_vars) <= own
+    assert set(idata.sample_stats.data_vars) <= {*own, *TIES}
     assert not any(v.data_vars for k, v in idata.children.items() if k not in ("posterior", "sample_stats"))
     held = [cloudpickle.dumps(v) for v in (idata, step, step.sampling_state)]
     held += [p.read_bytes() for p in tmp_path.iterdir()]

@@ -185,6 +185,7 @@ def test_steps_of_the_authors(reference):
         assert abs(change - columns["lambda"][k]) < 501 * unit + 1e-9
         # decided by the whole step, with the proposal and the uniform number of the authors
         step.rng, step._proposed = _Fixed(columns["u"][k]), lambda move=new - theta: (move, -1)
+        step._stored = None  # from where the authors were
         point, (said,) = step.step({"theta": theta})
         assert said["private_accepted"] == bool(accepted)
         decided.append(np.log(columns["u"][k]) < change)
@@ -239,7 +240,8 @@ def test_no_move_asks_nothing(normal):
     step = models.penalty(normal, 0.1)
     step._proposed = lambda: (np.zeros(1), -1)
     _, (said,) = step.step(normal.initial_point())
-    assert said == {"private_accepted": True, "private_log_ratio": 0.0}
+    ties = {"private_chain": step.plan.name_of(0), "private_iteration": 1}
+    assert said == {"private_accepted": True, "private_log_ratio": 0.0, **ties}
 
 
 def test_noise_of_a_move(normal):

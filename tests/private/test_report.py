@@ -12,6 +12,7 @@ from scipy import stats
 
 import pymc_dp as dp
 from pymc_dp.privacy.costs import GaussianCost, from_plain
+from pymc_dp.private.life import TIES
 from tests.private import models
 
 QUIET = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 1}
@@ -136,14 +137,15 @@ def test_refused(sampled):
         ((idata, "step"), {}, TypeError, "str is no private step"),
         ((None, step), {}, TypeError, "idata must be what pm.sample returned"),
         ((xr.DataTree.from_dict({"sample_stats": xr.Dataset()}), step), {}, ValueError, "no statistics of"),
-        ((idata, other), {"delta": 1e-6}, ValueError, r"idata has 2 chain\(s\), and .* has begun 0"),
+        ((idata, other), {"delta": 1e-6}, ValueError, "40 of 40 draws are none that"),
         ((idata, step), {"delta": 2.0}, ValueError, "delta must be strictly between 0 and 1"),
     ]:
         with pytest.raises(error, match=message):
             dp.with_privacy(*arguments, **kwargs)
-    other.setup_chain(1, 0, 5)
+    new = dp.PenaltyMetropolis(model=model, noise_multiplier=5.0)
+    idata = pm.sample(6, tune=0, chains=1, step=new, model=model, **QUIET)
     with pytest.raises(ValueError, match="delta is needed: no step has a ledger"):
-        dp.with_privacy(idata.isel(chain=[0]), other)
+        dp.with_privacy(idata, new)
 
 
 # -- the count of clipped rows ----------------------------------------------------------------------
@@ -196,7 +198,7 @@ def test_without_being_asked_for_nothing_is_counted(sampled):
     quiet = models.penalty(step.model, 0.5)
     quiet._sums.exceeding = None  # would fail if it were called
     _, (said,) = quiet.step(step.model.initial_point())
-    assert set(said) == {"private_accepted", "private_log_ratio"}
+    assert set(said) == {"private_accepted", "private_log_ratio", *TIES}
     assert "private_clipped_fraction" not in type(step).stats_dtypes_shapes
     copied = cloudpickle.loads(cloudpickle.dumps(step))
     assert copied.stats_dtypes_shapes == step.stats_dtypes_shapes != quiet.stats_dtypes_shapes

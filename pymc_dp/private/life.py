@@ -1,0 +1,176 @@
+"""The life of a private step: debited, then fixed, begun chain by chain, one draw after the other."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from pymc.step_methods.compound import BlockedStep
+
+from pymc_dp.privacy.ledger import BudgetExceededError
+from pymc_dp.private.confidential import RowTerm
+from pymc_dp.private.noise import GaussianNoise, words_of_seed
+from pymc_dp.private.normal import NormalApproximation
+from pymc_dp.private.plan import Plan
+from pymc_dp.private.terms import Terms, cannot_be_changed
+from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout
+
+# Statistics of every private step: from which chain a draw is, and which of its draws it is, from 1.
+TIES: dict[str, Any] = {"private_chain": (np.int64, []), "private_iteration": (np.int64, [])}
+
+
+class Life(BlockedStep):
+    """What a private step may do when: with its plan, its noise and its place in a chain.
+
+    What the run was debited with is :class:`Terms`: chains take their noise from it, and begin only if what
+    the step would do now is that. In between, a step refuses that any of its data but those that chains
+    change are set.
+    """
+
+    # machine code, noise and threads belong to one process
+    _here: tuple[str, ...] = (
+        "_numbers", "_logp", "_distance", "_sums", "_noise", "_counted", "_data", "_graphs", "_at", "_next",
+        "_left", "_stored",
+    )  # fmt: skip
+    # What chains change. Once a run is debited, all other data of a step stay as they are.
+    _moves: tuple[str, ...] = (
+        "rng", "tune", "adapt", "data", "_chain", "_named", "_begun_by", "_planned", "_left", "_noise",
+        "_counted", "_at", "_next", "_stored", "_n_clipped",
+    )  # fmt: skip
+    _fixed: frozenset[str] = frozenset()
+    # of the steps themselves
+    plan: Plan
+    term: RowTerm
+    layout: ParameterLayout
+    others: ParameterLayout
+    approximation: NormalApproximation | None
+    metric: np.ndarray
+    insecure_noise_seed: int | None
+    n_looked_at: Any
+    _inverse_metric: np.ndarray
+    _sums: Any
+    _data: DataLayout
+    _noise_scales: Callable[[float], dict[str, int]]
+    _build: Callable[[], None]
+    _lock: Callable[[], None]
+    _n_clipped: float
+    _at: tuple[np.ndarray, np.ndarray, np.ndarray] | None
+    _next: Any
+    _stored: bytes | None
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._fixed:
+            raise cannot_be_changed(type(self).__name__, name)
+        object.__setattr__(self, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise cannot_be_changed(type(self).__name__, name)
+
+    def _debit(self) -> None:
+        """Debit the run, with what the step is now."""
+        self.plan.reserve(self._terms)
+
+    def _fix(self) -> None:
+        """Let nothing be changed any more but what chains change."""
+        of_classes = {
+            name: value
+            for base in type(self).__mro__
+            if issubclass(base, Life)
+            for name, value in vars(base).items()
+        }
+        data = {name for name, value in of_classes.items() if not hasattr(value, "__get__")}
+        self._fixed = frozenset(data | set(vars(self))) - frozenset(self._moves)
+
+    def _terms(self, noise_multiplier: float) -> Terms:
+        """Return what the cost and the protection of the rows depend on, if there is such noise."""
+        term, near = self.term, self.approximation
+        return Terms(
+            noise_multiplier=noise_multiplier,
+            scales=tuple(sorted(self._noise_scales(noise_multiplier).items())),
+            plan=self.plan.outline(),
+            bounds=(term.clip, term.clip_gradient, term.temper, term.coordinates is not None),
+            rows=(term.rows.n, self.n_looked_at, self._sums.bits),
+            metric=self.metric.tobytes() + self._inverse_metric.tobytes(),
+            approximation=() if near is None else (near.clip, near.clip_gradient, near.costs),
+            seed=self.insecure_noise_seed,
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # chains of one pickle are of one run
+        kept = {k: v for k, v in self.__dict__.items() if k not in self._here}
+        return {**kept, "_pickled_as": secrets.token_hex(8)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _fixed=frozenset())
+        self._build()
+        self._lock()
+        self.__dict__["_fixed"] = state["_fixed"] | {"_pickled_as"}
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Claim the share of a chain; then prepare it, with noise of its own."""
+        terms = self._terms(self.plan.noise_multiplier)
+        self._chain = self.plan.begin(self, terms, tune, draws)
+        self._begun_by, self._named = os.getpid(), self.plan.name_of(self._chain)
+        super().setup_chain(rng, tune, draws)
+        self._planned = tune + draws
+        self._left = {"ratios": self._planned, "gradients": self.plan.gradients_of(self._planned)}
+        self._noise, self._counted = self._source("ratios", 0), self._source("counts", 2)
+        self.data = self._data.gather()
+        self.tune, self._at, self._stored = tune > 0, None, None
+
+    def _source(self, of: str, stream: int) -> GaussianNoise | None:
+        """Return the noise that a kind of release was debited with, if there is one."""
+        assert self.plan.terms is not None
+        scale = self.plan.terms.scale(of)
+        if scale is None:
+            return None
+        return GaussianNoise(scale, words_of_seed(self.insecure_noise_seed, self._chain, stream))
+
+    def _spend(self, what: str) -> None:
+        """Count a release of the chain's share before it is made."""
+        if self._left[what] < 1:
+            raise BudgetExceededError(
+                f"{type(self).__name__}: all {what} that this chain was begun for are released. Nothing was "
+                "spent: to go on, sample again, with a new step where a ledger keeps count."
+            )
+        if self._begun_by != os.getpid():
+            raise BudgetExceededError(
+                f"{type(self).__name__}: this chain was begun by another process, of which this one is a "
+                "fork, and its share was paid for once. Nothing was spent: begin a chain here."
+            )
+        self._left[what] -= 1
+
+    def _begin_at(self, point: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the flat parameters and other variables; nobody else has moved the parameters."""
+        theta, other = self.layout.flatten(point), self.others.flatten(point)
+        at = theta.tobytes()
+        if self._stored is None:
+            self._stored = at
+        elif at != self._stored:
+            raise ValueError(
+                f"{', '.join(str(v.name) for v in self.vars)}: moved by another step since the last draw of "
+                f"{type(self).__name__}, which decides from where it left them. Leave that step out."
+            )
+        return theta, other
+
+    def _said(self, accepted: bool, ratio: float) -> list[dict[str, Any]]:
+        """Return the statistics of a draw."""
+        said = {
+            "private_accepted": accepted,
+            "private_log_ratio": ratio,
+            "private_chain": self._named,
+            "private_iteration": self._planned - self._left["ratios"],
+        }
+        if self._counted is not None:
+            said["private_clipped_fraction"] = self._n_clipped / self.n_looked_at
+        return [said]
+
+    def accept(self, point: dict[str, Any], new: np.ndarray) -> dict[str, Any]:
+        """Return the point with the last proposal, whose numbers are kept."""
+        self._at = self._next
+        point = {**point, **self.layout.unflatten(new)}
+        self._stored = self.layout.flatten(point).tobytes()  # as it is stored
+        return point
