@@ -130,6 +130,7 @@ class PrivateStep(Life):
         rest = [rv for rv in self.model.free_RVs if rv not in mine]
         self.layout = ParameterLayout(self.model, mine, point)
         self.others = ParameterLayout(self.model, rest, point)
+        self._rounds = any(dtype != np.float64 for dtype in self.layout.dtypes)
         self._origin = self.layout.flatten(point), self.others.flatten(point)
         self.rng = np.random.default_rng(rng)
         self.insecure_noise_seed = checked_seed(seed)
@@ -233,7 +234,7 @@ class PrivateStep(Life):
         self._left = {"ratios": 0, "gradients": 0}  # of the chain that is sampled, by this process
         self._begun_by = 0
         self._planned, self._named = 0, -1
-        self._at, self._stored = None, None
+        self._at = None
 
     def _sums_of(self, density: RowDensity, natural: Sequence[Any]) -> tuple[RowRatio, Any]:
         """Return the compiled change of the rows' log density, and what adds it up."""
@@ -310,10 +311,10 @@ class PrivateStep(Life):
     def _ends(self, new: np.ndarray, theta: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the numbers of a proposal, and those of where the chain is, which are kept."""
         at = self._at
-        if at is None or not (np.array_equal(at[0], theta) and np.array_equal(at[1], other)):
-            at = (theta, other, self.numbers_at(theta, other))
+        if at is None or not (_are_equal(at[0], theta) and _are_equal(at[1], other)):
+            self._at = at = (theta, other, self.numbers_at(theta, other))
         numbers = self.numbers_at(new, other)
-        self._at, self._next = at, (new, other, numbers)
+        self._next = (new, other, numbers)
         return numbers, at[2]
 
     def _count(self, new: np.ndarray, old: np.ndarray, bound: float) -> None:
@@ -328,6 +329,10 @@ class PrivateStep(Life):
 
     def _count_noise(self) -> float:
         return 0.0 if self._counted is None else int(self._counted.draw(1)[0]) * 2.0**-_COUNT_BITS
+
+
+def _are_equal(a: np.ndarray, b: np.ndarray) -> bool:
+    return a is b or np.array_equal(a, b)
 
 
 def _is_confidential(potential: Variable) -> bool:

@@ -33,12 +33,12 @@ class Life(BlockedStep):
     # machine code, noise and threads belong to one process
     _here: tuple[str, ...] = (
         "_numbers", "_logp", "_distance", "_sums", "_noise", "_counted", "_data", "_graphs", "_at", "_next",
-        "_left", "_stored",
+        "_left",
     )  # fmt: skip
     # What chains change. Once a run is debited, all other data of a step stay as they are.
     _moves: tuple[str, ...] = (
         "rng", "tune", "adapt", "data", "_chain", "_named", "_begun_by", "_planned", "_left", "_noise",
-        "_counted", "_at", "_next", "_stored", "_n_clipped",
+        "_counted", "_at", "_next", "_n_clipped",
     )  # fmt: skip
     _fixed: frozenset[str] = frozenset()
     # of the steps themselves
@@ -51,6 +51,7 @@ class Life(BlockedStep):
     insecure_noise_seed: int | None
     n_looked_at: Any
     _inverse_metric: np.ndarray
+    _rounds: bool  # whether values are stored with fewer digits than the flat vector has
     _sums: Any
     _data: DataLayout
     _noise_scales: Callable[[float], dict[str, int]]
@@ -59,7 +60,7 @@ class Life(BlockedStep):
     _n_clipped: float
     _at: tuple[np.ndarray, np.ndarray, np.ndarray] | None
     _next: Any
-    _stored: bytes | None
+    numbers_at: Callable[[np.ndarray, np.ndarray], np.ndarray]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in self._fixed:
@@ -119,7 +120,7 @@ class Life(BlockedStep):
         self._left = {"ratios": self._planned, "gradients": self.plan.gradients_of(self._planned)}
         self._noise, self._counted = self._source("ratios", 0), self._source("counts", 2)
         self.data = self._data.gather()
-        self.tune, self._at, self._stored = tune > 0, None, None
+        self.tune, self._at = tune > 0, None
 
     def _source(self, of: str, stream: int) -> GaussianNoise | None:
         """Return the noise that a kind of release was debited with, if there is one."""
@@ -146,15 +147,16 @@ class Life(BlockedStep):
     def _begin_at(self, point: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
         """Return the flat parameters and other variables; nobody else has moved the parameters."""
         theta, other = self.layout.flatten(point), self.others.flatten(point)
-        at = theta.tobytes()
-        if self._stored is None:
-            self._stored = at
-        elif at != self._stored:
+        if self._at is None:
+            self._at = self._rounded(point)
+        at, others_at, _ = self._at
+        if at.tobytes() != theta.tobytes():
             raise ValueError(
                 f"{', '.join(str(v.name) for v in self.vars)}: moved by another step since the last draw of "
                 f"{type(self).__name__}, which decides from where it left them. Leave that step out."
             )
-        return theta, other
+        # as the arrays that they are known by, whose numbers are known
+        return at, others_at if others_at.tobytes() == other.tobytes() else other
 
     def _said(self, accepted: bool, ratio: float) -> list[dict[str, Any]]:
         """Return the statistics of a draw."""
@@ -170,7 +172,11 @@ class Life(BlockedStep):
 
     def accept(self, point: dict[str, Any], new: np.ndarray) -> dict[str, Any]:
         """Return the point with the last proposal, whose numbers are kept."""
-        self._at = self._next
         point = {**point, **self.layout.unflatten(new)}
-        self._stored = self.layout.flatten(point).tobytes()  # as it is stored
+        self._at = self._next if not self._rounds else self._rounded(point)
         return point
+
+    def _rounded(self, point: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the flat parameters as they are stored, the other variables, and their numbers."""
+        theta, other = self.layout.flatten(point), self.others.flatten(point)
+        return theta, other, self.numbers_at(theta, other)

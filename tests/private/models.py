@@ -76,7 +76,7 @@ def hmc(model, noise_multiplier, seed=1, **kwargs):
 
 def run(step, draws, start=None, burn=200):
     """Draws of the flat parameters, shape (draws, d), and the share of accepted moves."""
-    step._stored = None  # the chain goes on from another point
+    step._at = step._kept = None  # the chain goes on from another point
     point = dict(step.model.initial_point())
     point.update(start or {})
     out, accepted = np.empty((draws, step.layout.size)), 0

@@ -51,12 +51,12 @@ class Kernel:
     def put(self, y):
         """Exchange the rows: what the step knows of the old ones is forgotten."""
         self._rows[0] = y
-        self.step._at = self.step._kept = self.step._stored = None
+        self.step._at = self.step._kept = None
 
     def transition(self, state, rng):
         if not np.array_equal(self._rows[0], state["y"]):
             self.put(state["y"])
-        self.step.rng, self.step._stored = rng, None  # a state of the test's own
+        self.step.rng, self.step._at = rng, None  # a state of the test's own
         point, _ = self.step.step({"beta": state["beta"]})
         return {**state, "beta": point["beta"]}
 

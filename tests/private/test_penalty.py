@@ -185,7 +185,7 @@ def test_steps_of_the_authors(reference):
         assert abs(change - columns["lambda"][k]) < 501 * unit + 1e-9
         # decided by the whole step, with the proposal and the uniform number of the authors
         step.rng, step._proposed = _Fixed(columns["u"][k]), lambda move=new - theta: (move, -1)
-        step._stored = None  # from where the authors were
+        step._at = None  # from where the authors were
         point, (said,) = step.step({"theta": theta})
         assert said["private_accepted"] == bool(accepted)
         decided.append(np.log(columns["u"][k]) < change)
