@@ -185,6 +185,8 @@ def plot_similarity(
 def plot_informativeness(informativeness: xr.Dataset, *, color: str = "C0", axes: Any = None) -> np.ndarray:
     """Plot prior and posterior mean density, and below how far the release took the one from the other.
 
+    The line of the distance has gaps where effective draws are too few to tell.
+
     Parameters
     ----------
     informativeness : xarray.Dataset
@@ -222,7 +224,10 @@ def plot_informativeness(informativeness: xr.Dataset, *, color: str = "C0", axes
     'Hellinger distance'
     """
     _check(
-        informativeness, ("distance", "prior_mean", "posterior_mean"), "informativeness", "dp.informativeness"
+        informativeness,
+        ("distance", "distance_mcse", "prior_mean", "posterior_mean"),
+        "informativeness",
+        "dp.informativeness",
     )
     axes = _new_axes(2) if axes is None else np.atleast_1d(axes)
     if len(axes) != 2:
@@ -235,7 +240,12 @@ def plot_informativeness(informativeness: xr.Dataset, *, color: str = "C0", axes
     above.set_ylim(bottom=0)
     above.legend(frameon=False)
     overall = float(informativeness["overall"])
-    below.plot(x, informativeness["distance"].values, color=color, label="of the density's laws, at a point")
+    distance, error = informativeness["distance"].values, informativeness["distance_mcse"].values
+    below.plot(x, distance, color=color, label="of the density's laws, at a point")
+    below.fill_between(
+        x, np.maximum(distance - error, 0), np.minimum(distance + error, 1), color=color, alpha=0.25, lw=0,
+        label="plus and minus a standard error",
+    )  # fmt: skip
     below.axhline(overall, color="0.4", ls=":", label=f"of the mean densities: {overall:.2f}")
     below.set(
         xlabel=informativeness.attrs["records"], ylabel="Hellinger distance", xlim=(x[0], x[-1]), ylim=(0, 1)

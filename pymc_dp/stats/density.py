@@ -10,6 +10,7 @@ import xarray as xr
 from pymc.model.core import Model
 
 from pymc_dp.stats._components import density_draws, posterior_states
+from pymc_dp.stats._convergence import effective_draws, r_hat
 from pymc_dp.stats._draws import SAMPLE_DIMS, posterior_of, thinned
 from pymc_dp.stats._predictive import PredictiveMixture, mixture_of
 from pymc_dp.stats._weights import warn_of_undivided
@@ -73,7 +74,8 @@ def mixture_density(
         ``density`` (chain, draw, point): draws. ``mean`` (point): the posterior mean, from the expected
         weights given labels. ``lower`` and ``upper`` (point): equal-tailed credible band, at every point by
         itself. ``simultaneous_lower`` and ``simultaneous_upper`` (point): the band that holds a share `prob`
-        of the draws entirely. The coordinate of ``point`` is `grid`.
+        of the draws entirely. ``ess`` (point): effective draws of the density's mean. ``r_hat`` (point):
+        whether chains agree on the density; nan for a single chain. The coordinate of ``point`` is `grid`.
 
     Raises
     ------
@@ -133,13 +135,13 @@ def mixture_density(
     mixture.seed(int(rng.integers(2**31)))
     draws, mean, undivided = density_draws(mixture, posterior_states(mixture, posterior), rng, tolerance)
     warn_of_undivided(undivided, tolerance)
+    chains = draws.reshape(posterior.sizes["chain"], posterior.sizes["draw"], -1)
     result = xr.Dataset(
         {
-            "density": (
-                (*SAMPLE_DIMS, "point"),
-                draws.reshape(posterior.sizes["chain"], posterior.sizes["draw"], -1),
-            ),
+            "density": ((*SAMPLE_DIMS, "point"), chains),
             "mean": ("point", mean),
+            "ess": ("point", effective_draws(chains)),
+            "r_hat": ("point", r_hat(chains)),
         },
         coords={
             **{d: posterior[d].values for d in SAMPLE_DIMS if d in posterior.coords},

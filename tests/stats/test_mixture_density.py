@@ -380,6 +380,21 @@ def test_one_of_several_mixtures():
         dp.mixture_density(repeated(20, **state), two_mixtures(), GRID, labels="mu_two")
 
 
+def test_what_the_draws_are_worth(rng):
+    """Effective draws and R-hat of the density at every point, as ArviZ has them; nan for one chain."""
+    model, grid = normal_mixture(3), np.linspace(-4, 4, 5)
+    mu = rng.normal(size=(4, 100, 4)).cumsum(axis=1) / 4
+    idata = tree(labels=np.zeros((4, 100, 3), int), mu=mu)
+    found = dp.mixture_density(idata, model, grid, random_seed=1)
+    for name, expected in (("ess", az.ess), ("r_hat", az.rhat)):
+        how = {"method": "mean"} if name == "ess" else {}
+        assert found[name].dims == ("point",)
+        np.testing.assert_allclose(found[name], expected(found[["density"]], **how)["density"])
+    assert found["ess"].max() < 100 and found["r_hat"].min() > 1.02
+    alone = dp.mixture_density(idata.isel(chain=[0]), model, grid, random_seed=1)
+    assert np.isnan(alone["r_hat"]).all() and np.all(alone["ess"] >= 1)
+
+
 def test_a_discount_near_one_is_warned_about():
     model = normal_mixture(5, concentration=1.0, discount=0.9)
     with pytest.warns(UserWarning, match="2000 were not enough"):

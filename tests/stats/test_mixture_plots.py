@@ -77,11 +77,25 @@ def test_informativeness(posterior):
     above, below = dp.plot_informativeness(found)
     np.testing.assert_array_equal(above.lines[1].get_ydata(), found["posterior_mean"])
     np.testing.assert_array_equal(below.lines[0].get_ydata(), found["distance"])
+    corners = below.collections[0].get_paths()[0].vertices
+    assert corners[:, 1].max() == np.minimum(found["distance"] + found["distance_mcse"], 1).max()
+    assert corners[:, 1].min() == np.maximum(found["distance"] - found["distance_mcse"], 0).min()
     assert below.lines[1].get_label() == f"of the mean densities: {float(found['overall']):.2f}"
     given = plt.figure().subplots(2)
     assert list(dp.plot_informativeness(found, axes=given)) == list(given)
     with pytest.raises(ValueError, match="axes must be two, one above the other, got 1"):
         dp.plot_informativeness(found, axes=given[0])
+
+
+def test_informativeness_of_too_few_draws(posterior):
+    """Gaps, not zeros."""
+    few = posterior.isel(draw=slice(None, 8))
+    with pytest.warns(UserWarning, match="At 11 of 11 points"):
+        found = dp.informativeness(few, normal_mixture(5), GRID, n_prior=50, random_seed=1)
+    assert np.isnan(found["distance"]).all()
+    above, below = dp.plot_informativeness(found)
+    assert np.isnan(below.lines[0].get_ydata()).all() and np.isfinite(below.lines[1].get_ydata()).all()
+    above.figure.canvas.draw()
 
 
 def test_bad_input(density):
