@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pymc.step_methods import STEP_METHODS
 
-from pymc_dp import accounting
+from pymc_dp import accounting, hooks
 from pymc_dp.marginals.marginalize import marginalize
 from pymc_dp.marginals.recover import recover_records
 from pymc_dp.mechanisms import (
@@ -138,3 +138,4 @@ for _step in (
     if _step not in STEP_METHODS:
         STEP_METHODS.insert(0, _step)
 del _step
+hooks.install()

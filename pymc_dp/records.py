@@ -198,7 +198,7 @@ def find_record_blocks(model: Model) -> list[RecordBlock]:
     observed = [rv for rv in model.observed_RVs if is_release(rv)]
     if not observed:
         return []
-    lengths = _leading_lengths(model)
+    lengths = leading_lengths(model)
     merged: list[tuple[set[Variable], int, list[Variable]]] = []
     for rv in observed:
         records, n = _records_behind(model, rv, lengths)
@@ -216,7 +216,7 @@ def find_record_blocks(model: Model) -> list[RecordBlock]:
     return [_block(model, *parts) for parts in merged]
 
 
-def _leading_lengths(model: Model) -> dict[Variable, int]:
+def leading_lengths(model: Model) -> dict[Variable, int]:
     """Lengths of the leading batch axis of every free variable that has one."""
     shapes = model.eval_rv_shapes()
     return {

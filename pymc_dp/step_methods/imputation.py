@@ -32,7 +32,13 @@ class RecordImputation(RecordStep):
     channel under additive noise, the cells or bins that a wavelet or a histogram tells apart, a grid under
     other channels of a clamped record.
 
-    ``pm.sample`` chooses this step by itself for the records behind observed mechanisms.
+    ``pm.sample`` chooses this step by itself for the records behind observed mechanisms, and others for the
+    parameters that move together with records. Given as a step, it stands for the records alone:
+    with ``step=[dp.RecordImputation()]`` all parameters that no other given step takes are left to PyMC's own
+    choice, which is NUTS for continuous ones. That is exact too, and mixes slowly where privacy is strong,
+    because NUTS sees the records as fixed; where a step of this package could have taken a parameter, a line
+    in the log says so. To set options of this step and keep the others, pass
+    ``record_imputation={...}`` to ``pm.sample``, or give them too.
 
     Parameters
     ----------
@@ -70,13 +76,21 @@ class RecordImputation(RecordStep):
     --------
     >>> import pymc as pm
     >>> import pymc_dp as dp
-    >>> with pm.Model():
+    >>> with pm.Model() as model:
     ...     mu = pm.Normal("mu", 0, 2)
     ...     y = pm.Normal("y", mu, 1, shape=20)
     ...     z = dp.LaplaceMechanism("z", dp.record_sum(y), epsilon=1, bounds=(-3, 3), observed=8.0)
     ...     step = dp.RecordImputation()
     >>> [v.name for v in step.vars]
     ['y']
+
+    AncillaryUpdate for ``mu``, or NUTS:
+
+    >>> short = {"draws": 50, "tune": 50, "chains": 1, "random_seed": 1, "progressbar": False, "quiet": True}
+    >>> default = pm.sample(model=model, **short)
+    >>> by_nuts = pm.sample(model=model, step=[step], **short)
+    >>> "ancillary_acceptance" in default.sample_stats, "tree_depth" in by_nuts.sample_stats
+    (True, True)
     """
 
     name = "record_imputation"

@@ -1,0 +1,199 @@
+"""Two functions of PyMC that are wrapped, because it has no hook for what has to be known there.
+
+* ``pymc.sampling.mcmc.assign_step_methods`` says which step of ``pm.sample`` moves which variable. A step
+  that does not know of a mechanism must not get its records unasked, and nobody's ``competence`` is asked
+  where a step was given for all variables.
+* ``pymc.sampling.forward.compile_forward_sampling_function`` says which variables predictive sampling draws
+  anew. Records that were not stored are among them, and are then drawn as if nothing had been released.
+
+Both are looked up by these names when PyMC samples; were one renamed, importing this package would fail. The
+wrappers pass all arguments on, and change nothing for models without a mechanism. Of other private parts of
+PyMC they use ``BlockedStep.__getnewargs_ex__``, which holds the variables that a step was made with.
+"""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any
+
+from pymc.model.core import Model
+from pymc.sampling import forward, mcmc
+from pymc.step_methods import STEP_METHODS
+from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, flatten_steps
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+
+from pymc_dp.marginals.plan import removals
+from pymc_dp.recordrules import named
+from pymc_dp.records import is_release
+from pymc_dp.step_methods.ancillary import AncillaryUpdate
+from pymc_dp.step_methods.base import RecordStep
+from pymc_dp.step_methods.behind import behind_mechanisms
+from pymc_dp.step_methods.collapsed import CollapsedUpdate
+from pymc_dp.step_methods.conjugate import ConjugateUpdate
+from pymc_dp.step_methods.imputation import RecordImputation
+
+_log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
+
+# The steps that take parameters behind records by themselves, unless records were given a step.
+_PARAMETER_STEPS = (CollapsedUpdate, AncillaryUpdate, ConjugateUpdate)
+
+
+def install() -> None:
+    """Wrap the functions, once."""
+    for module, name, wrapper in (
+        (mcmc, "assign_step_methods", _checked),
+        (forward, "compile_forward_sampling_function", _warning),
+    ):
+        function: Any = getattr(module, name)
+        if not hasattr(function, "_of_pymc_dp"):
+            wrapped: Any = wraps(function)(wrapper(function))
+            wrapped._of_pymc_dp = True
+            setattr(module, name, wrapped)
+
+
+# -- which step moves which variable --------------------------------------------------------------
+
+
+def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
+    def assign_step_methods(model: Model, step: Any = None, methods: Any = None) -> Any:
+        given, choice = _steps_in(step), list(methods or STEP_METHODS)
+        records_given = any(isinstance(s, RecordImputation) for s in given)
+        if records_given:
+            choice = [m for m in choice if m not in _PARAMETER_STEPS]
+        provided, selected = assign(model, step, choice)
+        takers = {model.values_to_rvs[v]: kind for kind, values in selected.items() for v in values}
+        hidden = behind_mechanisms(model)
+        for s in given:
+            _refuse_unasked(s, model, hidden)
+        _refuse_selected(takers, hidden)
+        if records_given:
+            _tell_of_parameters(model, takers)
+        return provided, selected
+
+    return assign_step_methods
+
+
+def _steps_in(step: Any) -> list[BlockedStep]:
+    """Return the steps that a user gave, without compounds; what is no step is PyMC's to refuse."""
+    given = step if isinstance(step, Sequence) else [step]
+    return [s for g in given if isinstance(g, BlockedStep | CompoundStep) for s in flatten_steps(g)]
+
+
+def _refuse_unasked(step: BlockedStep, model: Model, hidden: dict[Variable, Variable]) -> None:
+    """Refuse a given step that moves records without having been made with their variables."""
+    moved = [rv for rv in (model.values_to_rvs[v] for v in step.vars) if rv in hidden]
+    if isinstance(step, RecordStep) or not moved:
+        return
+    name, mechanisms = type(step).__name__, named({hidden[rv] for rv in moved})
+    try:  # all value variables where none was named
+        asked = {id(v) for v in step.__getnewargs_ex__()[0][0]}
+    except (AttributeError, IndexError, TypeError):  # of no such origin: nobody can tell
+        asked = set()
+    unasked = [rv for rv in moved if id(rv) not in asked]
+    if unasked:
+        rest = [rv for rv in model.free_RVs if rv not in hidden]
+        raise ValueError(
+            f"step: {name} was made without the names of its variables, so it would also move "
+            f"{named(unasked)} behind the mechanism {mechanisms}, for which there are steps that know it. "
+            f"Leave {name} out"
+            + (f", make it for parameters alone, {name}({_listed(rest)})," if rest else "")
+            + f" or, if it is meant to move them, name them: {name}({_listed([*rest, *unasked])})."
+        )
+    _log.info("%s moves %s behind the mechanism %s, as it was asked to.", name, named(moved), mechanisms)
+
+
+def _refuse_selected(takers: dict[Variable, type[BlockedStep]], hidden: dict[Variable, Variable]) -> None:
+    """Refuse steps of others that PyMC chose for variables behind a mechanism."""
+    wrong: dict[type[BlockedStep], list[Variable]] = {}
+    for rv, kind in takers.items():
+        if rv in hidden and not issubclass(kind, RecordStep):
+            wrong.setdefault(kind, []).append(rv)
+    if not wrong:
+        return
+    moved = [rv for found in wrong.values() for rv in found]
+    mechanism = hidden[moved[0]]
+    if not is_release(mechanism):
+        reason = "has a mechanism inside another distribution, where the steps for records do not see it"
+        remedy = "declare the mechanism itself, with observed="
+    else:
+        reason = "is a mechanism without an observed value, so that there is no release to condition on"
+        remedy = (
+            "give it the published value, observed=, or draw it with pm.sample_prior_predictive, which needs "
+            "no steps"
+        )
+    kinds = " and ".join(kind.__name__ for kind in wrong)
+    steps = ", ".join(f"pm.{kind.__name__}({_listed(found)})" for kind, found in wrong.items())
+    raise ValueError(
+        f"{mechanism.name} {reason}: {named(moved)} would be moved by {kinds}, unaware of it. Either {remedy}"
+        f"; or, if that is what you mean, name the variables in steps of your own: step=[{steps}]."
+    )
+
+
+def _tell_of_parameters(model: Model, takers: dict[Variable, type[BlockedStep]]) -> None:
+    """Say which parameters a step of ours would have taken."""
+    preferred: dict[type[BlockedStep], list[Variable]] = {}
+    for rv, kind in takers.items():
+        if issubclass(kind, RecordStep):
+            continue
+        able = {k: k.competence(rv, True) for k in _PARAMETER_STEPS}  # by the model of this frame
+        best = max(able, key=lambda k: able[k])
+        if able[best] is not Competence.INCOMPATIBLE:
+            preferred.setdefault(best, []).append(rv)
+    for best, rvs in preferred.items():
+        _log.warning(
+            "RecordImputation was given as a step, so %s %s left to %s, which sees the records as fixed. "
+            "Expect slow mixing where privacy is strong; dp.%s() beside it, or no step at all, moves "
+            "parameters and records together.",
+            named(rvs), "is" if len(rvs) == 1 else "are",
+            " and ".join(sorted({takers[v].__name__ for v in rvs})), best.__name__,
+        )  # fmt: skip
+
+
+def _listed(variables: Iterable[Variable]) -> str:
+    return f"[{', '.join(str(v.name) for v in variables)}]"
+
+
+# -- what predictive sampling draws anew ----------------------------------------------------------
+
+
+def _warning(compile_function: Callable[..., Any]) -> Callable[..., Any]:
+    def compile_forward_sampling_function(
+        outputs: Sequence[Variable], vars_in_trace: Sequence[Variable], *args: Any, **kwargs: Any
+    ) -> Any:
+        function, anew = compile_function(outputs, vars_in_trace, *args, **kwargs)
+        model = kwargs.get("model")
+        if vars_in_trace and isinstance(model, Model):  # with none in it, the prior is drawn
+            kept, meant = (set(kwargs.get(name) or ()) for name in ("freeze_vars", "volatile_vars"))
+            needed = set(ancestors(outputs, blockers=kept))
+            _warn_of_redrawn(model, needed & anew - kept - meant)
+        return function, anew
+
+    return compile_forward_sampling_function
+
+
+def _warn_of_redrawn(model: Model, anew: set[Variable]) -> None:
+    """Warn where records of a release are drawn from their law, because there are no draws given it."""
+    observed = set(model.observed_RVs)
+    redrawn = {rv: m for rv, m in behind_mechanisms(model).items() if rv in anew and m in observed}
+    if redrawn:
+        names = sorted(str(rv.name) for rv in redrawn)
+        warnings.warn(
+            f"trace has no draws of the records {', '.join(names)}, so they are drawn from their law given "
+            f"the parameters, as if {named(set(redrawn.values()))} had not been observed: they are those of "
+            "other people. For the people of the release, sample again with var_names left out or with these "
+            f"names in it{_or_recovered(model, names)}. If other people are meant, say so: "
+            f"sample_vars={names}.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def _or_recovered(model: Model, names: Sequence[str]) -> str:
+    """Say how to draw the records given the release, where that law is known."""
+    try:
+        removals(model, names, 1e-12)
+    except (TypeError, ValueError, NotImplementedError):
+        return ""
+    return ", or add what dp.recover_records(idata, model) draws to idata.posterior"

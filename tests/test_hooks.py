@@ -1,0 +1,331 @@
+"""Which step may get variables behind a mechanism, and what predictive sampling draws anew."""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytest
+import xarray as xr
+from pymc.pytensorf import collect_default_updates
+from pymc.sampling import forward, mcmc
+from pymc.step_methods.compound import CompoundStep
+
+import pymc_dp as dp
+from pymc_dp import hooks
+from pymc_dp.step_methods.behind import behind_mechanisms
+from tests.steps import assigned
+
+pytestmark = pytest.mark.compiles(1)
+
+QUICK = {
+    "draws": 5,
+    "tune": 5,
+    "chains": 1,
+    "cores": 1,
+    "random_seed": 1,
+    "progressbar": False,
+    "quiet": True,
+}
+QUICK["compute_convergence_checks"] = False
+
+
+def normal(**noise):
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 2)
+        y = pm.Normal("y", mu, 1, shape=6)
+        dp.LaplaceMechanism("z", dp.record_sum(y), scale=2.0, **noise or {"observed": 3.0})
+    return model
+
+
+def bernoulli(declare):
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        declare(pm.Bernoulli("c", p, shape=6))
+    return model
+
+
+def noisy(c, size=None):
+    return dp.LaplaceMechanism.dist(dp.record_sum(c), scale=2.0)
+
+
+def scanned(c, size):
+    def row(value):
+        drawn = dp.LaplaceMechanism.dist(value, scale=2.0)
+        return drawn, collect_default_updates([drawn])
+
+    return pytensor.scan(row, sequences=[c])[0]
+
+
+WRAPPED = {
+    "Censored": lambda c: pm.Censored("z", noisy(c), lower=0, upper=6, observed=3.0),
+    "CustomDist": lambda c: pm.CustomDist("z", c, dist=noisy, observed=3.0),
+    "Truncated": lambda c: pm.Truncated("z", noisy(c), lower=-1, observed=3.0),
+    "CustomDist of Censored": lambda c: pm.CustomDist(
+        "z", c, dist=lambda c, size: pm.Censored.dist(noisy(c), lower=0, upper=6), observed=3.0
+    ),
+    "scan": lambda c: pm.CustomDist("z", c.astype("float64"), dist=scanned, observed=np.ones(6)),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Scan return signature will change")
+@pytest.mark.parametrize("declare", WRAPPED.values(), ids=WRAPPED)
+def test_a_mechanism_inside_another_distribution(declare, caplog):
+    """Its records went to BinaryGibbsMetropolis, in silence."""
+    model = bernoulli(declare)
+    said = r"z has a mechanism inside another distribution.* c would be moved by BinaryGibbsMetropolis"
+    with pytest.raises(ValueError, match=said) as refusal:
+        pm.sample(model=model, **QUICK)
+    # both remedies
+    assert "step=[pm.BinaryGibbsMetropolis([c])]" in str(refusal.value)
+    with model, caplog.at_level(logging.INFO, logger="pymc"):
+        named = assigned(model, step=[pm.BinaryGibbsMetropolis([model["c"]])])
+    assert named == {"p": "NUTS", "c": "BinaryGibbsMetropolis"}
+    assert "BinaryGibbsMetropolis moves c behind the mechanism z, as it was asked to" in caplog.text
+    assert "declare the mechanism itself, with observed=" in str(refusal.value)
+    own = bernoulli(lambda c: dp.LaplaceMechanism("z", dp.record_sum(c), scale=2.0, observed=3.0))
+    assert assigned(own)["c"] == "RecordImputation"
+
+
+def test_a_mechanism_without_a_value():
+    """Forgotten, `observed` left a chain on the prior, in silence."""
+    model = normal(shape=())
+    with pytest.raises(
+        ValueError, match=r"z is a mechanism without an observed value.* y, z would be moved by NUTS"
+    ):
+        pm.sample(model=model, **QUICK)
+    assert pm.sample_prior_predictive(3, model=model, random_seed=1).prior["z"].size == 3
+    with model:
+        named = assigned(model, step=[pm.NUTS([model["y"], model["z"]])])
+    assert set(named.values()) == {"NUTS"}
+
+
+def test_records_that_a_mechanism_inside_cannot_be_told_from_parameters():
+    """All variables with a record axis count, and parents of the same length; numbers do not."""
+    with pm.Model() as model:
+        tau = pm.HalfNormal("tau")
+        x = pm.Normal("x", 0, tau, shape=6)
+        y = pm.Normal("y", x, 1)
+        weight = pm.Normal("weight")
+        inner = dp.LaplaceMechanism.dist(weight * dp.record_sum(y), scale=2.0)
+        z = pm.Censored("z", inner, lower=0, upper=6, observed=3.0)
+        pm.Normal("after", z, 1)  # its parameter is a model variable, which has its own place
+    assert behind_mechanisms(model) == {x: z, y: z}
+
+
+BARE = {
+    "NUTS": lambda model: pm.NUTS(),
+    "Metropolis": lambda model: [pm.Metropolis()],
+    "Slice": lambda model: [pm.Slice()],
+    "HamiltonianMC": lambda model: CompoundStep([pm.HamiltonianMC()]),
+    "DEMetropolisZ": lambda model: [pm.DEMetropolisZ()],
+}
+
+
+@pytest.mark.parametrize("name", BARE)
+def test_a_step_for_all_variables_is_refused(name, caplog):
+    model = normal()
+    with model, pytest.raises(ValueError, match="would also move y behind the mechanism z") as refusal:
+        pm.sample(step=BARE[name](model), **QUICK)
+    # the remedies: as said, for the parameters alone, and for the records by name
+    alone, together = re.findall(name + r"\(\[(.*?)\]\)", str(refusal.value))
+    assert (alone, together) == ("mu", "mu, y")
+    kind = getattr(pm, name)
+    with model, caplog.at_level(logging.INFO, logger="pymc"):
+        assert assigned(model, step=[kind([model["mu"]])]) == {"mu": name, "y": "RecordImputation"}
+        assert not caplog.text
+        assert assigned(model, step=kind([model["mu"], model["y"]])) == {"mu": name, "y": name}
+    assert f"{name} moves y behind the mechanism z, as it was asked to" in caplog.text
+
+
+def test_a_value_variable_is_no_name():
+    """Which is what an unnamed step that moves one variable at a time is made with."""
+    model = normal()
+    with model, pytest.raises(ValueError, match="would also move y"):
+        assigned(model, step=[pm.NUTS([model.rvs_to_values[model["y"]]])])
+
+
+def test_records_of_no_known_structure():
+    """No step of ours takes a random walk; a step for all variables would have taken it in silence."""
+    with pm.Model() as model:
+        y = pm.GaussianRandomWalk("y", mu=pm.Normal("mu"), init_dist=pm.Normal.dist(), shape=(2, 6))
+        dp.LaplaceMechanism("z", dp.record_sum(y[0].cumsum() * y.sum()), scale=2.0, observed=3.0)
+        with pytest.raises(ValueError, match="would also move y behind the mechanism z"):
+            assigned(model, step=pm.NUTS())
+        assert assigned(model, step=pm.NUTS([model["mu"], y])) == {"mu": "NUTS", "y": "NUTS"}
+
+
+def test_what_stays_possible():
+    """Whatever is no choice of steps for records."""
+    with pm.Model() as plain:
+        pm.Normal("x", pm.Normal("mu"), 1, shape=3)
+        assert assigned(plain, step=pm.NUTS()) == {"mu": "NUTS", "x": "NUTS"}
+        assert assigned(plain, step=[pm.Metropolis()]) == {"mu": "Metropolis", "x": "Metropolis"}
+    with pm.Model() as local:
+        y = pm.Normal("y", pm.Normal("mu"), 1, shape=3)
+        dp.GaussianMechanism("z", y, sigma=1.0, observed=np.zeros(3))
+    with dp.marginalize(local, "y") as marginal:
+        assert assigned(marginal, step=pm.NUTS()) == {"mu": "NUTS"}
+    model = normal()
+    assert np.isfinite(model.compile_logp()(model.initial_point()))
+    assert np.isfinite(model.compile_dlogp()(model.initial_point())).all()
+    assert pm.sample_prior_predictive(2, model=model, random_seed=1).prior["y"].shape == (1, 2, 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of what find_MAP will return one day
+        assert "y" in pm.find_MAP(model=model, progressbar=False)
+
+
+def test_models_without_a_mechanism_are_left_alone():
+    """Of whatever kind their variables are."""
+    with pm.Model() as model:
+        mu, sigma = pm.Normal("mu"), pm.HalfNormal("sigma")
+        pm.Normal("partly", mu, sigma, observed=np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False]))
+        pm.MvNormal(
+            "rows", np.zeros(2), np.eye(2), observed=np.ma.masked_array(np.ones((3, 2)), np.eye(3, 2))
+        )
+        pm.Simulator("simulated", lambda rng, mu, size: rng.normal(mu, size=size), mu, observed=np.ones(3))
+        pm.CustomDist("custom", mu, logp=lambda value, mu: -((value - mu) ** 2), observed=np.ones(3))
+        pm.Censored("censored", pm.Normal.dist(mu, sigma), lower=0, upper=None, observed=np.ones(3))
+        pm.GaussianRandomWalk("walk", mu=mu, init_dist=pm.Normal.dist(), shape=4)
+        pm.NormalMixture("mixture", np.ones(2) / 2, [mu, 1.0], sigma, observed=np.ones(3))
+        pm.Potential("pull", -(mu**2))
+        assert behind_mechanisms(model) == {}
+        assert set(assigned(model, step=[pm.Metropolis()]).values()) == {"Metropolis"}
+
+
+def test_pymcs_functions_are_wrapped_once():
+    """By the names that `pm.sample` and `pm.sample_posterior_predictive` look up."""
+    before = mcmc.assign_step_methods, forward.compile_forward_sampling_function
+    hooks.install()
+    assert (mcmc.assign_step_methods, forward.compile_forward_sampling_function) == before
+    assert not hasattr(mcmc.assign_step_methods.__wrapped__, "__wrapped__")
+    assert "assign_step_methods" in pm.sample.__code__.co_names
+    assert "compile_forward_sampling_function" in pm.sample_posterior_predictive.__code__.co_names
+
+
+# -- records given a step, parameters left to PyMC ------------------------------------------------
+
+
+def table(c):
+    return dp.LaplaceMechanism(
+        "z", dp.record_sum(pm.math.eq(c[:, None], np.arange(3))), scale=2.0, observed=np.full(3, 2.0)
+    )
+
+
+def categories(declare):
+    with pm.Model() as model:
+        p = pm.Dirichlet("p", np.ones((20, 3)))
+        declare(pm.Categorical("c", p[np.arange(6)], shape=6))
+    return model
+
+
+PARAMETERS = {
+    "AncillaryUpdate": ("mu", normal),
+    "CollapsedUpdate": (
+        "p",
+        lambda: bernoulli(lambda c: dp.RandomizedResponse("z", c, epsilon=1, observed=[0, 1, 1, 0, 1, 1])),
+    ),
+    "ConjugateUpdate": ("p", lambda: categories(table)),
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_are_pymcs_where_records_were_given_a_step(name, caplog):
+    """Only listing every parameter kept NUTS for them."""
+    parameter, build = PARAMETERS[name]
+    with build() as model, caplog.at_level(logging.INFO, logger="pymc"):
+        assert assigned(model)[parameter] == name
+        assert not caplog.text
+        assert assigned(model, step=[dp.RecordImputation()])[parameter] == "NUTS"
+        assert f"so {parameter} is left to NUTS" in caplog.text
+        assert f"Expect slow mixing where privacy is strong; dp.{name}() beside it" in caplog.text
+        caplog.clear()
+        both = [dp.RecordImputation(), getattr(dp, name)()]
+        assert assigned(model, step=both)[parameter] == name
+        assert not caplog.text
+
+
+def test_a_parameter_that_no_given_step_names_is_pymcs():
+    with pm.Model() as model:
+        mu, sigma = pm.Normal("mu"), pm.HalfNormal("sigma")
+        y = pm.Normal("y", mu, sigma, shape=6)
+        dp.LaplaceMechanism("z", dp.record_sum(y), scale=2.0, observed=3.0)
+        steps = [dp.RecordImputation(), dp.AncillaryUpdate([mu])]
+        assert assigned(model, step=steps) == {
+            "mu": "AncillaryUpdate", "sigma": "NUTS", "y": "RecordImputation",
+        }  # fmt: skip
+
+
+# -- what predictive sampling draws anew ----------------------------------------------------------
+
+
+def predicted(idata, model, **how):
+    """Predictive draws of the release, and what was warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        found = pm.sample_posterior_predictive(idata, model=model, random_seed=2, progressbar=False, **how)
+    ours = [w for w in caught if "no draws of the records" in str(w.message)]
+    assert all(w.filename == __file__ for w in ours)
+    return found.posterior_predictive["z"].values, [str(w.message) for w in ours]
+
+
+@pytest.fixture(scope="module")
+def many():
+    """A release of 200 records with little noise, and draws of the parameter alone."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 3)
+        y = pm.Normal("y", mu, 3.0, shape=200)
+        dp.GaussianMechanism("z", dp.record_sum(y), sigma=14.0, observed=300.0)
+    how = {"draws": 1000, "tune": 500, "chains": 2, "cores": 1, "random_seed": 1, "progressbar": False}
+    return model, pm.sample(model=model, var_names=["mu"], **how), pm.sample(model=model, **how)
+
+
+def test_records_that_were_not_stored(many):
+    """The release came out as that of other people, in silence: sd 63 for 19."""
+    model, few, whole = many
+    other_people, said = predicted(few, model)
+    (message,) = said
+    assert "trace has no draws of the records y" in message and "as if z had not been observed" in message
+    sd = np.sqrt(2) * 14  # of the noise that was published and of that of the prediction, nearly
+    assert other_people.std() > 2.5 * sd
+    # the remedies: records stored, records recovered, other people meant
+    stored, said = predicted(whole, model)
+    assert abs(stored.std() / sd - 1) < 0.1 and not said
+    assert "dp.recover_records(idata, model)" in message
+    records = dp.recover_records(few, model, random_seed=1)
+    joined = xr.DataTree.from_dict({"posterior": few.posterior.dataset.merge(records)})
+    recovered, said = predicted(joined, model)
+    assert abs(recovered.std() / sd - 1) < 0.1 and not said
+    assert "say so: sample_vars=['y']" in message
+    meant, said = predicted(few, model, sample_vars=["y"], var_names=["z"])
+    np.testing.assert_array_equal(meant, other_people)
+    assert not said
+
+
+def test_no_remedy_that_does_not_work():
+    """Clamped records of a central release cannot be recovered, and the words do not say so."""
+    model = normal(bounds=(-2, 2), observed=3.0)
+    few = pm.sample(model=model, var_names=["mu"], **QUICK)
+    (message,) = predicted(few, model)[1]
+    assert "recover_records" not in message
+    with pytest.raises(ValueError):
+        dp.recover_records(few, model)
+
+
+def test_predictions_that_need_no_records(many):
+    """Nothing is said where the records are not asked for, or of the prior."""
+    model, few, _ = many
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pm.sample_posterior_predictive(few, model=model, var_names=["mu"], progressbar=False)
+        pm.sample_prior_predictive(2, model=model, random_seed=1)
+    with pm.Model() as latent:  # the parent of the records is not stored either, but is not needed
+        x = pm.Normal("x", pm.Normal("mu"), 1, shape=6)
+        y = pm.Normal("y", x, 1)
+        dp.LaplaceMechanism("z", dp.record_sum(y), scale=2.0, observed=3.0)
+    idata = pm.sample(model=latent, var_names=["mu", "y"], **QUICK)
+    assert not predicted(idata, latent)[1]
