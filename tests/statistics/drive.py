@@ -10,8 +10,11 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from pymc.sampling import mcmc
 
+import pymc_dp as dp
 from pymc_dp.records import is_release
+from pymc_dp.step_methods.base import RecordStep
 from tests.statistics import harness
 from tests.statistics.stat_model import State, StatModel
 
@@ -110,6 +113,9 @@ class StepKernel:
     def _observe(self, step: Any, observed: State) -> None:
         """Put releases and public outcomes into the step's data vector: nothing is compiled again."""
         releases = {rv.name for rv in self.pymc.observed_RVs if is_release(rv)}
+        if not isinstance(step, RecordStep):  # of parameters given records, to which a release adds nothing
+            assert set(observed) == releases and not self.model.parameters_in_query
+            return
         for chain in step.chains:
             chain.program.set_release(observed)
             for name in set(observed) - releases:
@@ -140,6 +146,13 @@ class StepKernel:
             seed=seed,
             alpha=alpha,
         )
+
+
+def records_and_nuts(model: pm.Model) -> list[Any]:
+    """Steps of ``pm.sample(step=[dp.RecordImputation()])``: NUTS for all parameters."""
+    steps = mcmc.instantiate_steppers(model, *mcmc.assign_step_methods(model, [dp.RecordImputation()]))
+    assert [type(s) for s in steps] == [dp.RecordImputation, pm.NUTS]
+    return steps
 
 
 def record_sweeps(

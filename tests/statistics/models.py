@@ -299,6 +299,7 @@ class ParameterInQuery(StatModel):
 
     parameter_names = ("mu", "weight")
     record_names = ("x",)
+    parameters_in_query = True
     n = 8
 
     def draw_model(self, rng):

@@ -15,6 +15,7 @@ class StatModel:
 
     parameter_names: ClassVar[tuple[str, ...]]
     record_names: ClassVar[tuple[str, ...]]
+    parameters_in_query: ClassVar[bool] = False
 
     def __init__(self, epsilon: float):
         self.epsilon = epsilon

@@ -15,8 +15,18 @@ import pymc_dp as dp
 from pymc_dp.step_methods import base
 from tests.statistics import harness
 from tests.statistics.conjugate_models import CONJUGATE_MODELS, conjugate_update
-from tests.statistics.drive import StepKernel
-from tests.statistics.models import EPSILONS, MODELS, LocalPoisson, ThreeCategories
+from tests.statistics.drive import StepKernel, records_and_nuts
+from tests.statistics.models import (
+    EPSILONS,
+    MODELS,
+    BernoulliTotal,
+    ClampedNormal,
+    Exponentials,
+    LocalHierarchy,
+    LocalPoisson,
+    Regression,
+    ThreeCategories,
+)
 from tests.statistics.special_models import SPECIAL_MODELS, NaiveBayes
 
 pytestmark = [
@@ -121,6 +131,28 @@ def test_conjugate_update(model_type, epsilon):
 @pytest.mark.parametrize("model_type", CONJUGATE_MODELS, ids=_ids)
 def test_conjugate_update_of_tables(model_type, epsilon):
     verdict = _short_chains(model_type, epsilon, _conjugate, replicates=2500, transitions=2)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize(
+    ("model_type", "epsilon"),
+    [
+        (ClampedNormal, 0.1),
+        (ClampedNormal, 10.0),
+        (BernoulliTotal, 1.0),
+        (Exponentials, 50.0),
+        (LocalHierarchy, 1.0),
+        (LocalPoisson, 10.0),
+        (Regression, 1.0),
+        (ThreeCategories, 0.1),
+    ],
+    ids=_ids,
+)
+def test_records_beside_nuts(model_type, epsilon):
+    """As where RecordImputation is given as a step: PyMC's NUTS moves the parameters given the records."""
+    seed = _seed(model_type, epsilon, records_and_nuts)
+    kernel = StepKernel(model_type(epsilon), records_and_nuts, gibbs=False, seed=seed)
+    verdict = kernel.short_chains(seed=seed, alpha=ALPHA, replicates=2000, transitions=2)
     assert verdict.passed, verdict
 
 

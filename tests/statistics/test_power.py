@@ -27,7 +27,7 @@ from tests.statistics.conjugate_models import (
     conjugate_steps,
     conjugate_update,
 )
-from tests.statistics.drive import StepKernel
+from tests.statistics.drive import StepKernel, records_and_nuts
 from tests.statistics.models import (
     BernoulliTotal,
     ClampedNormal,
@@ -59,8 +59,8 @@ def _conjugate(model):
     return [dp.RecordImputation(), conjugate_update(model)]
 
 
-def _short_chains(model, make_steps):
-    return StepKernel(model, make_steps, gibbs=True, seed=5).short_chains(seed=6, alpha=1e-4)
+def _short_chains(model, make_steps, gibbs=True):
+    return StepKernel(model, make_steps, gibbs=gibbs, seed=5).short_chains(seed=6, alpha=1e-4)
 
 
 # --- breakages -----------------------------------------------------------------------------------
@@ -235,6 +235,19 @@ def tables_of_other_records(patch):
     patch.setattr(dp.ConjugateUpdate, "step", step)
 
 
+def records_seen_once(patch):
+    """NUTS keeps the records that it was shown first."""
+    original = pm.NUTS.step
+
+    def step(self, point):
+        if not hasattr(self, "first"):
+            self.first = {name: point[name] for name in self.shared}
+        moved, stats = original(self, {**point, **self.first})
+        return {**point, **{v.name: moved[v.name] for v in self.vars}}, stats
+
+    patch.setattr(pm.NUTS, "step", step)
+
+
 BREAKAGES = [
     (doubled_ratio_of_sums, ClampedNormal, 2.0, _imputation),
     (doubled_ratio_of_sums, Regression, 10.0, _imputation),
@@ -257,6 +270,8 @@ BREAKAGES = [
     (candidates_from_the_wrong_row, SharedTable, 1.0, _imputation),
     (another_concentration, RandomConcentration, 1.0, _conjugate),
     (tables_of_other_records, PublicTerms, 1.0, _conjugate),
+    (records_seen_once, ClampedNormal, 10.0, records_and_nuts),
+    (doubled_ratio_of_sums, BernoulliTotal, 1.0, records_and_nuts),
 ]
 
 
@@ -267,7 +282,7 @@ BREAKAGES = [
 )
 def test_joint_distribution_test_rejects(monkeypatch, breakage, model_type, epsilon, make_steps):
     breakage(monkeypatch)
-    verdict = _short_chains(model_type(epsilon), make_steps)
+    verdict = _short_chains(model_type(epsilon), make_steps, gibbs=make_steps is not records_and_nuts)
     assert verdict.outcome == "rejected", verdict
 
 
@@ -277,8 +292,10 @@ def test_joint_distribution_test_rejects(monkeypatch, breakage, model_type, epsi
         (doubled_ratio_of_sums, BernoulliTotal, 2.0, _imputation, True),
         (stale_sums, BernoulliTotal, 1.0, _imputation, True),
         (without_release, ClampedNormal, 2.0, _ancillary, False),
+        (doubled_ratio_of_sums, BernoulliTotal, 2.0, records_and_nuts, False),
+        (records_seen_once, BernoulliTotal, 2.0, records_and_nuts, False),
     ],
-    ids=["doubled ratio", "stale sums", "without release"],
+    ids=["doubled ratio", "stale sums", "without release", "doubled ratio beside NUTS", "records seen once"],
 )
 def test_calibration_rejects(monkeypatch, breakage, model_type, epsilon, make_steps, gibbs):
     breakage(monkeypatch)

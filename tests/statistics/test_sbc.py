@@ -17,7 +17,7 @@ from tests.statistics.conjugate_models import (
     SharedTable,
     conjugate_steps,
 )
-from tests.statistics.drive import StepKernel
+from tests.statistics.drive import StepKernel, records_and_nuts
 from tests.statistics.models import (
     BernoulliTotal,
     ClampedNormal,
@@ -74,6 +74,9 @@ CASES = [
     (MixedParameters, 1.0, conjugate_steps),
     (SharedTable, 50.0, conjugate_steps),
     (PublicTerms, 50.0, conjugate_steps),
+    (BernoulliTotal, 10.0, records_and_nuts),
+    (ClampedNormal, 1.0, records_and_nuts),
+    (LocalPoisson, 10.0, records_and_nuts),
 ]
 
 
