@@ -1,7 +1,8 @@
 """Every Python block of the README and of the documentation runs.
 
 The blocks of one page run in order and share their names. A block under the comment
-``<!-- not run: reason -->`` is skipped.
+``<!-- not run: reason -->`` is skipped. What a page says of the steps that `pm.sample` chooses is compared
+with those that it chose for the models of the page.
 """
 
 import math
@@ -11,10 +12,13 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pymc as pm
 import pytest
+from pymc.sampling import mcmc
 
 import pymc_dp as dp
 from pymc_dp.mechanisms.wavelet import butucea_sensitivity, haar_sensitivity
+from tests.steps import assigned, by_variable
 
 pytestmark = pytest.mark.compiles(1)
 
@@ -106,6 +110,78 @@ STATED = {
 }
 
 
+RECORDS_AND_PARAMETER = {"mu": "AncillaryUpdate", "y": "RecordImputation"}
+RECORDS_AND_NUTS = {"mu": "NUTS", "y": "RecordImputation"}
+MIXTURE = {"labels": "PrivateNeal5", "y": "PrivateNeal5", "mu": "AtomUpdate", "sigma2": "AtomUpdate"}
+KNOWN = {"labels": "SplitMerge", "mu": "AtomUpdate", "sigma2": "AtomUpdate"}
+
+# Of each page that says which steps run: the words, which call of pm.sample on the page they are about (or
+# which model of the page, or one in its place), and what it gave to whom.
+STEPS_STATED = {
+    "README.md": [
+        ("`RecordImputation` for the records, and `AncillaryUpdate` for `mu`", 0, RECORDS_AND_PARAMETER),
+        ("For NUTS on the parameters, give the records their step", 1, RECORDS_AND_NUTS),
+    ],
+    "docs/how-to/choose-steps.md": [
+        ("# RecordImputation for y, and AncillaryUpdate for mu", 0, RECORDS_AND_PARAMETER),
+        ("# RecordImputation for y, and PyMC's own choice for all parameters: NUTS", 1, RECORDS_AND_NUTS),
+        (
+            "NUTS can also be given some parameters, and `AncillaryUpdate` others",
+            2,
+            {**RECORDS_AND_PARAMETER, "sigma": "NUTS"},
+        ),
+        ("Naming the variable is enough", 4, {"mu": "NUTS", "y": "NUTS"}),
+    ],
+    "docs/how-to/counts.md": [
+        ("differentiable, so NUTS takes the probabilities", 0, {"p": "NUTS"}),
+        ("a hierarchy or a regression behind them", 1, {"level": "NUTS", "region": "NUTS"}),
+        (
+            "`CollapsedUpdate` moves the probabilities with the categories integrated out",
+            3,
+            {"p": "CollapsedUpdate", "category": "RecordImputation"},
+        ),
+    ],
+    "docs/how-to/known-records.md": [
+        ("{class}`~pymc_dp.SplitMerge` for the labels, {class}`~pymc_dp.AtomUpdate` for the atoms", 0, KNOWN),
+        (
+            "For the model with its records `pm.sample` chooses {class}`~pymc_dp.PrivateNeal5`",
+            "noisy",
+            MIXTURE,
+        ),
+    ],
+    "docs/how-to/marginalize.md": [
+        ("`pm.sample` then moves the parameters with NUTS alone", 0, {"mu": "NUTS", "sigma": "NUTS"}),
+    ],
+    "docs/how-to/read-acceptance.md": [
+        (
+            "{doc}`AncillaryUpdate <choose-steps>` on, which is the default where it applies",
+            lambda: normal_records(),
+            RECORDS_AND_PARAMETER,
+        ),
+    ],
+    "docs/tutorials/first-posterior.md": [
+        (
+            "`RecordImputation` imputes them, and `AncillaryUpdate` moves `mu` together with them",
+            0,
+            RECORDS_AND_PARAMETER,
+        ),
+        ("NUTS for the parameter is to be had, too", 0, RECORDS_AND_PARAMETER),
+    ],
+    "docs/tutorials/mixtures.md": [
+        (
+            "{class}`~pymc_dp.PrivateNeal5` for labels and records and {class}`~pymc_dp.AtomUpdate` for the",
+            0,
+            MIXTURE,
+        ),
+        (
+            "{class}`~pymc_dp.PrivateSlice` draws the weights",
+            1,
+            {**MIXTURE, "labels": "PrivateSlice", "y": "PrivateSlice"},
+        ),
+    ],
+}
+
+
 @pytest.mark.parametrize(
     "page",
     [page for page in PAGES if python_blocks(page)],
@@ -113,13 +189,106 @@ STATED = {
 )
 def test_python_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    names = {"__name__": "__main__"}
+    names, calls, assign = {"__name__": "__main__"}, [], mcmc.assign_step_methods
+
+    def recorded(model, step=None, methods=None):
+        steps = assign(model, step, methods)
+        calls.append(by_variable(model, *steps))
+        return steps
+
+    monkeypatch.setattr(mcmc, "assign_step_methods", recorded)
     try:
         for block in python_blocks(page):
             run(block, page, names)
         STATED.get(str(page.relative_to(ROOT)), lambda names: None)(names)
+        for words, call, steps in STEPS_STATED.get(str(page.relative_to(ROOT)), ()):
+            if not callable(call):
+                found = calls[call] if isinstance(call, int) else assigned(names[call])
+                assert found == steps, words
     finally:
         plt.close("all")
+
+
+# pages that tell of figures and of what is inside, not of what a reader's model gets
+NOT_OF_A_MODEL = {f"docs/explanation/{name}.md" for name in ("architecture", "performance", "reproduced")}
+
+
+def test_what_is_said_of_steps_is_compared():
+    """Every page that names a step is among those whose models are asked, with words that it holds."""
+    steps = re.compile(r"NUTS|RecordImputation|PrivateNeal5|PrivateSlice|SplitMerge|\w+Update\b")
+    naming = {str(page.relative_to(ROOT)) for page in PAGES if steps.search(page.read_text(encoding="utf-8"))}
+    assert naming - NOT_OF_A_MODEL == set(STEPS_STATED)
+    for page, stated in STEPS_STATED.items():
+        text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        for words, call, found in stated:
+            assert words in text, f"{page} does not say: {words}"
+            assert not callable(call) or assigned(call()) == found, words
+
+
+def normal_records():
+    with pm.Model() as model:
+        y = pm.Normal("y", pm.Normal("mu", 0, 2), 1, shape=6)
+        dp.LaplaceMechanism("z", dp.record_sum(y), scale=2.0, observed=3.0)
+    return model
+
+
+def reports():
+    with pm.Model() as model:
+        c = pm.Bernoulli("c", pm.Beta("p", 1, 1), shape=6)
+        dp.RandomizedResponse("z", c, epsilon=1, observed=[0, 1, 1, 0, 1, 1])
+    return model
+
+
+def many_tables():
+    with pm.Model() as model:
+        c = pm.Categorical("c", pm.Dirichlet("p", np.ones((20, 3)))[np.arange(6)], shape=6)
+        counts = dp.record_sum(pm.math.eq(c[:, None], np.arange(3)))
+        dp.LaplaceMechanism("z", counts, scale=2.0, observed=np.full(3, 2.0))
+    return model
+
+
+def mixture(known):
+    with pm.Model() as model:
+        labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=6, max_components=6)
+        law = pm.Normal.dist(pm.Normal("mu", 0, 3, shape=6)[labels], pm.HalfNormal("sd"))
+        z = np.linspace(-3, 3, 6)
+        if known:
+            model.register_rv(law, "y", observed=z)
+        else:
+            dp.LaplaceMechanism("z", model.register_rv(law, "y"), epsilon=20, bounds=(-10, 10), observed=z)
+    return model
+
+
+# Who moves what in models of the table of step methods; "nothing" is a step that no model may get by itself.
+CHOSEN_FOR = {
+    "`RecordImputation`": (normal_records, {"y"}),
+    "`AncillaryUpdate`": (normal_records, {"mu"}),
+    "`CollapsedUpdate`": (reports, {"p"}),
+    "`ConjugateUpdate`": (many_tables, {"p"}),
+    "`PrivateNeal5`": (lambda: mixture(False), {"labels", "y"}),
+    "`PrivateSlice`": None,
+    "`SplitMerge`": (lambda: mixture(True), {"labels"}),
+    "`Neal2`, `Neal3`, `Neal8`": None,
+    "`AtomUpdate`": (lambda: mixture(True), {"mu"}),
+    "NUTS": (lambda: mixture(True), {"sd"}),
+}
+
+
+def test_table_of_step_methods():
+    """Each step of the table in the how-to is chosen by itself where the table says so."""
+    text = (ROOT / "docs/how-to/choose-steps.md").read_text(encoding="utf-8")
+    rows = [
+        [c.strip() for c in row.strip("|").split("|")] for row in text.splitlines() if row.startswith("| ")
+    ]
+    header, *rows = rows
+    assert header == ["step", "moves", "chosen by itself for"]
+    assert {step for step, *_ in rows} == set(CHOSEN_FOR)
+    for step, _, chosen_for in rows:
+        assert (CHOSEN_FOR[step] is None) == chosen_for.startswith("nothing;")
+        if CHOSEN_FOR[step] is not None:
+            build, variables = CHOSEN_FOR[step]
+            found = assigned(build())
+            assert {name for name, kind in found.items() if kind == step.strip("`")} == variables, step
 
 
 def test_no_code_escapes():
