@@ -112,9 +112,15 @@ def test_partitions_are_distributions():
 def test_records_are_integrated_out_of_models():
     """Nothing below knows of it, no sampler is needed for it, and a pair is added beside its mechanism."""
     assert {room(name) for name in importing("pymc_dp.marginals")} == {"", "marginals"}
-    assert importing("pymc_dp.marginals", {""}) == {"__init__.py"}
+    # the hooks name the way to records that were not stored, where there is one
+    assert importing("pymc_dp.marginals", {""}) == {"__init__.py", "hooks.py"}
     for package in ("pymc_dp.step_methods", "pymc_dp.mixtures", "pymc_dp.stats"):
         assert not importing(package, {"marginals"}), package
+
+
+def test_nothing_rests_on_the_hooks():
+    """They are on top of all else, for PyMC's functions to go through."""
+    assert importing("pymc_dp.hooks") == {"__init__.py"}
 
 
 def test_plots_show_what_is_computed_elsewhere():
