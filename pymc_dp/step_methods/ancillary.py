@@ -162,11 +162,12 @@ class AncillaryUpdate(RecordStep):
         self._reset_factors()
 
     def _build(self) -> None:
-        moving = {self.model.values_to_rvs[v] for v in self.vars}
+        model, moved = self._sized()
+        moving = set(moved)
         self._parts = [
-            _Part(self, block, moving)
-            for block in record_blocks(self.model)
-            if moving & set(ancestors_of_records(self.model, block))
+            _Part(self, model, block, moving)
+            for block in record_blocks(model)
+            if moving & set(ancestors_of_records(model, block))
         ]
         self.chains = [part.chain for part in self._parts]
 
@@ -223,13 +224,13 @@ class AncillaryUpdate(RecordStep):
 class _Part:
     """The update for one block of records: lowered conditionals and the records' own chain."""
 
-    def __init__(self, step: AncillaryUpdate, block: RecordBlock, moving: set[Variable]):
-        self.chain = RecordChain(step.model, block, step.proposals, step._default_point)
+    def __init__(self, step: AncillaryUpdate, model: Model, block: RecordBlock, moving: set[Variable]):
+        self.chain = RecordChain(model, block, step.proposals, step._default_point)
         program = self.chain.program
         layout = program.parameters
         # in this block only the parameters that its records or queries see
         mine = [rv for rv in layout.variables if rv in moving]
-        self.names = [str(step.model.rvs_to_values[rv].name) for rv in mine]
+        self.names = [str(model.rvs_to_values[rv].name) for rv in mine]
         self.moving = positions(layout, self.names)
         conditionals = Conditionals(program, mine)
         smooth = all(form.smooth for form in conditionals.forms.values())
@@ -244,7 +245,7 @@ class _Part:
         n_centred = max(4, len(self.moving)) if step.n_centred is None else step.n_centred
         if quadratic is not None:
             exact, self.quadratic = quadratic
-            self.gaussian = positions(layout, [str(step.model.rvs_to_values[rv].name) for rv in exact])
+            self.gaussian = positions(layout, [str(model.rvs_to_values[rv].name) for rv in exact])
             n_centred = 0 if len(exact) == len(mine) else n_centred
         self.centred = conditionals.centred() if n_centred else None
         cost = program.n * (1 + n_ancillary / (25 if smooth else 1))

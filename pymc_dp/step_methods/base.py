@@ -16,6 +16,7 @@ from pymc_dp.lowering.ahead import finish
 from pymc_dp.lowering.native import generator_handle
 from pymc_dp.propriety import refuse_improper
 from pymc_dp.records import RecordBlock
+from pymc_dp.step_methods.lengths import with_known_lengths
 from pymc_dp.step_methods.model_density import impossible_terms, is_possible
 from pymc_dp.step_methods.starts import SHARES, DispersedStart, set_by_the_model
 from pymc_dp.step_methods.sweeps import kernels
@@ -186,6 +187,11 @@ class RecordStep(BlockedStep):
         self.checked_at: list[int] = []
         refuse_improper(self.model)
         self._build()
+
+    def _sized(self) -> tuple[Model, list[Variable]]:
+        """Return the model with known lengths, and the random variables in it that the step moves."""
+        model = with_known_lengths(self.model)
+        return model, [model.named_vars[self.model.values_to_rvs[v].name] for v in self.vars]
 
     def __getstate__(self) -> dict[str, Any]:
         # a worker lowers the model again, from the disk cache

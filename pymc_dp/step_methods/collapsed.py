@@ -146,10 +146,13 @@ class CollapsedUpdate(RecordStep):
         self._reset_factors()
 
     def _build(self) -> None:
-        moving = {self.model.values_to_rvs[v] for v in self.vars}
-        cases = [(block, exchangeable(self.model, block)) for block in record_blocks(self.model)]
+        model, moved = self._sized()
+        moving = set(moved)
+        cases = [(block, exchangeable(model, block)) for block in record_blocks(model)]
         self._parts = [
-            _Part(self, block, case) for block, case in cases if case and moving & set(case.parameters)
+            _Part(self, model, block, case, moving)
+            for block, case in cases
+            if case and moving & set(case.parameters)
         ]
         self.chains = [part.chain for part in self._parts]
 
@@ -209,11 +212,17 @@ class CollapsedUpdate(RecordStep):
 class _Part:
     """The update for one block of records."""
 
-    def __init__(self, step: CollapsedUpdate, block: RecordBlock, case: Exchangeable):
-        self.chain = RecordChain(step.model, block, "auto", step._default_point)
+    def __init__(
+        self,
+        step: CollapsedUpdate,
+        model: Model,
+        block: RecordBlock,
+        case: Exchangeable,
+        moving: set[Variable],
+    ):
+        self.chain = RecordChain(model, block, "auto", step._default_point)
         program = self.chain.program
-        values = [step.model.rvs_to_values[rv] for rv in case.parameters]
-        self.names = [str(v.name) for v in values if v in step.vars]
+        self.names = [str(model.rvs_to_values[rv].name) for rv in case.parameters if rv in moving]
         self.moving = positions(program.parameters, self.names)
         self.n_categories = case.n_categories
         lowered = CollapsedConditionals(program, case)

@@ -114,11 +114,11 @@ class ConjugateUpdate(RecordStep):
         self._prepare(vars, model, rng, initial_point)
 
     def _build(self) -> None:
-        moving = [self.model.values_to_rvs[v] for v in self.vars]
+        model, moving = self._sized()
         self._parts = [
-            _Part(self, block, [rv for rv in moving if _picked(self.model, block, rv) is not None])
-            for block in record_blocks(self.model)
-            if any(rv in parents_of_records(self.model, block) for rv in moving)
+            _Part(self, model, block, [rv for rv in moving if _picked(model, block, rv) is not None])
+            for block in record_blocks(model)
+            if any(rv in parents_of_records(model, block) for rv in moving)
         ]
         self.chains = [part.chain for part in self._parts]
 
@@ -167,10 +167,10 @@ class ConjugateUpdate(RecordStep):
 class _Part:
     """The update for one block of records."""
 
-    def __init__(self, step: ConjugateUpdate, block: RecordBlock, tables: list[TensorVariable]):
-        self.chain = RecordChain(step.model, block, step.proposals, step._default_point)
+    def __init__(self, step: ConjugateUpdate, model: Model, block: RecordBlock, tables: list[TensorVariable]):
+        self.chain = RecordChain(model, block, step.proposals, step._default_point)
         program = self.chain.program
-        self.names = [str(step.model.rvs_to_values[rv].name) for rv in tables]
+        self.names = [str(model.rvs_to_values[rv].name) for rv in tables]
         self.where = positions(program.parameters, self.names)
         self.update = self._update(tables)
         if self.update is None:

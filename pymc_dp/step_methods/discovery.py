@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from pymc.model.core import Model, modelcontext
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 
 from pymc_dp.records import RecordBlock, find_record_blocks
 
@@ -16,18 +16,28 @@ _BLOCKS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[RecordBlock]]]" =
 
 def record_blocks(model: Model) -> list[RecordBlock]:
     """Return the record blocks of a model, remembered until the model gets new variables or lengths."""
-    variables = (*model.basic_RVs, *model.potentials, *model.rvs_to_values.values())
-    version = (*map(id, variables), *_data_shapes(model))
+    version = version_of(model)
     cached = _BLOCKS.get(model)
     if cached is None or cached[0] != version:
         _BLOCKS[model] = cached = (version, find_record_blocks(model))
     return cached[1]
 
 
-def _data_shapes(model: Model) -> list[tuple[int, ...]]:
-    """Shapes of the data, which ``pm.set_data`` may change, and the lengths of all dimensions."""
-    lengths = [v.get_value() if isinstance(v, SharedVariable) else v.data for v in model.dim_lengths.values()]
-    return [*(v.get_value(borrow=True).shape for v in model.data_vars), tuple(int(n) for n in lengths)]
+def version_of(model: Model) -> tuple[Any, ...]:
+    """Return what changes when a model gets new variables or lengths.
+
+    Data are there with their shapes, which ``pm.set_data`` may change, and single numbers with their values,
+    since they may be lengths. The length of a dimension that data define is one of their shapes.
+    """
+    variables = (*model.basic_RVs, *model.potentials, *model.rvs_to_values.values())
+    known = [v for v in model.dim_lengths.values() if isinstance(v, SharedVariable | Constant)]
+    data = [v.get_value(borrow=True) for v in model.data_vars if isinstance(v, SharedVariable)]
+    return (
+        *map(id, variables),
+        *(int(v.get_value() if isinstance(v, SharedVariable) else v.data) for v in known),
+        *(value.shape for value in data),
+        *(value.item() for value in data if value.ndim == 0),
+    )
 
 
 def model_of(rv: Variable) -> Model | None:

@@ -120,9 +120,10 @@ class RecordImputation(RecordStep):
             _warn_general(chain.program.block)
 
     def _build(self) -> None:
+        model, moving = self._sized()
         self.chains = [
-            RecordChain(self.model, block, self.proposals, self._default_point)
-            for block in blocks_with(self.model, self.vars)
+            RecordChain(model, block, self.proposals, self._default_point)
+            for block in blocks_with(model, [model.rvs_to_values[rv] for rv in moving])
         ]
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:

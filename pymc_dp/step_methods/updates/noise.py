@@ -18,7 +18,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.graphs import parameter_checks_to_values
 from pymc_dp.lowering.native import draw
-from pymc_dp.lowering.quantile import count_quantile
+from pymc_dp.lowering.quantile import count_quantile, count_steps
 
 
 class NoNoiseForm(ValueError):
@@ -103,12 +103,14 @@ def _steps(rv: TensorVariable, x: TensorVariable) -> tuple[TensorVariable, Tenso
         k = pt.arange(p.shape[-1])
         below = pt.sum(p * pt.lt(k, x[..., None]), axis=-1)
         return below, below + pt.sum(p * pt.eq(k, x[..., None]), axis=-1)
+    if _FORMS[type(rv.owner.op)] is _COUNT:
+        return count_steps(rv, x)
     return pt.exp(pm.logcdf(rv, x - 1)), pt.exp(pm.logcdf(rv, x))
 
 
 def _discrete_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
     below, at = _steps(rv, x)
-    shape = tuple(int(s) for s in rv.type.shape)
+    shape = tuple(int(s) for s in x.type.shape)  # those of the step's own arrays
     return below + (at - below) * draw(pt.random.uniform, 0.0, 1.0, size=shape)
 
 
@@ -190,6 +192,4 @@ def noise_form(rv: TensorVariable, moving: Callable[[TensorVariable], bool]) -> 
         return _QUANTILE
     if isinstance(op, rb.MvNormalRV) and getattr(op, "method", "cholesky") is None:
         raise NoNoiseForm(f"{rv.name} has no Cholesky form")
-    if form in (_DISCRETE, _COUNT) and None in rv.type.shape:
-        raise NoNoiseForm(f"the shape of {rv.name} is not known before sampling")
     return form
