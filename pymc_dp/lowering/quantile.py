@@ -1,4 +1,4 @@
-"""Quantile functions of count distributions that PyMC knows by their distribution function only."""
+"""Distribution functions of counts, and their inverses, in one arithmetic."""
 
 from hashlib import sha256
 from typing import Any
@@ -8,10 +8,12 @@ import numpy as np
 import pymc as pm
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from numba import njit
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
+from pytensor.tensor.random import basic as rb
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
@@ -20,34 +22,117 @@ from pymc_dp.lowering.graphs import jit_scalar, parameter_checks_to_values
 from pymc_dp.lowering.version import SOURCE
 
 # Largest count that is looked for.
-_LARGEST = 2**52
+_LARGEST = 2.0**52
 
-_SOURCE = """
-def quantile({args}):
-    n = u.shape[0]
-    out = np.empty(n, np.int64)
-    for i in range(n):
-        target = np.log(u[i])
-        low, high = -1, 1
-        while high < {largest} and logcdf(float(high), {entries})[0] < target:
-            low = high
-            high = 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            if logcdf(float(middle), {entries})[0] < target:
+# Mean, variance and skewness of the laws that a guess is made for, and the last value of each, where it has
+# one, in its parameters p0, p1.
+_MOMENTS: dict[type, tuple[str, str, str, str]] = {
+    rb.PoissonRV: ("p0", "p0", "p0**-0.5", "LARGEST"),
+    rb.BinomialRV: (
+        "p0 * p1",
+        "p0 * p1 * (1.0 - p1)",
+        "(1.0 - 2.0 * p1) / np.sqrt(p0 * p1 * (1.0 - p1))",
+        "min(p0, LARGEST)",
+    ),
+    rb.NegBinomialRV: (
+        "p0 * (1.0 - p1) / p1",
+        "p0 * (1.0 - p1) / p1**2",
+        "(2.0 - p1) / np.sqrt(p0 * (1.0 - p1))",
+        "LARGEST",
+    ),
+}
+
+# The distribution function is below u at `low`, and not below it at `high`.
+_QUANTILE = """
+def quantile(u, {args}):
+    out = np.empty(u.shape[0], np.int64)
+    for i in range(u.shape[0]):
+        {params} = {entries}
+        mean, variance = {mean}, {variance}
+        if not (0.0 <= mean < np.inf and variance >= 0.0):
+            out[i] = 0
+            continue
+        last, step = {last}, 1.0
+        at = max(min(guess(u[i], mean, variance, {skewness}), last), 0.0)
+        if cdf(at, {params})[0] < u[i]:
+            low, high = at, min(at + step, last)
+            while high < last and cdf(high, {params})[0] < u[i]:
+                step *= 2.0
+                low, high = high, min(high + step, last)
+        else:
+            low, high = max(at - step, -1.0), at
+            while low >= 0.0 and not cdf(low, {params})[0] < u[i]:
+                step *= 2.0
+                low, high = max(low - step, -1.0), low
+        while high - low > 1.0:
+            middle = np.floor(0.5 * (low + high))
+            if cdf(middle, {params})[0] < u[i]:
                 low = middle
             else:
                 high = middle
-        out[i] = high
+        out[i] = int(high)
     return out
 """
+
+_STEPS = """
+def steps(x, {args}):
+    below, at = np.empty(x.shape[0]), np.empty(x.shape[0])
+    for i in range(x.shape[0]):
+        {params} = {entries}
+        below[i], at[i] = cdf(x[i] - 1.0, {params})[0], cdf(x[i], {params})[0]
+    return below, at
+"""
+
+
+@njit
+def normal_quantile(p: float) -> float:
+    """Return the quantile of the standard normal law, with an error below 1e-6.
+
+    Algorithm AS 241, PPND7: Wichura (1988), "The percentage points of the normal distribution".
+    """
+    q = p - 0.5
+    if abs(q) <= 0.425:
+        r = 0.180625 - q * q
+        above = ((59.109374720 * r + 159.29113202) * r + 50.434271938) * r + 3.3871327179
+        below = ((67.187563600 * r + 78.757757664) * r + 17.895169469) * r + 1.0
+        return q * above / below
+    tail = min(p, 1.0 - p)
+    if not tail > 0.0:
+        return np.copysign(np.inf, q)
+    r = np.sqrt(-np.log(tail))
+    if r <= 5.0:
+        r -= 1.6
+        above = ((0.17023821103 * r + 1.3067284816) * r + 2.7568153900) * r + 1.4234372777
+        below = (0.12021132975 * r + 0.73700164250) * r + 1.0
+    else:
+        r -= 5.0
+        above = ((0.017337203997 * r + 0.42868294337) * r + 3.0812263860) * r + 6.6579051150
+        below = (0.012258202635 * r + 0.24197894225) * r + 1.0
+    return float(np.copysign(above / below, q))
+
+
+@njit(error_model="numpy")
+def guess(u: float, mean: float, variance: float, skewness: float) -> float:
+    """Return about the quantile at u of a law on counts, as a number that may be none of them.
+
+    The normal quantile, bent by the law's skewness: Wilson & Hilferty (1931) for gamma variables, Kirby
+    (1972) for others. It is where a search begins, and nothing else depends on it.
+    """
+    if not 0.25 < variance < np.inf:
+        return float(np.floor(mean))
+    z = normal_quantile(u)
+    bend = max(skewness * (z - skewness / 6.0) / 6.0, -1.0)
+    at = 2.0 * (z - skewness / 6.0) / 6.0 * (3.0 + bend * (3.0 + bend)) if bend > -1.0 else -2.0 / skewness
+    at = np.ceil(mean + np.sqrt(variance) * at - 0.5)
+    return float(at if abs(at) < np.inf else np.floor(mean))
 
 
 class CountQuantile(Op):
     """Smallest count whose distribution function reaches u, entry by entry: u, parameters -> counts.
 
-    All inputs are vectors of one length. Doubling and bisection: about 2 log2(count) evaluations of the
-    distribution function per entry.
+    All inputs are vectors of one length. From the guess on, counts are tried in steps that double, and then
+    by bisection: two or three evaluations of the distribution function per entry where the guess is good, as
+    it is for laws of many counts. Where the parameters give no law, the count is 0.
     """
 
     __props__ = ("rv_op",)
@@ -64,30 +149,53 @@ class CountQuantile(Op):
         raise NotImplementedError("compiled by numba only")
 
 
-def _scalar_logcdf(rv_op: RandomVariable, n_params: int) -> tuple[Any, str | None]:
+class CountSteps(CountQuantile):
+    """The distribution function just below counts and at them, entry by entry: counts, parameters -> two.
+
+    The numbers are those that :class:`CountQuantile` compares u with, so that a number between them finds the
+    count again.
+    """
+
+    def make_node(self, *inputs: Variable) -> Apply:
+        """Apply it to counts, as float64, and parameters."""
+        shape = inputs[0].type.shape  # type: ignore[attr-defined]
+        return Apply(self, list(inputs), [pt.vector(dtype="float64", shape=shape) for _ in range(2)])
+
+
+def _scalar_cdf(rv_op: RandomVariable, n_params: int) -> tuple[Any, str | None]:
     value, *params = (ps.float64(f"p{k}") for k in range(n_params + 1))
     law = rv_op.make_node(
         pt.random.shared_rng(seed=None), NoneConst, *(pt.tensor_from_scalar(p) for p in params)
     )
-    graph = pm.logcdf(law.default_output(), pt.cast(pt.tensor_from_scalar(value), "int64"))
-    # a check would end the chain where there is no law; who asks for a quantile there does not use it
-    graph = parameter_checks_to_values(graph)
+    logcdf = pm.logcdf(law.default_output(), pt.cast(pt.tensor_from_scalar(value), "int64"))
+    graph = pt.exp(parameter_checks_to_values(logcdf))
     function, key, _ = jit_scalar([value, *params], [pt.cast(graph, "float64")])
     return function, key
 
 
 @register_funcify_and_cache_key(CountQuantile)
-def _funcify_quantile(op: CountQuantile, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
-    n_params = len(node.inputs) - 1
-    logcdf, inner_key = _scalar_logcdf(op.rv_op, n_params)
-    args = ", ".join(["u", *(f"p{k}" for k in range(n_params))])
-    entries = ", ".join(f"p{k}[i]" for k in range(n_params))
-    source = _SOURCE.format(args=args, entries=entries, largest=_LARGEST)
+@register_funcify_and_cache_key(CountSteps)
+def _funcify(op: CountQuantile, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
+    mean, variance, skewness, last = _MOMENTS[type(op.rv_op)]
+    names = [f"p{k}" for k in range(len(node.inputs) - 1)]
+    cdf, inner_key = _scalar_cdf(op.rv_op, len(names))
+    name, template = ("steps", _STEPS) if isinstance(op, CountSteps) else ("quantile", _QUANTILE)
+    source = template.format(
+        args=", ".join(f"a{k}" for k in range(len(names))),
+        entries=", ".join(f"a{k}[i]" for k in range(len(names))),
+        params=", ".join(names), mean=mean, variance=variance, skewness=skewness, last=last,
+    )  # fmt: skip
     key = None
     if inner_key is not None:
         key = sha256(f"{SOURCE}{inner_key}{source}".encode()).hexdigest()
-    names = {"logcdf": logcdf, "np": np, "__name__": __name__}
-    return numba.njit(compile_numba_function_src(source, "quantile", names)), key
+    scope = {"cdf": cdf, "guess": guess, "LARGEST": _LARGEST, "np": np, "__name__": __name__}
+    return numba.njit(compile_numba_function_src(source, name, scope), error_model="numpy"), key
+
+
+def _flat(rv: TensorVariable, at: TensorVariable) -> list[TensorVariable]:
+    assert rv.owner is not None
+    params = rv.owner.op.dist_params(rv.owner)
+    return [pt.cast(pt.broadcast_to(p, at.shape), "float64").ravel() for p in params]
 
 
 def count_quantile(rv: TensorVariable, u: TensorVariable) -> TensorVariable:
@@ -96,7 +204,7 @@ def count_quantile(rv: TensorVariable, u: TensorVariable) -> TensorVariable:
     Parameters
     ----------
     rv : TensorVariable
-        The law; its operation must be a univariate ``RandomVariable`` with a ``logcdf`` in PyMC.
+        The law: Poisson, binomial or negative binomial.
     u : TensorVariable
         Probabilities in (0, 1), in the shape of `rv`.
 
@@ -105,8 +213,20 @@ def count_quantile(rv: TensorVariable, u: TensorVariable) -> TensorVariable:
     TensorVariable
         Counts, int64, in the shape of `u`.
     """
-    assert rv.owner is not None
-    params = rv.owner.op.dist_params(rv.owner)
-    flat = [pt.cast(pt.broadcast_to(p, u.shape), "float64").ravel() for p in params]
-    counts = CountQuantile(rv.owner.op)(u.ravel(), *flat)
+    counts = CountQuantile(rv.owner.op)(u.ravel(), *_flat(rv, u))  # type: ignore[union-attr]
     return counts.reshape(u.shape, ndim=u.ndim)  # type: ignore[union-attr]
+
+
+def count_steps(rv: TensorVariable, x: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
+    """Return the distribution function of such a law just below counts, and at them.
+
+    Parameters
+    ----------
+    rv : TensorVariable
+        The law.
+    x : TensorVariable
+        Counts, in the shape of `rv`.
+    """
+    flat = CountSteps(rv.owner.op)(pt.cast(x, "float64").ravel(), *_flat(rv, x))  # type: ignore[union-attr]
+    below, at = (each.reshape(x.shape, ndim=x.ndim) for each in flat)  # type: ignore[union-attr]
+    return below, at
