@@ -19,7 +19,7 @@ from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import ancestors_of_records
-from pymc_dp.step_methods.conjugate import conjugate_parameters
+from pymc_dp.step_methods.conjugate import cheaper_by_cycles, conjugate_parameters
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.interweaving import interweave
@@ -69,8 +69,9 @@ class AncillaryUpdate(RecordStep):
 
     ``pm.sample`` chooses this step by itself for the continuous parameters behind the law of the records,
     when there are at most 40 of them and the records have such a form: location-scale families, and families
-    with a quantile function, discrete ones included. Otherwise the parameters stay with NUTS, with a
-    message.
+    with a quantile function, discrete ones included. Dirichlet parameters of categorical records are left to
+    :class:`ConjugateUpdate` where it is expected to cost less. Otherwise the parameters stay with NUTS, with
+    a message.
 
     Parameters
     ----------
@@ -331,6 +332,8 @@ def _parameters_of_block(model: Model, block: RecordBlock) -> list[Variable]:
     size = sum(int(np.prod(shapes[rv.name])) for rv in parents)
     if all(isinstance(rv.owner.op, DirichletRV) and shapes[rv.name][-1] == 1 for rv in parents):
         return []  # tables of one category: nothing moves
+    if cheaper_by_cycles(model, block, parents):
+        return []
     reason = ""
     if size > MAX_DIMENSION:
         reason = f"they are {size} numbers, and AncillaryUpdate takes at most {MAX_DIMENSION} by default"
