@@ -84,7 +84,7 @@ def categories(n, k, groups=0, dims=False, **noise):
     return model
 
 
-# Which was the cheaper in effective draws per second, measured; Gaussian noise has the variance of its neighbour
+# Which was the cheaper in effective draws per second, measured; Gaussian noise has its neighbour's variance.
 @pytest.mark.parametrize(
     ("model", "exact"),
     [
