@@ -1,6 +1,6 @@
 """Clamping what one record contributes to a query, and by how much it can then change the query."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,18 +8,23 @@ import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Cast, Clip, Mul, Neg, TrueDiv
+from pytensor.scalar.basic import Cast, Mul, Neg, TrueDiv
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.sharedvar import TensorSharedVariable
-from pytensor.tensor.variable import TensorConstant, TensorVariable
+from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.publicshapes import data_behind, is_fixed, is_number, is_shape, may_hold_data, value_is_public
-from pymc_dp.records import clamp
-from pymc_dp.rowlocal import RowAnalysis, joined_lengths, leaves_of, lengths_of, record_axis
-from pymc_dp.rowrules import Role
+from pymc_dp.datarows import fault_in_rows, is_row_by_row, number_of_rows
+from pymc_dp.publicshapes import is_fixed, is_number, is_shape, public_array, value_is_public
+from pymc_dp.records import clamp, record_sum, says_its_records
+from pymc_dp.rowlocal import RowAnalysis, joined_lengths, leaves_of, lengths_of
+
+_MIXED = (
+    "rows mix several records, repeat one, or are along another axis than the leading one of the records: "
+    "write them so that row i is computed from record i"
+)
+_TOTALS = "rows are computed from a dp.record_sum, which leaves no records: release that sum itself"
 
 
 def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorVariable, np.ndarray]:
@@ -57,13 +62,12 @@ def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorV
         raise ValueError(
             "`bounds` cannot be applied to this query: it is neither local (row i computed from "
             "record i only) nor a plain sum or mean over the records, whichever of the arrays in it hold "
-            "the records, so what one record can change does not follow from them. Compute public weights, "
-            "choices of rows and look-ups before, with NumPy; or clamp the contributions yourself "
-            "(dp.record_sum(dp.clamp(x, lo, hi))) and pass `sensitivity=`."
+            f"the records, so what one record can change does not follow from them: {_why(query)}. Or clamp "
+            "the contributions yourself (dp.record_sum(dp.clamp(x, lo, hi))) and pass `sensitivity=`."
         )
     row = lengths_of(query)[1:]
     _check_broadcast(lo, hi, query.ndim - 1, row)
-    return clamp(query, lo, hi), np.broadcast_to(hi - lo, row)
+    return clamp(query, public_array(lo), public_array(hi)), np.broadcast_to(hi - lo, row)
 
 
 def is_local(t: TensorVariable) -> bool:
@@ -71,58 +75,45 @@ def is_local(t: TensorVariable) -> bool:
 
     Which of several variables hold the records is not known, so that the verdict must hold whichever
     do: another one may at most be broadcast along axes of its own. Without random variables these are
-    the arrays of data behind `t`, the longest of which gives the rows.
+    the arrays of data behind `t`; see :mod:`pymc_dp.datarows`.
     """
-    if t.ndim == 0:
-        return False
+    return _fault_in_rows(t) is None
+
+
+def _fault_in_rows(t: TensorVariable, declared: bool = False) -> str | None:
+    """Return why rows are not one record's each; `declared` says that their axis is that of the people."""
     variables = {v for v in rvs_in_graph([t]) if isinstance(v, TensorVariable)}
+    if _adds_up_records(t, variables):
+        return _TOTALS
     if not variables:
-        return _is_local_in_data(t)
+        return fault_in_rows(t, declared)
+    return None if t.ndim and _is_local_in_records(t, variables) else _MIXED
+
+
+def _adds_up_records(t: TensorVariable, variables: Collection[Variable]) -> bool:
+    """Whether `t` has a sum behind it that was said to be over the records, which leaves no rows."""
+    totals = [v for v in ancestors([t], blockers=variables) if says_its_records(v)]
+    return bool(totals) and (not variables or bool(leaves_of(totals, variables)))
+
+
+def _is_local_in_records(t: TensorVariable, variables: Collection[Variable]) -> bool:
     lengths = {
         v: lengths_of(v)[0]
         for v in leaves_of([t], variables)
         if v.owner is not None and v.type.ndim - getattr(v.owner.op, "ndim_supp", 0) >= 1
     }
     lengths.update(joined_lengths([t], variables))  # type: ignore[arg-type]
-    roles = [
-        RowAnalysis({v for v in lengths if lengths[v] == n}, n, variables).role(t)
-        for n in set(lengths.values())
-    ]
-    rows = [role for role in roles if role.kind != "free"]
-    return bool(rows) and all(_is_row_by_row(role) for role in rows)
-
-
-def _is_local_in_data(t: TensorVariable) -> bool:
-    """Whether a query of data is local, by its graph and the lengths of the data, not their values."""
-    bare: Variable = t
-    while bare.owner is not None and isinstance(bare.owner.op, Elemwise) and len(bare.owner.inputs) == 1:
-        bare = bare.owner.inputs[0]
-    if bare.owner is None:  # row by row, whatever is computed of each entry
-        return True
-    data = data_behind(t)
-    if any(v.owner is not None and may_hold_data(v.owner.op) for v in ancestors([t])):
-        return False
-    if not data or any(_is_input(v) and None in v.type.shape for v in data):
-        return False
-    lengths = {v: lengths_of(v)[record_axis(v)] for v in data}
-    # one row of many people may as well be the only person's: the verdict must hold whichever it is
-    alone = {v for v in data if lengths_of(v)[0] == 1}
-    if any(lengths[v] == max(lengths.values()) for v in alone):
-        if not _is_row_by_row(RowAnalysis(alone, 1, alone, of_data=True).role(t)):
-            return False
     roles = {
-        n: RowAnalysis(records := {v for v in data if lengths[v] == n}, n, records, of_data=True).role(t)
+        n: RowAnalysis({v for v in lengths if lengths[v] == n}, n, variables).role(t)
         for n in set(lengths.values())
     }
-    return _is_row_by_row(roles.pop(max(roles))) and all(
-        role.kind == "free" or (role.kind == "row" and role.axis != 0) for role in roles.values()
-    )
-
-
-def _is_row_by_row(role: Role) -> bool:
-    """Whether a role is that of rows, none of which holds two records, and no record two of them."""
-    once = role.rows is None or len(set(role.rows)) == len(role.rows)
-    return role.kind == "row" and role.axis == 0 and once
+    rows = {n: role for n, role in roles.items() if role.kind != "free"}
+    if not rows or not all(map(is_row_by_row, rows.values())):
+        return False
+    # where PyTensor does not know the length, one record could be repeated over many rows
+    return t.type.shape[0] is not None or {number_of_rows(role, n) for n, role in rows.items()} == {
+        lengths_of(t)[0]
+    }
 
 
 def is_public(factor: TensorVariable, query: TensorVariable) -> bool:
@@ -134,11 +125,6 @@ def is_public(factor: TensorVariable, query: TensorVariable) -> bool:
     if rvs_in_graph([query]):  # evaluating a random factor would take one draw for the scale
         return is_shape(factor) and is_fixed(factor)
     return value_is_public(factor, is_number, in_model=False)
-
-
-def _is_input(v: Variable) -> bool:
-    """Whether a variable stands for data that are given when a graph is evaluated."""
-    return not isinstance(v, TensorConstant | TensorSharedVariable)
 
 
 def resizable_lengths(query: TensorVariable) -> tuple[int, ...] | None:
@@ -173,6 +159,17 @@ def _measured(query: TensorVariable) -> list[TensorVariable]:
     return [node.inputs[0] for node in nodes if node is not None and isinstance(node.op, Shape | Shape_i)]
 
 
+def _why(query: TensorVariable) -> str:
+    """Return what keeps the rows of a query from being one record's each, with a remedy."""
+    rows, total = query, None
+    for v in ancestors([query], blockers=rvs_in_graph([query])):
+        if v.owner is not None and isinstance(v.owner.op, Sum) and v.owner.inputs[0].ndim:
+            rows, total = v.owner.inputs[0], v
+            break
+    fault = _fault_in_rows(rows, total is not None and says_its_records(total))
+    return fault or "what is computed of the sum is more than a public multiple of it: release the sum itself"
+
+
 def _summed(query: TensorVariable) -> TensorVariable | None:
     """Return what a query adds up over the records."""
     for v in ancestors([query], blockers=rvs_in_graph([query])):
@@ -192,20 +189,8 @@ def contributions(node: Apply) -> tuple[TensorVariable, tuple[int, ...]] | None:
     if 0 not in axes:
         return None
     rest = [a for a in axes if a != 0]
-    rows = _unclamped(t)
-    return (t, axes) if is_local(rows.sum(axis=rest) if rest else rows) else None
-
-
-def _unclamped(t: TensorVariable) -> TensorVariable:
-    """Return what was clamped to known ends, the same for all rows; ends have a length of their own."""
-    if t.owner is None or not isinstance(t.owner.op, Elemwise) or not isinstance(t.owner.op.scalar_op, Clip):
-        return t
-    x, *ends = t.owner.inputs
-    for end in ends:
-        bare = end.owner.inputs[0] if end.owner and isinstance(end.owner.op, DimShuffle) else end
-        if not isinstance(bare, TensorConstant) or (end.ndim and end.type.shape[0] != 1):
-            return t
-    return x if x.type.shape == t.type.shape else t
+    rows = t.sum(axis=rest) if rest else t
+    return (t, axes) if _fault_in_rows(rows, says_its_records(node.outputs[0])) is None else None
 
 
 def _clamp_sum(
@@ -221,7 +206,8 @@ def _clamp_sum(
         rows = t.sum(axis=rest) if rest else t
         _check_broadcast(lo, hi, rows.ndim - 1, lengths_of(rows)[1:])
         width = np.broadcast_to(hi - lo, lengths_of(query))
-        return clamp(rows, lo, hi).sum(axis=0), width
+        clamped = clamp(rows, public_array(lo), public_array(hi))
+        return record_sum(clamped) if says_its_records(query) else clamped.sum(axis=0), width
     if isinstance(node.op, DimShuffle):
         return _clamp_turned(query, lo, hi)
     if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Cast):
@@ -248,6 +234,11 @@ def _clamp_sum(
             other = node.inputs[1 - position]
             if not is_public(other, query):
                 return None
+            if isinstance(node.op.scalar_op, TrueDiv) and not np.all(other.eval()):
+                raise ValueError(
+                    "query divides by 0, such as by the number of records of an empty group: add up with "
+                    "dp.record_sum(...) instead, which is 0 there, or leave such a group out."
+                )
             # in few bits the least whole number has no absolute value, and an inverse is rounded
             factor = np.asarray(other.eval(), dtype=float)
             args = [inner[0], other] if position == 0 else [other, inner[0]]

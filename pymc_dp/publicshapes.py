@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytensor.tensor as pt
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.builders import SymbolicOp
 from pytensor.compile.ops import DeepCopyOp, FromFunctionOp, ViewOp
@@ -24,7 +25,6 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Argmax, Dot
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 from pytensor.tensor.shape import Reshape, Shape, Shape_i, SpecifyShape
-from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
@@ -83,18 +83,26 @@ def is_fixed(factor: Variable) -> bool:
     return all(isinstance(v, Constant) for v in leaves)
 
 
-def data_behind(t: Variable) -> list[TensorVariable]:
-    """Arrays of data, or inputs for them, whose values a graph is computed from.
+def public_array(values: Any) -> TensorConstant:
+    """Return an array of a mechanism's settings as a constant that is no array of data."""
+    constant = pt.constant(np.asarray(values))
+    constant.tag.public = True
+    return constant
 
-    One with a single entry is broadcast along the rows as a number is, so that it says nothing of them.
-    """
+
+def data_behind(t: Variable) -> list[TensorVariable]:
+    """Arrays of data, or inputs for them, whose values a graph is computed from, however short they are."""
     public_shapes = [
         v
         for v in ancestors([t])
         if _is_shape_of(v) and shape_is_public(v.owner.inputs[0], is_number, in_model=False)
     ]
     leaves = (v for v in ancestors([t], blockers=public_shapes) if v.owner is None)
-    return [v for v in leaves if isinstance(v, TensorVariable) and not is_number(v) and not _has_one_entry(v)]
+    return [
+        v
+        for v in leaves
+        if isinstance(v, TensorVariable) and not is_number(v) and not getattr(v.tag, "public", False)
+    ]
 
 
 def is_number(leaf: Variable) -> bool:
@@ -116,14 +124,6 @@ def may_hold_data(op: Any) -> bool:
     if type(written).__module__.split(".")[0] not in ("pytensor", "pymc", "pymc_dp"):
         return True
     return isinstance(op, FromFunctionOp | HasInnerGraph) and not isinstance(op, SymbolicOp)
-
-
-def _has_one_entry(leaf: TensorVariable) -> bool:
-    if isinstance(leaf, TensorConstant):
-        return int(np.prod(leaf.data.shape)) <= 1
-    if isinstance(leaf, TensorSharedVariable):
-        return int(np.prod(leaf.get_value(borrow=True).shape)) <= 1
-    return False
 
 
 def _may_be_lengths(v: Variable) -> bool:

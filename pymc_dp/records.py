@@ -41,10 +41,14 @@ def record_sum(t: Any) -> TensorVariable:
     This is the record-additive form of a query: when one record changes, the query is brought up to
     date in O(d) instead of O(n d).
 
+    It also says which axis is that of the people, which in a query of data nothing else does: arrays along
+    the leading axis of `t` are confidential, one row per person, and those along its other axes (thresholds,
+    weights) are public. ``record_sum(grid[:, None] > x)`` would say that the grid holds the people.
+
     Parameters
     ----------
     t : tensor_like, shape (n, ...) or (n,)
-        Row i holds what record i contributes to each statistic.
+        Row i holds what record i contributes to each statistic, however many records there are.
 
     Returns
     -------
@@ -74,7 +78,14 @@ def record_sum(t: Any) -> TensorVariable:
             "`t` is a scalar: record_sum needs per-record contributions with a leading record "
             "axis, shape (n,) or (n, d)."
         )
-    return t.sum(axis=0)
+    total = t.sum(axis=0)
+    total.tag.over_records = True  # read by `says_its_records`
+    return total
+
+
+def says_its_records(total: Variable) -> bool:
+    """Whether a sum is one of :func:`record_sum`, which says that it is over the axis of the people."""
+    return bool(getattr(total.tag, "over_records", False))
 
 
 def clamp(x: Any, lo: Any, hi: Any) -> TensorVariable:

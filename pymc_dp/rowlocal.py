@@ -45,7 +45,7 @@ class RowAnalysis:
         Random variables of the model, at which interpretation stops.
     of_data : bool, default False
         Whether the records are arrays of data, which are leaves of the graph: then no verdict may
-        depend on their values, and the record axis is the first of length `n`.
+        depend on their values.
 
     Attributes
     ----------
@@ -114,11 +114,7 @@ class RowAnalysis:
         return found
 
     def _leaf(self, variable: Variable) -> Role:
-        if variable not in self.records:
-            return FREE
-        if not self.of_data:
-            return Role("row", 0)
-        return Role("row", lengths_of(variable).index(self.n))
+        return Role("row", 0) if variable in self.records else FREE
 
     def _apply(self, node: Apply, roles: list[Role]) -> Role:
         if all(r.kind == "free" for r in roles):
@@ -134,7 +130,16 @@ class RowAnalysis:
             if "function" not in kinds and rule(node.op, node, roles, self) == SUM:
                 return SUM
             return FUNCTION
-        return rule(node.op, node, roles, self)
+        found = rule(node.op, node, roles, self)
+        return found if all(self._has_rows_of(found, out) for out in node.outputs) else MIXED
+
+    def _has_rows_of(self, role: Role, out: Variable) -> bool:
+        """Whether an output has as many rows as its role says: one record may be repeated over many."""
+        if role.kind != "row":
+            return True
+        shape = getattr(out.type, "shape", ())
+        length = self.n if role.rows is None else len(role.rows)
+        return role.axis is not None and role.axis < len(shape) and shape[role.axis] in (None, length)
 
     def _is_public_shape(self, shaped: Variable) -> bool:
         """Whether a shape shows no record, as the number of those that pass a test would."""
@@ -149,12 +154,6 @@ class RowAnalysis:
             rows = full[np.array(role.rows)].inc(rows)
         self.sums[output] = rows
         return SUM
-
-
-def record_axis(data: Variable) -> int:
-    """Return the axis of an array of data that its records would be along: the first longer than 1."""
-    lengths = lengths_of(data)
-    return next((k for k, length in enumerate(lengths) if length != 1), 0)
 
 
 def leaves_of(graphs: Sequence[Variable], variables: Collection[Variable]) -> list[Variable]:

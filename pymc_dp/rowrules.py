@@ -369,6 +369,8 @@ def _place(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> 
     if roles[1].kind == "row":
         if values not in analysis.records or roles[1].axis != 0:
             return MIXED
+        if values.type.shape[0] != len(places):  # one record would be set into several rows
+            return MIXED
         placed = tuple(int(i) for i in places)
         if analysis.placements.setdefault(values, placed) != placed:
             return MIXED

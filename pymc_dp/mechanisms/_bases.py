@@ -15,6 +15,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms.wavelet import haar_sensitivity
+from pymc_dp.publicshapes import public_array
 
 # Points per oscillation of the fastest function on which a supremum is looked for.
 _FINENESS = 2000
@@ -22,14 +23,14 @@ _FINENESS = 2000
 
 def _cosine(u: TensorVariable, n_terms: int) -> TensorVariable:
     """sqrt(2) cos(pi j u), j = 1, ..., n_terms."""
-    return math.sqrt(2) * pt.cos(pt.constant(math.pi * np.arange(1, n_terms + 1)[None, :]) * u[:, None])
+    return math.sqrt(2) * pt.cos(public_array(math.pi * np.arange(1, n_terms + 1)[None, :]) * u[:, None])
 
 
 def _fourier(u: TensorVariable, n_terms: int) -> TensorVariable:
     """sqrt(2) cos(2 pi j u), sqrt(2) sin(2 pi j u), j = 1, 2, ..."""
     frequency = 2 * math.pi * (np.arange(n_terms) // 2 + 1)
     phase = math.pi / 2 * (np.arange(n_terms) % 2)
-    return math.sqrt(2) * pt.cos(pt.constant(frequency[None, :]) * u[:, None] - pt.constant(phase[None, :]))
+    return math.sqrt(2) * pt.cos(public_array(frequency[None, :]) * u[:, None] - public_array(phase[None, :]))
 
 
 def _haar(u: TensorVariable, n_terms: int) -> TensorVariable:
@@ -42,7 +43,7 @@ def _haar(u: TensorVariable, n_terms: int) -> TensorVariable:
         middle.append((k + 0.5) / 2**j)
         stop.append(np.where(k == 2**j - 1, np.inf, (k + 1) / 2**j))  # the last half is closed at 1
         height.append(np.full(2**j, 2 ** (j / 2)))
-    a, b, c, h = (pt.constant(np.concatenate(v)[None, :]) for v in (start, middle, stop, height))
+    a, b, c, h = (public_array(np.concatenate(v)[None, :]) for v in (start, middle, stop, height))
     x = u[:, None]
     left, right = pt.ge(x, a) & pt.lt(x, b), pt.ge(x, b) & pt.lt(x, c)
     return h * (pt.cast(left, u.dtype) - pt.cast(right, u.dtype))

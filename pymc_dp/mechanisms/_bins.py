@@ -12,6 +12,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import clamp_query
 from pymc_dp.privacy.bounds import parse_bounds
+from pymc_dp.publicshapes import public_array
 from pymc_dp.rowlocal import lengths_of
 
 
@@ -90,7 +91,7 @@ def clamped_rows(mechanism: str, query: TensorVariable, lo: float, hi: float) ->
     """Clamp a query of one number per record, and refuse any other query."""
     reason = f"got shape {tuple('?' if k is None else k for k in query.type.shape)}"
     if query.ndim == 1:
-        reason = "and its rows mix several records or are sums over them"
+        reason = "and its rows mix several records, repeat one or are sums over them"
         try:
             clamped, width = clamp_query(query, (lo, hi))
         except ValueError:
@@ -104,8 +105,14 @@ def clamped_rows(mechanism: str, query: TensorVariable, lo: float, hi: float) ->
 
 
 def number_of_rows(query: TensorVariable) -> int:
-    """Return how many records a query has now; data of changeable size count as they are."""
-    return lengths_of(query)[0]
+    """Return how many records a query has now, on which its noise depends; none are refused."""
+    n = lengths_of(query)[0]
+    if n == 0:
+        raise ValueError(
+            "query is of no records, and the noise level follows from their number: leave an empty group "
+            "out, or release dp.record_sum(...) or a dp.PerturbedHistogram, with the noise for one record."
+        )
+    return n
 
 
 def cell_of(y: TensorVariable, edges: tuple[float, ...]) -> TensorVariable:
@@ -114,7 +121,7 @@ def cell_of(y: TensorVariable, edges: tuple[float, ...]) -> TensorVariable:
     Found by comparing with the edges, here as everywhere: computing it from the width may put a
     value at an edge (a rounded or discrete record) into the neighbouring cell.
     """
-    inner = pt.constant(np.asarray(edges[1:-1], dtype=pytensor.config.floatX))
+    inner = public_array(np.asarray(edges[1:-1], dtype=pytensor.config.floatX))
     return pt.cast(pt.searchsorted(inner, y, side="right"), "int64")
 
 
@@ -125,7 +132,7 @@ def one_hot(y: TensorVariable, edges: tuple[float, ...]) -> TensorVariable:
     comparisons per entry keep the rows additive contributions that scalar code can hold.
     """
     inner = np.asarray(edges[1:-1], dtype=pytensor.config.floatX)
-    lower = pt.constant(np.concatenate([[-np.inf], inner])[None, :])
-    upper = pt.constant(np.concatenate([inner, [np.inf]])[None, :])
+    lower = public_array(np.concatenate([[-np.inf], inner])[None, :])
+    upper = public_array(np.concatenate([inner, [np.inf]])[None, :])
     column = y[:, None]
     return pt.cast(pt.ge(column, lower) & pt.lt(column, upper), pytensor.config.floatX)

@@ -194,7 +194,7 @@ class Choice(Mechanism, Discrete):
         if batch <= 0:
             return 1
         of_rows = 1 if is_local(query) and not _may_be_totals(query) else 0  # a person is in one row only
-        return int(np.prod(lengths_of(query)[of_rows:batch], dtype=int))
+        return max(int(np.prod(lengths_of(query)[of_rows:batch], dtype=int)), 1)
 
     @classmethod
     def _choice(cls, prepared: PreparedQuery, epsilon: Any, of_what: str, **kwargs: Any) -> Any:
@@ -223,7 +223,7 @@ def _may_be_totals(query: TensorVariable) -> bool:
     """Whether a query of data starts from a table, which may hold the utilities of several questions."""
     if rvs_in_graph([query]):
         return False
-    return any(v.ndim > 1 and lengths_of(v)[0] != 1 for v in data_behind(query))
+    return any(v.ndim > 1 for v in data_behind(query))
 
 
 def log_probability(value: Any, utility: Any, epsilon: Any, sensitivity: Any) -> TensorVariable:

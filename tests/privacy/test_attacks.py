@@ -54,6 +54,8 @@ NOT_BOUNDED |= {
     "a mean of one column over all": lambda: C(X) * C(x[:50]).mean(),
     # refused whether or not the data pick an entry twice, which the refusal would tell
     "chosen rows": lambda: C(X)[np.array([3, 1, 2])],
+    # the row may be that of the only person, and the column be public
+    "steps of a grid in a row": lambda: dp.record_sum(C(x)[:, None] <= np.linspace(0, 1, 7)[None]),
     "different entries of a table": lambda: dp.record_sum(C(GRID)[np.arange(100)]),
     "entries of a table, one twice": lambda: dp.record_sum(C(GRID)[np.r_[0, np.arange(99)]]),
     "entries of a shorter table": lambda: dp.record_sum(C(GRID[:3])[np.arange(100) % 3]),
@@ -160,7 +162,6 @@ BOUNDED = {
     "squares": (lambda: C(x) ** 2, 1),
     "clamped": (lambda: dp.clamp(x, 0, 1), 1),
     "the only person": (lambda: dp.record_sum(X[:1]), 3),
-    "steps of a grid in a row": (lambda: dp.record_sum(C(x)[:, None] <= np.linspace(0, 1, 7)[None]), 7),
     "shares": (lambda: dp.record_sum(pt.special.softmax(C(X), axis=1)), 3),
     "shares of each": (lambda: pt.special.log_softmax(C(X), axis=1), 3),
     "a sum, negated": (lambda: -dp.record_sum(X), 3),
