@@ -135,9 +135,9 @@ class RowAnalysis:
 
     def _has_rows_of(self, role: Role, out: Variable) -> bool:
         """Whether an output has as many rows as its role says: one record may be repeated over many."""
-        if role.kind != "row":
+        shape = getattr(out.type, "shape", None)
+        if role.kind != "row" or shape is None:  # the latter is a generator's state
             return True
-        shape = getattr(out.type, "shape", ())
         length = self.n if role.rows is None else len(role.rows)
         return role.axis is not None and role.axis < len(shape) and shape[role.axis] in (None, length)
 
