@@ -21,6 +21,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.model.core import Model
+from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
@@ -342,6 +343,8 @@ def _closed_conditional(program: RecordProgram) -> Move | None:
     if program.model.rvs_to_transforms.get(record) is not None:
         return None
     ends = _clamp_ends(release.query, record)
+    if ends is not None and rvs_in_graph(list(ends)):
+        return None  # random ends may change places, and the closed laws are those of ends in order
     lo, hi = (-np.inf, np.inf) if ends is None else ends
     prior = lift(record, program.state).owner
     channel = lift(release.rv, program.state).owner
