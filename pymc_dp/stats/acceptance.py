@@ -20,11 +20,15 @@ from rich.table import Table
 from pymc_dp.records import RecordBlock
 from pymc_dp.stats._draws import group_of
 from pymc_dp.stats._printing import as_text, entry_name, table_of
+from pymc_dp.step_methods.ancillary import default_parameters
 from pymc_dp.step_methods.discovery import record_blocks
+from pymc_dp.step_methods.mixture.step import private_mixtures
 
 _STATISTICS = ("record_acceptance", "record_acceptance_min")
 # The lowest probability is computed in floating point from differences of log densities.
 _ROUNDING = 1e-9
+# Why there is no bound for the records of a mixture.
+_MIXED = "they are moved with their labels, and the minimum is of the shares accepted in a draw"
 # Below this, proposals are refused often enough that slow mixing is no surprise.
 _HIGH_ACCEPTANCE = 0.5
 
@@ -67,7 +71,8 @@ class AcceptanceReport:
     mean : float
         Share of the records' proposals that were accepted, over all draws.
     minimum : float
-        Lowest acceptance probability of any proposal in any draw.
+        Lowest acceptance probability of any proposal in any draw. The steps of mixtures do not keep the
+        probability of each proposal: of their records, the lowest share accepted in a draw counts.
     bounds : tuple of RecordBound
         One entry for each set of records that move together.
     worst_parameter : str or None
@@ -167,8 +172,8 @@ def acceptance_report(
     Parameters
     ----------
     idata : xarray.DataTree
-        What ``pm.sample`` returned: groups ``sample_stats`` (with ``record_acceptance`` and
-        ``record_acceptance_min``) and ``posterior``.
+        What ``pm.sample`` returned: groups ``sample_stats`` (with ``record_acceptance``, and with
+        ``record_acceptance_min`` unless all records are of mixtures) and ``posterior``.
     model : pymc.Model
         The model that was sampled.
     proposals : {"auto", "independence", "informed"}, default "auto"
@@ -229,8 +234,9 @@ def acceptance_report(
             "Declare what was released with a mechanism, for example "
             "dp.LaplaceMechanism('z', query, ..., observed=value)."
         )
-    mean, minimum = _measured(idata)
-    bounds = tuple(_bound(block, proposals) for block in blocks)
+    mixed = {id(block) for _, block in private_mixtures(model)}
+    mean, minimum = _measured(idata, len(mixed), len(blocks))
+    bounds = tuple(_bound(block, proposals, id(block) in mixed) for block in blocks)
     records = {name for block in blocks for name in block.names}
     parameter, effective, iterations = _slowest(
         idata, [str(rv.name) for rv in model.free_RVs if rv.name not in records]
@@ -246,27 +252,32 @@ def acceptance_report(
             "or the draws are not of this model."
         )
     if iterations > max_iterations:
-        warnings.append(_slow(mean, parameter, effective, iterations))
+        advice = _advice(idata, model, parameter)
+        warnings.append(_slow(mean, parameter, effective, iterations) + advice)
     return AcceptanceReport(mean, minimum, bounds, parameter, effective, iterations, tuple(warnings))
 
 
-def _measured(idata: Any) -> tuple[float, float]:
+def _measured(idata: Any, n_mixed: int, n_blocks: int) -> tuple[float, float]:
     """Share of proposals accepted in all draws, and the lowest acceptance probability of any."""
     stats = group_of(idata, "sample_stats")
-    missing = [name for name in _STATISTICS if name not in stats]
+    missing = [name for name in _STATISTICS[: 2 if n_mixed < n_blocks else 1] if name not in stats]
     if missing:
+        step = "PrivateNeal5 or PrivateSlice" if n_mixed else "RecordImputation"
         raise ValueError(
             f"idata.sample_stats has no {' and no '.join(missing)}: the records were not sampled "
-            "by RecordImputation. Sample the model with pm.sample, or put dp.RecordImputation() in "
+            f"by {step}. Sample the model with pm.sample, or put dp.{step.split()[0]}() in "
             "step=[...]."
         )
-    mean, lowest = (np.asarray(stats[name], dtype=float) for name in _STATISTICS)
-    if not mean.size:
+    shares = np.asarray(stats[_STATISTICS[0]], dtype=float)
+    if not shares.size:
         raise ValueError("idata holds no draws: sample with draws > 0.")
-    return float(mean.mean()), float(lowest.min())
+    lowest = [float(shares.min())] if n_mixed else []
+    if n_mixed < n_blocks:
+        lowest.append(float(np.asarray(stats[_STATISTICS[1]], dtype=float).min()))
+    return float(shares.mean()), min(lowest)
 
 
-def _bound(block: RecordBlock, proposals: str) -> RecordBound:
+def _bound(block: RecordBlock, proposals: str, mixed: bool) -> RecordBound:
     guarantees = [getattr(r.rv.owner.op, "guarantee", None) for r in block.releases]  # type: ignore[union-attr]
     pure = all(g is not None and g.is_pure for g in guarantees)
     epsilon = (
@@ -274,7 +285,7 @@ def _bound(block: RecordBlock, proposals: str) -> RecordBound:
         if pure
         else math.nan
     )
-    reason = _why_not(block, guarantees, proposals)
+    reason = _MIXED if mixed else _why_not(block, guarantees, proposals)
     return RecordBound(
         records=tuple(block.names),
         n=block.n,
@@ -336,9 +347,20 @@ def _slow(acceptance: float, parameter: str | None, effective: float, iterations
         if effective > 0
         else f"{parameter} did not move, or there are too few draws to tell,"
     )
+    return f"{took} {how} the records' proposals are {only}accepted at a rate of {acceptance:.2f}. "
+
+
+def _advice(idata: Any, model: Model, parameter: str | None) -> str:
+    """Say what may help a slow parameter, by what has run."""
+    stats = group_of(idata, "sample_stats")
+    ran = "ancillary_acceptance" in stats and bool((stats["ancillary_acceptance"] > 0).any())
+    offered = {str(rv.name) for rv in default_parameters(model)}
+    if (parameter or "").split("[")[0] not in offered and parameter not in offered:
+        return "AncillaryUpdate does not move this parameter by default: draw longer."
+    if ran:
+        return "AncillaryUpdate ran already: draw longer, or give it more cycles (n_cycles=)."
     return (
-        f"{took} {how} the records' proposals are {only}accepted at a rate of "
-        f"{acceptance:.2f}. Given imputed records the parameters hardly move: leave "
+        "Given imputed records the parameters hardly move: leave "
         "AncillaryUpdate on for them (it is the default where it applies; dp.AncillaryUpdate() in "
         "step=[...]), and draw longer."
     )

@@ -107,8 +107,9 @@ class PrivateNeal5(MixtureStep):
     of the kernel; up to ten of one kind follow a sweep. Infinitely many auxiliaries cost two densities of the
     release and an exact draw per record: four to five times as much as one for normal records. For discrete
     records they cost two sums over the K values of a record, or as many as the noise may bridge.
-    ``sample_stats`` gets ``n_clusters``, ``cluster_acceptance`` (of joint proposals) and ``labels_moved``
-    (share of records that changed their cluster).
+    ``sample_stats`` gets ``n_clusters``, ``cluster_acceptance`` (of joint proposals), ``labels_moved``
+    (share of records that changed their cluster) and ``record_acceptance`` (share of all proposals for
+    records that were accepted, with their labels or given them).
 
     References
     ----------

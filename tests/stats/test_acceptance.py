@@ -9,6 +9,8 @@ import xarray as xr
 
 import pymc_dp as dp
 from pymc_dp.stats.acceptance import acceptance_report
+from pymc_dp.step_methods.mixture.chain import MixtureChain
+from pymc_dp.step_methods.mixture.source import ACCEPTED, GIVEN_LABELS, PROPOSED
 
 
 def tree(acceptance, lowest, **posterior):
@@ -163,6 +165,79 @@ def test_slow_mixing_is_said_in_words_although_acceptance_is_high():
         "draw longer",
     ):
         assert part in warning
+
+
+def beside(idata, **stats):
+    """The same with further statistics in `sample_stats`."""
+    for name, value in stats.items():
+        shape = idata.sample_stats["record_acceptance"].shape
+        idata.sample_stats[name] = xr.DataArray(np.full(shape, value), dims=("chain", "draw"))
+    return idata
+
+
+def test_advice_looks_at_what_ran():
+    """No advice to turn on what was on; nor to turn on what would do nothing."""
+    asked_for = "leave AncillaryUpdate on"
+    for rate, words in ((0.3, "AncillaryUpdate ran already"), (0.0, asked_for)):
+        idata = beside(good(mean=0.98, mu=walk()), ancillary_acceptance=rate, centred_acceptance=0.4)
+        (warning,) = acceptance_report(idata, sums()).warnings
+        assert words in warning and (asked_for in warning) == (rate == 0)
+    with pm.Model() as model:
+        k = pm.Poisson("k", 3)
+        x = pm.Normal("x", k, 1, shape=8)
+        dp.LaplaceMechanism("s", dp.record_sum(x), epsilon=1, bounds=(-3, 3), observed=4.0)
+    (warning,) = acceptance_report(good(k=walk()), model).warnings
+    assert "does not move this parameter" in warning and asked_for not in warning
+
+
+def mixture(plain=False):
+    """Records of a mixture under local releases, perhaps beside other records."""
+    with pm.Model() as model:
+        labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=3, max_components=3)
+        y = pm.Normal("y", pm.Normal("mu", 0, 3, shape=3)[labels], 1)
+        dp.LaplaceMechanism("z", y, epsilon=5, bounds=(-10, 10), observed=[-4.0, 2.2, 3.0])
+        if plain:
+            x = pm.Normal("x", pm.Normal("nu", 0, 2), 1, shape=8)
+            dp.LaplaceMechanism("s", dp.record_sum(x), epsilon=1, bounds=(-3, 3), observed=4.0)
+    return model
+
+
+def test_mixtures_are_reported_by_the_shares_of_their_draws():
+    idata = good()
+    del idata.sample_stats["record_acceptance_min"]
+    idata.sample_stats["record_acceptance"][2, 7] = 0.25
+    report = acceptance_report(idata, mixture())
+    assert report.minimum == 0.25 and report.mean == pytest.approx(0.9 - 0.65 / 400)
+    (bound,) = report.bounds
+    assert math.isnan(bound.bound) and "moved with their labels" in bound.reason
+    with pytest.raises(ValueError, match=r"no record_acceptance_min: .* not sampled by PrivateNeal5"):
+        acceptance_report(idata, mixture(plain=True))
+
+
+@pytest.mark.parametrize("step", [dp.PrivateNeal5, dp.PrivateSlice])
+def test_a_sampled_mixture(step, monkeypatch):
+    """What the chain keeps is the share of all its proposals for records, with labels or given them."""
+    tallies = []
+    run = MixtureChain.run
+
+    def seen(*args):
+        moved, tally = run(*args)
+        tallies.append(tally)
+        return moved, tally
+
+    monkeypatch.setattr(MixtureChain, "run", seen)
+    with mixture() as model:
+        idata = pm.sample(
+            60, tune=20, chains=1, cores=1, random_seed=2, progressbar=False, quiet=True,
+            compute_convergence_checks=False, step=[step()],
+        )  # fmt: skip
+    report = acceptance_report(idata, model)
+    drawn = np.array(tallies[-60:])
+    proposed = drawn[:, [PROPOSED, GIVEN_LABELS + 1]].sum(axis=1)
+    shares = drawn[:, [ACCEPTED, GIVEN_LABELS]].sum(axis=1) / proposed
+    assert (proposed >= 3).all() and (proposed % 3 == 0).all()
+    assert report.mean == pytest.approx(shares.mean()) and report.minimum == pytest.approx(shares.min())
+    assert 0 < report.minimum <= report.mean <= 1
 
 
 def test_the_worst_entry_of_an_array_is_named():

@@ -31,11 +31,11 @@ from pymc_dp.step_methods.mixture import (
     transfer,
     urn,
 )
-from pymc_dp.step_methods.mixture.cycles import Plan, mixture_cycles
+from pymc_dp.step_methods.mixture.cycles import SWEEPING, Plan, mixture_cycles
 from pymc_dp.step_methods.mixture.plain import KernelChain
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.released import SummedRelease
-from pymc_dp.step_methods.mixture.source import FULL, N_TALLY, SPLIT_KINDS
+from pymc_dp.step_methods.mixture.source import FULL, GIVEN_LABELS, N_TALLY, SPLIT_KINDS
 from pymc_dp.step_methods.mixture.summed import summed_sweep
 
 _log = logging.getLogger("pymc.dp")
@@ -308,6 +308,9 @@ class MixtureChain:
                 f"All {self.mixture.max_components} slots of {self.mixture.labels.name} are occupied and a "
                 "new cluster found none: raise max_components (and the shape of the atoms)."
             )
+        if len(self._move_sizes):
+            sweeps = np.isin(plan.cycles, SWEEPING).sum()
+            tally[GIVEN_LABELS : GIVEN_LABELS + 2] = record_tally[0], sweeps * len(records.x)
         moved = program.parameters.unflatten(theta, self.names)
         self.lowered.just_drawn, self.lowered.atoms_tally = moved[self.names[-1]], tally
         return {**moved, **program.records.unpack(records.x)}, tally

@@ -28,6 +28,7 @@ _MIXTURE = types.FunctionType(MIXTURE)
 # labels given records (with atoms of free slots, by sticks, or with atoms integrated out) and then records
 # given labels; or the labels alone, with atoms integrated out; or none of these.
 JOINT, CONDITIONAL, STICKS, COLLAPSED, RELABEL, ATOMS_ONLY, SPLITS_ONLY = range(7)
+SWEEPING = (CONDITIONAL, STICKS, COLLAPSED)  # over the records given their labels
 
 
 class Plan(NamedTuple):

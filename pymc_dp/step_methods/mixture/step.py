@@ -22,7 +22,7 @@ from pymc_dp.step_methods.mixture.chain import MixtureChain, lowered_mixture
 from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY, Plan
 from pymc_dp.step_methods.mixture.plain import KernelChain, KernelProgram, kernel_blocks
 from pymc_dp.step_methods.mixture.released import check_closed
-from pymc_dp.step_methods.mixture.source import ACCEPTED, CONSIDERED, MOVED, N_TALLY, PROPOSED
+from pymc_dp.step_methods.mixture.source import ACCEPTED, CONSIDERED, GIVEN_LABELS, MOVED, N_TALLY, PROPOSED
 from pymc_dp.step_methods.sweeps.moves import shared_program
 
 # Work that one draw is worth, in records: PyMC's own loop takes as long as a sweep over a few hundred. Fixed,
@@ -95,6 +95,7 @@ class MixtureStep(RecordStep):
         "n_clusters": (np.int64, []),
         "cluster_acceptance": (np.float64, []),
         "labels_moved": (np.float64, []),
+        "record_acceptance": (np.float64, []),
     }
 
     # what the error says that this step has not found
@@ -180,6 +181,8 @@ class MixtureStep(RecordStep):
         return {
             "cluster_acceptance": tally[ACCEPTED] / tally[PROPOSED] if tally[PROPOSED] else np.nan,
             "labels_moved": tally[MOVED] / max(tally[CONSIDERED], 1.0),
+            "record_acceptance": (tally[ACCEPTED] + tally[GIVEN_LABELS])
+            / max(tally[PROPOSED] + tally[GIVEN_LABELS + 1], 1.0),
         }
 
     def _starts(self, point: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray] | str]:
