@@ -63,7 +63,9 @@ def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorV
             "`bounds` cannot be applied to this query: it is neither local (row i computed from "
             "record i only) nor a plain sum or mean over the records, whichever of the arrays in it hold "
             f"the records, so what one record can change does not follow from them: {_why(query)}. Or clamp "
-            "the contributions yourself (dp.record_sum(dp.clamp(x, lo, hi))) and pass `sensitivity=`."
+            "the contributions yourself (dp.record_sum(dp.clamp(x, lo, hi)); sums by a public group, of "
+            "which one record changes one: pt.zeros(k)[group].inc(dp.clamp(x, lo, hi))) and pass "
+            "`sensitivity=`."
         )
     row = lengths_of(query)[1:]
     _check_broadcast(lo, hi, query.ndim - 1, row)
@@ -242,7 +244,13 @@ def _clamp_sum(
             # in few bits the least whole number has no absolute value, and an inverse is rounded
             factor = np.asarray(other.eval(), dtype=float)
             args = [inner[0], other] if position == 0 else [other, inner[0]]
-            scale = 1 / factor if isinstance(node.op.scalar_op, TrueDiv) else factor
+            divides = isinstance(node.op.scalar_op, TrueDiv)
+            if divides and not factor.all():
+                raise ValueError(
+                    "The query divides by 0, as a mean over no record does: nobody is in it, so that there "
+                    "is nothing to release."
+                )
+            scale = 1 / factor if divides else factor
             return node.op(*args), np.abs(scale) * inner[1]
         return None
     if isinstance(node.op, MakeVector | Join):

@@ -23,7 +23,7 @@ from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.publicshapes import is_shape
-from pymc_dp.recordrules import check_child, check_independent, named
+from pymc_dp.recordrules import check_child, check_independent, check_some, named, no_record_message
 from pymc_dp.rowlocal import MIXED, RowAnalysis, joined_lengths, leaves_of, lengths_of, rule
 
 QueryKind = Literal["central", "local", "function", "general"]
@@ -154,6 +154,7 @@ class RecordBlock:
     releases: list[Release]
     terms: list[TensorVariable] = field(default_factory=list)  # children that are no release
     potentials: list[TensorVariable] = field(default_factory=list)
+    others: set[Variable] = field(default_factory=set)  # records of the model's other blocks
     decisions: dict[str, Any] = field(default_factory=dict)  # what steps worked out once for this block
 
     @property
@@ -224,7 +225,10 @@ def find_record_blocks(model: Model) -> list[RecordBlock]:
                 merged.remove(block)
                 together, joined = together | block[0], block[2] + joined
         merged.append((together, n, joined))
-    return [_block(model, *parts) for parts in merged]
+    blocks = [_block(model, *parts) for parts in merged]
+    for own in blocks:
+        own.others = {rv for block in blocks if block is not own for rv in block.records}
+    return blocks
 
 
 def leading_lengths(model: Model) -> dict[Variable, int]:
@@ -258,12 +262,14 @@ def _records_behind(
                 f"`records` of {release.name} names {names}, none of which its query depends on."
             )
         n = lengths[next(iter(chosen))]
+        check_some(release, chosen, n)
         return _with_parents(model, chosen, n, lengths), n
     # the missing entries of a covariate stand for as many rows as the covariate has
     rows = {**lengths, **joined_lengths([query], variables)}
     candidates = [v for v in leaves if v in lengths]
     if not candidates:
-        raise ValueError(_no_record_message(release, leaves))
+        raise ValueError(no_record_message(release, leaves))
+    check_some(release, candidates, max(rows[v] for v in candidates))
     summed = _summed_over(query)
     if summed is not None:  # then its rows are the records, whatever else is longer
         n = lengths_of(summed.owner.inputs[0])[0]
@@ -316,21 +322,6 @@ def _summed_over(query: Variable) -> Variable | None:
             return None
         node = inner[0].owner
     return None
-
-
-def _no_record_message(release: Variable, leaves: list[Variable]) -> str:
-    tied = [v for v in leaves if v.ndim and getattr(v.owner.op, "ndim_supp", 0) == v.ndim]
-    if tied:
-        return (
-            f"The query of {release.name} uses {named(tied)}, whose entries are tied together by "
-            "one multivariate distribution, so they are not independent records. Give the record "
-            "axis as a batch axis (for example pm.MvNormal(..., shape=(n, d)) with n records)."
-        )
-    return (
-        f"The query of {release.name} touches no record: it must depend on a free random variable "
-        "with a leading record axis, shape (n,) or (n, d); it depends on "
-        f"{named(leaves) or 'no free variable'}."
-    )
 
 
 def _with_parents(

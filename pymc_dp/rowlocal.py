@@ -9,7 +9,7 @@ Every variable of a graph gets a :class:`Role`:
 * ``mixed``: anything else. Every operation without a rule is mixed, so the verdict may be too
   pessimistic but never too optimistic.
 
-The rules, one for each PyTensor operation, are in :mod:`pymc_dp.rowrules`.
+The rules, one for each PyTensor operation, are in :mod:`pymc_dp.rowrules` and :mod:`pymc_dp.indexrules`.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,9 +25,9 @@ from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.shape import Shape, Shape_i
-from pytensor.tensor.subtensor import AdvancedIncSubtensor
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.indexrules import is_placement
 from pymc_dp.publicshapes import is_number, is_shape, shape_is_public
 from pymc_dp.rowrules import FREE, FUNCTION, MIXED, SUM, Role, op_axis, rule
 
@@ -123,6 +123,8 @@ class RowAnalysis:
             return FREE
         if any(r.kind == "mixed" for r in roles):
             return MIXED
+        if not is_placement(node) and any(map(self._is_part, node.inputs)):
+            return MIXED
         kinds = {r.kind for r in roles}
         if "row" in kinds and kinds & {"sum", "function"}:
             return MIXED
@@ -141,6 +143,17 @@ class RowAnalysis:
         length = self.n if role.rows is None else len(role.rows)
         return role.axis is not None and role.axis < len(shape) and shape[role.axis] in (None, length)
 
+    def length_of(self, variable: Variable) -> int | None:
+        """Return the length of the first axis now; None where an input has no value."""
+        lengths = known_lengths(variable)
+        return None if lengths is None else lengths[0]
+
+    def _is_part(self, variable: Variable) -> bool:
+        """Whether a variable has a row for some records only, so that its own rows are no record axis."""
+        if self.of_data or variable not in self.records:
+            return False
+        return variable.type.shape[0] not in (None, self.n)  # type: ignore[attr-defined]
+
     def _is_public_shape(self, shaped: Variable) -> bool:
         """Whether a shape shows no record, as the number of those that pass a test would."""
         if self.of_data:
@@ -154,6 +167,13 @@ class RowAnalysis:
             rows = full[np.array(role.rows)].inc(rows)
         self.sums[output] = rows
         return SUM
+
+
+def rows_behind(variable: Variable, analysis: RowAnalysis) -> tuple[int, ...] | None:
+    """Return the record behind each row of a child of records, None for all in order."""
+    node = variable.owner
+    assert node is not None
+    return rule(node.op, node, [analysis.role(v) for v in node.inputs], analysis).rows
 
 
 def leaves_of(graphs: Sequence[Variable], variables: Collection[Variable]) -> list[Variable]:
@@ -176,7 +196,7 @@ def joined_lengths(graphs: Sequence[Variable], variables: Collection[Variable]) 
     """Lengths of the arrays in which some variables are set as the missing rows."""
     found: dict[Variable, int] = {}
     for v in ancestors(graphs, blockers=variables):
-        if v.owner is not None and isinstance(v.owner.op, AdvancedIncSubtensor):
+        if v.owner is not None and is_placement(v.owner):
             part, length = v.owner.inputs[1], v.owner.inputs[0].type.shape[0]
             if part in variables and length is not None:
                 found[part] = length

@@ -1,6 +1,7 @@
 """How the outputs of a PyTensor operation depend on the records, given how its inputs do.
 
-One small function per operation, registered on :func:`rule`; one without a rule mixes the records.
+One small function per operation, registered on :func:`rule`; one without a rule mixes the records. Those of
+indices are in :mod:`pymc_dp.indexrules`.
 """
 
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.compile.ops import ViewOp
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Apply
 from pytensor.scalar import basic as ps
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.blockwise import Blockwise
@@ -20,12 +21,6 @@ from pytensor.tensor.math import Argmax, Dot, Sum
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.special import LogSoftmax, Softmax
-from pytensor.tensor.subtensor import (
-    AdvancedIncSubtensor,
-    AdvancedSubtensor,
-    Subtensor,
-    get_idx_list,
-)
 
 if TYPE_CHECKING:
     from pymc_dp.rowlocal import RowAnalysis
@@ -49,10 +44,6 @@ MIXED = Role("mixed")
 def op_axis(node: Apply) -> int:
     """Return the axis of a Join."""
     return int(node.op.axis)
-
-
-def _constant(variable: Variable) -> Any:
-    return variable.data if isinstance(variable, Constant) else None
 
 
 @singledispatch
@@ -183,17 +174,21 @@ def _random(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") ->
     if batch < 1:
         return MIXED
     params = op.dist_params(node)
+    rows = set()
     for parameter, core in zip(params, op.ndims_params, strict=True):
         role = role_of[parameter]
         if role.kind == "free":
             continue
-        if role.kind != "row" or role.rows is not None or role.axis != parameter.type.ndim - core - batch:
+        if role.kind != "row" or role.axis != parameter.type.ndim - core - batch:
             return MIXED
+        rows.add(role.rows)
         # one record with several children: they are broadcast along what would be the record axis
         if parameter.type.shape[role.axis] == 1 and node.default_output().type.shape[0] != 1:
             return MIXED
     others = [r for v, r in role_of.items() if v not in params]
-    return Role("row", 0) if all(r.kind == "free" for r in others) else MIXED
+    if len(rows) > 1 or any(r.kind != "free" for r in others):
+        return MIXED
+    return Role("row", 0, *rows)
 
 
 @rule.register(Join)
@@ -253,125 +248,3 @@ def _alloc(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> 
     axis = k + out.ndim - value.ndim
     same = value.type.shape[k] is not None and value.type.shape[k] == out.type.shape[axis]
     return replace(roles[0], axis=axis) if same else MIXED
-
-
-@rule.register(Subtensor)
-def _subtensor(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
-    if any(r.kind != "free" for r in roles[1:]):
-        return MIXED
-    if roles[0].kind == "sum":
-        return SUM
-    index = get_idx_list(node.inputs, op.idx_list)
-    k, role = roles[0].axis, roles[0]
-    assert k is not None
-    dropped = sum(not isinstance(i, slice) for i in index[:k])
-    role = replace(role, axis=k - dropped)
-    if k >= len(index):
-        return role
-    if not isinstance(index[k], slice):
-        return MIXED
-    return _select(role, _slice(index[k]), analysis)
-
-
-def _slice(entry: slice) -> Any:
-    parts = []
-    for bound in (entry.start, entry.stop, entry.step):
-        value = bound if bound is None or isinstance(bound, int) else _constant_through(bound)
-        if bound is not None and value is None:
-            return None
-        parts.append(None if value is None else int(value))
-    return slice(*parts)
-
-
-def _constant_through(variable: Variable) -> Any:
-    while variable.owner is not None and isinstance(variable.owner.op, ScalarFromTensor | TensorFromScalar):
-        variable = variable.owner.inputs[0]
-    return _constant(variable)
-
-
-def _select(role: Role, index: Any, analysis: "RowAnalysis") -> Role:
-    """Rows of a row-local variable picked by a constant index (slice, mask or integers)."""
-    if index is None:
-        return MIXED
-    rows = np.arange(analysis.n) if role.rows is None else np.array(role.rows)
-    picked = rows[index]
-    if len(picked) == analysis.n and (picked == np.arange(analysis.n)).all():
-        return replace(role, rows=None)
-    return replace(role, rows=tuple(int(i) for i in picked))
-
-
-@rule.register(AdvancedSubtensor)
-def _advanced(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
-    if roles[0].kind in ("sum", "function"):
-        return SUM if all(r.kind == "free" for r in roles[1:]) and roles[0].kind == "sum" else FUNCTION
-    index = _index_entries(op, node)
-    if index is None:
-        return MIXED
-    role_of = dict(zip(node.inputs, roles, strict=True))
-    arrays = [(k, i) for k, i in enumerate(index) if isinstance(i, Variable)]
-    if not arrays:
-        return MIXED
-    places = [k for k, _ in arrays]
-    if places != list(range(places[0], places[-1] + 1)):
-        return MIXED  # separated array indices move the result's axes
-    ndim = max(i.ndim for _, i in arrays)
-    if roles[0].kind == "free":
-        rows = {replace(role_of[i], axis=role_of[i].axis + ndim - i.ndim) for _, i in arrays
-                if role_of[i].kind == "row"}  # fmt: skip
-        if len(rows) != 1:
-            return MIXED
-        (role,) = rows
-        return replace(role, axis=role.axis + places[0])
-    if any(role_of[i].kind != "free" for _, i in arrays):
-        return MIXED
-    k = roles[0].axis
-    assert k is not None
-    known = [_constant(i) for _, i in arrays]
-    consumed = [c.ndim if c is not None and c.dtype == bool else 1 for c in known]
-    if k in places and analysis.of_data:
-        return MIXED  # whether somebody is picked twice would depend on what may be data
-    if k in places and len(arrays) == 1 and ndim == 1:
-        return _select(roles[0], _constant(arrays[0][1]), analysis)
-    if k in places or any(c != 1 for c in consumed):
-        return MIXED
-    return roles[0] if k < places[0] else replace(roles[0], axis=k - len(places) + ndim)
-
-
-def _index_entries(op: Any, node: Apply) -> list[Any] | None:
-    """Index entries of an advanced (inc)subtensor: slices, or variables for array indices."""
-    offset = 2 if isinstance(op, AdvancedIncSubtensor) else 1
-    entries: list[Any] = []
-    for entry in op.idx_list:
-        if isinstance(entry, slice):
-            if entry != slice(None):
-                return None
-            entries.append(entry)
-        else:
-            entries.append(node.inputs[offset + int(entry)])
-    return entries
-
-
-@rule.register(AdvancedIncSubtensor)
-def _place(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") -> Role:
-    """``base[index].set(rows)``: how PyMC joins the observed and missing entries of a covariate."""
-    base, values = node.inputs[0], node.inputs[1]
-    index = _index_entries(op, node)
-    if index is None or len(index) != 1 or not isinstance(index[0], Variable):
-        return MIXED
-    places = _constant(index[0])
-    if places is None or places.ndim != 1 or not getattr(op, "set_instead_of_inc", False):
-        return MIXED
-    places = np.flatnonzero(places) if places.dtype == bool else places
-    if len(set(places.tolist())) != len(places) or base.type.shape[0] != analysis.n:
-        return MIXED
-    if roles[0].kind == "row" and (roles[0].axis != 0 or roles[0].rows is not None):
-        return MIXED
-    if roles[1].kind == "row":
-        if values not in analysis.records or roles[1].axis != 0:
-            return MIXED
-        if values.type.shape[0] != len(places):  # one record would be set into several rows
-            return MIXED
-        placed = tuple(int(i) for i in places)
-        if analysis.placements.setdefault(values, placed) != placed:
-            return MIXED
-    return Role("row", 0)

@@ -92,6 +92,30 @@ def improper_record():
     return dp.RecordImputation()
 
 
+def nobody(**kwargs):
+    released(normal(shape=0), **kwargs)
+
+
+def nobody_in_a_group():
+    mu = pm.Normal("mu")
+    released(normal("x", mu).sum())
+    dp.LaplaceMechanism("b", normal("y", mu, shape=0).sum(), epsilon=1, bounds=(-1, 1), observed=0.3)
+
+
+def density_without_draws():
+    y = pm.CustomDist("y", pm.Normal("mu"), logp=lambda v, mu: -((v - mu) ** 2), shape=N)
+    released(y.sum())
+
+
+def density_without_a_start():
+    y = pm.CustomDist(
+        "y", pm.HalfNormal("s"), shape=N,
+        logp=lambda v, s: pm.logp(pm.Exponential.dist(scale=s), v - 1),
+        random=lambda s, rng=None, size=None: 1 + rng.exponential(s, size=size),
+    )  # fmt: skip
+    released(y.sum())
+
+
 # What is declared (and possibly returned: steps), the error, what the message has to say.
 CASES = {
     "child between records": (
@@ -103,6 +127,33 @@ CASES = {
         several_children,
         ValueError,
         "o depends on several records at once",
+    ),
+    "no record": (nobody, ValueError, "about no record: y has length 0.*leave it and its records out"),
+    "the mean of no record": (
+        lambda: dp.LaplaceMechanism("z", normal(shape=0).mean(), epsilon=1, bounds=(-1, 1), observed=0.1),
+        ValueError,
+        "query divides by 0, as a mean over no record does",
+    ),
+    "no record in a group": (nobody_in_a_group, ValueError, "query of b is about no record: y has length 0"),
+    "records that cannot be drawn": (
+        density_without_draws,
+        ValueError,
+        "y was built from a log density alone.*random= beside logp=, or dist=",
+    ),
+    "records without a start": (
+        density_without_a_start,
+        ValueError,
+        r"records y have no density at their starting values.*moves s .*RecordImputation\(\).*initval=",
+    ),
+    "a table of counts": (
+        lambda: released(pm.Multinomial("c", 20, pm.Dirichlet("p", np.ones(3)))),
+        ValueError,
+        "c, a table of counts.*not supported yet.*pm.Categorical.*dp.RandomizedResponse",
+    ),
+    "an unknown number of people": (
+        lambda: released(pm.Poisson("n", 20)),
+        ValueError,
+        "uses n, one number.*how many people.*not support that yet.*pm.Laplace",
     ),
     "query without a length": (
         lambda: dp.LaplaceMechanism("z", pt.vector("v"), epsilon=1, bounds=(0, 1)),

@@ -139,7 +139,7 @@ class Lowering:
         for op in (v.owner.op for v in ancestors([self.rv]) if v.owner):
             if isinstance(op, FlatRV | HalfFlatRV):
                 why, remedy = "it is improper", "give it a proper distribution"
-            elif isinstance(op, CustomDistRV) and _is_placeholder(op._random_fn):
+            elif isinstance(op, CustomDistRV) and is_placeholder(op._random_fn):
                 why, remedy = "it was built from a log density alone", "give it dist= or random="
             elif isinstance(op, PolyaGammaRV) and find_spec("polyagamma") is None:
                 why, remedy = "the package polyagamma is missing", "install it"
@@ -199,6 +199,6 @@ class Lowering:
         return dispatcher
 
 
-def _is_placeholder(function: Any) -> bool:
-    # PyMC stands this in for a method that the user did not give; it raises when called
+def is_placeholder(function: Any) -> bool:
+    """Whether PyMC put a function in the place of one that the user did not give; it raises when called."""
     return getattr(function, "__qualname__", "").startswith("default_not_implemented")

@@ -251,7 +251,8 @@ def _groups(model: Model, releases: Mapping[str, TensorVariable]) -> list[list[s
             behind.setdefault(record, set()).add(name)
     for block in find_record_blocks(model):
         names = {*(r.name for r in block.releases), *(t.name for t in block.terms if t.name in releases)}
-        for record in block.names:
+        # children of the records are of the same people, also where they are records of other releases
+        for record in (*block.names, *(str(t.name) for t in block.terms)):
             behind.setdefault(record, set()).update(names)
     joined: list[set[str]] = []
     for names in behind.values():

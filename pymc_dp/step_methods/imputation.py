@@ -12,6 +12,7 @@ from rich.progress import ProgressColumn, TextColumn
 from rich.table import Column
 
 from pymc_dp.records import RecordBlock
+from pymc_dp.step_methods.ancillary import default_parameters
 from pymc_dp.step_methods.base import RecordChain, RecordStep, check_positive
 from pymc_dp.step_methods.discovery import blocks_with, model_of, record_blocks
 
@@ -118,6 +119,8 @@ class RecordImputation(RecordStep):
         self._prepare(vars, model, rng, initial_point)
         for chain in self.chains:
             _warn_general(chain.program.block)
+            if initial_point is not None:  # by pm.sample, which puts steps that it chooses in its own order
+                _check_start(self.model, chain, initial_point)
 
     def _build(self) -> None:
         model, moving = self._sized()
@@ -178,6 +181,21 @@ class RecordImputation(RecordStep):
             return {"record_acceptance": stats["record_acceptance"]}
 
         return (update,)
+
+
+def _check_start(model: Model, chain: RecordChain, start: dict[str, Any]) -> None:
+    """Refuse records that have no density where another step would find them, before they are drawn."""
+    records = {rv for block in record_blocks(model) for rv in block.records}
+    moved = {*records, *default_parameters(model)}
+    others = [str(rv.name) for rv in model.free_RVs if rv not in moved and rv.dtype.startswith("float")]
+    names = chain.program.without_density(start) if others else []
+    if names:
+        raise ValueError(
+            f"The records {', '.join(names)} have no density at their starting values, and the step that "
+            f"moves {', '.join(others)} runs before they are drawn. Give dp.RecordImputation() in "
+            "step=[...], which then comes first, or starting values (initval=, or support_point= of a "
+            "CustomDist)."
+        )
 
 
 def _warn_general(block: RecordBlock) -> None:

@@ -308,8 +308,8 @@ CASES = {
     ),
     "kernel by its density": (
         kernel(lambda m: pm.CustomDist("y", m, logp=lambda value, m: -abs(value - m))),
-        NotImplementedError,
-        "mixture of y cannot be lowered",
+        ValueError,
+        "y was built from a log density alone.*give its CustomDist random=",
     ),
     "unused labels": (unused_labels, ValueError, "Nothing depends on the labels labels"),
     "auxiliary records of a sum": (auxiliaries_of_a_sum, ValueError, "`n_auxiliary` must be 1, got 2"),

@@ -20,6 +20,7 @@ N = 6
 A = np.linspace(-1.0, 2.0, N)
 W = np.random.default_rng(1).normal(size=(3, 2))
 FIRST, LAST = slice(None, 4), slice(4, None)
+GROUP = np.array([0, 0, 1, 1, 2, 0])
 MASK = np.array([True, False, True, True, False, True])
 
 
@@ -128,6 +129,16 @@ QUERIES = [
     Query("sum of a residual", lambda q: (q.y - q.s * q.x).sum(), "sum"),
     Query("sum of a table's rows", lambda q: q.t[q.c].sum(), "sum"),
     Query("sum of sums", lambda q: q.v.sum(axis=0).sum(), "sum"),
+    Query("sums by group", lambda q: pt.zeros(3)[GROUP].inc(q.x), "sum"),
+    Query("scaled sums by group", lambda q: 2 * pt.zeros(3)[GROUP - 3].inc(q.x * q.y) - q.s, "sum"),
+    Query("as many groups as records", lambda q: pt.zeros(N)[GROUP].inc(q.x), "sum"),
+    Query("sums of vectors by group", lambda q: pt.zeros((3, 3))[GROUP].inc(q.v), "sum"),
+    Query("sums by group of some", lambda q: pt.zeros(3)[GROUP[MASK]].inc(q.x[MASK]), "sum"),
+    Query("places by a mask", lambda q: pt.zeros(8)[np.arange(8) > 1].inc(q.x), "sum"),
+    Query("sums by category", lambda q: pt.zeros(4)[q.c].inc(q.x), "sum"),
+    Query("vectors by category", lambda q: pt.zeros((4, 3))[q.c].inc(q.v), "sum"),
+    Query("table of counts", lambda q: pt.zeros((3, 4))[GROUP, q.c].inc(1.0), "sum"),
+    Query("table of a weight each", lambda q: pt.zeros((3, 4, 3))[GROUP, q.c].inc(q.b), "sum"),
     Query("integer sum as a float", lambda q: pt.cast(q.k.sum(), "float64") / 2, "sum"),
     # -- functions of sums ------------------------------------------------------------------------
     Query("ratio", lambda q: q.x.sum() / q.y.sum(), "function"),
@@ -163,6 +174,12 @@ QUERIES = [
     Query("standard deviation", lambda q: q.x.std(), "mixed"),
     Query("which record is largest", lambda q: q.x.argmax(), "mixed"),
     Query("determinant", lambda q: pt.linalg.det(q.v[:3]), "mixed"),
+    Query("sums by group that start at one", lambda q: pt.ones(3)[GROUP].inc(q.x), "mixed"),
+    Query("one of each group", lambda q: pt.zeros(3)[GROUP].set(q.x), "mixed"),
+    Query("one of each group added", lambda q: pt.inc_subtensor(
+        pt.zeros(3)[GROUP], q.x, ignore_duplicates=True), "mixed"),
+    Query("one record in each group", lambda q: pt.zeros(3)[np.arange(3)].inc(q.x[:1]), "mixed"),
+    Query("a group of each by another record", lambda q: pt.zeros(4)[q.c[::-1]].inc(q.x), "mixed"),
     Query("scattered", lambda q: pt.zeros(N)[q.k % N].set(q.x), "mixed"),
     # -- no record --------------------------------------------------------------------------------
     Query("parameters", lambda q: q.b * q.s, "free"),

@@ -269,6 +269,35 @@ def an_observed_child():
     release(x.sum())
 
 
+@case(Block({"x"}, {"z": "central"}, terms={"o"}))
+def two_people_are_known():
+    x = normal()
+    pm.Normal("o", x[:2], 1, observed=np.zeros(2))
+    release(x.sum())
+
+
+@case(Block({"x"}, {"a": "central"}, terms={"y"}), Block({"y"}, {"b": "local"}, n=3))
+def a_released_child_of_chosen_records():
+    x = normal()
+    release(x.sum(), "a")
+    release(pm.Normal("y", x[[0, 0, 4]], 1), "b")
+
+
+@case(Block({"y"}, {"b": "local"}, n=3))
+def a_released_child_of_what_is_not_released():
+    release(pm.Normal("y", normal()[[0, 2, 4]], 1), "b")
+
+
+@case(Block({"y"}, {"z": "central"}))
+def sums_by_group():
+    release(pt.zeros(3)[GROUP].inc(normal("y", mu=pm.Normal("m", shape=3)[GROUP], shape=None)))
+
+
+@case(Block({"y"}, {"z": "central"}))
+def as_many_sums_as_records():
+    release(pt.zeros(N)[GROUP].inc(normal("y")))
+
+
 @case(Block({"x"}, {"z": "central"}, terms={"free"}))
 def a_free_child_of_records():
     x = normal()

@@ -6,12 +6,15 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from scipy import stats
 
 import pymc_dp as dp
 from pymc_dp.records import find_record_blocks
 
 N = 6
 TIED = r"tied together by one multivariate distribution.*pm.MvNormal\(\.\.\., shape=\(n, d\)\)"
+TABLES = r"not supported yet.*pm.Categorical\('c', p, shape=n\).*dp.RandomizedResponse\(name, p, n=n"
+COUNT = r"uses total, one number.*how many people.*not support that yet.*pm.Laplace\(name, query, b, observed"
 ROWS = r"The rows of {} are not conditionally independent records.*may depend on the same row"
 
 
@@ -118,6 +121,29 @@ def child_of_two():
     pm.Normal("o", x[1:] - x[:-1], 1, observed=np.zeros(N - 1))
 
 
+def child_of_people_chosen_by_data():
+    x = normal()
+    release(x.sum())
+    pm.Normal("o", x[pm.Data("who", [0, 2])], 1, observed=np.zeros(2))
+
+
+def record_that_depends_on_some():
+    x = normal()
+    release(dp.record_sum(x * normal("y", x[[0, 0, 1, 2, 3, 4]])))
+
+
+def nobody():
+    release(pm.Normal("x", shape=0))
+
+
+def nobody_by_name():
+    release(pm.Normal("x", shape=0).sum(), records=["x"])
+
+
+def table_of_a_dirichlet():
+    release(pm.DirichletMultinomial("x", 10, np.ones(N)))
+
+
 def unknown_name():
     release(normal().sum(), records=["people"])
 
@@ -143,7 +169,8 @@ CASES = {
     random_walk: f"uses x, whose entries are {TIED}",
     autoregression: f"uses x, whose entries are {TIED}",
     zero_sum: f"uses x, whose entries are {TIED}",
-    multinomial: f"uses x, whose entries are {TIED}",
+    multinomial: f"uses x, a table of counts.*{TABLES}",
+    table_of_a_dirichlet: f"uses x, a table of counts.*{TABLES}",
     partly_observed_vectors: f"uses x_unobserved, whose entries are {TIED}",
     latent_process(False): f"uses f, whose entries are {TIED}",
     latent_process(True): r"several rows of f_rotated_.*Gaussian process.*`records=`",
@@ -154,9 +181,13 @@ CASES = {
     backwards: ROWS.format("y"),
     ordered: r"The transform ordered of x ties its 6 rows together.*leave `transform` out",
     no_record: r"touches no record.*shape \(n,\) or \(n, d\); it depends on mu",
-    a_latent_aggregate: r"touches no record.*it depends on total",
+    a_latent_aggregate: COUNT,
+    nobody: "query of z is about no record: x has length 0.*leave it and its records out",
+    nobody_by_name: "query of z is about no record: x has length 0",
     child_of_all: "o depends on several records at once.*one row per record",
     child_of_two: "o depends on several records at once.*one row per record",
+    child_of_people_chosen_by_data: r"o depends.*by what is no constant.*an index that is a NumPy array",
+    record_that_depends_on_some: ROWS.format("y"),
     unknown_name: r"`records` of z names \('people',\), not all free variables of the model",
     name_without_a_record_axis: "`records` of z must share one leading record axis",
     names_of_different_lengths: "`records` of z must share one leading record axis",
@@ -179,3 +210,34 @@ def test_refused_by_sample_too(caplog):
         mv_normal()
         with pytest.raises(ValueError, match=TIED):
             pm.sample(draws=2, tune=2, progressbar=False)
+
+
+def test_what_is_offered_for_a_table():
+    """The people that were counted are records; the answers that they randomized need none."""
+    with pm.Model() as model:
+        p = pm.Dirichlet("p", np.ones(3))
+        c = pm.Categorical("c", p, shape=20)
+        release(dp.record_sum(pm.math.eq(c[:, None], np.arange(3))))
+        dp.RandomizedResponse("r", p, n=20, epsilon=1, observed=[5, 6, 9])
+    (block,) = find_record_blocks(model)
+    assert block.names == ["c"] and [r.kind for r in block.releases] == ["central"]
+    assert np.isfinite(model.compile_logp()(model.initial_point()))
+
+
+def test_what_is_offered_for_an_unknown_number_of_people():
+    """PyMC's own law has the mechanism's density, and the posterior that adding up numbers gives."""
+    released, b = 17.3, 1.5
+    with pm.Model():
+        n = pm.Poisson("n", 20)
+        pm.Laplace("c", n, b, observed=released)
+        draws = pm.sample(
+            20_000, tune=1000, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
+            compute_convergence_checks=False,
+        ).posterior["n"].values  # fmt: skip
+    numbers = np.arange(100)
+    noise = dp.LaplaceMechanism.dist(numbers.astype(float), scale=b)
+    weights = stats.poisson(20).pmf(numbers) * np.exp(pm.logp(noise, np.full(100, released)).eval())
+    exact = numbers @ weights / weights.sum()
+    error = draws.reshape(80, -1).mean(axis=1).std(ddof=1) / np.sqrt(80)
+    assert abs(draws.mean() - exact) < 4 * error
+    assert error < 0.1

@@ -1,5 +1,7 @@
 """Laws of records that are out of the ordinary: atoms, truncation, a user's own, vector parameters."""
 
+import warnings
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -8,6 +10,8 @@ import scipy.stats as st
 
 import pymc_dp as dp
 from pymc_dp.supports import finite_support, has_density
+from tests.statistics import harness
+from tests.statistics.marginal import from_log_density
 
 pytestmark = pytest.mark.compiles(2)
 
@@ -103,6 +107,76 @@ def test_records_drawn_by_a_users_function():
     assert np.unique(first).size > 100
     np.testing.assert_array_equal(first, draws(1))
     assert not np.array_equal(first, draws(2))
+
+
+def shifted(how, **kwargs):
+    """Counts that are one more than Poisson counts: 0, where PyMC would start them, is impossible."""
+    rate = pm.Gamma("rate", 2, 1)
+    if how == "dist":
+        law = {"dist": lambda rate, size: pm.Poisson.dist(rate, size=size) + 1}
+    else:
+        law = {
+            "logp": lambda value, rate: pm.logp(pm.Poisson.dist(rate), value - 1),
+            "random": lambda rate, rng=None, size=None: rng.poisson(rate, size=size) + 1,
+            "dtype": "int64",
+        }
+    y = pm.CustomDist("y", rate, shape=4, **law, **kwargs)
+    dp.LaplaceMechanism("z", dp.record_sum(y), scale=1.0, observed=11.0)
+
+
+def rate_of_shifted():
+    total = np.arange(4, 200)
+
+    def log_density(rate):
+        rate = np.asarray(rate)[..., None]
+        terms = st.poisson(4 * rate).pmf(total - 4) * st.laplace(total, 1).pdf(11.0)
+        return np.log(terms.sum(axis=-1)) + st.gamma(2).logpdf(rate[..., 0])
+
+    return from_log_density(log_density, 1e-6, 30)
+
+
+def first_step():
+    return {"step": [dp.RecordImputation()]}
+
+
+@pytest.mark.parametrize(
+    ("how", "declared", "sampled"),
+    [
+        ("dist", {}, dict),
+        ("random", {"initval": np.full(4, 2)}, dict),
+        ("random", {"support_point": lambda rv, size, rate: pt.full(size, 1)}, dict),
+        ("random", {}, first_step),
+    ],
+)
+def test_a_users_law_with_a_start(how, declared, sampled):
+    """What the message below offers, and a graph of PyMC's laws, which needs nothing."""
+    with pm.Model() as model:
+        shifted(how, **declared)
+        idata = sample(model, draws=6000, tune=1000, **sampled())
+    verdict = harness.mc_z(idata.posterior["rate"].values, rate_of_shifted(), minimum_ess=150)
+    assert verdict.passed, verdict
+
+
+def test_a_users_law_without_a_start_is_refused():
+    """NUTS would run before the records are drawn, and PyMC's message would name no record."""
+    with pm.Model() as model:
+        shifted("random")
+    message = "records y have no density at their starting values.*moves rate.*RecordImputation.*initval="
+    with pytest.raises(ValueError, match=message):
+        sample(model)
+
+
+def test_laws_of_a_users_graph_are_asked_for_their_own_parameters():
+    """PyMC clones what is behind such a law: the domain of the clone would be that of a random draw."""
+    with pm.Model():
+        s = pm.Normal("s", 0, 1, initval=1.5)
+        y = pm.CustomDist("y", s, dist=lambda s, size: pm.Normal.dist(0, s, size=size), shape=4)
+        dp.LaplaceMechanism("z", dp.record_sum(y), scale=1.0, observed=3.0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            program = dp.RecordImputation().chains[0].program
+            assert all(program.have_law(np.array([0.1])) for _ in range(30))
+            assert not any(program.have_law(np.array([-0.1])) for _ in range(30))
 
 
 def test_law_with_a_vector_parameter():

@@ -18,12 +18,15 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
+from pymc.distributions.custom import CustomDistRV, CustomSymbolicDistRV
 from pymc.logprob.transforms import SimplexTransform
+from pymc.logprob.utils import ParameterValueError
 from pymc.model.core import Model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.base import is_placeholder
 from pymc_dp.lowering.domains import domain_of
 from pymc_dp.lowering.native import (
     CONTRIBUTE,
@@ -34,6 +37,7 @@ from pymc_dp.lowering.native import (
 from pymc_dp.lowering.polynomial import without_products
 from pymc_dp.lowering.simplex import simplex_forward
 from pymc_dp.records import RecordBlock, Release, is_elementwise
+from pymc_dp.rowlocal import rows_behind
 from pymc_dp.step_methods.block.cells import ChannelTable, find_histograms, find_tables
 from pymc_dp.step_methods.block.central import CentralReleases
 from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout, RecordLayout
@@ -73,6 +77,11 @@ class RecordProgram:
                 raise ValueError(
                     f"The record variable {rv.name} has an improper law, which cannot be drawn; give it a "
                     "proper one."
+                )
+            if isinstance(rv.owner.op, CustomDistRV) and is_placeholder(rv.owner.op._random_fn):  # type: ignore[union-attr]
+                raise ValueError(
+                    f"The record variable {rv.name} was built from a log density alone and cannot be drawn; "
+                    "give its CustomDist random= beside logp=, or dist= in place of both."
                 )
         self.parameters = ParameterLayout(model, others, point)
         self.records = self._layout_of_records(model, point)
@@ -196,7 +205,8 @@ class RecordProgram:
             logp = self.density(release.rv, reading)
             rows.append(_per_record(logp, role.axis or 0, role.rows, self.n))
         for term in self.block.terms:
-            rows.append(_per_record(pm.logp(lift(term, reading), reading[term]), 0, None, self.n))
+            which = rows_behind(term, self.block.analysis)
+            rows.append(_per_record(pm.logp(lift(term, reading), reading[term]), 0, which, self.n))
         for potential in self.block.potentials:
             role = self.block.analysis.role(potential)
             if role.kind == "row":
@@ -266,6 +276,29 @@ class RecordProgram:
         """Whether records have a law at values of the parameters."""
         check = self._law_checks
         return check is None or bool(check(theta, self.data.gather())[0])
+
+    def without_density(self, point: dict[str, Any]) -> list[str]:
+        """Return the records without a density at a point, of those that the user may start anywhere."""
+        asked = [
+            rv
+            for rv in self.block.records
+            if isinstance(rv.owner.op, CustomDistRV | CustomSymbolicDistRV)  # type: ignore[union-attr]
+            or self.model.rvs_to_initial_values.get(rv) is not None
+        ]
+        if not asked:
+            return []
+        logps = [pt.sum(pm.logp(lift(rv, self.state), self.state[rv])) for rv in asked]
+        evaluate = pytensor.function(
+            [self.theta, self.data.data, self.x],
+            self.data.lift(logps),
+            mode="FAST_COMPILE",  # evaluated once
+            on_unused_input="ignore",
+        )
+        try:
+            found = evaluate(self.parameters.flatten(point), self.data.gather(), self.records.pack(point))
+        except ParameterValueError:  # no law there, which is another matter
+            return []
+        return [str(rv.name) for rv, logp in zip(asked, found, strict=True) if not np.isfinite(logp)]
 
     # -- compilation ------------------------------------------------------------------------------
 

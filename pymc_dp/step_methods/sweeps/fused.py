@@ -22,7 +22,7 @@ from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rowdraws import draw_entry, inside_of
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.valuedraws import draw_value
-from pymc_dp.rowlocal import columns_of, with_known_shapes
+from pymc_dp.rowlocal import columns_of, rows_behind, with_known_shapes
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.readings import substitute
 from pymc_dp.step_methods.sweeps.blocks import Blocks
@@ -168,6 +168,8 @@ class FusedSweep:
         ):
             raise NotScalar("a local release of some of the records")
         for term in program.block.terms:
+            if rows_behind(term, analysis) is not None:
+                raise NotScalar("a variable that depends on some of the records")
             observed = term in program.model.observed_RVs
             graphs.append(pm.logp(term, program.state[term] if observed else term))
         for potential in program.block.potentials:
