@@ -23,9 +23,9 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 
+from pymc_dp.readings import lift, substitute
 from pymc_dp.records import parameters_of
 from pymc_dp.rowlocal import leaves_of
-from pymc_dp.step_methods.block.readings import lift, substitute
 
 # Two places far beyond any noise, and by how much the logarithm of a likelihood falls between them that falls
 # as one over the parameter does; a little more, for what is random in it.

@@ -15,13 +15,13 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.native import CONJUGATE, draw
 from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.readings import substitute
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.base import RecordChain, RecordStep, check_positive
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import parents_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.block.readings import substitute
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.sweeps import kernels
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep

@@ -11,10 +11,10 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 
 from pymc_dp.lowering.native import CHANGE, OF_SUMS, RELEASES, NativeFunction, SourceFunction
+from pymc_dp.readings import substitute, with_query
 from pymc_dp.records import Release, is_elementwise, parameters_of
 from pymc_dp.rowlocal import with_known_shapes
 from pymc_dp.step_methods.block.changes import scalar_change, term_change
-from pymc_dp.step_methods.block.readings import substitute, with_query
 
 if TYPE_CHECKING:
     from pymc_dp.step_methods.block.program import RecordProgram

@@ -36,12 +36,12 @@ from pymc_dp.lowering.native import (
 )
 from pymc_dp.lowering.polynomial import without_products
 from pymc_dp.lowering.simplex import simplex_forward
+from pymc_dp.readings import Reading, lift, substitute
 from pymc_dp.records import RecordBlock, Release, is_elementwise
 from pymc_dp.rowlocal import rows_behind
 from pymc_dp.step_methods.block.cells import ChannelTable, find_histograms, find_tables
 from pymc_dp.step_methods.block.central import CentralReleases
 from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout, RecordLayout
-from pymc_dp.step_methods.block.readings import Reading, lift, substitute
 
 
 class RecordProgram:

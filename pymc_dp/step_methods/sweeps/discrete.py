@@ -30,10 +30,10 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.lowering.version import SOURCE
+from pymc_dp.readings import Reading
 from pymc_dp.records import is_elementwise, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.block.readings import Reading
 from pymc_dp.step_methods.sweeps.picked import picked_rows, table_shape
 from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, WAIT, indented
 from pymc_dp.supports import finite_support

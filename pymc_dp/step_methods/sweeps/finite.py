@@ -18,10 +18,10 @@ from pymc_dp.lowering import tables
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.lowering.version import SOURCE
+from pymc_dp.readings import lift
 from pymc_dp.rowlocal import with_known_shapes
 from pymc_dp.step_methods.block.cells import ChannelTable, tabled
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.block.readings import lift
 from pymc_dp.supports import MAX_SUPPORT, clamped_record, finite_support
 
 # Largest support; beyond MAX_SUPPORT values, which is meant for few distinct releases, entries of the tables.

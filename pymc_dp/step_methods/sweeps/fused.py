@@ -22,9 +22,9 @@ from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rowdraws import draw_entry, inside_of
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.valuedraws import draw_value
+from pymc_dp.readings import substitute
 from pymc_dp.rowlocal import columns_of, rows_behind, with_known_shapes
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.block.readings import substitute
 from pymc_dp.step_methods.sweeps.blocks import Blocks
 
 # Draws of a record, at the start of a chain, until the records that depend on it have a law.

@@ -29,10 +29,10 @@ from pymc_dp.lowering.errors import LoweringError
 from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, addresses_of, draw
 from pymc_dp.lowering.normals import is_multivariate_normal
 from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.readings import Reading, lift, with_query
 from pymc_dp.records import RecordBlock, Release
 from pymc_dp.step_methods.block.cells import MAX_ENTRIES, ChannelTable, tabled
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.block.readings import Reading, lift, with_query
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
 from pymc_dp.step_methods.sweeps.finite import FiniteSweep
 from pymc_dp.step_methods.sweeps.fused import FusedSweep

@@ -9,9 +9,9 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.readings import substitute
 from pymc_dp.records import parameters_of
 from pymc_dp.rowlocal import leaves_of
-from pymc_dp.step_methods.block.readings import substitute
 
 
 def picked_rows(model: Model, child: Variable, table: Variable) -> TensorVariable | None:

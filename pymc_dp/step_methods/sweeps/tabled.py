@@ -24,10 +24,10 @@ from pymc_dp.lowering.rowdraws import draw_entry
 from pymc_dp.lowering.rows import ROW, RowGraph
 from pymc_dp.lowering.version import SOURCE
 from pymc_dp.lowering.written import written_logp
+from pymc_dp.readings import with_query
 from pymc_dp.records import Release
 from pymc_dp.step_methods.block.cells import ChannelTable
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.block.readings import with_query
 from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
 from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, WAIT, indented
 

@@ -27,10 +27,10 @@ from pymc_dp.lowering.bins import CountBins
 from pymc_dp.lowering.domains import Domain
 from pymc_dp.lowering.native import CONDITIONAL, COORDINATES, NOISE, QUADRATIC, RECORDS, NativeFunction
 from pymc_dp.lowering.polynomial import degree, without_products
+from pymc_dp.readings import Reading, lift, substitute, with_query
 from pymc_dp.records import Release, parameters_of
 from pymc_dp.rowlocal import columns_of, leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.block.readings import Reading, lift, substitute, with_query
 from pymc_dp.step_methods.updates.noise import NoiseForm, NoNoiseForm, noise_form
 
 # Largest number of parameters whose Gaussian conditional is drawn at once (one pass for each, compiled).

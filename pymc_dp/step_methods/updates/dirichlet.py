@@ -18,8 +18,8 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 from pymc_dp.lowering.native import COORDINATES, TABLES, VALUES, NativeFunction, SourceFunction, addresses_of
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.lowering.version import SOURCE
+from pymc_dp.readings import substitute
 from pymc_dp.records import parameters_of
-from pymc_dp.step_methods.block.readings import substitute
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
 from pymc_dp.step_methods.sweeps.picked import table_shape
 from pymc_dp.step_methods.sweeps.source import indented
