@@ -238,19 +238,13 @@ def _clamp_sum(
                 return None
             if isinstance(node.op.scalar_op, TrueDiv) and not np.all(other.eval()):
                 raise ValueError(
-                    "query divides by 0, such as by the number of records of an empty group: add up with "
-                    "dp.record_sum(...) instead, which is 0 there, or leave such a group out."
+                    "query divides by 0, as a mean over no record does: add up with dp.record_sum(...) instead, "
+                    "which is 0 for an empty group, or leave such a group out."
                 )
             # in few bits the least whole number has no absolute value, and an inverse is rounded
             factor = np.asarray(other.eval(), dtype=float)
             args = [inner[0], other] if position == 0 else [other, inner[0]]
-            divides = isinstance(node.op.scalar_op, TrueDiv)
-            if divides and not factor.all():
-                raise ValueError(
-                    "The query divides by 0, as a mean over no record does: nobody is in it, so that there "
-                    "is nothing to release."
-                )
-            scale = 1 / factor if divides else factor
+            scale = 1 / factor if isinstance(node.op.scalar_op, TrueDiv) else factor
             return node.op(*args), np.abs(scale) * inner[1]
         return None
     if isinstance(node.op, MakeVector | Join):
