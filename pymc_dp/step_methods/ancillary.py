@@ -62,16 +62,17 @@ class AncillaryUpdate(RecordStep):
     :math:`\theta` with :math:`u` held fixed, so that the records move along. The target is then
 
     .. math:: p(\theta)\; q(s \mid h(u, \theta)) \times
-              \text{every other term with } \theta \text{ or records in it.}
+              \text{every other term with } \theta \text{ or records in it,}
 
+    where the records have a law, and zero elsewhere: the law of :math:`u` drops out, its domain does not.
     Each draw runs ``n_cycles`` cycles of `n_centred` updates given the records, `n_ancillary` updates given
     the noise, and one sweep over the records (as :class:`RecordImputation` does).
 
     ``pm.sample`` chooses this step by itself for the continuous parameters behind the law of the records,
     when there are at most 40 of them and the records have such a form: location-scale families, and families
     with a quantile function, discrete ones included. Dirichlet parameters of categorical records are left to
-    :class:`ConjugateUpdate` where it is expected to cost less. Otherwise the parameters stay with NUTS, with
-    a message.
+    :class:`ConjugateUpdate` where it is expected to cost less, and all of them to PyMC where
+    :class:`RecordImputation` is given as a step. Otherwise the parameters stay with NUTS, with a message.
 
     Parameters
     ----------
