@@ -238,8 +238,8 @@ def _clamp_sum(
                 return None
             if isinstance(node.op.scalar_op, TrueDiv) and not np.all(other.eval()):
                 raise ValueError(
-                    "query divides by 0, as a mean over no record does: add up with dp.record_sum(...) instead, "
-                    "which is 0 for an empty group, or leave such a group out."
+                    "query divides by 0, as a mean over no record does: add up with dp.record_sum(...) "
+                    "instead, which is 0 for an empty group, or leave such a group out."
                 )
             # in few bits the least whole number has no absolute value, and an inverse is rounded
             factor = np.asarray(other.eval(), dtype=float)
