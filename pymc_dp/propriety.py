@@ -119,8 +119,8 @@ def _likelihood(model: Model, rv: Any) -> Callable[[np.ndarray, int], float] | N
             with np.errstate(all="ignore"):
                 point.update(zip(moved, draws(seed, [at, *point.values()]), strict=True))
                 return float(logp(*(point[v.name] for v in model.value_vars)))
-        except (ValueError, AssertionError, ArithmeticError, np.linalg.LinAlgError):
-            return math.nan  # no law, or no draw, so far out
+        except (ValueError, AssertionError, ArithmeticError, MemoryError, np.linalg.LinAlgError):
+            return math.nan  # no law, no draw, or no room for a sum over so many values, so far out
 
     return likelihood
 

@@ -309,7 +309,8 @@ class MixtureChain:
                 "new cluster found none: raise max_components (and the shape of the atoms)."
             )
         if len(self._move_sizes):
-            sweeps = np.isin(plan.cycles, SWEEPING).sum()
+            cycles = plan.cycles.tolist()
+            sweeps = sum(map(cycles.count, SWEEPING))  # in a microsecond, where NumPy takes twenty
             tally[GIVEN_LABELS : GIVEN_LABELS + 2] = record_tally[0], sweeps * len(records.x)
         moved = program.parameters.unflatten(theta, self.names)
         self.lowered.just_drawn, self.lowered.atoms_tally = moved[self.names[-1]], tally
