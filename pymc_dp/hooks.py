@@ -25,6 +25,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.marginals.plan import removals
+from pymc_dp.propriety import refuse_improper
 from pymc_dp.recordrules import named
 from pymc_dp.records import is_release
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
@@ -65,6 +66,8 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
         provided, selected = assign(model, step, choice)
         takers = {model.values_to_rvs[v]: kind for kind, values in selected.items() for v in values}
         hidden = behind_mechanisms(model)
+        if any(hasattr(getattr(rv.owner, "op", None), "guarantee") for rv in model.observed_RVs):
+            refuse_improper(model)
         for s in given:
             _refuse_unasked(s, model, hidden)
         _refuse_selected(takers, hidden)

@@ -151,7 +151,9 @@ def _place(node: Apply, index: list[Any], roles: list[Role], analysis: "RowAnaly
     places = _constant(index[0])
     if places is None or places.ndim != 1:
         return MIXED
-    places = np.flatnonzero(places) if places.dtype == bool else places
+    places = (
+        np.flatnonzero(places) if places.dtype == bool else np.where(places < 0, places + analysis.n, places)
+    )
     if len(set(places.tolist())) != len(places) or base.type.shape[0] != analysis.n:
         return MIXED
     if roles[0].kind == "row" and (roles[0].axis != 0 or roles[0].rows is not None):

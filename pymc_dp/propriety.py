@@ -27,10 +27,10 @@ from pymc_dp.readings import lift, substitute
 from pymc_dp.records import parameters_of
 from pymc_dp.rowlocal import leaves_of
 
-# Two places far beyond any noise, and by how much the logarithm of a likelihood falls between them that falls
-# as one over the parameter does; a little more, for what is random in it.
+# Two places far beyond any noise, or as near to zero, and by how much the logarithm of a likelihood falls
+# between them that falls as one over the parameter does; a little more or less, for what is random in it.
 _FAR = (1e12, 1e15)
-_FALL = math.log(_FAR[1] / _FAR[0]) + 0.7
+_FALL, _MORE_OR_LESS = math.log(_FAR[1] / _FAR[0]), 0.6
 # Draws of everything else at which the likelihood has to stay up, and most entries that are tried.
 _TRIES, _MOST_ENTRIES = 3, 64
 
@@ -73,24 +73,32 @@ def _runs_off(model: Model, rv: Any) -> Iterator[str]:
     if likelihood is None or not isinstance(transform, LogTransform | None):
         return
     natural = start if transform is None else np.exp(start)
-    signs = (1, -1) if isinstance(rv.owner.op, FlatRV) else (1,)
+    ways = [("infinity", _FAR, _FALL)]
+    if isinstance(rv.owner.op, FlatRV):
+        ways.append(("minus infinity", (-_FAR[0], -_FAR[1]), _FALL))
+    else:  # towards zero the likelihood may not grow as fast
+        ways.append(("zero", (1 / _FAR[0], 1 / _FAR[1]), -_FALL))
     for entry in list(np.ndindex(start.shape))[:_MOST_ENTRIES]:
-        for sign in signs:
-            stays = all(_stays_up(likelihood, natural, entry, sign, seed) for seed in range(_TRIES))
-            if stays:
-                yield f"going to {'minus ' if sign < 0 else ''}infinity"
+        for where, places, fall in ways:
+            if all(_stays_up(likelihood, natural, entry, places, fall, seed) for seed in range(_TRIES)):
+                yield f"going to {where}"
 
 
 def _stays_up(
-    likelihood: Callable[[np.ndarray, int], float], natural: np.ndarray, entry: tuple, sign: int, seed: int
+    likelihood: Callable[[np.ndarray, int], float],
+    natural: np.ndarray,
+    entry: tuple,
+    places: tuple[float, float],
+    fall: float,
+    seed: int,
 ) -> bool:
     values = []
-    for far in _FAR:
+    for place in places:
         at = np.array(natural)
-        at[entry] = sign * far
+        at[entry] = place
         values.append(likelihood(at, seed))
     near, beyond = values
-    return bool(np.isfinite(near) and np.isfinite(beyond) and near - beyond < _FALL)
+    return bool(np.isfinite(near) and np.isfinite(beyond) and near - beyond < fall + _MORE_OR_LESS)
 
 
 def _likelihood(model: Model, rv: Any) -> Callable[[np.ndarray, int], float] | None:

@@ -86,7 +86,8 @@ def clamped_record(query: Variable, records: Any) -> Clamped | None:
 
 
 def _exact_cast(old: str, new: str) -> bool:
-    return np.can_cast(old, new) or np.dtype(old).kind in "iub"
+    """Whether a cast changes no value: whole numbers may wrap around in few bits, and to bool all are 1."""
+    return np.can_cast(old, new) or (np.dtype(old).kind in "iub" and np.dtype(new) == np.float64)
 
 
 def _number(v: Variable) -> float | None:

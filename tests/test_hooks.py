@@ -329,3 +329,18 @@ def test_predictions_that_need_no_records(many):
         dp.LaplaceMechanism("z", dp.record_sum(y), scale=2.0, observed=3.0)
     idata = pm.sample(model=latent, var_names=["mu", "y"], **QUICK)
     assert not predicted(idata, latent)[1]
+
+
+@pytest.mark.parametrize("law", ["bernoulli", "poisson"])
+def test_models_without_their_records_go_to_nuts(law):
+    """The law of a release with its records summed out holds the mechanism, but hides no record."""
+    with pm.Model() as model:
+        if law == "bernoulli":
+            s = pm.Bernoulli("s", pm.Beta("p", 1, 1), shape=4)
+            dp.RandomizedResponse("z", s, epsilon=2, observed=[0, 1, 1, 0])
+        else:
+            s = pm.Poisson("s", pm.Gamma("p", 2, 1), shape=4)
+            dp.DiscreteLaplaceMechanism("z", s, scale=1.0, observed=[0, 1, 1, 0])
+    with dp.marginalize(model, "s"):
+        idata = pm.sample(20, tune=20, chains=1, cores=1, progressbar=False, compute_convergence_checks=False)
+    assert idata.posterior["p"].shape == (1, 20)

@@ -67,9 +67,17 @@ def one_of_two_without_data():
     _sum(pm.Normal("y", b[0] + b[1] * np.zeros(5), 1))
 
 
+def a_scale_towards_zero():
+    """Jeffreys' law of a scale behind releases of each record."""
+    s = pm.HalfFlat("b")
+    pm.Potential("jeffreys", -pt.log(s))
+    y = pm.Normal("y", 0, s, shape=5)
+    dp.GaussianMechanism("z", y, sigma=1.0, observed=np.ones(5))
+
+
 IMPROPER = [
     clamped_sum, clamped_from_below_only, clamped_records, behind_a_parameter, scale, logarithm_of_a_scale,
-    slope, logit, log_rate, one_of_two_without_data,
+    slope, logit, log_rate, one_of_two_without_data, a_scale_towards_zero,
 ]  # fmt: skip
 
 
@@ -153,6 +161,13 @@ def test_steps_refuse_before_sampling(step):
 
 def test_pm_sample_refuses():
     with built(clamped_sum), pytest.raises(ValueError, match=REFUSED):
+        pm.sample(10, tune=10, chains=1, progressbar=False)
+
+
+def test_mechanisms_without_records_are_asked_too():
+    with pm.Model(), pytest.raises(ValueError, match=REFUSED):
+        b = pm.Flat("b", shape=3)
+        dp.RandomizedResponse("z", pm.math.softmax(b), n=600, epsilon=1.0, observed=[200, 200, 200])
         pm.sample(10, tune=10, chains=1, progressbar=False)
 
 

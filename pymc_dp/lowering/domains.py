@@ -18,7 +18,12 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.scalar import basic as ps
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import All
+from pytensor.tensor.random.basic import DirichletRV
+from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.special import Softmax
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.graphs import as_tensor, listed
@@ -38,6 +43,8 @@ class Domain:
     is_free : callable
         Whether a variable depends on nothing that is asked about: conditions on such variables alone are for
         others to see to.
+    with_sums : bool, default False
+        Whether to keep the condition that probabilities add up to one.
 
     Attributes
     ----------
@@ -45,7 +52,7 @@ class Domain:
         Entry by entry.
     """
 
-    def __init__(self, logp: TensorVariable, is_free: Free):
+    def __init__(self, logp: TensorVariable, is_free: Free, with_sums: bool = False):
         self.logp, self._is_free = logp, is_free
         self._left_out: list[Variable] = []
         ranges = Ranges()
@@ -54,7 +61,7 @@ class Domain:
             if not isinstance(node.op, CheckParameterValue):
                 continue
             each = [_each(c) for given in node.inputs[1:] for c in listed(given)]
-            each = [c for c in each if not is_free(c) and not _is_closeness(c)]
+            each = [c for c in each if not is_free(c) and (with_sums or not _is_closeness(c))]
             self._open[node] = [c for c in each if not ranges.always(c)]
             self._left_out += [c for c in each if ranges.always(c)]
         self.conditions = [c for some in self._open.values() for c in some]
@@ -139,10 +146,27 @@ def _each(condition: Variable) -> TensorVariable:
     return as_tensor(node.inputs[0] if node is not None and isinstance(node.op, All) else condition)
 
 
+def adds_up(p: Any) -> bool:
+    """Whether probabilities add up to one by the operation that they come from, wherever its inputs are."""
+    node = p.owner
+    if node is None:
+        return False
+    op, source = node.op, node.inputs[0]
+    if isinstance(op, DirichletRV):
+        return True
+    if isinstance(op, Softmax):
+        return op.axis in (-1, p.type.ndim - 1)
+    if isinstance(op, DimShuffle):
+        return op.new_order[-1] == source.type.ndim - 1 and adds_up(source)
+    # whole rows of a table
+    rows = isinstance(op, Subtensor | AdvancedSubtensor) and len(op.idx_list) < source.type.ndim
+    return (rows or isinstance(op, SpecifyShape)) and adds_up(source)
+
+
 def _is_closeness(condition: Variable) -> bool:
     """Whether numbers are to be close to others, as probabilities that add up to one.
 
-    That is no matter of where atoms are: it holds for all of them, or hardly ever. PyTensor asks first which
+    That is hardly a matter of where atoms are, which have laws of their own. PyTensor asks first which
     of the numbers are none or infinite.
     """
     asked, kinds, todo = set(), set(), [condition]

@@ -22,7 +22,7 @@ from pymc_dp.lowering.graphs import jit_scalar, parameter_checks_to_values
 from pymc_dp.lowering.version import SOURCE
 
 # Largest count that is looked for.
-_LARGEST = 2.0**52
+LARGEST = 2.0**52
 
 # Mean, variance and skewness of the laws that a guess is made for, and the last value of each, where it has
 # one, in its parameters p0, p1.
@@ -188,7 +188,7 @@ def _funcify(op: CountQuantile, node: Apply, **kwargs: Any) -> tuple[Any, str | 
     key = None
     if inner_key is not None:
         key = sha256(f"{SOURCE}{inner_key}{source}".encode()).hexdigest()
-    scope = {"cdf": cdf, "guess": guess, "LARGEST": _LARGEST, "np": np, "__name__": __name__}
+    scope = {"cdf": cdf, "guess": guess, "LARGEST": LARGEST, "np": np, "__name__": __name__}
     return numba.njit(compile_numba_function_src(source, name, scope), error_model="numpy"), key
 
 

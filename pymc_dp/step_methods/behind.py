@@ -48,6 +48,8 @@ def behind_mechanisms(model: Model) -> dict[Variable, Variable]:
 def _mechanisms(model: Model, variables: set[Variable]) -> Iterator[Variable]:
     """Yield the variables and potentials of a model that are mechanisms, or have one inside."""
     for rv in [*model.basic_RVs, *model.potentials]:
+        if not getattr(getattr(rv.owner, "op", None), "of_records", True):
+            continue  # the law of a release whose records were integrated out: nothing is hidden behind it
         inputs = [] if rv.owner is None else rv.owner.inputs
         if _any_mechanism([rv, *(v for v in ancestors(inputs, blockers=variables) if v not in variables)]):
             yield rv

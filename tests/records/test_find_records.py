@@ -397,3 +397,13 @@ def test_lengths_that_records_decide_are_no_constants():
     (block,) = find_record_blocks(model)
     kinds = {r.name: r.kind for r in block.releases}
     assert kinds == {"ratio": "general", "rows": "general", "mean": "central"}
+
+
+def test_places_from_the_end_may_be_one_place_twice():
+    """The last of four entries overwrites the third: who is in the query cannot be read off the rows."""
+    with pm.Model() as model:
+        y = pm.Normal("y", 0, 1, shape=4)
+        placed = pt.set_subtensor(pt.zeros(4)[np.array([0, 1, 2, -2])], y)
+        dp.GaussianMechanism("z", dp.record_sum(placed), sigma=1.0, observed=3.0)
+    (block,) = find_record_blocks(model)
+    assert block.releases[0].kind == "general"

@@ -221,3 +221,66 @@ def test_uniform_records_between_random_ends():
     posterior = sampled(model, 10_000)
     assert bool((posterior["lo"] < posterior["hi"]).all())
     agree(posterior, ["lo", "hi"], _two(log_density, (-6, 4), (-4, 6)))
+
+
+@pytest.mark.parametrize("scheme", ["counts", "answers"])
+def test_probabilities_that_add_up_in_a_part_only(scheme):
+    """Each is a probability wherever a is, but their sum is one between 0 and a half only."""
+    z, answers, epsilon = np.array([3.0, 0.0, 0.0]), np.array([0, 1, 0]), 1.0
+    with pm.Model() as model:
+        a = pm.Normal("a", 0.25, 0.15)
+        c = pm.Categorical("c", pt.stack([pt.abs(a), pt.abs(0.5 - a), pt.as_tensor(0.5)]), shape=3)
+        if scheme == "counts":
+            dp.LaplaceMechanism("z", dp.record_sum(pt.eq(c[:, None], np.arange(3))), scale=1.0, observed=z)
+        else:
+            dp.RandomizedResponse("z", c, epsilon=epsilon, n_categories=3, observed=answers)
+    truth = np.exp(epsilon) / (np.exp(epsilon) + 2)
+
+    def log_density(a):
+        a = np.asarray(a)
+        p, total = np.array([a, 0.5 - a, 0.5 + 0 * a]), 0.0
+        for values in product(range(3), repeat=3):
+            if scheme == "counts":
+                seen = stats.laplace.pdf(z, np.bincount(values, minlength=3), 1.0).prod()
+            else:
+                seen = np.where(np.array(values) == answers, truth, (1 - truth) / 2).prod()
+            total = total + p[list(values)].prod(axis=0) * seen
+        return np.log(total) + stats.norm.logpdf(a, 0.25, 0.15)
+
+    draws = sampled(model, 8000)["a"].values
+    assert draws.min() >= 0 and draws.max() <= 0.5
+    verdict = harness.mc_z(draws, from_log_density(log_density, 1e-9, 0.5 - 1e-9))
+    assert verdict.passed, verdict
+
+
+def test_shapes_so_small_that_records_are_rounded():
+    """A quantile that is rounded to an end of the support does not give its noise back: no move."""
+    with pm.Model() as model:
+        a = pm.HalfNormal("a", 1)
+        dp.LaplaceMechanism("z", dp.record_sum(pm.Gamma("y", a, 1, shape=3)), scale=0.2, observed=0.1)
+
+    def log_density(t):  # of log a; the sum has a gamma law
+        shape = np.exp(t)
+        noise = [stats.laplace.pdf(0.1, stats.gamma.ppf(U, 3 * k), 0.2).mean() for k in np.ravel(shape)]
+        return np.log(noise).reshape(np.shape(t)) + stats.halfnorm.logpdf(shape) + t
+
+    exact = from_log_density(log_density, -12, 2, panels=40)
+    # the Monte Carlo error of the law's lower tail is what the draws have to overcome
+    verdict = harness.mc_z(np.log(sampled(model, 20_000)["a"].values), exact)
+    assert verdict.passed, verdict
+
+
+def test_whole_numbers_cast_to_bits():
+    """Of a binomial record, whether it is zero; a cast to bool is not the record."""
+    z, scale = np.array([1.2, 1.0, 0.8, 1.5, -0.3, 1.1]), 0.3
+    with pm.Model() as model:
+        y = pm.Binomial("y", 5, pm.Beta("p", 1, 1), shape=len(z))
+        dp.LaplaceMechanism("z", y.astype("bool"), scale=scale, observed=z)
+
+    def log_density(p):
+        none = (1 - np.asarray(p)[..., None]) ** 5
+        seen = none * stats.laplace.pdf(z, 0, scale) + (1 - none) * stats.laplace.pdf(z, 1, scale)
+        return np.log(seen).sum(axis=-1)
+
+    verdict = harness.mc_z(sampled(model)["p"].values, from_log_density(log_density, 1e-9, 1 - 1e-9))
+    assert verdict.passed, verdict

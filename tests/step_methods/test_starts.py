@@ -171,3 +171,22 @@ def test_terms_are_named():
     assert model_density.impossible_terms(model, point) == "mu, order"
     assert not model_density.is_possible(model, point)
     assert model_density.is_possible(model, {**point, "s": np.array(1.0)})
+
+
+@pytest.mark.parametrize("given", ["labels", "a", "y"])
+def test_starting_values_of_mixtures_are_kept(given):
+    values = {"labels": [0, 1, 2, 3], "a": [1.0, -1.0, 2.0, 0.5], "y": [0.3, 0.1, -0.2, 0.4]}
+    for by_the_model in (True, False):
+        start = {given: np.array(values[given])}
+        kept = {name: start.get(name) if by_the_model else None for name in values}
+        with pm.Model() as model:
+            labels = dp.ChineseRestaurantProcess(
+                "labels", concentration=1, shape=4, max_components=4, initval=kept["labels"]
+            )
+            a = pm.Normal("a", 0, 2, shape=4, initval=kept["a"])
+            y = pm.Normal("y", a[labels], 1, initval=kept["y"])
+            dp.LaplaceMechanism("z", y, scale=1.0, observed=[0.0, 1.0, 2.0, -1.0])
+            point = model.initial_point() if by_the_model else {**model.initial_point(), **start}
+            step = dp.PrivateNeal5(initial_point=point)
+        step.setup_chain(np.random.default_rng(2), 10, 10)
+        np.testing.assert_array_equal(step._started(point)[given], values[given])

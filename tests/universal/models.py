@@ -195,6 +195,19 @@ def categorical_answers_without_a_transform(n):
 
 
 @bounded()
+def shares_that_add_up_in_a_part(n):
+    a = pm.Normal("a", 0.25, 0.3)
+    _answers(pm.Categorical("y", pt.stack([pt.abs(a), pt.abs(0.5 - a), pt.as_tensor(0.5)]), shape=n), n, 3)
+
+
+@bounded()
+def counts_of_shares_that_add_up_in_a_part(n):
+    a = pm.Normal("a", 0.25, 0.3)
+    c = pm.Categorical("y", pt.stack([pt.abs(a), pt.abs(0.5 - a), pt.as_tensor(0.5)]), shape=n)
+    dp.LaplaceMechanism("z", dp.record_sum(pt.eq(c[:, None], np.arange(3))), scale=1.0, observed=[1.0, 1, 2])
+
+
+@bounded()
 def categorical_counts(n):
     a, b = pm.Uniform("a", 0, 1), pm.Uniform("b", 0, 1)
     c = pm.Categorical("y", pt.stack([a, b, 1 - a - b]), shape=n)

@@ -23,6 +23,7 @@ from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY, Plan
 from pymc_dp.step_methods.mixture.plain import KernelChain, KernelProgram, kernel_blocks
 from pymc_dp.step_methods.mixture.released import check_closed
 from pymc_dp.step_methods.mixture.source import ACCEPTED, CONSIDERED, GIVEN_LABELS, MOVED, N_TALLY, PROPOSED
+from pymc_dp.step_methods.starts import set_by_the_model
 from pymc_dp.step_methods.sweeps.moves import shared_program
 
 # Work that one draw is worth, in records: PyMC's own loop takes as long as a sweep over a few hundred. Fixed,
@@ -205,9 +206,11 @@ class MixtureStep(RecordStep):
         Chains start with different numbers of clusters, because from one wide cluster to several narrow ones
         the way can be long.
         """
-        name = mixture.names[0]
+        name, kept = mixture.names[0], set_by_the_model(self.model)
         default = self._default_point[name]
-        if not (np.array_equal(point[name], default) and np.array_equal(self._initial_point[name], default)):
+        of_mixture = {*mixture.names, *mixture.records.program.records.names}
+        given = {n for n in of_mixture if not np.array_equal(self._initial_point[n], self._default_point[n])}
+        if (given | kept) & of_mixture or not np.array_equal(point[name], default):
             return {}
         records, program = mixture.records, mixture.records.program
         theta = program.parameters.flatten(point)

@@ -20,13 +20,14 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.tensor.random.basic import GeometricRV
+from pytensor.tensor.random.basic import CategoricalRV, GeometricRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.bins import CountBins
-from pymc_dp.lowering.domains import Domain
+from pymc_dp.lowering.domains import Domain, adds_up
 from pymc_dp.lowering.native import CONDITIONAL, COORDINATES, NOISE, QUADRATIC, RECORDS, NativeFunction
 from pymc_dp.lowering.polynomial import degree, without_products
+from pymc_dp.lowering.quantile import LARGEST
 from pymc_dp.readings import Reading, lift, substitute, with_query
 from pymc_dp.records import Release, parameters_of
 from pymc_dp.rowlocal import columns_of, leaves_of
@@ -39,6 +40,8 @@ MAX_QUADRATIC = 8
 
 # Upper tail, as a probability, below which quantiles lose too many digits to be inverted.
 SMALLEST_TAIL = 1e-13
+# How near a record's noise has to come back to what it was, beside the smaller tail.
+RETURNED = 1e-6
 
 
 class Conditionals:
@@ -203,7 +206,9 @@ class Conditionals:
         return {rv: conditions for rv, conditions in found.items() if conditions}
 
     def _conditions(self, rv: Variable, moved: Collection[Variable]) -> list[TensorVariable]:
-        return Domain(pm.logp(rv, rv), lambda graph: not self._depends([graph], moved)).conditions
+        given = parameters_of(rv)
+        sums = isinstance(rv.owner.op, CategoricalRV) and not adds_up(given[0])  # type: ignore[union-attr]
+        return Domain(pm.logp(rv, rv), lambda graph: not self._depends([graph], moved), sums).conditions
 
     def _inside(self, rv: Variable, reading: Reading) -> TensorVariable:
         """Whether a law exists for every row of a record variable."""
@@ -216,17 +221,25 @@ class Conditionals:
         return graph
 
     def _guard(self) -> TensorVariable:
-        """Refuse to move while a record is so far out that its quantile cannot be told from 1.
+        """Refuse moves that could not be taken back, since the noise does not give a record its place again.
 
-        Its noise would not give the record back. The noise is the same before and after a move, so refusing
-        on it is reversible.
+        A record may be so far out that its quantile cannot be told from 1, or be rounded to an end of its
+        support, where other noise than its own belongs to it. The noise is the same before and after a move,
+        and the record after it is asked as the one before, so that refusing on either is reversible.
         """
         total = pt.constant(0.0)
         for index, rv in enumerate(self.program.block.records):
             if rv in self.forms and not self.forms[rv].smooth:
                 u = self._noise_column(index, rv)
-                inside = pt.all(pt.and_(pt.gt(u, 0), pt.lt(u, 1 - SMALLEST_TAIL)))
-                total = total + pt.switch(inside, 0.0, -np.inf)
+                inside = pt.and_(pt.gt(u, 0), pt.lt(u, 1 - SMALLEST_TAIL))
+                record = self.from_noise[rv]
+                if np.dtype(rv.dtype).kind == "f":
+                    again = self.forms[rv].to_noise(record, lift(rv, self.from_noise))
+                    off = RETURNED * pt.minimum(u, 1 - u) + 4 * np.finfo(float).eps * u
+                    inside = pt.and_(inside, pt.le(pt.abs(again - u), off))
+                else:
+                    inside = pt.and_(inside, pt.lt(record, LARGEST))
+                total = total + pt.switch(pt.all(inside), 0.0, -np.inf)
         return total
 
     def quadratic(self) -> tuple[list[TensorVariable], NativeFunction] | None:

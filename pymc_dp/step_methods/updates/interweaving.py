@@ -97,12 +97,13 @@ def random_walk(
             proposal[moving[i]] = theta[moving[i]] + step
         proposed = target(proposal, data, given, totals)
         ratio = proposed - current
-        if ratio >= 0.0:
+        # from where the density is no finite number, and to there, a move could not be taken back
+        if not (abs(current) < np.inf and abs(proposed) < np.inf):
+            probability = 0.0
+        elif ratio >= 0.0:
             probability = 1.0
-        elif ratio < 0.0:
+        else:
             probability = np.exp(ratio)
-        else:  # not a number: refuse, unless the chain stands where the density is 0
-            probability = 1.0 if proposed > -np.inf else 0.0
         tally[0] += probability
         tally[1] += 1.0
         if random(rng) < probability:
@@ -131,6 +132,8 @@ def slice_update(
     k = moving.shape[0]
     start, line, z = theta.copy(), np.empty(k), np.empty(k)
     current = target(theta, data, given, totals)
+    if not abs(current) < np.inf:
+        return 0
     for update in range(n_updates):
         for i in range(k):
             z[i] = standard_normal(rng)
