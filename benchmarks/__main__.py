@@ -16,7 +16,6 @@ NAMES = (
     "counts",
     "marginal",
     "mixtures",
-    "lowering",
     "private_mcmc",
     "private_bias",
 )
@@ -35,7 +34,7 @@ def main() -> None:
     measure.describe_machine()
     for name in args.names or NAMES:
         run = importlib.import_module(f"benchmarks.{name}").main
-        run() if name == "lowering" else run(quick=args.quick)
+        run(quick=args.quick)
 
 
 if __name__ == "__main__":

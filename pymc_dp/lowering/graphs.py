@@ -8,7 +8,6 @@ import numpy as np
 import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from numba import from_dtype, types
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.io import In, Out
@@ -171,11 +170,3 @@ def _is_scalar(node: Apply) -> bool:
 def as_tensor(variable: Variable) -> Any:
     """Return a number of PyTensor's scalar type as a 0-d tensor."""
     return pt.tensor_from_scalar(variable) if isinstance(variable.type, ScalarType) else variable
-
-
-def numba_type(variable: Variable) -> Any:
-    """Return the numba type in which a variable is passed: float64, or a contiguous array."""
-    ndim = getattr(variable.type, "ndim", 0)
-    if ndim == 0:
-        return types.float64
-    return types.Array(from_dtype(np.dtype(variable.type.dtype)), ndim, "C")

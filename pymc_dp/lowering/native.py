@@ -191,29 +191,20 @@ def draw(law: Any, *params: Any, size: Any = None) -> Any:
     return law(*params, size=size, rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
 
 
-def compile_source(
-    name: str, source: str, functions: dict[str, Any], signature: Any, keys: Sequence[str | None]
-) -> tuple[Any, str | None]:
-    """Compile generated source that calls already lowered functions, with PyTensor's disk cache.
-
-    The source may draw by ``random(rng)``, ``standard_normal(rng)`` and ``standard_exponential(rng)``.
-
-    ``keys`` are the cache keys of ``functions``; one that is ``None`` (a function that cannot be cached)
-    makes the result uncached too.
-    """
-    compilation, key = later(name, source, functions, signature, keys, ahead=False)
-    return compilation.dispatcher, key
-
-
 def later(
     name: str,
     source: str,
     functions: dict[str, Any],
     signature: Any,
     keys: Sequence[str | None],
-    ahead: bool = True,
 ) -> tuple[Compilation, str | None]:
-    """Have generated source compiled when it is first called; ``ahead`` of that by another process."""
+    """Have generated source compiled when it is first called, or ahead of that by another process.
+
+    The source may draw by ``random(rng)``, ``standard_normal(rng)`` and ``standard_exponential(rng)``.
+
+    ``keys`` are the cache keys of ``functions``; one that is ``None`` (a function that cannot be cached)
+    makes the result uncached too.
+    """
     key = None
     if all(k is not None for k in keys):
         contents = [*map(str, keys), source, str(signature), str(SOURCE)]
@@ -222,7 +213,7 @@ def later(
     names = {**_NAMES, **functions, "__name__": __name__}
     python = compile_numba_function_src(source, name, names, cache_key=key)
     dispatcher = numba.njit(cache=key is not None, no_cfunc_wrapper=True)(python)
-    return Compilation(dispatcher, signature, ahead and key is not None), key
+    return Compilation(dispatcher, signature, key is not None), key
 
 
 class KnownShape(Op):

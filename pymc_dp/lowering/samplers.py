@@ -136,18 +136,6 @@ def _beta(rng, alpha, beta):  # type: ignore[no-untyped-def]
 
 
 @numba.njit
-def _interpolated(rng, x, pdf, cdf):  # type: ignore[no-untyped-def]
-    u = random(rng)
-    k = min(max(np.searchsorted(cdf, u) - 1, 0), x.size - 2)
-    slope = (pdf[k + 1] - pdf[k]) / (x[k + 1] - x[k])
-    rest = u - cdf[k]
-    root = math.sqrt(max(pdf[k] * pdf[k] + 2.0 * slope * rest, 0.0))
-    # this form of the root of a quadratic also serves a flat piece, slope = 0
-    denominator = pdf[k] + root
-    return x[k] + (2.0 * rest / denominator if denominator > 0.0 else 0.0)
-
-
-@numba.njit
 def _hypergeometric(rng, good, bad, n):  # type: ignore[no-untyped-def]
     """Invert, walking outwards from the mode: the steps are some standard deviations."""
     lower, upper = max(0, n - bad), min(n, good)
@@ -188,16 +176,6 @@ def _beta_binomial(rng, n, alpha, beta):  # type: ignore[no-untyped-def]
     return rng.binomial(n, rng.beta(alpha, beta))
 
 
-@numba.njit
-def _categorical(rng, p):  # type: ignore[no-untyped-def]
-    u = random(rng)
-    for k in range(p.size - 1):
-        u -= p[k]
-        if u < 0.0:
-            return k
-    return p.size - 1
-
-
 SAMPLERS: dict[type[RandomVariable], Callable[..., Any]] = {
     # these numba has too, with calls for their bits
     ptr.NormalRV: _normal,
@@ -213,11 +191,9 @@ SAMPLERS: dict[type[RandomVariable], Callable[..., Any]] = {
     continuous.MoyalRV: _moyal,
     continuous.WaldRV: _wald,
     continuous.BetaClippedRV: _beta,
-    continuous.InterpolatedRV: _interpolated,
     discrete.DiscreteUniformRV: _discrete_uniform,
     ptr.HyperGeometricRV: _hypergeometric,
     ptr.BetaBinomialRV: _beta_binomial,
-    ptr.CategoricalRV: _categorical,
 }
 
 

@@ -1,7 +1,10 @@
-"""Every univariate distribution of PyMC, lowered, against independent answers."""
+"""Every univariate distribution of PyMC as scalar code of one row, against independent answers."""
 
 import functools
 import inspect
+import subprocess
+import sys
+from pathlib import Path
 
 import numba
 import numpy as np
@@ -10,17 +13,30 @@ import pymc.distributions as pmd
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from numba import types
 from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
+from pytensor.tensor.random.op import RandomVariable
+from scipy import stats
 
-from pymc_dp.lowering.native import function_at
-from pymc_dp.lowering.rows import choose
-from pymc_dp.lowering.scalar import lower_scalar
+from pymc_dp.lowering.graphs import jit_scalar
+from pymc_dp.lowering.rowdraws import draw_entry
+from pymc_dp.lowering.rows import MAX_UNROLL, NotScalar, choose
 from tests.lowering.families import CONTINUOUS, DISCRETE, FAMILIES, over
+from tests.lowering.scalar_code import RowCode, draw_at_once, seeded
 
-# What is not plain scalar code: name -> functions that go through small arrays, 100 ns a call.
-# Nothing goes through the interpreter. The list is exact, so that a change of PyTensor is seen.
-ARRAYS = {"Interpolated": {"logp", "grad", "draw"}}
+# What has no scalar code, and is computed for all rows at once. The lists are exact, so that a change of
+# PyTensor is seen.
+WITHOUT_DENSITY = {"Interpolated"}
+WITHOUT_DRAW = {
+    *("Kumaraswamy", "AsymmetricLaplace", "HalfCauchy", "Weibull", "HalfStudentT", "ExGaussian"),
+    *("LogitNormal", "Interpolated", "DiscreteWeibull", "DiracDelta", "CustomDist"),
+    *("Truncated-Gumbel", "Truncated-Gamma", "Truncated-Poisson", "Censored-Normal", "Censored-Poisson"),
+    *("Mixture", "Mixture-one-component", "NormalMixture"),
+    *("ZeroInflatedPoisson", "ZeroInflatedBinomial", "ZeroInflatedNegativeBinomial"),
+    *("HurdlePoisson", "HurdleNegativeBinomial", "HurdleGamma", "HurdleLogNormal"),
+}
 
 # Public names of pymc.distributions that are not one univariate law: base classes, several
 # dimensions, time series, black boxes; and aliases. PolyaGamma needs a package that PyMC does not
@@ -48,12 +64,13 @@ N_DRAWS = 200_000
 BOUND = np.sqrt(np.log(2 / 1e-6) / (2 * N_DRAWS))
 
 everywhere = over(FAMILIES)
+scalar = over([f for f in FAMILIES if f.name not in WITHOUT_DENSITY])
+proper = [f for f in FAMILIES if not f.improper]
 
 
 @functools.cache
-def kernel(family):
-    inputs = [pt.dscalar(f"p{k}") for k in range(len(family.params))]
-    return lower_scalar(family.build(*inputs), inputs, want=family.want)
+def code(family):
+    return RowCode(family.build, len(family.params))
 
 
 def reference(family, function, values):
@@ -70,74 +87,55 @@ def reference(family, function, values):
     return np.array([compiled(np.asarray(v, rv.type.dtype), *family.params) for v in values])
 
 
-@everywhere
+@scalar
 def test_log_density_is_pymcs_and_scipys(family):
-    if "logp" not in family.want:
-        pytest.skip("no log density")
-    found = np.array([kernel(family).logp(float(v), *family.params) for v in family.values])
+    found = np.array([code(family).logp(float(v), *family.params) for v in family.values])
     np.testing.assert_allclose(found, reference(family, pm.logp, family.values), rtol=1e-9, atol=1e-12)
     if family.scipy is not None:
         law = family.scipy(*family.params)
-        density = law.logpmf if kernel(family).discrete else law.logpdf
+        density = law.logpmf if code(family).discrete else law.logpdf
         np.testing.assert_allclose(found, density(family.values), rtol=1e-7, atol=1e-10)
 
 
-@everywhere
+@scalar
 def test_gradient_is_the_slope(family):
-    if "grad" not in family.want:
-        pytest.skip("no gradient")
-    logp, grad = kernel(family).logp, kernel(family).grad
+    logp, discrete = code(family).logp, code(family).discrete
     for value in family.values[:2]:
         point = np.array([value, *family.params], float)
         slopes = []
-        for k in range(point.size):
+        for k in range(discrete, point.size):
             step = np.zeros_like(point)
             step[k] = 1e-5 * max(1.0, abs(point[k]))
             # fourth order, so that rounding and curvature both stay below the tolerance
             f = [logp(*(point + m * step)) for m in (-2, -1, 1, 2)]
             slopes.append((f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step[k]))
-        if kernel(family).discrete:
-            slopes[0] = 0.0
-        np.testing.assert_allclose(grad(float(value), *family.params), slopes, rtol=1e-5, atol=1e-7)
+        if slopes:
+            np.testing.assert_allclose(code(family).slopes(*point), slopes, rtol=1e-5, atol=1e-7)
 
 
 @over([f for f in FAMILIES if f.invalid is not None])
 def test_parameters_outside_their_domain_have_no_density(family):
-    logp = kernel(family).logp(float(family.values[0]), *family.invalid)
+    logp = code(family).logp(float(family.values[0]), *family.invalid)
     assert logp == -np.inf or np.isnan(logp)
 
 
-@over(DISCRETE)
-def test_what_is_no_integer_has_no_mass(family):
-    value = family.values[0] + 0.5
-    assert kernel(family).logp(value, *family.params) == -np.inf
-    assert kernel(family).logp(np.nan, *family.params) == -np.inf
-
-
 @functools.cache
-def _loop(signature):
-    function_type = types.FunctionType(signature)
-
-    @numba.njit
-    def loop(address, out, rng, *params):
-        draw = function_at(address, function_type)
-        for i in range(out.size):
-            out[i] = draw(rng, *params)
-
-    return loop
+def at_once(family, n):
+    return draw_at_once(family.build, len(family.params), n)
 
 
 def draws(family, seed, n=N_DRAWS):
-    k = kernel(family)
+    if family.name not in WITHOUT_DRAW:
+        return seeded(seed, code(family), family.params, n)
     out = np.empty(n)
-    _loop(k.signature("draw"))(k.address("draw"), out, np.random.default_rng(seed), *family.params)
+    at_once(family, n)(np.random.default_rng(seed), np.array(family.params, float), out)
     return out
 
 
-@over([f for f in FAMILIES if "draw" in f.want])
+@over(proper)
 def test_draws_follow_the_law(family):
     x = np.sort(draws(family, 20261))
-    points = np.unique(x[:: 1 if kernel(family).discrete else 500])
+    points = np.unique(x[:: 1 if code(family).discrete else 500])
     if family.scipy is not None:
         cdf = family.scipy(*family.params).cdf(points)
     elif family.cdf is not None:
@@ -148,23 +146,26 @@ def test_draws_follow_the_law(family):
     assert np.abs(below - cdf).max() < BOUND
 
 
-@over([f for f in FAMILIES if "draw" in f.want])
+@over(proper)
 def test_draws_repeat_with_the_seed_and_advance_the_generator(family):
     first, again, other = draws(family, 5, 50), draws(family, 5, 50), draws(family, 6, 50)
     np.testing.assert_array_equal(first, again)
     if family.name != "DiracDelta":
         assert not np.array_equal(first, other)
         assert np.unique(first).size > 1
-    single = kernel(family).draw(np.random.default_rng(5), *family.params)
-    assert single == first[0]
-    assert isinstance(single, int) == kernel(family).discrete
+    if family.name not in WITHOUT_DRAW:
+        assert seeded(5, code(family), family.params, 1)[0] == first[0]
 
 
 @everywhere
-def test_what_falls_back_is_known(family):
-    found = kernel(family).fallback
-    assert set(found) == ARRAYS.get(family.name, set()), found
-    assert not any("interpreter" in why for why in found.values())
+def test_what_has_no_scalar_code_is_known(family):
+    without = {"logp": WITHOUT_DENSITY, "draw": WITHOUT_DRAW | {"Flat", "HalfFlat"}}
+    for name, families in without.items():
+        if family.name in families:
+            with pytest.raises(NotScalar):
+                getattr(code(family), name)
+        else:
+            getattr(code(family), name)
 
 
 def test_the_table_covers_pymc():
@@ -173,6 +174,128 @@ def test_the_table_covers_pymc():
     assert public - covered - NOT_UNIVARIATE == set(), "new in PyMC: add a row to families.py"
     assert covered <= public
     assert len(CONTINUOUS) >= 33
+    assert len(DISCRETE) >= 13
+    assert WITHOUT_DENSITY | WITHOUT_DRAW <= {f.name for f in FAMILIES}
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("length", [4, 20, MAX_UNROLL + 1])
+def test_vectors_inside_a_law(length):
+    """Short ones are written out as numbers; with long ones the law is no scalar code."""
+    weights = np.arange(1.0, length + 1) / np.arange(1.0, length + 1).sum()
+    means = np.linspace(-3, 3, length)
+    mixture = RowCode(lambda s: pm.NormalMixture.dist(w=weights, mu=means, sigma=s[:, None]), 1)
+    if length > MAX_UNROLL:
+        with pytest.raises(NotScalar):
+            mixture.logp  # noqa: B018
+        return
+    density = np.log(np.sum(weights * stats.norm(means, 0.4).pdf(0.3)))
+    assert mixture.logp(0.3, 0.4) == pytest.approx(density)
+    assert mixture.logp(1e6, 0.4) < -1e10  # far out: neither nan nor -inf
+
+
+def test_equal_draws_are_made_apart():
+    """Two equal draws must not be merged into one: their labels tell them apart."""
+    made = RowCode(lambda mu: pm.Normal.dist(mu, 1.0), 1)
+    rng = pt.random.type.random_generator_type("rng")
+    two = [draw_entry(made.graph.fork(made.graph._record_entry), made.law, (), rng, k) for k in (1, 2)]
+    function, _, why = made.compiled([two[0] - two[1]], made.numbers[1:], [rng])
+    assert not why
+
+    @numba.njit
+    def differences(rng, out):
+        for i in range(out.size):
+            (out[i],) = function(rng, 0.3)
+
+    out = np.empty(2000)
+    differences(np.random.default_rng(2), out)
+    assert np.std(out) == pytest.approx(np.sqrt(2), rel=0.08)
+
+
+class InterpretedIdentity(Op):
+    """An operation that numba does not know."""
+
+    __props__ = ()
+
+    def make_node(self, x):
+        x = pt.as_tensor_variable(x)
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = np.asarray(inputs[0])
+
+
+def test_interpreted_operations_are_stated():
+    x = pt.dscalar("x")
+    function, _, why = jit_scalar([x], [2 * InterpretedIdentity()(x)])
+    assert why == "interpreter: InterpretedIdentity"
+    assert function(np.array(1.5)) == (3.0,)
+    assert jit_scalar([x], [x.dimshuffle("x")])[2].startswith("arrays: ")
+
+
+class TwiceRV(RandomVariable):
+    """A law that only its own Python method can draw from."""
+
+    name, signature, dtype = "twice", "()->()", "floatX"
+    _print_name = ("Twice", "Twice")
+
+    @classmethod
+    def rng_fn(cls, rng, mu, size):
+        return np.asarray(2 * rng.normal(mu, size=size))
+
+
+def own_law(op):
+    return lambda mu: op(mu, rng=pt.random.shared_rng(seed=None), return_next_rng=True)[1]
+
+
+def test_a_law_without_machine_code_has_no_scalar_draw():
+    with pytest.raises(NotScalar, match="has no scalar draw"):
+        RowCode(own_law(TwiceRV()), 1).draw  # noqa: B018
+
+
+class ScaledRV(RandomVariable):
+    """A law whose sampler depends on what the Op holds."""
+
+    name, signature, dtype = "scaled", "()->()", "float64"
+    _print_name = ("Scaled", "Scaled")
+    __props__ = ("name", "signature", "dtype", "inplace", "scale")
+
+    def __init__(self, scale, **kwargs):
+        self.scale = scale
+        super().__init__(**kwargs)
+
+
+@numba_core_rv_funcify.register(ScaledRV)
+def _scaled_sampler(op, node):
+    scale = op.scale
+
+    @numba.njit
+    def draw(rng, mu):
+        return mu + scale * rng.standard_normal()
+
+    return draw
+
+
+def test_cached_draws_of_two_ops_are_kept_apart():
+    for scale in (1.0, 100.0, 1.0):
+        normal = np.random.default_rng(1).standard_normal()
+        found = seeded(1, RowCode(own_law(ScaledRV(scale)), 1), [0.0], 1)
+        assert found == pytest.approx(scale * normal)
+
+
+def test_another_process_draws_the_same():
+    program = (
+        "import pymc as pm\n"
+        "from tests.lowering.scalar_code import RowCode, seeded\n"
+        "law = RowCode(lambda a: pm.SkewNormal.dist(mu=a, sigma=1.0, alpha=2.0), 1)\n"
+        "print([x.hex() for x in seeded(4, law, [0.5], 5)], law.logp(0.2, 0.5).hex())\n"
+    )
+    command = [sys.executable, "-c", program]
+    root = Path(__file__).resolve().parents[2]
+    # the second loads what the first compiled
+    runs = [subprocess.run(command, capture_output=True, check=True, cwd=root).stdout for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert pytensor.config.floatX == "float64"
 
 
 @pytest.mark.parametrize("values", [[0.0, 0.0, 2.0], [-2.0, 0.0, 2.0], ["a", 1.0, "b"]], ids=str)

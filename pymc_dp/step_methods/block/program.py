@@ -26,7 +26,6 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.base import is_placeholder
 from pymc_dp.lowering.domains import domain_of
 from pymc_dp.lowering.native import (
     CONTRIBUTE,
@@ -78,7 +77,7 @@ class RecordProgram:
                     f"The record variable {rv.name} has an improper law, which cannot be drawn; give it a "
                     "proper one."
                 )
-            if isinstance(rv.owner.op, CustomDistRV) and is_placeholder(rv.owner.op._random_fn):  # type: ignore[union-attr]
+            if isinstance(rv.owner.op, CustomDistRV) and _is_placeholder(rv.owner.op._random_fn):  # type: ignore[union-attr]
                 raise ValueError(
                     f"The record variable {rv.name} was built from a log density alone and cannot be drawn; "
                     "give its CustomDist random= beside logp=, or dist= in place of both."
@@ -328,6 +327,11 @@ class RecordProgram:
         if not self.of_kind("general"):
             return None
         return self.native("general", [self.x], [self.release_logp(self.state, ["general"])], WHOLE)
+
+
+def _is_placeholder(function: Any) -> bool:
+    """Whether PyMC put a function in the place of one that the user did not give; it raises when called."""
+    return getattr(function, "__qualname__", "").startswith("default_not_implemented")
 
 
 def _typed(rv: Variable, graph: TensorVariable) -> TensorVariable:

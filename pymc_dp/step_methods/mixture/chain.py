@@ -9,7 +9,6 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from pymc_dp.lowering.errors import LoweringError
 from pymc_dp.lowering.native import SourceFunction, addresses_of
 from pymc_dp.lowering.normals import LARGEST
 from pymc_dp.lowering.rows import NotScalar
@@ -55,7 +54,7 @@ def explained(mixture: Mixture) -> Iterator[None]:
     """Say what could not be lowered, and what can be."""
     try:
         yield
-    except (NotScalar, LoweringError) as reason:
+    except NotScalar as reason:
         raise NotImplementedError(
             f"The mixture of {mixture.kernel.name} cannot be lowered: {reason}. Kernels and laws of atoms "
             f"may be univariate, or multivariate normal of up to {LARGEST} numbers, with parameters that no "

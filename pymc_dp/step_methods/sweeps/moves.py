@@ -25,7 +25,6 @@ from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_dp.lowering.errors import LoweringError
 from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, addresses_of, draw
 from pymc_dp.lowering.normals import is_multivariate_normal
 from pymc_dp.lowering.rows import NotScalar
@@ -84,7 +83,7 @@ def independence_move(program: RecordProgram) -> Move:
     for form in (DiscreteSweep, fused):
         try:
             return Move("independence", program, fused=form(program))
-        except (NotScalar, LoweringError) as reason:
+        except NotScalar as reason:
             _log.debug("no %s of %s: %s", form.__name__, program.names, reason)
     return Move("independence", program, program.propose, program.contribute)
 
@@ -211,7 +210,7 @@ def _enumerated(program: RecordProgram) -> Move | None:
         return None  # nothing to be informed by: the prior is the conditional
     try:
         return Move("finite support", program, fused=FiniteSweep(program), exact=True)
-    except (NotScalar, LoweringError) as reason:
+    except NotScalar as reason:
         _log.debug("no enumeration of %s: %s", program.names, reason)
         return None
 
@@ -223,7 +222,7 @@ def _bins(program: RecordProgram) -> Move | None:
         return None
     try:
         return Move("bins", program, fused=BinSweep(program))
-    except (NotScalar, LoweringError) as reason:
+    except NotScalar as reason:
         _log.debug("no proposals by bins for %s: %s", program.names, reason)
         return None
 
@@ -263,7 +262,7 @@ def _by_cells(program: RecordProgram, name: str, table: ChannelTable) -> Move | 
         return None
     try:
         return Move(name, program, fused=CellSweep(program, table))
-    except (NotScalar, LoweringError) as reason:
+    except NotScalar as reason:
         _log.debug("no proposals by cells for %s: %s", program.names, reason)
         return None
 
@@ -320,7 +319,7 @@ def _reversed_channel(program: RecordProgram) -> Move | None:
         return None
     try:
         return Move("reversed channel", program, fused=ReversedSweep(program, release))
-    except (NotScalar, LoweringError) as reason:
+    except NotScalar as reason:
         _log.debug("vectorised reversed channel of %s: %s", program.names, reason)
     candidates = with_query(release, program.state, program.state[release.rv])
 
