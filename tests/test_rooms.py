@@ -15,6 +15,13 @@ from pymc_dp.lowering.version import digest
 PACKAGE = Path(dp.__file__).resolve().parent
 MODULES = {p.relative_to(PACKAGE).as_posix(): p for p in sorted(PACKAGE.rglob("*.py"))}
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in MODULES.items()}
+IMPORTED_AS = {
+    ".".join(["pymc_dp", *Path(name).with_suffix("").parts]).removesuffix(".__init__"): name
+    for name in MODULES
+}
+PAGE = PACKAGE.parent / "docs/explanation/architecture.md"
+# What users call and the package does not, by the page that tells them.
+FOR_USERS = {"privacy/discrete_gaussian.py": "docs/how-to/noise-level.md"}
 EVERY_MODULE = pytest.mark.parametrize("name", MODULES)
 MAX_LINES = 400
 
@@ -49,6 +56,92 @@ def importing(package, rooms=None):
         for name in MODULES
         if (rooms is None or room(name) in rooms) and any(inside(m, package) for m in imports(name))
     }
+
+
+def modules_read(name):
+    """Modules of the package that one of its modules imports."""
+    return {IMPORTED_AS[m] for m in imports(name) if m in IMPORTED_AS} - {name}
+
+
+def room_on_the_page(name):
+    """A folder, a part of the steps, or a file beside them."""
+    path = Path(name)
+    if len(path.parts) > 1:
+        return path.parent.as_posix()
+    return path.stem
+
+
+def blocks_of_the_page():
+    """What stands between fences: the tree of files, then the arrows."""
+    page = PAGE.read_text(encoding="utf-8").split("## The rooms")[1].split("\n## ")[0]
+    return page.split("```\n")[1::2]
+
+
+def named_on_the_page():
+    """Paths of the files in the tree; a folder stands for its ``__init__.py`` too."""
+    found, folders = [], []
+    for line in blocks_of_the_page()[0].splitlines():
+        level = (len(line) - len(line.lstrip())) // 2
+        folders = folders[:level]
+        if folder := re.match(r"(\w+)/(\s|$)", line.lstrip()):
+            folders.append(folder[1])
+            found.append("/".join([*folders[1:], "__init__.py"]))
+        found += ["/".join([*folders[1:], file]) for file in re.findall(r"\w+\.py\b", line)]
+    return found
+
+
+def arrows_of_the_page():
+    lines = blocks_of_the_page()[1].replace("\n ", " ").splitlines()
+    rows = dict(line.split(" -> ") for line in lines)
+    assert len(rows) == len(lines)
+    return {(first, second) for first, listed in rows.items() for second in re.split(r",\s+", listed)}
+
+
+def test_the_page_names_every_file_once():
+    named = named_on_the_page()
+    unnamed, stale = sorted(MODULES.keys() - set(named)), sorted(set(named) - MODULES.keys())
+    twice = sorted({name for name in named if named.count(name) > 1})
+    assert not unnamed, f"{PAGE.name} does not say what these are for: {unnamed}"
+    assert not stale, f"{PAGE.name} names files that are not there: {stale}"
+    assert not twice, f"{PAGE.name} names files twice: {twice}"
+
+
+def test_files_in_the_text_of_the_page_are_there():
+    text = "".join(PAGE.read_text(encoding="utf-8").split("```")[::2])
+    names = set(re.findall(r"`([\w/]+\.py)`", text))
+    assert names
+    stale = sorted(name for name in names if not any(f"/{path}".endswith(f"/{name}") for path in MODULES))
+    assert not stale, f"{PAGE.name} names files that are not there: {stale}"
+
+
+def test_arrows_on_the_page_are_those_of_the_code():
+    stated, found = arrows_of_the_page(), {}
+    for name in MODULES:
+        for other in modules_read(name):
+            first, second = room_on_the_page(name), room_on_the_page(other)
+            if first != second:
+                found.setdefault((first, second), []).append(f"{name} imports {other}")
+    new = [f"{' -> '.join(arrow)} ({'; '.join(why)})" for arrow, why in found.items() if arrow not in stated]
+    assert not new, f"{PAGE.name} does not state these arrows; state them, or remove the imports: {new}"
+    gone = [" -> ".join(arrow) for arrow in sorted(stated - found.keys())]
+    assert not gone, f"{PAGE.name} states arrows that no import makes: {gone}"
+
+
+def test_every_module_is_used():
+    """By what a user imports, or by the user: the rest would be dead."""
+    reached, waiting = set(), ["__init__.py", *FOR_USERS]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            folders = Path(name).parents[:-1]
+            waiting += [*modules_read(name), *(f"{folder.as_posix()}/__init__.py" for folder in folders)]
+    dead = sorted(MODULES.keys() - reached)
+    assert not dead, f"nothing imports these: {dead}"
+    for name, page in FOR_USERS.items():
+        dotted = next(m for m, n in IMPORTED_AS.items() if n == name)
+        assert dotted in (PACKAGE.parent / page).read_text(encoding="utf-8")
+        assert not any(name in modules_read(other) for other in MODULES), f"{name} is used: no exception"
 
 
 @EVERY_MODULE
