@@ -210,7 +210,9 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
 
 
 # pages that tell of figures and of what is inside, not of what a reader's model gets
-NOT_OF_A_MODEL = {f"docs/explanation/{name}.md" for name in ("architecture", "performance", "reproduced")}
+NOT_OF_A_MODEL = {
+    f"docs/explanation/{name}.md" for name in ("architecture", "performance", "releases", "reproduced")
+}
 
 
 def test_what_is_said_of_steps_is_compared():
