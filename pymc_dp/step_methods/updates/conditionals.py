@@ -27,12 +27,11 @@ from pymc_dp.lowering.bins import CountBins
 from pymc_dp.lowering.domains import Domain, adds_up
 from pymc_dp.lowering.native import CONDITIONAL, COORDINATES, NOISE, QUADRATIC, RECORDS, NativeFunction
 from pymc_dp.lowering.polynomial import degree, without_products
-from pymc_dp.lowering.quantile import LARGEST
 from pymc_dp.readings import Reading, lift, substitute, with_query
 from pymc_dp.records import Release, parameters_of
 from pymc_dp.rowlocal import columns_of, leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.updates.noise import NoiseForm, NoNoiseForm, noise_form
+from pymc_dp.step_methods.updates.noise import EVERYWHERE, NoiseForm, NoNoiseForm, noise_form
 
 # Largest number of parameters whose Gaussian conditional is drawn at once (one pass for each, compiled).
 MAX_QUADRATIC = 8
@@ -40,8 +39,6 @@ MAX_QUADRATIC = 8
 
 # Upper tail, as a probability, below which quantiles lose too many digits to be inverted.
 SMALLEST_TAIL = 1e-13
-# How near a record's noise has to come back to what it was, beside the smaller tail.
-RETURNED = 1e-6
 
 
 class Conditionals:
@@ -221,25 +218,27 @@ class Conditionals:
         return graph
 
     def _guard(self) -> TensorVariable:
-        """Refuse moves that could not be taken back, since the noise does not give a record its place again.
+        """Refuse moves that could not be taken back, since a record does not give its noise back.
 
-        A record may be so far out that its quantile cannot be told from 1, or be rounded to an end of its
-        support, where other noise than its own belongs to it. The noise is the same before and after a move,
-        and the record after it is asked as the one before, so that refusing on either is reversible.
+        It may be so far out that its quantile cannot be told from 1, or be rounded to an end of its support,
+        to which other noise belongs, too. The noise is the same before and after a move, and records are
+        asked on both sides of it, so that refusing on either is reversible.
         """
         total = pt.constant(0.0)
         for index, rv in enumerate(self.program.block.records):
-            if rv in self.forms and not self.forms[rv].smooth:
+            if rv not in self.forms:
+                continue
+            form, kept = self.forms[rv], []
+            if not form.smooth:
                 u = self._noise_column(index, rv)
-                inside = pt.and_(pt.gt(u, 0), pt.lt(u, 1 - SMALLEST_TAIL))
-                record = self.from_noise[rv]
-                if np.dtype(rv.dtype).kind == "f":
-                    again = self.forms[rv].to_noise(record, lift(rv, self.from_noise))
-                    off = RETURNED * pt.minimum(u, 1 - u) + 4 * np.finfo(float).eps * u
-                    inside = pt.and_(inside, pt.le(pt.abs(again - u), off))
-                else:
-                    inside = pt.and_(inside, pt.lt(record, LARGEST))
-                total = total + pt.switch(pt.all(inside), 0.0, -np.inf)
+                kept += [pt.gt(u, 0), pt.lt(u, 1 - SMALLEST_TAIL)]
+            if form.within != EVERYWHERE:
+                kept += [
+                    pt.ge(self.from_noise[rv], form.within[0]),
+                    pt.le(self.from_noise[rv], form.within[1]),
+                ]
+            if kept:
+                total = total + pt.switch(pt.all(reduce(pt.and_, kept)), 0.0, -np.inf)
         return total
 
     def quadratic(self) -> tuple[list[TensorVariable], NativeFunction] | None:

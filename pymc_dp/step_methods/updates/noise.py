@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions import continuous, discrete
@@ -18,23 +19,28 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.graphs import parameter_checks_to_values
 from pymc_dp.lowering.native import draw
-from pymc_dp.lowering.quantile import count_quantile, count_steps
+from pymc_dp.lowering.quantile import LARGEST, count_quantile, count_steps
 
 
 class NoNoiseForm(ValueError):
     """A record variable that cannot be written as a function of parameter-free noise."""
 
 
+EVERYWHERE = (-np.inf, np.inf)
+
+
 @dataclass(frozen=True)
 class NoiseForm:
     """Both directions; ``rv`` is the record with its parameters under some reading.
 
-    ``smooth`` says whether the records are differentiable in the parameters at fixed noise.
+    ``smooth`` says whether the records are differentiable in the parameters at fixed noise. ``within`` are
+    the values that give their noise back: those nearer to an end of the support are rounded to others.
     """
 
     to_noise: Callable[[TensorVariable, TensorVariable], TensorVariable]
     to_record: Callable[[TensorVariable, TensorVariable], TensorVariable]
     smooth: bool = True
+    within: tuple[float, float] = EVERYWHERE
 
 
 def _location_scale(location: int | None, scale: int | None) -> NoiseForm:
@@ -130,9 +136,14 @@ def _count_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
     return pt.cast(count_quantile(rv, u), rv.dtype)
 
 
-_QUANTILE = NoiseForm(_quantile_noise, _quantile_record, smooth=False)
-_DISCRETE = NoiseForm(_discrete_noise, _discrete_record, smooth=False)
-_COUNT = NoiseForm(_discrete_noise, _count_record, smooth=False)
+# Numbers with all their digits; and below one, the largest whose distance to it has six of them.
+_SMALLEST, _HUGE, _BELOW_ONE = 1e-290, 1e290, 1 - 1e-10
+
+_POSITIVE = NoiseForm(_quantile_noise, _quantile_record, smooth=False, within=(_SMALLEST, _HUGE))
+_SHARE = NoiseForm(_quantile_noise, _quantile_record, smooth=False, within=(_SMALLEST, _BELOW_ONE))
+_REAL = NoiseForm(_quantile_noise, _quantile_record, smooth=False, within=(-_HUGE, _HUGE))
+_DISCRETE = NoiseForm(_discrete_noise, _discrete_record, smooth=False, within=(-LARGEST, LARGEST))
+_COUNT = NoiseForm(_discrete_noise, _count_record, smooth=False, within=(-LARGEST, LARGEST))
 
 # One row per family: adding a family is adding its operation here.
 _FORMS: dict[type, NoiseForm] = {
@@ -145,15 +156,15 @@ _FORMS: dict[type, NoiseForm] = {
     rb.ExponentialRV: _location_scale(None, 0),
     rb.HalfNormalRV: _location_scale(0, 1),
     continuous.HalfCauchyRV: _location_scale(None, 0),
-    rb.LogNormalRV: NoiseForm(_log_normal_noise, _log_normal_record),
+    rb.LogNormalRV: NoiseForm(_log_normal_noise, _log_normal_record, within=(_SMALLEST, _HUGE)),
     rb.UniformRV: NoiseForm(_uniform_noise, _uniform_record),
     rb.MvNormalRV: NoiseForm(_mv_normal_noise, _mv_normal_record),
-    rb.GammaRV: _QUANTILE,
-    rb.BetaRV: _QUANTILE,
-    rb.InvGammaRV: _QUANTILE,
-    rb.ParetoRV: _QUANTILE,
-    continuous.WeibullBetaRV: _QUANTILE,
-    continuous.KumaraswamyRV: _QUANTILE,
+    rb.GammaRV: _POSITIVE,
+    rb.BetaRV: _SHARE,
+    rb.InvGammaRV: _POSITIVE,
+    rb.ParetoRV: _POSITIVE,
+    continuous.WeibullBetaRV: _POSITIVE,
+    continuous.KumaraswamyRV: _SHARE,
     continuous.MoyalRV: _location_scale(0, 1),
     rb.BernoulliRV: _DISCRETE,
     rb.CategoricalRV: _DISCRETE,
@@ -189,7 +200,7 @@ def noise_form(rv: TensorVariable, moving: Callable[[TensorVariable], bool]) -> 
         )
     params = op.dist_params(rv.owner)
     if isinstance(op, rb.StudentTRV) and moving(params[0]):
-        return _QUANTILE
+        return _REAL
     if isinstance(op, rb.MvNormalRV) and getattr(op, "method", "cholesky") is None:
         raise NoNoiseForm(f"{rv.name} has no Cholesky form")
     return form
