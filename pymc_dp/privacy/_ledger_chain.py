@@ -80,6 +80,10 @@ class Book:
         """Return how many chains of an entry have begun."""
         return self._claimed[entry]
 
+    def paid(self, entry: int) -> int:
+        """Return how many chains an entry paid for; none where there is no such entry."""
+        return next((chains for number, *_, chains, _ in self.rows["entry"] if number == entry), 0)
+
 
 def fill(connection: sqlite3.Connection, budget: tuple[float, float, str]) -> Book:
     for table in _TABLES:

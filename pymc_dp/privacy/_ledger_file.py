@@ -13,11 +13,13 @@ edited.
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import shutil
 import sqlite3
 import tempfile
 import uuid
+import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -25,6 +27,7 @@ from pathlib import Path
 from pymc_dp.privacy._ledger_chain import CHAINS, Book, fill, read
 from pymc_dp.privacy._ledger_head import FORMAT, Head, LedgerFileError, SideFile, locked, sync_folder
 
+_log = logging.getLogger("pymc")
 _PATIENCE = 120.0  # seconds to wait for other processes
 
 
@@ -67,6 +70,8 @@ class LedgerFile:
 
     Attributes
     ----------
+    budget : tuple of float
+        Epsilon and delta, as they are in the file.
     new : bool
         Whether there was no file.
     migrated : bool
@@ -108,7 +113,7 @@ class LedgerFile:
                 f"{book.budget[1]!r}, not with epsilon = {epsilon!r} and delta = {delta!r}: the budget of a "
                 "ledger is fixed when it is made. Open it with its own, or give another path."
             )
-        self._seen = book.head
+        self.budget, self._seen = book.budget[:2], book.head
 
     @property
     def identity(self) -> str:
@@ -215,6 +220,35 @@ class LedgerFile:
                 for _, *row in book.rows[table]:
                     fresh.add(table, row)
         self.migrated = True
+
+
+def say_where(file: LedgerFile, path: Path | None, *, relative: bool) -> None:
+    """Say where the budget is kept, since one that is not found again is a budget spent twice."""
+    if path is None:
+        warnings.warn(
+            "PrivacyLedger without a path: it ends with this process, and what is spent from it is "
+            "forgotten then. Give path= where the rows may be used in another session.",
+            stacklevel=3,
+        )
+        return
+    if file.migrated:
+        warnings.warn(
+            f"The ledger {str(path)!r} had the format of an earlier pymc_dp and now has the "
+            f"newest: its debits are chained, and {file.beside.name!r} beside it says how far it "
+            "had come; keep both together. Debits that were lost before cannot be found: under the "
+            "earlier format they could be, "
+            "where the process that debited also read the file by other means, as for a backup.",
+            stacklevel=3,
+        )
+    new = file.new
+    _log.info(f"PrivacyLedger {str(path)!r}: {'new, nothing is spent' if new else 'opened'}.")
+    if new and relative:
+        warnings.warn(
+            f"A new ledger was made, {str(path)!r}: nothing is spent from it. From another folder "
+            "the same relative path begins anew: if there is a ledger of these rows already, open it "
+            "by its absolute path.",
+            stacklevel=3,
+        )
 
 
 def _note(side: SideFile, head: Head) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-import warnings
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -15,11 +13,9 @@ from rich.table import Table
 from pymc_dp.privacy import budgets
 from pymc_dp.privacy._checks import positive, probability, words
 from pymc_dp.privacy._ledger_chain import Book
-from pymc_dp.privacy._ledger_file import LedgerFile, LedgerFileError, as_path, temporary_path
+from pymc_dp.privacy._ledger_file import LedgerFile, LedgerFileError, as_path, say_where, temporary_path
 from pymc_dp.privacy._ledger_table import LedgerEntry, as_text, now, table_of, user
 from pymc_dp.privacy.costs import Cost, as_costs, cost_of, from_plain, to_plain, whole
-
-_log = logging.getLogger("pymc")
 
 
 class BudgetExceededError(ValueError):
@@ -64,6 +60,7 @@ class PrivacyLedger:
     ----------
     path : Path or None
     epsilon, delta : float
+        As the file was made with them. They cannot be set.
 
     Raises
     ------
@@ -108,40 +105,37 @@ class PrivacyLedger:
         delta: float,
         entries: int | None = None,
     ) -> None:
-        self.epsilon, self.delta = positive("epsilon", epsilon), probability("delta", delta)
+        epsilon, delta = positive("epsilon", epsilon), probability("delta", delta)
         entries = None if entries is None else whole("entries", entries, least=0)
         self.path = None if path is None else as_path(path)
         where = temporary_path() if self.path is None else self.path
-        self._file = LedgerFile(where, self.epsilon, self.delta, entries)
-        self._say_where(relative=path is not None and not os.path.isabs(path))
+        self._file = LedgerFile(where, epsilon, delta, entries)
+        say_where(self._file, self.path, relative=path is not None and not os.path.isabs(path))
 
-    def _say_where(self, relative: bool) -> None:
-        """Say where the budget is kept, since one that is not found again is a budget spent twice."""
-        if self.path is None:
-            warnings.warn(
-                "PrivacyLedger without a path: it ends with this process, and what is spent from it is "
-                "forgotten then. Give path= where the rows may be used in another session.",
-                stacklevel=3,
-            )
-            return
-        if self._file.migrated:
-            warnings.warn(
-                f"The ledger {str(self.path)!r} had the format of an earlier pymc_dp and now has the "
-                f"newest: its debits are chained, and {self._file.beside.name!r} beside it says how far it "
-                "had come; keep both together. Debits that were lost before cannot be found: under the "
-                "earlier format they could be, "
-                "where the process that debited also read the file by other means, as for a backup.",
-                stacklevel=3,
-            )
-        new = self._file.new
-        _log.info(f"PrivacyLedger {str(self.path)!r}: {'new, nothing is spent' if new else 'opened'}.")
-        if new and relative:
-            warnings.warn(
-                f"A new ledger was made, {str(self.path)!r}: nothing is spent from it. From another folder "
-                "the same relative path begins anew: if there is a ledger of these rows already, open it "
-                "by its absolute path.",
-                stacklevel=3,
-            )
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "_file" in vars(self):
+            raise self._cannot_be_changed(name)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        raise self._cannot_be_changed(name)
+
+    @staticmethod
+    def _cannot_be_changed(name: str) -> AttributeError:
+        return AttributeError(
+            f"PrivacyLedger.{name} is what the file of the ledger was made or opened with. Nothing was "
+            "changed: open the ledger with its own path and budget, or make another ledger at another path."
+        )
+
+    @property
+    def epsilon(self) -> float:
+        """The whole budget in nats, as the file was made with it."""
+        return self._file.budget[0]
+
+    @property
+    def delta(self) -> float:
+        """At which epsilon is stated, as the file was made with it."""
+        return self._file.budget[1]
 
     def reserve(
         self, cost: Any, *, likelihood: str, step: str, chains: int, insecure_noise: bool = False
@@ -197,7 +191,8 @@ class PrivacyLedger:
             # Outside of the lock, since it may take seconds, and again where others have debited meanwhile.
             with self._file.transaction(write=False) as book:
                 decided, spent = book.rows["entry"], self._spent(book)
-            if not budgets.fits((*spent, *costs), self.epsilon, self.delta):
+                epsilon, delta, _ = book.budget
+            if not budgets.fits((*spent, *costs), epsilon, delta):
                 raise BudgetExceededError(self._refusal(spent, costs))
             with self._file.transaction(write=True) as book:
                 if book.rows["entry"] != decided:
@@ -377,15 +372,20 @@ class Reservation:
         Raises
         ------
         BudgetExceededError
-            All chains of the plan have begun.
+            All chains that the entry paid for have begun, or the ledger has no such entry.
         """
         with self.ledger._file.transaction(write=True) as book:
-            begun = book.claimed(self.entry)
-            if begun < self.chains:
+            begun, paid = book.claimed(self.entry), book.paid(self.entry)
+            if begun < paid:
                 book.add("claim", (self.entry, begun, now()))
-        if begun >= self.chains:
+        if not paid:
             raise BudgetExceededError(
-                f"All {self.chains} chains that entry {self.entry} of the ledger paid for have begun. Give "
+                f"The ledger has no entry {self.entry!r}, and nothing is paid for: claim from what "
+                "ledger.reserve returned."
+            )
+        if begun >= paid:
+            raise BudgetExceededError(
+                f"All {paid} chains that entry {self.entry} of the ledger paid for have begun. Give "
                 "chains= to the step as to pm.sample; to sample again, make a new step, which debits again."
             )
         return begun

@@ -1,6 +1,7 @@
 """Attacks on the files of a ledger: by other descriptors, crashes, full disks, careless copies and edits."""
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import json
@@ -595,3 +596,47 @@ def test_a_crash_while_the_format_changes(path, place):
     with pytest.warns(UserWarning, match="format of an earlier"):
         ledger = opened(path)
     assert len(ledger.entries()) == 3 and ledger.reserve(SMALL, **WHO).entry == 4
+
+
+# ---- budgets and shares that are set in memory ---------------------------------------------------------
+
+
+def test_the_budget_of_a_ledger_cannot_be_set(ledger):
+    """Grants followed what was set, and not what the file was made with."""
+    for name, value in (("epsilon", 100.0), ("delta", 0.5), ("path", None)):
+        with pytest.raises(AttributeError, match=rf"PrivacyLedger\.{name} .* open the ledger with its own"):
+            setattr(ledger, name, value)
+        with pytest.raises(AttributeError, match="Nothing was changed"):
+            delattr(ledger, name)
+    assert (ledger.epsilon, ledger.delta) == (4.0, 1e-6)
+    again = pickle.loads(pickle.dumps(ledger))
+    assert (again.epsilon, again.delta, again.path) == (ledger.epsilon, ledger.delta, ledger.path)
+
+
+def test_grants_follow_the_budget_in_the_file(ledger):
+    dear = A.GaussianCost(1, A.noise_multiplier(1, epsilon=16.0, delta=1e-6))
+    vars(ledger).update(epsilon=100.0, delta=0.5)
+    with pytest.raises(dp.BudgetExceededError, match="budget of epsilon = 4 at delta = 1e-06"):
+        ledger.reserve(dear, **WHO)
+    assert ledger.epsilon == 4.0 and ledger.epsilon_left < 4.0
+
+
+def test_chains_are_those_that_the_entry_paid_for(ledger):
+    """A reservation that was copied with more chains claimed shares that nobody paid for."""
+    reservation = ledger.reserve(SMALL, **{**WHO, "chains": 1})
+    forged = dataclasses.replace(reservation, chains=3)
+    assert forged.claim() == 0
+    for each in (forged, reservation):
+        with pytest.raises(dp.BudgetExceededError, match="All 1 chains that entry 4 of the ledger paid for"):
+            each.claim()
+    assert ledger.entries()[-1].claimed == 1
+
+
+@pytest.mark.parametrize("entry", [0, -1, 4, "1", None])
+def test_shares_of_entries_that_are_not_there(ledger, entry):
+    nobody = dp.privacy.ledger.Reservation(ledger, entry, 2, (SMALL,))
+    with pytest.raises(
+        dp.BudgetExceededError, match=r"no entry .* what ledger\.reserve returned"
+    ):
+        nobody.claim()
+    assert [e.claimed for e in ledger.entries()] == [0, 1, 0]
