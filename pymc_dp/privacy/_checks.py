@@ -36,6 +36,13 @@ def words(name: str, value: str) -> str:
     return value
 
 
+def as_name(argument: str, name: Any) -> str:
+    """Return `name`; it must be text of at least one character."""
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"{argument} must be a name, got {name!r}.")
+    return words(argument, name)
+
+
 def positive(name: str, value: Any) -> float:
     """Return `value` as a float; it must be finite and above 0."""
     number = as_number(name, value)

@@ -29,6 +29,7 @@ from pymc_dp.privacy._ledger_head import FORMAT, Head, LedgerFileError, SideFile
 
 _log = logging.getLogger("pymc")
 _PATIENCE = 120.0  # seconds to wait for other processes
+_OF_SQLITE = ("-journal", "-wal", "-shm")  # SQLite takes files of such names for parts of the one beside them
 
 
 def as_path(path: str | os.PathLike[str]) -> Path:
@@ -43,6 +44,21 @@ def as_path(path: str | os.PathLike[str]) -> Path:
     if "\0" in name:
         raise ValueError(f"path = {path!r} cannot be the name of a file: it has a null character.")
     return Path(name).absolute()
+
+
+def _check_name(path: Path) -> None:
+    """Refuse names of files beside another ledger: SQLite deletes those, and a head is written there."""
+    for end in (*_OF_SQLITE, ".head"):
+        if path.name.lower().endswith(end):
+            raise LedgerFileError(
+                f"path = {str(path)!r} ends in {end!r}, as a file does that belongs to another ledger, with "
+                "which it would be deleted or written over: give another name. If there is a ledger of this "
+                f"name already, rename it, and {path.name + '.head'!r} beside it in the same way."
+            )
+
+
+def _unused_name() -> str:
+    return f".pymc_dp-{uuid.uuid4().hex}.new"
 
 
 def temporary_path() -> Path:
@@ -86,6 +102,8 @@ class LedgerFile:
                 f"path = {str(path)!r} is in a folder that does not exist: make it first, or mend the path."
             )
         self.path = Path(os.path.realpath(path))  # a link and the file that it names are one ledger
+        for name in (path, self.path):
+            _check_name(name)
         self.beside = self.path.with_name(self.path.name + ".head")
         self._seen: Head | None = None
         self.migrated = False
@@ -181,25 +199,33 @@ class LedgerFile:
     def _make(self, side: SideFile, epsilon: float, delta: float) -> None:
         """Make the whole file under another name first, so that there is none or all of it."""
         noted = side.read()
-        left = self.path.with_name(self.path.name + "-journal")
-        if (noted is not None and any(noted.counts)) or left.exists():
+        beside = [self.path.with_name(self.path.name + end) for end in _OF_SQLITE]
+        left = next(filter(os.path.lexists, beside), None)
+        if (noted is not None and any(noted.counts)) or left is not None:
             what = (
-                "its journal is" if noted is None else f"of its debits, {noted.counts[0]}, only the number is"
+                f"of its debits, {noted.counts[0]}, only the number is"
+                if noted is not None
+                else f"its journal {str(left)!r} is"
             )
             raise LedgerFileError(
                 f"The ledger {str(self.path)!r} is gone, and {what} left beside it: put the file back. A "
                 "budget that begins anew, on top of what was spent from this one, needs another path."
             )
-        unfinished = self.path.with_name(self.path.name + ".new")
+        unfinished = self.path.with_name(_unused_name())
         try:
-            for end in ("", "-journal"):
-                unfinished.with_name(unfinished.name + end).unlink(missing_ok=True)
-            with _connected(unfinished, write=True, mode="rwc") as connection:
-                fill(connection, (epsilon, delta, uuid.uuid4().hex))
-            with _connected(unfinished, write=False) as connection:
-                head = read(connection, unfinished).head
-            _note(side, head)
-            os.rename(unfinished, self.path)
+            # only if there is no such file: what was not made here is not written, and not taken away
+            os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+            try:
+                with _connected(unfinished, write=True) as connection:
+                    fill(connection, (epsilon, delta, uuid.uuid4().hex))
+                with _connected(unfinished, write=False) as connection:
+                    head = read(connection, unfinished).head
+                _note(side, head)
+                os.rename(unfinished, self.path)
+            except BaseException:
+                for end in ("", "-journal"):
+                    unfinished.with_name(unfinished.name + end).unlink(missing_ok=True)
+                raise
             sync_folder(self.path.parent)
         except OSError as error:
             raise LedgerFileError(
@@ -263,10 +289,10 @@ def _note(side: SideFile, head: Head) -> None:
 
 
 @contextmanager
-def _connected(path: Path, write: bool, mode: str = "rw") -> Iterator[sqlite3.Connection]:
+def _connected(path: Path, write: bool) -> Iterator[sqlite3.Connection]:
     try:
         # Autocommit, so that the transaction is exactly what is written here.
-        address = f"{path.as_uri()}?mode={mode}"
+        address = f"{path.as_uri()}?mode=rw"
         with closing(
             sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)
         ) as connection:

@@ -21,6 +21,8 @@ from pathlib import Path
 
 FORMAT = 2  # of the ledger and of this file
 _SLOT = 512  # bytes, what a disk writes at once
+_BEGINNING = f'{{"format": {FORMAT}, '.encode()
+_SQLITE = b"SQLite format 3\0"
 _PAUSE = 0.002  # seconds between two looks at the lock
 
 
@@ -80,6 +82,13 @@ class SideFile:
                 f"The file {str(self.path)!r} beside the ledger cannot be read ({error.strerror}): mend it, "
                 "or put it back. Nothing was debited."
             ) from None
+        if lines[0].startswith(_SQLITE) or not _begins_as_a_head(lines[0]):
+            what = "is a database, perhaps a ledger, and not" if lines[0].startswith(_SQLITE) else "is not"
+            raise LedgerFileError(
+                f"The file {str(self.path)!r} {what} what belongs to a ledger under this name. Nothing was "
+                "changed: leave it as it is, and give another path. If there is a ledger beside it, move "
+                "this file elsewhere and put back the one that was there."
+            )
         if len(lines[0]) < _SLOT:  # a crash before the first one was written, or all was cut off
             return None
         found = [head for head in map(_parsed, lines) if head is not None]
@@ -94,6 +103,11 @@ class SideFile:
 
 def _sum(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _begins_as_a_head(line: bytes) -> bool:
+    """Whether nothing else is in the place of a head, of which a crash may leave nothing or the beginning."""
+    return len(line) == _SLOT or _BEGINNING.startswith(line.rstrip(b"\0")[: len(_BEGINNING)])
 
 
 def _parsed(line: bytes) -> tuple[int, Head] | None:

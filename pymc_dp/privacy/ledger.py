@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from pymc_dp.privacy import budgets
-from pymc_dp.privacy._checks import positive, probability, words
+from pymc_dp.privacy._checks import as_name, positive, probability
 from pymc_dp.privacy._ledger_chain import Book
 from pymc_dp.privacy._ledger_file import LedgerFile, LedgerFileError, as_path, say_where, temporary_path
 from pymc_dp.privacy._ledger_table import LedgerEntry, as_text, now, table_of, user
@@ -45,7 +45,8 @@ class PrivacyLedger:
     ----------
     path : str or path-like, optional
         SQLite file, made where there is none; not on a network share, whose locks cannot be relied on. A file
-        of its name with ``.head`` after it is made beside it: the two belong together. By default a private
+        of its name with ``.head`` after it is made beside it: the two belong together. Names that end so, or
+        as SQLite's own (``-journal``, ``-wal``, ``-shm``), are refused. By default a private
         temporary file, which forked and spawned workers share, and which ends with this process: the budget
         then lives with the model.
     epsilon : float
@@ -181,8 +182,8 @@ class PrivacyLedger:
         row = (
             now(),
             user(),
-            _name("likelihood", likelihood),
-            _name("step", step),
+            as_name("likelihood", likelihood),
+            as_name("step", step),
             json.dumps([to_plain(c) for c in costs]),
             chains,
             int(bool(insecure_noise)),
@@ -392,9 +393,3 @@ class Reservation:
 
     def __repr__(self) -> str:
         return f"Reservation(entry={self.entry}, chains={self.chains})"
-
-
-def _name(argument: str, name: str) -> str:
-    if not isinstance(name, str) or not name:
-        raise TypeError(f"{argument} must be a name, got {name!r}.")
-    return words(argument, name)

@@ -635,8 +635,110 @@ def test_chains_are_those_that_the_entry_paid_for(ledger):
 @pytest.mark.parametrize("entry", [0, -1, 4, "1", None])
 def test_shares_of_entries_that_are_not_there(ledger, entry):
     nobody = dp.privacy.ledger.Reservation(ledger, entry, 2, (SMALL,))
-    with pytest.raises(
-        dp.BudgetExceededError, match=r"no entry .* what ledger\.reserve returned"
-    ):
+    with pytest.raises(dp.BudgetExceededError, match=r"no entry .* what ledger\.reserve returned"):
         nobody.claim()
     assert [e.claimed for e in ledger.entries()] == [0, 1, 0]
+
+
+# ---- files of others beside it -------------------------------------------------------------------------
+
+
+def content_of(folder):
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_a_new_ledger_leaves_other_files_as_they_are(tmp_path):
+    """It was made under the name `a.new`, from which it took away what was there."""
+    other = opened(tmp_path / "a.new")
+    other.reserve(SMALL, **WHO)
+    (tmp_path / "a.new-journal").write_text("notes")
+    before = content_of(tmp_path)
+    made = opened(tmp_path / "a")
+    after = content_of(tmp_path)
+    assert {name: after[name] for name in before} == before and len(other.entries()) == 1
+    assert set(after) - set(before) == {"a", "a.head"}
+    made.reserve(SMALL, **WHO)
+    assert len(made.entries()) == len(other.entries()) == 1
+
+
+def test_a_ledger_that_cannot_be_made_leaves_nothing_half_made(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for place in ("os.rename", "pymc_dp.privacy._ledger_head.SideFile.write"):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, full)
+            with pytest.raises(LedgerFileError, match="No space left"):
+                opened(tmp_path / "a")
+        assert set(content_of(tmp_path)) == {"a.head"}
+    assert opened(tmp_path / "a").entries() == ()
+
+
+def test_the_place_where_a_ledger_is_made_is_nobody_elses(tmp_path, monkeypatch):
+    monkeypatch.setattr(_ledger_file, "_unused_name", lambda: "taken")
+    (tmp_path / "taken").write_text("notes")
+    with pytest.raises(LedgerFileError, match=r"cannot be made \(File exists\)"):
+        opened(tmp_path / "a")
+    assert (tmp_path / "taken").read_text() == "notes"
+
+
+@pytest.mark.parametrize("end", ["-journal", "-wal", "-shm", ".head", "-JOURNAL", ".Head"])
+def test_names_that_belong_to_other_ledgers(tmp_path, end):
+    """SQLite deletes such files beside a ledger, or they are the file beside it."""
+    first = opened(tmp_path / "j")
+    with pytest.raises(ValueError, match=rf"path = .*j{end}' ends in '{end.lower()}'.* give another name"):
+        opened(tmp_path / f"j{end}")
+    assert set(content_of(tmp_path)) == {"j", "j.head"} and first.entries() == ()
+    (tmp_path / f"link{end}").symlink_to(tmp_path / "j")
+    (tmp_path / "other").symlink_to(tmp_path / f"new{end}")
+    for link in (f"link{end}", "other"):
+        with pytest.raises(ValueError, match=f"ends in '{end.lower()}'"):
+            opened(tmp_path / link)
+
+
+def test_a_ledger_that_has_such_a_name_is_renamed(path, ledger, tmp_path):
+    """As the message says."""
+    before = ledger.entries()
+    badly = tmp_path / "j-journal"
+    for old, new in ((path, badly), (beside(path), beside(badly))):
+        old.rename(new)
+    with pytest.raises(ValueError, match=r"rename .*, and 'j-journal\.head' beside it in the same way"):
+        opened(badly)
+    badly.rename(tmp_path / "k")
+    beside(badly).rename(tmp_path / "k.head")
+    assert opened(tmp_path / "k").entries() == before
+
+
+def test_a_ledger_in_the_place_of_the_file_beside_it(path, ledger, tmp_path):
+    """The advice was to delete it."""
+    path.rename(tmp_path / "h.head")
+    with pytest.raises(LedgerFileError, match=r"h\.head' is a database.* give another path") as caught:
+        opened(tmp_path / "h")
+    assert "delete" not in str(caught.value) and not (tmp_path / "h").exists()
+    assert opened(tmp_path / "elsewhere").entries() == ()
+    (tmp_path / "h.head").rename(path)
+    copy = kept(path, tmp_path / "backup")
+    shutil.copy(tmp_path / "elsewhere", beside(path))
+    with pytest.raises(LedgerFileError, match="move this file elsewhere and put back the one that was there"):
+        ledger.entries()
+    put_back(copy, path, both=True)
+    assert len(ledger.entries()) == 3
+
+
+def test_a_short_file_in_the_place_of_the_file_beside_it(path):
+    """It was written over."""
+    beside(path).write_text("notes")
+    with pytest.raises(LedgerFileError, match=r"study\.db\.head' is not .* give another path"):
+        opened(path)
+    assert beside(path).read_text() == "notes" and not path.exists()
+    beside(path).write_text('{"format": 2, "ser')  # a crash while the first one was written
+    assert opened(path).entries() == ()
+
+
+@pytest.mark.parametrize("end", ["-journal", "-wal", "-shm"])
+def test_files_that_sqlite_would_delete_are_not_there(path, end):
+    left = path.with_name(path.name + end)
+    left.write_text("notes" * 200)
+    with pytest.raises(LedgerFileError, match=rf"study\.db{end}' .* another path"):
+        opened(path)
+    assert left.read_text() == "notes" * 200 and not path.exists()
