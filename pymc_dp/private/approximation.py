@@ -227,7 +227,7 @@ class _Newton(GradientStep):
         return NormalApproximation(
             self.likelihood, tuple(self.layout.names), tuple(self.layout.shapes), theta,
             0.5 * (covariance + covariance.T), information, clip, bound,
-            tuple(self.costs(rounds, multiplier)),
+            tuple(self.costs(rounds, multiplier)), self.insecure_noise_seed is not None,
         )  # fmt: skip
 
     def noise(self, multiplier: float) -> tuple[GaussianNoise, GaussianNoise, int]:

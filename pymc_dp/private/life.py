@@ -95,7 +95,9 @@ class Life(BlockedStep):
             bounds=(term.clip, term.clip_gradient, term.temper, term.coordinates is not None),
             rows=(term.rows.n, self.n_looked_at, self._sums.bits),
             metric=self.metric.tobytes() + self._inverse_metric.tobytes(),
-            approximation=() if near is None else (near.clip, near.clip_gradient, near.costs),
+            approximation=()
+            if near is None
+            else (near.clip, near.clip_gradient, near.costs, near.insecure_noise),
             seed=self.insecure_noise_seed,
         )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,11 +9,12 @@ import numpy as np
 from pymc_dp.privacy.costs import GaussianCost
 
 
-@dataclass(frozen=True, eq=False)
 class NormalApproximation:
     r"""Normal approximation of the posterior given confidential rows, as it was released.
 
-    Made by :func:`~pymc_dp.normal_approximation`. All of it is private and may be shown.
+    Made by :func:`~pymc_dp.normal_approximation`. All of it is private and may be shown. One that is made by
+    hand costs what is said of it: without `costs`, make it of what is public. Nothing of it can be set or
+    replaced, so that what was paid stays with it.
 
     Parameters
     ----------
@@ -37,6 +37,8 @@ class NormalApproximation:
         Bound of the norm of a row's gradient, measured against the information.
     costs : tuple of GaussianCost
         What it cost. :func:`~pymc_dp.with_privacy` adds them to those of the steps that use it.
+    insecure_noise : bool, default False
+        Whether its noise came from a known seed: then nothing is promised of it, or of what uses it.
 
     Examples
     --------
@@ -55,11 +57,34 @@ class NormalApproximation:
     information: np.ndarray
     clip: float
     clip_gradient: float
-    costs: tuple[GaussianCost, ...] = ()
+    costs: tuple[GaussianCost, ...]
+    insecure_noise: bool
 
-    def __post_init__(self) -> None:
+    # no dataclass: of those, copies can be made with another cost
+    def __init__(
+        self, likelihood: str, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], mean: np.ndarray,
+        covariance: np.ndarray, information: np.ndarray, clip: float, clip_gradient: float,
+        costs: tuple[GaussianCost, ...] = (), insecure_noise: bool = False,
+    ):  # fmt: skip
+        self.__setstate__({k: v for k, v in locals().items() if k != "self"})
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
         for array in (self.mean, self.covariance, self.information):
             array.flags.writeable = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise self._cannot_be_changed(name)
+
+    def __delattr__(self, name: str) -> None:
+        raise self._cannot_be_changed(name)
+
+    @staticmethod
+    def _cannot_be_changed(name: str) -> AttributeError:
+        return AttributeError(
+            f"NormalApproximation.{name} is what was released and paid for, or is made of it. Nothing was "
+            "changed: make another by dp.normal_approximation."
+        )
 
     def start(self, rng: Any = None) -> dict[str, np.ndarray]:
         """Draw a starting point, for ``initvals`` of ``pm.sample``.

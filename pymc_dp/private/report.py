@@ -38,10 +38,10 @@ def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
     DataTree
         The same `idata`. Its attributes say ``privacy_epsilon`` (nats) and ``privacy_delta`` of the whole
         run and of the normal approximations that it used, ``privacy_neighbours``, ``privacy_costs`` (JSON,
-        from which epsilon can be computed again) and ``privacy_insecure_noise``, 1 where the noise had a
-        known seed, so that nothing is promised. Where all steps share a ledger, ``privacy_budget_epsilon``
-        is its budget, and ``privacy_budget_spent`` the epsilon of all that was debited from it so far, this
-        run included.
+        from which epsilon can be computed again) and ``privacy_insecure_noise``, 1 where the noise, or that
+        of an approximation, had a known seed, so that nothing is promised. Where all steps share a ledger,
+        ``privacy_budget_epsilon`` is its budget, and ``privacy_budget_spent`` the epsilon of all that was
+        debited from it so far, this run included.
 
         The group ``privacy`` has, for each step along ``likelihood``: its name, the mechanism, epsilon by
         itself, chains, iterations (of all chains, tuning included), the bounds (with an approximation those
@@ -99,7 +99,7 @@ def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
         "privacy_delta": delta,
         "privacy_neighbours": _NEIGHBOURS,
         "privacy_costs": json.dumps([to_plain(cost) for cost in everything]),
-        "privacy_insecure_noise": int(any(step.plan.insecure for step in steps)),
+        "privacy_insecure_noise": int(any(map(_is_insecure, steps))),
     }
     ledgers = _ledgers_of(steps)
     if len(ledgers) == 1 and all(step.plan.ledger is not None for step in steps):
@@ -127,7 +127,7 @@ def _table(
         "clip_gradient": [_clip_gradient(step) for step in steps],
         "temper": [term.temper for term in terms],
         "ledger_entry": [0 if s.plan.reservation is None else s.plan.reservation.entry for s in steps],
-        "insecure_noise": [int(step.plan.insecure) for step in steps],
+        "insecure_noise": [int(_is_insecure(step)) for step in steps],
     }
     fractions = _clipped_fractions(idata, steps, spent)
     if any(found is not None for found in fractions):
@@ -147,6 +147,11 @@ def _table(
         coords={"likelihood": [term.name for term in terms], "release": list(RELEASES)},
         attrs={"neighbours": _NEIGHBOURS},
     )
+
+
+def _is_insecure(step: PrivateStep) -> bool:
+    """Whether the noise of a step, or of the approximation that it uses, has a known seed."""
+    return step.plan.insecure or (step.approximation is not None and step.approximation.insecure_noise)
 
 
 def _clip_gradient(step: PrivateStep) -> float:

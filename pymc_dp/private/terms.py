@@ -25,7 +25,7 @@ class Terms:
     metric : bytes
         What lengths of moves are measured with.
     approximation : tuple
-        Bounds and costs of the normal approximation in use.
+        Bounds and costs of the normal approximation in use, and whether its noise has a known seed.
     seed : int or None
         Of insecure noise.
     """

@@ -1,5 +1,7 @@
 """Results that are not of their step, steps that are not what was debited, and frames that are not found."""
 
+import copy
+import dataclasses
 import json
 import warnings
 
@@ -227,6 +229,52 @@ def test_noise_is_not_lowered_while_a_chain_is_sampled(model):
         pm.sample(**PLAN, step=step, model=model, callback=lower, **QUIET)
     idata = pm.sample(**PLAN, step=(new := debited(model)), model=model, **QUIET)
     assert dp.with_privacy(idata, new).attrs["privacy_epsilon"] == pytest.approx(2.0, rel=1e-6)
+
+
+# -- approximations ---------------------------------------------------------------------------------
+
+
+def near_of(model, **kwargs):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # so few rows, so much noise
+        return dp.normal_approximation(model=model, noise_multiplier=5.0, **kwargs)
+
+
+@pytest.mark.parametrize("seed", [None, 1])
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_known_seed_of_an_approximation_is_said(model, seed, copied):
+    """Of a run that used it, nothing is promised either."""
+    near = near_of(model, insecure_noise_seed=seed)
+    if copied:
+        near = cloudpickle.loads(cloudpickle.dumps(near))
+    assert near.insecure_noise is (seed is not None)
+    step = dp.PenaltyMetropolis(model=model, noise_multiplier=1.0, approximation=near)
+    idata = dp.with_privacy(pm.sample(**PLAN, step=step, model=model, **QUIET), step, delta=1e-6)
+    assert idata.attrs["privacy_insecure_noise"] == int(seed is not None)
+    assert idata["privacy"]["insecure_noise"].values.tolist() == [int(seed is not None)]
+
+
+@pytest.mark.parametrize("replaced", [dataclasses.replace, *filter(None, [getattr(copy, "replace", None)])])
+def test_what_an_approximation_cost_stays_with_it(model, replaced):
+    near = near_of(model, insecure_noise_seed=1)
+    for change in ({"costs": ()}, {"insecure_noise": False}, {"clip": 3.0}):
+        with pytest.raises(TypeError):
+            replaced(near, **change)
+        ((name, value),) = change.items()
+        with pytest.raises(AttributeError, match=rf"NormalApproximation\.{name} .* make another"):
+            setattr(near, name, value)
+        with pytest.raises(AttributeError, match="make another"):
+            delattr(near, name)
+    assert len(near.costs) == 2 and near.insecure_noise
+
+
+@pytest.mark.parametrize("change", [{"costs": ()}, {"insecure_noise": False}])
+def test_an_approximation_that_is_changed_all_the_same_is_seen(model, change):
+    near = near_of(model, insecure_noise_seed=1)
+    step = dp.PenaltyMetropolis(model=model, ledger=ledger(), approximation=near, **PLAN)
+    vars(near).update(change)
+    with pytest.raises(ValueError, match="is not what the run was debited with: approximation changed"):
+        step.setup_chain(1, 6, 12)
 
 
 # -- frames -----------------------------------------------------------------------------------------
