@@ -16,6 +16,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import present_lengths
+from pymc_dp.mechanisms._stated import checked_guarantee
 from pymc_dp.mechanisms.base import MechanismOp
 from pymc_dp.mechanisms.marginals import MarginalOp, SymbolicMarginal
 from pymc_dp.privacy.accountant import compose, compose_disjoint
@@ -55,8 +56,8 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
     TypeError
         `released` is not a release.
     ValueError
-        The guarantee of a release is not known, which is named; or the releases do not promise that
-        `delta`; or there are none.
+        The guarantee of a release is not known, which is named, or is better than its own noise gives; or
+        the releases do not promise that `delta`; or there are none.
 
     Notes
     -----
@@ -163,7 +164,7 @@ def _of_one(released: Any) -> PrivacyGuarantee:
     if isinstance(released, PrivacyGuarantee):
         return released
     if isinstance(released, Release):
-        known = released.guarantee
+        known = None if released.guarantee is None else checked_guarantee(released)
     else:
         variable = isinstance(released, TensorVariable) and released.owner is not None
         op = released.owner.op if variable else None

@@ -2,6 +2,7 @@
 
 import json
 import traceback
+from dataclasses import replace
 
 import numpy as np
 import pymc as pm
@@ -197,6 +198,89 @@ def test_claims_are_compared_with_the_noise(name, noise, changes):
         content[field].update(change)
     with pytest.raises(ValueError, match="observed states a guarantee that is better than its own noise"):
         declared(content, name)
+
+
+NUMBERS, CODES = np.array([0.2, 0.9, 0.4, 0.6]), np.array([0, 1, 1, 0])
+TABLES = np.array([[0.2, 0.3], [0.1, 0.5], [0.4, 0.4]])
+FILES = {
+    "laplace": lambda: dp.LaplaceMechanism.release(1.0, epsilon=5, sensitivity=1),
+    "laplace, clamped": lambda: dp.LaplaceMechanism.release(
+        dp.record_sum(NUMBERS), epsilon=5, sensitivity=3, bounds=(0, 1)
+    ),
+    "gaussian": lambda: dp.GaussianMechanism.release(np.ones(3), epsilon=0.5, delta=1e-6, sensitivity=1),
+    "gaussian, rho": lambda: dp.GaussianMechanism.release(np.ones(3), rho=0.5, sensitivity=1),
+    "discrete laplace": lambda: dp.DiscreteLaplaceMechanism.release(np.array(3), epsilon=5, sensitivity=1),
+    "discrete gaussian": lambda: dp.DiscreteGaussianMechanism.release(np.array(3), rho=5, sensitivity=1),
+    "randomized response": lambda: dp.RandomizedResponse.release(CODES, epsilon=5, n_categories=2),
+    "truths": lambda: dp.RandomizedResponse.release(CODES, p_truth=[0.9, 0.8, 0.7, 0.6], n_categories=2),
+    "unary encoding": lambda: dp.UnaryEncoding.release(CODES, epsilon=5, n_categories=3),
+    "histogram": lambda: dp.PerturbedHistogram.release(NUMBERS, epsilon=5, n_bins=4, bounds=(0, 1)),
+    "histogram, other neighbours": lambda: dp.PerturbedHistogram.release(
+        NUMBERS, rho=0.5, n_bins=4, bounds=(0, 1), neighbours="add-remove", noise="discrete_gaussian"
+    ),
+    "sample": lambda: dp.SmoothedHistogramSample.release(NUMBERS, epsilon=5, n_bins=4, n_released=3),
+    "projection": lambda: dp.ProjectionMechanism.release(NUMBERS, epsilon=5, n_terms=3),
+    "projection, rho": lambda: dp.ProjectionMechanism.release(NUMBERS, rho=5, n_terms=3),
+    "wavelet": lambda: dp.WaveletMechanism.release(NUMBERS, epsilon=5, level=2),
+    "binomial": lambda: dp.BinomialMechanism.release(dp.record_sum(CODES), n_trials=3, epsilon=5),
+    "exponential": lambda: dp.ExponentialMechanism.release(
+        dp.record_sum(TABLES), epsilon=5, bounds=(0, 1)
+    ),
+    "exponential, several": lambda: dp.ExponentialMechanism.release(
+        np.ones((3, 4)), epsilon=5, sensitivity=1
+    ),
+    "gradients": lambda: dp.KNormGradient.release(np.ones((4, 2)), epsilon=5, sensitivity=1),
+    "quadratic": lambda: dp.KNormGradient.release(np.ones(2), epsilon=5, sensitivity=1, hessian=np.eye(2)),
+    "objective": lambda: dp.ObjectivePerturbation.release(
+        TABLES, np.array([1.0, 0, 1]), epsilon=5, regularization=1.0
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("draw", FILES.values(), ids=FILES)
+def test_claims_of_files_alone_are_compared_with_their_noise(draw):
+    """They were believed, unless the release was declared in a model."""
+    release = draw()
+    stated = release.guarantee
+    assert dp.guarantee(dp.Release.from_json(release.to_json())) == stated  # as it was written
+    less = {k: 0.1 * v for k in ("epsilon", "rho", "mu") if (v := getattr(stated, k)) is not None}
+    forged = dp.Release(release.value, release.mechanism, release.parameters, replace(stated, **less))
+    forged = dp.Release.from_json(forged.to_json())
+    for act in (lambda: dp.guarantee(forged), lambda: dp.guarantee([release, forged], delta=1e-3)):
+        with pytest.raises(ValueError, match="states a guarantee that is better than its own noise"):
+            act()
+
+
+def test_claims_that_do_not_follow_from_the_noise_are_not_believed():
+    """An approximate guarantee that this noise is not known to have: what it is known to have is said."""
+    release = dp.ObjectivePerturbation.release(
+        TABLES, np.array([1.0, 0, 1]), epsilon=0.5, delta=1e-6, regularization=1.0
+    )
+    better = dp.Release(
+        release.value, release.mechanism, release.parameters, replace(release.guarantee, epsilon=0.01)
+    )
+    assert dp.guarantee(better) == dp.guarantee(release) == release.guarantee
+
+
+def test_claims_of_a_mechanism_that_is_not_known():
+    unknown = dp.Release(1.0, "Other", {"scale": 1.0, "sensitivity": 1.0}, dp.PrivacyGuarantee(1e-3))
+    with pytest.raises(ValueError, match="'Other', which is no mechanism that is known here"):
+        dp.guarantee(unknown)
+
+    class Other(dp.LaplaceMechanism):
+        """Of another package."""
+
+        rv_op = dp.LaplaceMechanism.rv_op
+
+    assert dp.guarantee(Other.release(1.0, epsilon=5, sensitivity=1)).epsilon == 5
+    with pytest.raises(ValueError, match="states a guarantee that is better than its own noise"):
+        dp.guarantee(unknown)
+
+
+def test_files_that_do_not_say_the_sensitivity_are_believed():
+    """The query may be any multiple of a sum: only its declaration tells. The documentation says so."""
+    release = dp.LaplaceMechanism.release(dp.record_sum(NUMBERS) * 0.5, epsilon=5, bounds=(0, 1))
+    assert dp.guarantee(release) == release.guarantee
 
 
 DAMAGE = {
