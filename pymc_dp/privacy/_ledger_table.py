@@ -12,6 +12,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from pymc_dp.privacy import budgets
 from pymc_dp.privacy.costs import Cost
@@ -61,9 +62,10 @@ def table_of(entries: Iterable[LedgerEntry], delta: float, title: str, caption: 
         table.add_row(
             str(entry.id),
             f"{entry.at:%Y-%m-%d %H:%M}",
-            entry.user,
-            entry.likelihood,
-            entry.step + (" (insecure noise)" if entry.insecure_noise else ""),
+            # names are shown as they are: brackets in them would be read as markup
+            Text(entry.user),
+            Text(entry.likelihood),
+            Text(entry.step + (" (insecure noise)" if entry.insecure_noise else "")),
             f"{entry.claimed} of {entry.chains}",
             f"{budgets.epsilon(entry.costs, delta):.4g}",
         )

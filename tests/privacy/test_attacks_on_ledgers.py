@@ -742,3 +742,13 @@ def test_files_that_sqlite_would_delete_are_not_there(path, end):
     with pytest.raises(LedgerFileError, match=rf"study\.db{end}' .* another path"):
         opened(path)
     assert left.read_text() == "notes" * 200 and not path.exists()
+
+
+# ---- names ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["[/red]", "[red]x", "x\\\\", "[link=http://a]"])
+def test_names_are_shown_as_they_are(ledger, name):
+    """Brackets in them were taken for markup: the table raised an error, or showed less."""
+    ledger.reserve(SMALL, likelihood=name, step=name, chains=1)
+    assert str(ledger).count(name) == 2
