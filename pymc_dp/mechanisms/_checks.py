@@ -63,7 +63,7 @@ def observed_numbers(observed: Any) -> np.ndarray | None:
 
 def check_setting(name: str, value: Any, choices: Collection[str]) -> None:
     """Refuse a setting that is none of its choices."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 

@@ -242,7 +242,8 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
             f"dp.{release.mechanism}."
         )
     _check_grid(release)
-    declares = set(inspect.signature(mechanism.dist).parameters) - {"query", "kwargs"}
+    signature = inspect.signature(mechanism.dist).parameters
+    declares = {k for k, p in signature.items() if p.kind is p.KEYWORD_ONLY}  # what comes before is the query
     unknown = release.parameters.keys() - declares - _STATED
     if unknown:
         raise ValueError(
@@ -301,6 +302,11 @@ def as_declared(param: np.ndarray) -> Any:
 
 def _argument(key: str, value: Any) -> Any:
     if key == "bounds" and value is not None:
+        if not isinstance(value, tuple) or len(value) != 2:
+            raise ValueError(
+                f"observed states bounds = {value!r}, which is no pair of a lower and an upper end: the "
+                "release is damaged. Ask for it again."
+            )
         return tuple(np.asarray(end, dtype=float) for end in value)  # the form that is never ambiguous
     return np.asarray(value) if isinstance(value, tuple) else value
 

@@ -319,3 +319,38 @@ def test_declarations_take_no_promises_of_their_users():
         ):  # fmt: skip
             with pytest.raises(TypeError, match="unexpected keyword"):
                 dp.LaplaceMechanism("z", y.mean(), scale=1, bounds=(0, 1), **internal)
+
+
+HOSTILE = {
+    "bounds, a number": ("laplace", {"bounds": 0}, r"bounds = 0, which is no pair"),
+    "bounds, infinite": ("laplace", {"bounds": {"float": "inf"}}, r"bounds = inf, which is no pair"),
+    "bounds, three": ("laplace", {"bounds": [0, 1, 2]}, r"bounds = \(0, 1, 2\), which is no pair"),
+    "noise, a list": ("histogram", {"noise": []}, r"noise must be one of .*got"),
+    "variant, a list": ("unary encoding", {"variant": []}, r"variant must be one of .*got"),
+    "the query": ("laplace", {"query": 1}, r"states query, which is no parameter of LaplaceMechanism here"),
+    "the rows": ("objective", {"x": 1}, r"states x, which is no parameter of ObjectivePerturbation here"),
+    "the labels": ("objective", {"y": 1}, r"states y, which is no parameter of ObjectivePerturbation here"),
+    "the utilities": ("exponential", {"utility": 1}, r"states utility, which is no parameter"),
+}
+
+
+@pytest.mark.parametrize(("which", "parameters", "message"), HOSTILE.values(), ids=HOSTILE)
+def test_parameters_of_other_kinds_are_refused_in_words(which, parameters, message):
+    content = content_of(FILES[which]())
+    content["parameters"].update(parameters)
+    release = dp.Release.from_json(json.dumps(content))
+
+    def declared_in_a_model():
+        with pm.Model():
+            rows = pm.Beta("rows", 1, 1, shape=(4, 3))
+            codes = pm.Categorical("codes", np.ones(3) / 3, shape=4)
+            query = {
+                "LaplaceMechanism": (dp.record_sum(rows[:, 0]),), "PerturbedHistogram": (rows[:, 0],),
+                "UnaryEncoding": (codes,), "ExponentialMechanism": (dp.record_sum(rows),),
+                "ObjectivePerturbation": (rows[:, :2], codes > 0),
+            }[release.mechanism]  # fmt: skip
+            getattr(dp, release.mechanism)("z", *query, observed=release)
+
+    for act in (lambda: dp.guarantee(release), declared_in_a_model):
+        with pytest.raises(ValueError, match=message):
+            act()
