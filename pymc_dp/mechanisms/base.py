@@ -353,6 +353,15 @@ class Mechanism(Distribution):
         return (next_rng, rv) if return_next_rng else rv
 
 
+def refuse_sensitivity(mechanism: str, kwargs: Mapping[str, Any]) -> None:
+    """Refuse a sensitivity where the mechanism knows its own."""
+    if "sensitivity" in kwargs:
+        raise TypeError(
+            f"{mechanism} takes no sensitivity=: what one record changes follows from what it releases. "
+            "Leave it out."
+        )
+
+
 def exactly_one(mechanism: str, given: Mapping[str, bool], choices: str) -> str:
     """Return the one way in which the noise level was given; none or two are refused."""
     ways = [way for way, is_given in given.items() if is_given]

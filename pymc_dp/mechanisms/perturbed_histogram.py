@@ -13,7 +13,7 @@ from pymc_dp.mechanisms._additive import given_once
 from pymc_dp.mechanisms._bins import clamped_rows, equal_edges, interval, one_hot, parse_edges, whole_number
 from pymc_dp.mechanisms._checks import as_query, check_setting
 from pymc_dp.mechanisms._releases import as_declared
-from pymc_dp.mechanisms.base import Mechanism, MechanismOp
+from pymc_dp.mechanisms.base import Mechanism, MechanismOp, refuse_sensitivity
 from pymc_dp.mechanisms.discrete_gaussian import DiscreteGaussianMechanism, DiscreteGaussianMechanismRV
 from pymc_dp.mechanisms.discrete_laplace import DiscreteLaplaceMechanism, DiscreteLaplaceMechanismRV
 from pymc_dp.mechanisms.gaussian import GaussianMechanism, GaussianMechanismRV
@@ -236,6 +236,7 @@ class PerturbedHistogram(Mechanism):
         **kwargs: Any,
     ) -> Any:
         """Return an unregistered release; parameters as for the class."""
+        refuse_sensitivity(cls.__name__, kwargs)
         cut = cls._edges(n_bins, edges, bounds)
         given, normal = given_once(
             cls.__name__, scale=scale, sigma=sigma, epsilon=epsilon, delta=delta, rho=rho

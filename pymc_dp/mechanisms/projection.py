@@ -14,7 +14,7 @@ from pymc_dp.mechanisms._bins import clamped_rows, interval, needed_number, numb
 from pymc_dp.mechanisms._checks import as_query, check_setting
 from pymc_dp.mechanisms._numbers import records_added
 from pymc_dp.mechanisms._releases import as_declared
-from pymc_dp.mechanisms.base import Mechanism
+from pymc_dp.mechanisms.base import Mechanism, refuse_sensitivity
 from pymc_dp.mechanisms.gaussian import GaussianMechanism, GaussianMechanismRV
 from pymc_dp.mechanisms.laplace import LaplaceMechanism, LaplaceMechanismRV
 
@@ -163,6 +163,7 @@ class ProjectionMechanism(Mechanism):
         **kwargs: Any,
     ) -> Any:
         """Return an unregistered release; parameters as for the class."""
+        refuse_sensitivity(cls.__name__, kwargs)
         given, normal = given_once(
             cls.__name__, scale=scale, sigma=sigma, epsilon=epsilon, delta=delta, rho=rho
         )

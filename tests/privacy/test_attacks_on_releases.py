@@ -354,3 +354,13 @@ def test_parameters_of_other_kinds_are_refused_in_words(which, parameters, messa
     for act in (lambda: dp.guarantee(release), declared_in_a_model):
         with pytest.raises(ValueError, match=message):
             act()
+
+
+@pytest.mark.parametrize("draw", [
+    lambda **more: dp.PerturbedHistogram.release(NUMBERS, epsilon=1, n_bins=4, bounds=(0, 1), **more),
+    lambda **more: dp.ProjectionMechanism.release(NUMBERS, epsilon=1, n_terms=3, **more),
+])  # fmt: skip
+def test_a_sensitivity_that_is_known_is_not_taken(draw):
+    with pytest.raises(TypeError, match=r"takes no sensitivity=: .* Leave it out"):
+        draw(sensitivity=2)
+    assert draw().guarantee.epsilon == 1
