@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from pymc.step_methods.compound import BlockedStep
 
+from pymc_dp.privacy.costs import whole
 from pymc_dp.privacy.ledger import BudgetExceededError
 from pymc_dp.private.confidential import RowTerm
 from pymc_dp.private.noise import GaussianNoise, words_of_seed
@@ -114,6 +115,7 @@ class Life(BlockedStep):
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Claim the share of a chain; then prepare it, with noise of its own."""
+        tune, draws = whole("tune", tune, least=0), whole("draws", draws, least=0)
         terms = self._terms(self.plan.noise_multiplier)
         self._chain = self.plan.begin(self, terms, tune, draws)
         self._begun_by, self._named = os.getpid(), self.plan.name_of(self._chain)

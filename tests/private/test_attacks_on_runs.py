@@ -277,6 +277,17 @@ def test_an_approximation_that_is_changed_all_the_same_is_seen(model, change):
         step.setup_chain(1, 6, 12)
 
 
+@pytest.mark.parametrize(
+    "tune, draws", [(0, float("nan")), (float("nan"), 1), (0, 12.0), (-6, 12), (True, 1)]
+)
+def test_lengths_that_are_no_whole_numbers(model, tune, draws):
+    """NaN is not more than what was planned."""
+    step = debited(model)
+    with pytest.raises((TypeError, ValueError), match="must be a whole number"):
+        step.setup_chain(1, tune, draws)
+    assert step.plan.begun() == 0
+
+
 # -- frames -----------------------------------------------------------------------------------------
 
 
