@@ -203,7 +203,7 @@ class ConfidentialLikelihood:
             (coordinates,) = graph_replace([coordinates], dict(zip(parameters, roots)), strict=False)
         rows = sealed(lambda *tables: ConfidentialRows(columns_of(tables)), table, *given.values())
         term = RowTerm(
-            name, rows, free, tuple(roots), value, tuple(inputs.values()),
+            model.name_for(name), rows, free, tuple(roots), value, tuple(inputs.values()),
             clip_gradient=clip_gradient, coordinates=coordinates, **numbers,
         )  # fmt: skip
         from pymc_dp.private.density import check_rows

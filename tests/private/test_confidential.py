@@ -439,3 +439,16 @@ def test_no_step_for_each_variable(model):
     with pytest.raises(ValueError, match="blocked=False would make a step of each variable"):
         dp.PenaltyMetropolis(model=model, ledger=book, blocked=False, **PLAN)
     assert not book.entries()
+
+
+def test_likelihoods_of_submodels_are_told_apart():
+    """Both were called by the name that their submodels give them."""
+    with pm.Model() as model:
+        for prefix in ("a", "b"):
+            with pm.Model(name=prefix):
+                mu = pm.Normal("mu", 0, 1)
+                dp.ConfidentialLikelihood("x", pm.Normal.dist(mu, 1), data=np.zeros(5), clip=3)
+    with pytest.raises(ValueError, match=r"confidential likelihoods a::x, b::x; name the parameters of one"):
+        dp.PenaltyMetropolis(model=model, noise_multiplier=1.0)
+    steps = [dp.PenaltyMetropolis([model[f"{k}::mu"]], model=model, noise_multiplier=1.0) for k in "ab"]
+    assert [step.likelihood for step in steps] == ["a::x", "b::x"]
