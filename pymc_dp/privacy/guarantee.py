@@ -12,6 +12,7 @@ from pymc_dp.privacy.calibration import gaussian_delta, gaussian_epsilon
 
 NEIGHBOURS = ("replace-one", "add-remove")
 _ROUNDING = 1e-6
+_LARGEST = 1e150  # that squares of epsilon and mu are numbers is taken for granted wherever costs add up
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,13 @@ class PrivacyGuarantee:
         object.__setattr__(self, "delta", float(self.delta))
         if not self.epsilon >= 0:
             raise ValueError(f"epsilon must be a number >= 0, got {self.epsilon}.")
+        for name in ("epsilon", "mu"):
+            value = float(0 if getattr(self, name) is None else getattr(self, name))
+            if _LARGEST < value < math.inf:
+                raise ValueError(
+                    f"{name} = {value:g} is larger than {_LARGEST:g}, and promises nothing: add more noise, "
+                    "or leave the guarantee out."
+                )
         if not 0 <= self.delta < 1:
             raise ValueError(f"delta must be in [0, 1), got {self.delta}.")
         if self.mu is not None:

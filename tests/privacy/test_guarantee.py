@@ -6,6 +6,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
+import pymc_dp as dp
 from pymc_dp.privacy import PrivacyGuarantee
 from pymc_dp.privacy.calibration import gaussian_epsilon, gaussian_sigma_zcdp
 
@@ -111,3 +112,15 @@ def test_removing_and_adding_makes_an_exchange():
     assert (lost.epsilon, lost.delta, lost.rho) == (math.inf, 0.0, 0.4)
     with pytest.raises(ValueError, match="promises nothing under replace-one"):
         PrivacyGuarantee(20.0, 1e-3, neighbours="add-remove").to_replace_one()
+
+
+@pytest.mark.parametrize("stated", [{"epsilon": 1e300}, {"epsilon": math.inf, "mu": 1e200}])
+def test_numbers_whose_squares_are_none_are_refused(stated):
+    """They raised a bare OverflowError where costs were added up."""
+    name = "mu" if "mu" in stated else "epsilon"
+    with pytest.raises(ValueError, match=rf"{name} = .* is larger than 1e\+150, and promises nothing"):
+        PrivacyGuarantee(**stated)
+    largest = PrivacyGuarantee(1e150)
+    assert dp.guarantee([largest], delta=1e-4).epsilon == 1e150
+    with pytest.raises(ValueError, match="is larger than"):
+        dp.guarantee([largest] * 2, delta=1e-4)
