@@ -68,8 +68,30 @@ def in_granules(query: TensorVariable, granule: float, local: bool) -> Granules:
         values = evaluate(_before_cast(query))
         entries = values.size // max(len(values), 1) if local and values.ndim else values.size
         return Granules(_rounded(values, granule), 1, max(entries, 1))
-    count, slack = exact
+    return _granules_of_sum(*exact)
+
+
+def _granules_of_sum(count: np.ndarray, slack: int) -> Granules:
     return Granules(count, slack, max(count.size, 1))
+
+
+def bounded_in_granules(query: TensorVariable, granule: float) -> Granules:
+    """Return a query of data in whole granules whose sensitivity follows from its bounds.
+
+    The bounds say nothing of the rounding of a sum in floating point, which is therefore refused.
+    """
+    if _is_clamped(query):
+        return in_granules(query, granule, True)
+    exact = _sum_in_granules(query, granule)
+    if exact is None:
+        raise ValueError(
+            "`bounds` do not cover how floating point rounds this sum, or what it is times or over: one "
+            "record could shift it by more than its own share. Multiply by finite numbers, and inside the "
+            "sum, as in dp.record_sum(x[:, None] * w); or clamp what one record contributes yourself, as in "
+            "dp.record_sum(dp.clamp(x, lo, hi)), and pass instead of `bounds` a `sensitivity=` that covers "
+            "rounding."
+        )
+    return _granules_of_sum(*exact)
 
 
 def whole_counts(query: TensorVariable) -> np.ndarray:
@@ -139,7 +161,7 @@ def draw_on_grid(
         In which norm.
     """
     granule = granularity(noise)
-    rounded = in_granules(query, granule, local=op.bounds is not None and _is_clamped(query))
+    rounded = in_granules(query, granule, False) if op.bounds is None else bounded_in_granules(query, granule)
     if stated is not None:
         noise = noise * inflation(stated, rounded, granule, noise, order)
     level = np.broadcast_to(noise, rounded.count.shape)
@@ -153,12 +175,14 @@ def draw_on_grid(
 
 
 def _is_clamped(query: TensorVariable) -> bool:
-    """Whether rows were clamped last: then the query keeps the record axis.
+    """Whether rows were clamped last, but for new axes: then the query keeps the record axis.
 
     Of a sum the contributions are clamped, below the sum. A mechanism that works its statistics out
     itself, row by row, passes plain numbers.
     """
     op = None if query.owner is None else query.owner.op
+    if isinstance(op, DimShuffle):
+        return query.owner.inputs[0].owner is not None and _is_clamped(query.owner.inputs[0])
     return op is None or (isinstance(op, Elemwise) and isinstance(op.scalar_op, Clip))
 
 
@@ -247,21 +271,27 @@ def _turned(count: np.ndarray, order: tuple[Any, ...]) -> np.ndarray:
 
 
 def _scaled(node: Any, granule: float, factor: Fraction) -> tuple[np.ndarray, int] | None:
-    """A sum times or over one public number, such as a mean over the records.
+    """A sum times or over public numbers, such as a mean over the records.
 
+    Every number has a sum of its own, of contributions that were multiplied by it before they were rounded.
     What is public is read off the graph: to decide by the value of a confidential factor would show
     something of it in the noise level.
     """
     divided = isinstance(node.op.scalar_op, TrueDiv)
     for position, part in enumerate(node.inputs[:1] if divided else node.inputs):
         other = node.inputs[1 - position]
-        if any(other.type.shape[k] != 1 for k in range(other.ndim)) or not is_public(other, other):
+        if not is_public(other, other):
             continue
-        number = evaluate(other).item()
-        if not math.isfinite(number) or (divided and number == 0):
+        numbers = evaluate(other)
+        if not np.isfinite(numbers).all() or (divided and not numbers.all()):
             continue
-        own = Fraction(number)
-        scaled = _sum_in_granules(part, granule, factor / own if divided else factor * own)
-        if scaled is not None:
-            return scaled
+        total, largest = np.zeros((), dtype=np.int64), 1
+        for number in np.unique(numbers).tolist() or [1]:  # of no numbers the sum is still the shape's
+            own = Fraction(number)
+            scaled = _sum_in_granules(part, granule, factor / own if divided else factor * own)
+            if scaled is None:
+                break
+            total, largest = np.where(numbers == number, scaled[0], total), max(largest, scaled[1])
+        else:
+            return total, largest
     return None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from typing import Any, ClassVar
 
 import numba
@@ -20,6 +21,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.clamping import is_local, resizable_lengths
 from pymc_dp.lowering.samplers import register_draw
 from pymc_dp.mechanisms._checks import as_query, checked_sensitivity, observed_numbers
+from pymc_dp.mechanisms._grid import Granules, bounded_in_granules, granularity, inflation
 from pymc_dp.mechanisms.base import (
     MECHANISM_PROPS,
     Mechanism,
@@ -30,6 +32,7 @@ from pymc_dp.mechanisms.base import (
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.exact_noise import bernoulli_exp, uniform_below, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.noise import draw_securely
 from pymc_dp.publicshapes import data_behind
 from pymc_dp.rowlocal import lengths_of
 
@@ -58,7 +61,7 @@ def choose_exactly(
     ----------
     generator : numpy.random.Generator
     utility : ndarray, shape (m, k)
-        One row per choice.
+        One row per choice; floats, or whole numbers of any size.
     epsilon, sensitivity : array_like, shape (m,) or ()
 
     Returns
@@ -68,11 +71,12 @@ def choose_exactly(
     words, k = words_from(generator), utility.shape[1]
     epsilon, sensitivity = (np.broadcast_to(p, len(utility)) for p in (epsilon, sensitivity))
     per_nat = [Fraction(float(e)) / (2 * Fraction(float(s))) for e, s in zip(epsilon, sensitivity)]
-    best = [Fraction(float(u)) for u in utility.max(axis=1)]
+    exact = [[Fraction(u) for u in row] for row in utility.tolist()]
+    best = [max(row) for row in exact]
     chosen = np.full(len(utility), -1)
     while (left := np.flatnonzero(chosen < 0)).size:
         proposed = uniform_below(k, left.size, words)
-        gaps = [per_nat[i] * (best[i] - Fraction(float(utility[i, c]))) for i, c in zip(left, proposed)]
+        gaps = [per_nat[i] * (best[i] - exact[i][c]) for i, c in zip(left, proposed)]
         top, bottom = (np.array([getattr(g, part) for g in gaps], dtype=object)
                        for part in ("numerator", "denominator"))  # fmt: skip
         kept = bernoulli_exp(top, bottom, words)
@@ -90,26 +94,30 @@ class ChoiceRV(MechanismOp, RandomVariable):
         """Return the utility of each candidate, on the last axis."""
         return query
 
+    def whole_utilities(self, query: Granules) -> tuple[np.ndarray, int]:
+        """Return the utilities in whole granules, and by how many rounding can raise a change of one."""
+        return query.count, query.slack
+
     def rng_fn(self, rng, query, epsilon, sensitivity, size):  # type: ignore[no-untyped-def, override]
         """Draw by inversion, for simulations."""
 
         def draw(*rows: np.ndarray) -> np.ndarray:
             return np.array([choose(rng, *row) for row in zip(*rows, strict=True)], dtype=np.int64)
 
-        return self._each(draw, query, epsilon, sensitivity, size)
+        return self.each(draw, self.utilities(np.asarray(query, float)), epsilon, sensitivity, size)
 
     def secure_draw(
         self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
     ) -> np.ndarray:
         """Draw without rounding of probabilities."""
-        epsilon, sensitivity = params
-        return self._each(lambda *rows: choose_exactly(generator, *rows), query, epsilon, sensitivity, None)
+        utility, (epsilon, sensitivity) = self.utilities(np.asarray(query, dtype=float)), params
+        return self.each(partial(choose_exactly, generator), utility, epsilon, sensitivity, None)
 
-    def _each(
-        self, draw: Callable[..., np.ndarray], query: Any, epsilon: Any, sensitivity: Any, size: Any
+    @staticmethod
+    def each(
+        draw: Callable[..., np.ndarray], utility: np.ndarray, epsilon: Any, sensitivity: Any, size: Any
     ) -> np.ndarray:
         """Draw from every row of utilities."""
-        utility = self.utilities(np.asarray(query, dtype=float))
         batch = np.broadcast_shapes(utility.shape[:-1], np.shape(epsilon), np.shape(sensitivity))
         batch = batch if size is None else tuple(size)
         rows = np.broadcast_to(utility, (*batch, utility.shape[-1])).reshape(-1, utility.shape[-1])
@@ -165,8 +173,29 @@ class Choice(Mechanism, Discrete):
         if prepared.width is not None:
             implied = change(prepared.width)
             what = f"a candidate's utility by {implied:g}"
-            sensitivity = checked_sensitivity(sensitivity, implied, what)
+            sensitivity = positive("sensitivity", checked_sensitivity(sensitivity, implied, what))
         return replace(prepared, sensitivity=sensitivity)
+
+    @classmethod
+    def _draw_release(cls, op: Any, query: TensorVariable, params: list[np.ndarray]) -> Any:
+        """Draw a choice; of sums under bounds in integers, as floating point shifts them by more.
+
+        The sensitivity grows by what rounding the contributions can add to what one record changes.
+        """
+        if op.bounds is None or not isinstance(op, ChoiceRV):
+            return super()._draw_release(op, query, params)
+        epsilon, sensitivity = params
+        granule = granularity(sensitivity)
+        rounded = bounded_in_granules(query, granule)
+        utility, slack = op.whole_utilities(rounded)
+        grown = inflation(1.0, replace(rounded, slack=slack, entries=1), granule, sensitivity, 1)
+        sensitivity = sensitivity * grown
+
+        def draw(generator: np.random.Generator) -> np.ndarray:
+            chosen = partial(choose_exactly, generator)
+            return op.each(chosen, utility, epsilon, sensitivity / granule, None)
+
+        return draw_securely(draw), [epsilon, sensitivity], op.guarantee, {}
 
     @classmethod
     def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:
@@ -282,8 +311,11 @@ class ExponentialMechanism(Choice):
     rho = epsilon^2 / 8, a quarter of what pure privacy alone implies.
 
     ``release`` proposes candidates uniformly and accepts them by comparisons of integers, so that its
-    probabilities have no rounding error, given the utilities as they were summed up. How long it takes
-    depends on the utilities: do not let others time it.
+    probabilities have no rounding error, given the utilities as they were summed up. Under `bounds` these
+    are sums of integers: each contribution in units of at most 2^-40 sensitivities. The release states a
+    sensitivity that is larger by what this rounding can add. Without `bounds`, `sensitivity` has to cover
+    the rounding of the utilities in floating point. How long it takes depends on the utilities: do not let
+    others time it.
 
     References
     ----------

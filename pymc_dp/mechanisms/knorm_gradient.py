@@ -16,14 +16,17 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.clamping import resizable_lengths
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms._checks import as_query
+from pymc_dp.mechanisms._grid import Granules, bounded_in_granules, granularity, inflation
 from pymc_dp.mechanisms._knorm_noise import QuadraticKNormGradientRV, norm_of
 from pymc_dp.mechanisms.base import Mechanism
 from pymc_dp.mechanisms.exponential import Choice, ChoiceRV, choose, log_probability
 from pymc_dp.privacy._checks import finite_noise
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.noise import draw_securely
 from pymc_dp.privacy.release import Release
 
 NORMS = (1, 2, math.inf)
+_GAP = 2.0**-20  # largest gap between floats, in sensitivities, that a parameter is released from
 
 
 class KNormGradientRV(ChoiceRV):
@@ -41,6 +44,17 @@ class KNormGradientRV(ChoiceRV):
     def utilities(self, query: np.ndarray) -> np.ndarray:
         """Return the negative norm of each candidate's gradient."""
         return -np.linalg.norm(query, self.norm, axis=-1)
+
+    def whole_utilities(self, query: Granules) -> tuple[np.ndarray, int]:
+        """Return the negative norms in whole granules; each entry's slack counts, and rounding the norm."""
+        size = np.abs(query.count.astype(object))
+        if self.norm == 2:
+            squares = (size * size).sum(axis=-1)
+            norms = np.array([math.isqrt(int(s)) for s in np.ravel(squares)], dtype=object)
+            norms = norms.reshape(squares.shape)
+        else:
+            norms = size.sum(axis=-1) if self.norm == 1 else size.max(axis=-1)
+        return -norms, size.shape[-1] * query.slack + 1
 
 
 class KNormGradient(Choice):
@@ -225,6 +239,30 @@ class KNormGradient(Choice):
                 "shape (n, k, d)."
             )
         return query[:, None] if query.type.ndim == 1 else query
+
+    @classmethod
+    def _draw_release(cls, op: Any, query: TensorVariable, params: list[np.ndarray]) -> Any:
+        """Draw a release; under bounds, of a gradient at zero that was summed up in integers.
+
+        The noise of a parameter is added in floats, whose gaps the sensitivity grows by.
+        """
+        if op.bounds is None or isinstance(op, ChoiceRV):
+            return super()._draw_release(op, query, params)
+        hessian, epsilon, sensitivity = params
+        granule = granularity(sensitivity)
+        rounded = bounded_in_granules(query, granule)
+        known = rounded.count.astype(float) * granule
+        if np.spacing(np.abs(known).max(initial=0.0)) > _GAP * sensitivity.min():
+            raise ValueError(
+                "query is so large that floats of its size have gaps over which one record would count for "
+                "more than `bounds` say: subtract a public number, such as the lower end of `bounds`, from "
+                "what is added up, and from `bounds`."
+            )
+        slack = known.shape[-1] * (rounded.slack + math.ceil(_GAP * sensitivity.max() / granule))
+        grown = inflation(1.0, replace(rounded, slack=slack, entries=1), granule, sensitivity, 1)
+        sensitivity = sensitivity * grown
+        value = draw_securely(lambda rng: op.secure_draw(rng, known, hessian, epsilon, sensitivity))
+        return value, [hessian, epsilon, sensitivity], op.guarantee, {}
 
     @classmethod
     def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:

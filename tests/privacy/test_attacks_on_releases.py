@@ -3,6 +3,7 @@
 import json
 import traceback
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pymc as pm
@@ -11,6 +12,9 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
+from pymc_dp.mechanisms import _grid, exponential
+from pymc_dp.mechanisms._knorm_noise import QuadraticKNormGradientRV
+from pymc_dp.mechanisms._releases import evaluate
 
 C = pt.constant
 SECRET = 5237 / 100  # not written out, as it would be in a traceback's lines of code
@@ -364,3 +368,155 @@ def test_a_sensitivity_that_is_known_is_not_taken(draw):
     with pytest.raises(TypeError, match=r"takes no sensitivity=: .* Leave it out"):
         draw(sensitivity=2)
     assert draw().guarantee.epsilon == 1
+
+
+# ---- sums in floating point ---------------------------------------------------------------------------
+
+LOW, WINDOW, PEOPLE = 1.7e12, 1.0, 20_000
+FACTORS = {
+    "ones": lambda t: t * pt.ones(2),
+    "on the left": lambda t: pt.ones((2, 1)) * t,
+    "a mean beside a sum": lambda t: t / pt.stack([float(PEOPLE), 1.0]),
+    "negative": lambda t: t * pt.stack([-1.0, 2.0]),
+    "fractions": lambda t: t * pt.stack([1 / 3, 0.1, 0.7]),
+    "nothing": lambda t: t * pt.stack([0.0, 1.0]),
+    "twice": lambda t: -(t * pt.stack([3.0, 1.0])) / pt.stack([7.0, 0.1]),
+    "whole numbers": lambda t: t * pt.ones(2, dtype="int64"),
+}
+
+
+def neighbours_that_floats_shift():
+    """Data that differ in the first person by `WINDOW`, whose floating sums differ by 8 times that."""
+    rng = np.random.default_rng(0)
+    while True:
+        one = LOW + rng.choice([0, 0.25, 0.5, 1.0], PEOPLE)
+        other = one.copy()
+        one[0], other[0] = LOW, LOW + WINDOW
+        if abs(one.sum() - other.sum()) >= 8 * WINDOW:
+            return one, other
+
+
+def clamped_query(mechanism, query, bounds):
+    release = mechanism.dist(query, epsilon=1.0, bounds=bounds)
+    clamped, *params = release.owner.op.dist_params(release.owner)
+    return clamped, [p.eval() for p in params]
+
+
+@pytest.mark.parametrize("factor", FACTORS.values(), ids=FACTORS)
+def test_public_arrays_shift_no_sum_by_more_than_the_share_of_one_record(factor):
+    bounds, counts = (LOW, LOW + WINDOW), []
+    for data in neighbours_that_floats_shift():
+        query, (scale,) = clamped_query(dp.LaplaceMechanism, factor(dp.record_sum(data)), bounds)
+        granule = _grid.granularity(scale)
+        counts.append(_grid.bounded_in_granules(query, granule))
+    noise = Fraction(scale.max() * _grid.inflation(1.0, counts[0], granule, scale, 1))
+    moved = sum(abs(int(a) - int(b)) for a, b in zip(*(np.ravel(c.count) for c in counts), strict=True))
+    assert counts[0].count.shape == tuple(query.shape.eval()) and moved > 0
+    assert moved * Fraction(granule) / noise <= 1  # epsilon
+    np.testing.assert_allclose(counts[0].count.astype(float) * granule, evaluate(query), rtol=1e-9)
+
+
+def test_floating_point_would_have_shifted_them():
+    """Power: added up in floats, these neighbours cost 8 times what is stated."""
+    one, other = neighbours_that_floats_shift()
+    sums = [evaluate(dp.record_sum(data) * pt.ones(2)) for data in (one, other)]
+    assert (np.abs(sums[0] - sums[1]) >= 8 * WINDOW).all()
+
+
+@pytest.mark.parametrize("mechanism", [dp.LaplaceMechanism, dp.GaussianMechanism, dp.ExponentialMechanism])
+def test_bounds_give_no_sensitivity_of_what_is_added_in_floating_point(mechanism):
+    x, w = np.linspace(0, 1, 9), pt.stack([1.0, np.inf])
+    level = {"rho": 1.0} if mechanism is dp.GaussianMechanism else {"epsilon": 1.0}
+    with pytest.raises(ValueError, match=r"how floating point rounds this sum, .* inside the sum"):
+        mechanism.release(dp.record_sum(x) / w, bounds=(0, 1), **level)
+    inside = mechanism.release(dp.record_sum(pt.constant(x)[:, None] / w), bounds=(0, 1), **level)
+    own = dp.record_sum(dp.clamp(x, 0, 1)) / w
+    assert inside.value.shape == mechanism.release(own, sensitivity=1.001, **level).value.shape
+
+
+CHOICES = {
+    "utilities": (dp.ExponentialMechanism, {}),
+    **{f"gradients, norm {p}": (dp.KNormGradient, {"norm": p}) for p in (1, 2, np.inf)},
+}
+
+
+@pytest.mark.parametrize("mechanism", CHOICES)
+def test_choices_among_large_utilities_cost_what_is_stated(mechanism, monkeypatch):
+    """Log probabilities of a choice, of the numbers that it is drawn by; in floats they changed by 7."""
+    kind, settings = CHOICES[mechanism]
+    low, n, rng = 1e15, 100, np.random.default_rng(0)
+    used = []
+    monkeypatch.setattr(exponential, "choose_exactly", lambda g, *rows: used.append(rows) or np.zeros(1))
+    worst = worst_of_floats = 0.0
+    for _ in range(40):
+        x = low + rng.choice([0, 0.125, 0.5, 1.0], n)
+        found, floats = [], []
+        for first in (low, low + 1):
+            x[0] = first
+            each = np.stack([x, 0 * x + low + 0.5], axis=1)
+            query = dp.record_sum(each if kind is dp.ExponentialMechanism else each[:, :, None])
+            release = kind.release(query, epsilon=1.0, bounds=(low, low + 1), **settings)
+            assert release.parameters["sensitivity"] == pytest.approx(1, rel=1e-9)
+            utility, epsilon, per_granule = used.pop()
+            weights = [Fraction(u) * Fraction(epsilon[0]) / 2 / Fraction(per_granule[0]) for u in utility[0]]
+            found.append(log_shares([w - max(weights) for w in weights]))
+            floats.append(log_shares(0.5 * (each.sum(axis=0) - each.sum(axis=0).max())))
+        worst = max(worst, np.abs(found[0] - found[1]).max())
+        worst_of_floats = max(worst_of_floats, np.abs(floats[0] - floats[1]).max())
+    assert 0.1 < worst <= 1.0
+    assert worst_of_floats > 1.0  # power
+
+
+@pytest.mark.parametrize("norm", [1, 2, np.inf])
+def test_gradients_that_floats_cannot_tell_apart_are_refused(norm, monkeypatch):
+    used = []
+    noise = lambda op, rng, query, *params: used.append((query, params[-1])) or np.zeros(2)  # noqa: E731
+    monkeypatch.setattr(QuadraticKNormGradientRV, "secure_draw", noise)
+    settings = {"hessian": np.eye(2), "epsilon": 1.0, "norm": norm}
+    pair = [np.stack([data, data], axis=1) for data in neighbours_that_floats_shift()]
+    for data in pair:
+        with pytest.raises(ValueError, match="subtract a public number, such as the lower end of `bounds`"):
+            dp.KNormGradient.release(-dp.record_sum(data), bounds=(LOW, LOW + WINDOW), **settings)
+        release = dp.KNormGradient.release(-dp.record_sum(data - LOW), bounds=(0, WINDOW), **settings)
+        assert release.parameters["sensitivity"] == used[-1][1]
+    (one, sensitivity), (other, _) = used
+    moved = np.linalg.norm(one - other, norm)
+    assert moved == pytest.approx(np.linalg.norm([WINDOW, WINDOW], norm), rel=1e-9)
+    assert moved + 2 * 2.0**-20 * WINDOW <= sensitivity * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("mechanism", CHOICES)
+def test_a_choice_that_no_record_changes_is_refused(mechanism):
+    kind, settings = CHOICES[mechanism]
+    with pytest.raises(ValueError, match="sensitivity must be a finite number > 0, got 0"):
+        kind.release(dp.record_sum(np.ones((5, 2))) * 0.0, epsilon=1.0, bounds=(0, 1), **settings)
+
+
+def log_shares(weights):
+    weights = np.array([float(w) for w in weights])
+    return weights - np.log(np.exp(weights).sum())
+
+
+@pytest.mark.parametrize("mechanism", CHOICES)
+def test_the_sensitivity_of_a_choice_covers_rounding(mechanism, monkeypatch, rng):
+    """One record moves no utility, in granules, by more than the sensitivity that the draw divides by."""
+    kind, settings = CHOICES[mechanism]
+    used, moved = [], []
+    monkeypatch.setattr(exponential, "choose_exactly", lambda g, *rows: used.append(rows) or np.zeros(1))
+    x = rng.random((30, 2, 3)) * 10.0 ** rng.integers(-9, 1, size=(30, 2, 3))
+    for _ in range(20):
+        other = x.copy()
+        other[rng.integers(30)] = rng.choice([0.0, 1.0, rng.random() * 1e-13], size=(2, 3))
+        for data in (x, other):
+            query = dp.record_sum(data[:, :, 0] if kind is dp.ExponentialMechanism else data) / 3.0
+            release = kind.release(query, epsilon=1.0, bounds=(0, 1), **settings)
+        (before, _, per_granule), (after, *_) = used[-2:]
+        moved += [abs(int(a) - int(b)) for a, b in zip(before[0], after[0], strict=True)]
+        x = other
+    assert per_granule[0] / 4 < max(moved) <= per_granule[0]
+    with pm.Model() as model:  # the analyst's sensitivity is the one that it was drawn with
+        records = pm.Uniform("x", shape=x.shape[:2] if kind is dp.ExponentialMechanism else x.shape)
+        kind("z", dp.record_sum(records) / 3.0, observed=release)
+    node = model["z"].owner
+    assert node.op.dist_params(node)[-1].eval() == release.parameters["sensitivity"]
+    assert node.op.guarantee == release.guarantee
