@@ -71,12 +71,12 @@ def choose_exactly(
     words, k = words_from(generator), utility.shape[1]
     epsilon, sensitivity = (np.broadcast_to(p, len(utility)) for p in (epsilon, sensitivity))
     per_nat = [Fraction(float(e)) / (2 * Fraction(float(s))) for e, s in zip(epsilon, sensitivity)]
-    exact = [[Fraction(u) for u in row] for row in utility.tolist()]
-    best = [max(row) for row in exact]
+    exact = utility.tolist()  # Python's numbers, of which integers keep all digits
+    best = [Fraction(max(row)) for row in exact]
     chosen = np.full(len(utility), -1)
     while (left := np.flatnonzero(chosen < 0)).size:
         proposed = uniform_below(k, left.size, words)
-        gaps = [per_nat[i] * (best[i] - exact[i][c]) for i, c in zip(left, proposed)]
+        gaps = [per_nat[i] * (best[i] - Fraction(exact[i][c])) for i, c in zip(left, proposed)]
         top, bottom = (np.array([getattr(g, part) for g in gaps], dtype=object)
                        for part in ("numerator", "denominator"))  # fmt: skip
         kept = bernoulli_exp(top, bottom, words)
