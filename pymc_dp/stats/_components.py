@@ -105,7 +105,7 @@ def density_draws(
         if m:
             fresh = mixture.base(state.parameters, m)
             atoms = [np.concatenate(pair) for pair in zip(atoms, fresh, strict=True)] if k else fresh
-        densities = mixture.kernel(atoms, state.parameters)
+        densities = mixture.kernel(atoms, state.parameters, k)
         draws.append(np.concatenate([occupied, others]) @ densities[: k + len(others)])
         total += mean_occupied @ densities[:k]
         if m:

@@ -112,8 +112,13 @@ class PredictiveMixture:
         drawn = [self._base(*parameters) for _ in range(-(-m // self.mixture.max_components))]
         return [np.concatenate(parts)[:m] for parts in zip(*drawn, strict=True)]
 
-    def kernel(self, atoms: list[np.ndarray], parameters: list[np.ndarray]) -> np.ndarray:
-        """Densities, shape (components, points), of the grid's points under components."""
+    def kernel(
+        self, atoms: list[np.ndarray], parameters: list[np.ndarray], n_occupied: int | None = None
+    ) -> np.ndarray:
+        """Densities, shape (components, points), of the grid's points under components.
+
+        The first `n_occupied` components are those of records, by default all; others are from the base.
+        """
         components, points = len(atoms[0]), len(self.grid)
         labels = np.repeat(np.arange(components), points)
         values = np.concatenate([self.grid] * components)
@@ -121,10 +126,14 @@ class PredictiveMixture:
         try:
             logp = self._kernel([labels, values, *rows], atoms, parameters)
         except ParameterValueError as error:
-            raise ValueError(
-                f"The law of {self.mixture.kernel.name} is not defined for some draw of the atoms and "  # type: ignore[attr-defined]
-                f"parameters: {error}. Pass the draws of this model."
-            ) from error
+            if n_occupied is None or n_occupied == components:
+                raise ValueError(
+                    f"The law of {self.mixture.kernel.name} is not defined for some draw of the atoms and "  # type: ignore[attr-defined]
+                    f"parameters: {error}. Pass the draws of this model."
+                ) from error
+            if n_occupied:
+                self.kernel([a[:n_occupied] for a in atoms], parameters)
+            raise self._base_reaches_outside(bool(n_occupied), error) from error
         except RowsDiffer as error:
             raise self._rows_do_not_fit() from error
         densities: np.ndarray = np.exp(logp).reshape(components, points)
@@ -213,6 +222,23 @@ class PredictiveMixture:
             and v not in {*self._covariates, self.mixture.labels, *self.mixture.atoms}
             and _length(v) == self.mixture.n
         ]
+
+    def _base_reaches_outside(self, parameters_have_records: bool, error: Exception) -> ValueError:
+        """Return the error for components that can have no records.
+
+        The samplers take their density for zero. One more record could then not be drawn from the urn, and
+        its density depends on what share of the base is inside, to which no draw of this model is a guide.
+        """
+        kernel, atoms = self.mixture.kernel.name, ", ".join(self.atoms)  # type: ignore[attr-defined]
+        behind = set(ancestors(parameters_of(self.mixture.kernel), blockers=self._variables))
+        others = [str(rv.name) for rv in self.hyperparameters if rv in behind]
+        at = atoms if parameters_have_records or not others else ", ".join([atoms, *others])
+        return ValueError(
+            f"The law of {kernel} is not defined at some values that the laws of {at} reach: {error}. A "
+            "component there can have no records, so the weights given the labels, and with them the density "
+            f"of one more record, are not those of the urn. Give {at} laws inside of the domain of {kernel}, "
+            "as HalfNormal for a standard deviation, and sample again."
+        )
 
     def _rows_do_not_fit(self) -> ValueError:
         by_record = self._by_record()

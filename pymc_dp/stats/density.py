@@ -84,7 +84,8 @@ def mixture_density(
     ValueError
         The model has no mixture, or several and `labels` names none; `idata` lacks labels, atoms or
         parameters; `grid` has another shape than the records or is not finite; the law of the records depends
-        on values by record that `covariates` does not give; or a number is out of its range.
+        on values by record that `covariates` does not give, or is not defined at some atoms that the base
+        reaches; or a number is out of its range.
     NotImplementedError
         PyMC does not know the log density of the records' law.
 

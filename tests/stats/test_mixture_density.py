@@ -1,6 +1,7 @@
 """Densities of mixtures: closed forms given labels, kernels of every kind, bands, and bad input."""
 
 import json
+import warnings
 
 import arviz as az
 import numpy as np
@@ -479,3 +480,44 @@ def test_posterior_density_of_the_reference(reference):
     assert np.all(np.abs(found["mean"].values - exact) < 5 * np.hypot(error, exact_error))
     # the test sees errors of some hundredths of the height
     assert error.max() < 0.02 * exact.max()
+
+
+def scales(law):
+    """A mixture over standard deviations, whose base may reach outside of the kernel's domain."""
+    with pm.Model() as model:
+        labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=3, max_components=4)
+        a = law("a")
+        pm.Normal("y", 0, a[labels])
+    return model
+
+
+@pytest.mark.parametrize("summary", [dp.mixture_density, dp.informativeness])
+def test_atoms_without_a_law_are_named_with_a_remedy(summary):
+    """Such a component can have no record; draws are those of the model all the same."""
+    state = {"labels": np.array([0, 0, 2]), "a": np.array([1.0, -0.3, 0.5, -2.0])}
+    draws, grid = repeated(20, **state), np.linspace(-3, 3, 5)
+    outside = scales(lambda name: pm.Normal(name, 0.7, 1, shape=4))
+    with pytest.raises(
+        ValueError, match=r"laws of a reach: sigma > 0.*Give a laws inside.*HalfNormal"
+    ) as found:
+        summary(draws, outside, grid, random_seed=1)
+    assert "Pass the draws" not in str(found.value)
+    inside = scales(lambda name: pm.HalfNormal(name, 1.5, shape=4))
+    allowed = repeated(20, labels=state["labels"], a=np.abs(state["a"]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a distance from few draws
+        assert "point" in summary(allowed, inside, grid, random_seed=1).sizes
+    with pytest.raises(ValueError, match=r"sigma > 0.*Pass the draws of this model"):
+        # an occupied slot outside: no draws of this model
+        dp.mixture_density(repeated(20, labels=np.array([0, 1, 2]), a=state["a"]), outside, grid)
+
+
+def test_parameters_without_a_law_are_named_with_a_remedy():
+    """Before any record, parameters may be at fault as well as atoms."""
+    with pm.Model() as model:
+        labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=3, max_components=4)
+        mu, sigma = pm.Normal("mu", 0, 1, shape=4), pm.Normal("sigma", 0, 1)
+        pm.Normal("y", mu[labels], sigma)
+    draws = repeated(20, labels=np.array([0, 0, 2]), mu=np.zeros(4), sigma=np.array(1.0))
+    with pytest.raises(ValueError, match="laws of mu, sigma reach: sigma > 0"):
+        dp.informativeness(draws, model, np.linspace(-3, 3, 5), random_seed=1)
