@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions import continuous
 from pymc.distributions.custom import CustomSymbolicDistRV
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Apply, Variable
@@ -20,7 +21,15 @@ from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import All
-from pytensor.tensor.random.basic import DirichletRV
+from pytensor.tensor.random.basic import (
+    BetaRV,
+    DirichletRV,
+    GammaRV,
+    InvGammaRV,
+    LogNormalRV,
+    ParetoRV,
+    StudentTRV,
+)
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
@@ -31,6 +40,20 @@ from pymc_dp.lowering.intervals import RANDOM, Ranges
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
 
 Free = Callable[[Variable], bool]
+
+# Laws with draws too large or too small for their density to be a number, if their parameters are extreme.
+_EXTREME = (
+    LogNormalRV,
+    StudentTRV,
+    ParetoRV,
+    continuous.SkewStudentTRV,
+    continuous.WaldRV,
+    continuous.HalfStudentTRV,
+    continuous.WeibullBetaRV,
+    continuous.KumaraswamyRV,
+)
+# Laws whose draws are so in natural space only.
+_EXTREME_UNLESS_IN_VALUE_SPACE = (BetaRV, GammaRV, InvGammaRV)
 
 
 class Domain:
@@ -122,6 +145,15 @@ def domain_of(rv: Any, is_free: Free) -> Domain | None:
     except (NotImplementedError, AttributeError):
         # PyMC takes the points of an interpolated law for constants, and those of several variables are not
         return None
+
+
+def may_be_extreme(rv: Any, in_value_space: bool) -> bool:
+    """Whether a variable may be drawn where its density is no number, so that no later step could move it.
+
+    A posterior on numbers has no such values: the model is that of records below the largest number.
+    """
+    kinds = _EXTREME if in_value_space else _EXTREME + _EXTREME_UNLESS_IN_VALUE_SPACE
+    return isinstance(rv.owner.op, kinds)
 
 
 def _logp_at_itself(rv: Any) -> TensorVariable:

@@ -65,4 +65,5 @@ def _funcify_scalar_draw(op: ScalarDraw, node: Apply, **kwargs: Any) -> tuple[An
         key = sha256(contents.encode()).hexdigest()
     # numba can load the code from its cache only if the module that `__name__` names can be imported
     names = {"core": core, "np": np, "__name__": __name__}
-    return numba.njit(compile_numba_function_src(source, "scalar_draw", names), forceinline=True), key
+    function = compile_numba_function_src(source, "scalar_draw", names)
+    return numba.njit(function, forceinline=True, error_model="numpy"), key

@@ -5,7 +5,8 @@ interpreter (some 20 us a draw). Each function here takes a generator and the pa
 RandomVariable ``Op`` in its own order, and returns one draw in 5 to 100 ns. :func:`core_sampler`
 finds the function of an ``Op``: from the table below, else from PyTensor's own scalar draws.
 
-A parameter that is not a number gives a draw that is not a number, never an endless loop.
+A parameter that is not a number gives a draw that is not a number, never an endless loop. A draw too large
+for a number is infinite, never an error: division by zero is NumPy's throughout, not Python's.
 """
 
 import math
@@ -26,40 +27,45 @@ from pymc_dp.lowering.version import SOURCE
 
 _TINY, _ONE = float(np.finfo(np.float64).tiny), float(1 - np.finfo(np.float64).epsneg)
 
+# Parameters below which a beta variable is drawn from logarithms.
+_SMALL = 1e-4
 
-@numba.njit(forceinline=True)
+
+@numba.njit(forceinline=True, error_model="numpy")
 def _normal(rng, mu, sigma):  # type: ignore[no-untyped-def]
     return mu + sigma * standard_normal(rng)
 
 
-@numba.njit(forceinline=True)
+@numba.njit(forceinline=True, error_model="numpy")
 def _half_normal(rng, loc, sigma):  # type: ignore[no-untyped-def]
     return loc + sigma * abs(standard_normal(rng))
 
 
-@numba.njit(forceinline=True)
+@numba.njit(forceinline=True, error_model="numpy")
 def _log_normal(rng, mu, sigma):  # type: ignore[no-untyped-def]
     return math.exp(mu + sigma * standard_normal(rng))
 
 
-@numba.njit(forceinline=True)
+@numba.njit(forceinline=True, error_model="numpy")
 def _uniform(rng, lower, upper):  # type: ignore[no-untyped-def]
     return lower + (upper - lower) * random(rng)
 
 
-@numba.njit(forceinline=True)
+@numba.njit(forceinline=True, error_model="numpy")
 def _exponential(rng, scale):  # type: ignore[no-untyped-def]
     return scale * standard_exponential(rng)
 
 
-@numba.njit(forceinline=True)
+@numba.njit(forceinline=True, error_model="numpy")
 def _bernoulli(rng, p):  # type: ignore[no-untyped-def]
     return 0 if p < random(rng) else 1
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _tail_normal(rng, a, b):  # type: ignore[no-untyped-def]
     """Draw a standard normal on [a, b], 0 < a: Robert (1995), one- and two-sided tails."""
+    if a > 1e9:  # the draw differs from it by 1/a, which rounds to nothing, and its square may be infinite
+        return a
     root = math.sqrt(a * a + 4.0)
     rate = 0.5 * (a + root)
     if b - a > math.exp(0.25 * (a * a - a * root) + 0.5) / rate:
@@ -73,7 +79,7 @@ def _tail_normal(rng, a, b):  # type: ignore[no-untyped-def]
             return x
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _truncated_normal(rng, mu, sigma, lower, upper):  # type: ignore[no-untyped-def]
     a, b = (lower - mu) / sigma, (upper - mu) / sigma
     if not (a <= b and sigma > 0.0):
@@ -97,7 +103,7 @@ def _truncated_normal(rng, mu, sigma, lower, upper):  # type: ignore[no-untyped-
     return min(max(x, lower), upper)  # mu + sigma * z may round to just outside
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _skew_normal(rng, mu, sigma, alpha):  # type: ignore[no-untyped-def]
     # Azzalini (1985): a normal plus the absolute value of another
     scale = math.sqrt(1.0 + alpha * alpha)
@@ -105,7 +111,7 @@ def _skew_normal(rng, mu, sigma, alpha):  # type: ignore[no-untyped-def]
     return mu + sigma * z
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _skew_student_t(rng, a, b, mu, sigma):  # type: ignore[no-untyped-def]
     # Jones & Faddy (2003), section 2: a transformed beta variable. From two gammas, because the
     # beta itself rounds to 0 or 1 in the tails
@@ -113,29 +119,55 @@ def _skew_student_t(rng, a, b, mu, sigma):  # type: ignore[no-untyped-def]
     return mu + sigma * 0.5 * math.sqrt(a + b) * (g - h) / math.sqrt(g * h)
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _rice(rng, b, sigma):  # type: ignore[no-untyped-def]
     return sigma * math.hypot(b + standard_normal(rng), standard_normal(rng))
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _moyal(rng, mu, sigma):  # type: ignore[no-untyped-def]
     z = standard_normal(rng)
     return mu - sigma * math.log(z * z)
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _wald(rng, mu, lam, alpha):  # type: ignore[no-untyped-def]
     return rng.wald(mu, lam) + alpha
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
+def _student_t(rng, nu, mu, sigma):  # type: ignore[no-untyped-def]
+    return mu + sigma * rng.standard_t(nu)
+
+
+@numba.njit(error_model="numpy")
+def _inverse_gamma(rng, shape, scale):  # type: ignore[no-untyped-def]
+    return scale / rng.standard_gamma(shape)
+
+
+@numba.njit(error_model="numpy")
+def log_gamma(rng, shape):  # type: ignore[no-untyped-def]
+    """Draw the logarithm of a gamma variable."""
+    # a gamma variable of shape a is one of shape a + 1 times the power 1/a of a uniform one
+    if shape >= 1.0:
+        return math.log(rng.standard_gamma(shape))
+    return math.log(rng.standard_gamma(shape + 1.0)) - standard_exponential(rng) / shape
+
+
+@numba.njit(error_model="numpy")
+def _plain_beta(rng, alpha, beta):  # type: ignore[no-untyped-def]
+    if max(alpha, beta) < _SMALL:  # NumPy's way rejects all pairs that underflow, which are nearly all
+        return 1.0 / (1.0 + math.exp(log_gamma(rng, beta) - log_gamma(rng, alpha)))
+    return rng.beta(alpha, beta)
+
+
+@numba.njit(error_model="numpy")
 def _beta(rng, alpha, beta):  # type: ignore[no-untyped-def]
     # as PyMC does, keep the draw off the end points, where the density may be infinite
-    return min(max(rng.beta(alpha, beta), _TINY), _ONE)
+    return min(max(_plain_beta(rng, alpha, beta), _TINY), _ONE)
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _hypergeometric(rng, good, bad, n):  # type: ignore[no-untyped-def]
     """Invert, walking outwards from the mode: the steps are some standard deviations."""
     lower, upper = max(0, n - bad), min(n, good)
@@ -166,14 +198,14 @@ def _hypergeometric(rng, good, bad, n):  # type: ignore[no-untyped-def]
     return mode  # reached within rounding of 1 only, or at once
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _discrete_uniform(rng, lower, upper):  # type: ignore[no-untyped-def]
     return rng.integers(np.int64(lower), np.int64(upper) + 1)
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _beta_binomial(rng, n, alpha, beta):  # type: ignore[no-untyped-def]
-    return rng.binomial(n, rng.beta(alpha, beta))
+    return rng.binomial(n, _plain_beta(rng, alpha, beta))
 
 
 SAMPLERS: dict[type[RandomVariable], Callable[..., Any]] = {
@@ -191,6 +223,9 @@ SAMPLERS: dict[type[RandomVariable], Callable[..., Any]] = {
     continuous.MoyalRV: _moyal,
     continuous.WaldRV: _wald,
     continuous.BetaClippedRV: _beta,
+    ptr.BetaRV: _plain_beta,
+    ptr.StudentTRV: _student_t,
+    ptr.InvGammaRV: _inverse_gamma,
     discrete.DiscreteUniformRV: _discrete_uniform,
     ptr.HyperGeometricRV: _hypergeometric,
     ptr.BetaBinomialRV: _beta_binomial,
@@ -221,6 +256,11 @@ def register_draw_of(kind: type[RandomVariable], factory: Callable[[Any], Callab
         From an operation to the njit function ``(rng, *parameters) -> draw`` of one entry.
     """
     numba_core_rv_funcify.register(kind)(lambda op, node: (factory(op), SOURCE))
+
+
+# draws of arrays go through PyTensor, whose own functions for these divide by what may be zero, or do not end
+for _kind in (ptr.StudentTRV, ptr.InvGammaRV, ptr.BetaRV):
+    register_draw(_kind, SAMPLERS[_kind])
 
 
 def core_sampler(

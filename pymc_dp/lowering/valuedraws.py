@@ -1,8 +1,8 @@
 """Draws in value space, of laws whose draws round to the end of their support.
 
 A beta variable with a parameter of 0.05 is 1 in floating point one time in six, and its log odds then
-infinite; a gamma variable of small shape underflows. Their log odds and logarithm are ordinary numbers, and
-are drawn here.
+infinite; a gamma variable of small shape underflows, and its inverse overflows. Their log odds and logarithm
+are ordinary numbers, and are drawn here.
 """
 
 import math
@@ -12,33 +12,29 @@ import numba
 import pytensor.tensor as pt
 from pymc.logprob.transforms import LogOddsTransform, LogTransform
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import BetaRV, GammaRV
+from pytensor.tensor.random.basic import BetaRV, GammaRV, InvGammaRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.bits import standard_exponential
 from pymc_dp.lowering.draws import ScalarDraw
 from pymc_dp.lowering.rowdraws import inside_of
 from pymc_dp.lowering.rows import ROW, RowGraph
-from pymc_dp.lowering.samplers import register_draw_of
+from pymc_dp.lowering.samplers import log_gamma, register_draw_of
 
 
-@numba.njit
-def _log_gamma(rng, shape):  # type: ignore[no-untyped-def]
-    # a gamma variable of shape a is one of shape a + 1 times the power 1/a of a uniform one
-    if shape >= 1.0:
-        return math.log(rng.standard_gamma(shape))
-    return math.log(rng.standard_gamma(shape + 1.0)) - standard_exponential(rng) / shape
-
-
-@numba.njit
+@numba.njit(error_model="numpy")
 def _log_odds(rng, alpha, beta):  # type: ignore[no-untyped-def]
-    return _log_gamma(rng, alpha) - _log_gamma(rng, beta)
+    return log_gamma(rng, alpha) - log_gamma(rng, beta)
 
 
-@numba.njit
+@numba.njit(error_model="numpy")
 def _logarithm(rng, shape, scale):  # type: ignore[no-untyped-def]
-    return _log_gamma(rng, shape) + math.log(scale)
+    return log_gamma(rng, shape) + math.log(scale)
+
+
+@numba.njit(error_model="numpy")
+def _logarithm_of_inverse(rng, shape, scale):  # type: ignore[no-untyped-def]
+    return math.log(scale) - log_gamma(rng, shape)
 
 
 class LogOddsBetaRV(RandomVariable):
@@ -57,12 +53,22 @@ class LogGammaRV(RandomVariable):
     dtype = "float64"
 
 
+class LogInverseGammaRV(RandomVariable):
+    """Logarithm of an inverse gamma variable with shape and scale."""
+
+    name = "log_inverse_gamma"
+    signature = "(),()->()"
+    dtype = "float64"
+
+
 register_draw_of(LogOddsBetaRV, lambda op: _log_odds)
 register_draw_of(LogGammaRV, lambda op: _logarithm)
+register_draw_of(LogInverseGammaRV, lambda op: _logarithm_of_inverse)
 
 _LAWS = {
     (BetaRV, LogOddsTransform): (LogOddsBetaRV(), pt.expit),
     (GammaRV, LogTransform): (LogGammaRV(), pt.exp),
+    (InvGammaRV, LogTransform): (LogInverseGammaRV(), pt.exp),
 }
 
 

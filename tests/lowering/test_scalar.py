@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -155,6 +156,32 @@ def test_draws_repeat_with_the_seed_and_advance_the_generator(family):
         assert np.unique(first).size > 1
     if family.name not in WITHOUT_DRAW:
         assert seeded(5, code(family), family.params, 1)[0] == first[0]
+
+
+# Numbers that parameters may be: shapes near zero, at which draws leave the range of floating point.
+EXTREME = (1e-300, 1e-20, 1e-5, 0.02, 1.0, 50.0, 1e6)
+
+
+@over([f for f in CONTINUOUS if f.params and f.name not in WITHOUT_DRAW])
+def test_draws_at_extreme_parameters_are_no_errors(family):
+    """A draw that is too large for a number is infinite: what raises would end the sampling."""
+    rng, draw, n_params = np.random.default_rng(1), code(family).draw, len(family.params)
+    points = np.array(list(itertools.product(EXTREME, repeat=min(n_params, 2))))
+    if n_params > 2:
+        points = rng.choice(EXTREME, size=(100, n_params))
+    out = np.empty(20)
+    for point in points:
+        out[:] = -123.0
+        draw(rng, out, np.ascontiguousarray(point))
+        assert not (out == -123.0).any(), point
+
+
+def test_beta_draws_of_small_parameters_come_to_an_end():
+    """Pairs of numbers that both underflow are no reason to try again until one does not."""
+    (family,) = (f for f in CONTINUOUS if f.name == "Beta")
+    found = seeded(1, code(family), (3e-20, 1e-20), 4000)
+    assert set(np.round(found)) == {0.0, 1.0}
+    assert abs(found.mean() - 0.75) < 5 * np.sqrt(0.75 * 0.25 / 4000)
 
 
 @everywhere

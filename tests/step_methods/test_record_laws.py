@@ -6,9 +6,12 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import scipy.special as sp
 import scipy.stats as st
 
 import pymc_dp as dp
+from pymc_dp.records import find_record_blocks
+from pymc_dp.step_methods.imputation import RecordChain
 from pymc_dp.supports import finite_support, has_density
 from tests.statistics import harness
 from tests.statistics.marginal import from_log_density
@@ -236,3 +239,67 @@ def test_tables_of_small_concentration_stay_finite():
             point, _ = step.step(point)
         values.append(point["p_simplex__"])
     assert np.isfinite(values).all()
+
+
+# laws at a parameter so extreme that some draws leave the range of numbers
+EXTREME_LAWS = {
+    "student t": (lambda p: pm.StudentT("y", nu=p, mu=0, sigma=1, shape=50), 0.002),
+    "half student t": (lambda p: pm.HalfStudentT("y", nu=p, sigma=1, shape=50), 0.005),
+    "skew student t": (lambda p: pm.SkewStudentT("y", a=p, b=p, mu=0, sigma=1, shape=50), 0.01),
+    "inverse gamma": (lambda p: pm.InverseGamma("y", p, 1.0, shape=50), 0.001),
+    "gamma": (lambda p: pm.Gamma("y", p, 1.0, shape=50), 0.001),
+    "pareto": (lambda p: pm.Pareto("y", p, 1.0, shape=50), 0.005),
+    "weibull": (lambda p: pm.Weibull("y", p, 1.0, shape=50), 0.002),
+    "kumaraswamy": (lambda p: pm.Kumaraswamy("y", p, 1.0, shape=50), 0.005),
+    "lognormal": (lambda p: pm.LogNormal("y", 0.0, 1 / p, shape=50), 0.002),
+}
+
+
+@pytest.mark.parametrize("law", EXTREME_LAWS)
+def test_records_keep_a_density(law, rng):
+    """Candidates beyond the range of numbers are refused, as from there no later step could move."""
+    build, at = EXTREME_LAWS[law]
+    with pm.Model() as model:
+        p = pm.Uniform("p", 0, 1, default_transform=None)
+        y = build(p)
+        dp.LaplaceMechanism("z", dp.record_sum(y), scale=1.0, observed=4.0, bounds=(-5, 5))
+    (block,) = find_record_blocks(model)
+    chain = RecordChain(model, block, "independence", model.initial_point())
+    theta = np.array([0.5])
+    x = chain.draw(rng, theta).copy()
+    logp = model.compile_logp()
+    moved = 0.0
+    for _ in range(20):
+        moved += chain.sweep(rng, np.array([at]), x, 0, 1)[0]
+        assert np.isfinite(x).all()
+        assert np.isfinite(logp({"p": np.array(at), **chain.program.records.unpack(x)}))
+    assert moved > 20
+
+
+def test_records_of_inverse_gamma_law_follow_it(rng):
+    """Drawn as logarithms, also where the inverse of a gamma number overflows."""
+    for a in (0.001, 0.4, 3.0):
+        with pm.Model() as model:
+            y = pm.InverseGamma("y", a, 2.0, shape=20_000)
+            dp.LaplaceMechanism("z", dp.record_sum(y), scale=1.0, observed=4.0, bounds=(-5, 5))
+        (block,) = find_record_blocks(model)
+        chain = RecordChain(model, block, "independence", model.initial_point())
+        x = chain.draw(rng, np.zeros(0))[:, 0]
+        mean, variance = np.log(2.0) - sp.digamma(a), sp.polygamma(1, a)
+        assert abs(x.mean() - mean) < 5 * np.sqrt(variance / x.size)
+        assert np.isfinite(x).all()
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("law", ["student t", "inverse gamma"])
+def test_small_shapes_do_not_end_the_sampling(law):
+    with pm.Model() as model:
+        if law == "student t":
+            y = pm.StudentT("y", nu=pm.Gamma("p", 2, 1), mu=0, sigma=1, shape=3)
+        else:
+            y = pm.InverseGamma("y", pm.Exponential("p", 1), 1.0, shape=3)
+        dp.LaplaceMechanism("z", dp.record_sum(y), scale=1.0, observed=4.0, bounds=(-5, 5))
+    posterior = sample(model, draws=4000, tune=1500).posterior
+    assert np.unique(posterior["p"]).size > 1000
+    if law == "student t":
+        assert np.isfinite(posterior["y"]).all()

@@ -26,7 +26,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.domains import domain_of
+from pymc_dp.lowering.domains import domain_of, may_be_extreme
 from pymc_dp.lowering.native import (
     CONTRIBUTE,
     PROPOSE,
@@ -220,6 +220,16 @@ class RecordProgram:
             rows.append(substitute([graph], reading)[0])
         return sum(rows[1:], start=rows[0]) if rows else pt.zeros(self.n)
 
+    def _guarded_weights(self, reading: Reading) -> TensorVariable:
+        """Weights that are minus infinity where a record's own density is no number."""
+        weights = self.weights(reading)
+        for rv in self.block.records:
+            if may_be_extreme(rv, in_value_space=False):
+                for each in (pm.logp(lift(rv, reading), reading[rv]), self.forward(rv, reading[rv], reading)):
+                    finite = pt.all(pt.isfinite(each).reshape((self.n, -1)), axis=1)
+                    weights = pt.switch(finite, weights, -np.inf)
+        return weights
+
     def density(self, rv: Variable, reading: Reading) -> TensorVariable:
         """Log density of a variable under a reading, looked up where there is a table of it."""
         table = self.tables.get(rv)
@@ -312,13 +322,13 @@ class RecordProgram:
     def propose(self) -> NativeFunction:
         """Draws of all records given the parameters, vectorised."""
         draws = self.draws()
-        outputs = [self.matrix_of(draws), self.contributions(draws), self.weights(draws)]
+        outputs = [self.matrix_of(draws), self.contributions(draws), self._guarded_weights(draws)]
         return self.native("propose", [], outputs, PROPOSE)
 
     @cached_property
     def contribute(self) -> NativeFunction:
         """Contributions and weights of the current records, vectorised."""
-        outputs = [self.contributions(self.state), self.weights(self.state)]
+        outputs = [self.contributions(self.state), self._guarded_weights(self.state)]
         return self.native("contribute", [self.x], outputs, CONTRIBUTE)
 
     @cached_property

@@ -17,6 +17,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.domains import may_be_extreme
 from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rowdraws import draw_entry, inside_of
@@ -65,7 +66,7 @@ class FusedSweep:
             for index in np.ndindex(*shape[1:])
         ]
         columns = [self._to_value(rv, index, self._draws) for rv, index in each]
-        # a record whose law depends on another record may have none
+        # a record whose law depends on another record may have none, and a number may be too large
         self._conditions = [condition for rv, index in each for condition in self._defined(rv, index)]
         self._compile(statistics, weights, columns, each)
 
@@ -129,8 +130,16 @@ class FusedSweep:
         return self._drawn[key]
 
     def _defined(self, rv: Variable, index: tuple[int, ...]) -> list[Any]:
-        """Whether a candidate has a law given the others, as a list of no condition if it always has."""
-        return [pt.tensor_from_scalar(c) for c in inside_of(self._draws, rv, index)]
+        """Whether a candidate has a law given the others and a density, as a list of what is to be asked."""
+        conditions: list[Any] = [pt.tensor_from_scalar(c) for c in inside_of(self._draws, rv, index)]
+        self._draws.entry(rv, (ROW, *index))  # drawn, which tells in which space
+        if may_be_extreme(rv, (rv, index) in self._drawn_values):
+            numbers = (
+                self._draws.entry(pm.logp(rv, rv), (ROW, *index)),
+                self._to_value(rv, index, self._draws),
+            )
+            conditions += [pt.isfinite(pt.cast(number, "float64")) for number in numbers]
+        return conditions
 
     def _to_value(self, rv: Variable, index: tuple[int, ...], rows: RowGraph) -> TensorVariable:
         natural = rows.entry(rv, (ROW, *index))
@@ -196,7 +205,7 @@ class FusedSweep:
 
     @property
     def may_be_undefined(self) -> bool:
-        """Whether the law of a record may not be one, given another record."""
+        """Whether a candidate may be without a law, given another record, or without a density."""
         return bool(self._conditions)
 
     def _of(self, rows: RowGraph, statistics: list, weights: list) -> list[TensorVariable]:
