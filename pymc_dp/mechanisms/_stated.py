@@ -60,7 +60,7 @@ def checked_guarantee(release: Release) -> PrivacyGuarantee:
 def _known(base: type) -> dict[str, Any]:
     """Return all mechanisms by their names, those of other packages too."""
     found: dict[str, Any] = {}
-    subclasses: list[Any] = base.__subclasses__()
+    subclasses: list[Any] = type.__subclasses__(base)
     for mechanism in subclasses:
         found |= {mechanism.__name__: mechanism} | _known(mechanism)
     return found
