@@ -94,6 +94,7 @@ class StepKernel:
         self.map = PointMap(self.pymc)
         for step, stream in zip(self.steps, rng.spawn(len(self.steps)), strict=True):
             step.setup_chain(stream, tune, 10**6)
+            step.checked_at = []  # releases are not the model's own here, nor is what it says of a point
         for _ in range(tune):
             state = self.transition(state, rng)
         for step in self.steps:
