@@ -24,8 +24,7 @@ from pymc.logprob.transforms import (
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.basic import Constant, Variable, equal_computations
 from pytensor.scalar import basic as ps
 from pytensor.scalar import math as psm
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
@@ -33,7 +32,6 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Max, Min, Sum
 from pytensor.tensor.random import basic as rv
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
@@ -82,16 +80,17 @@ _OF_FIRST = (
 class Ranges:
     """Intervals of the variables of graphs, each worked out once.
 
-    Data that may be changed (``pm.Data``) count as they are now.
-
     Parameters
     ----------
     known : dict, optional
         Intervals of variables that are given, such as inputs.
+    any_data : bool, optional
+        Whether data that may be changed (``pm.Data``) count as any numbers; by default they count as they
+        are now.
     """
 
-    def __init__(self, known: dict[Variable, Interval] | None = None) -> None:
-        self._known = dict(known or {})
+    def __init__(self, known: dict[Variable, Interval] | None = None, any_data: bool = False) -> None:
+        self._known, self._any_data = dict(known or {}), any_data
 
     def __call__(self, v: Variable) -> Interval:
         """Interval of a variable."""
@@ -123,8 +122,10 @@ class Ranges:
         return low.hi <= high.lo
 
     def _interval(self, v: Variable) -> Interval:
-        if isinstance(v, Constant | SharedVariable):
-            return _of_data(v.get_value(borrow=True) if isinstance(v, SharedVariable) else v.data)
+        if isinstance(v, SharedVariable):
+            return UNKNOWN if self._any_data else _of_data(v.get_value(borrow=True))
+        if isinstance(v, Constant):
+            return _of_data(v.data)
         node = v.owner
         if node is None:
             return REAL
@@ -159,6 +160,8 @@ class Ranges:
         return Interval(0.0, _INF, False) if isinstance(op, _COUNTS) else REAL
 
     def _of_number(self, op: Any, node: Any) -> Interval:
+        if isinstance(op, ps.Sub) and _is_above(*node.inputs):
+            return _POSITIVE
         x = [self(i) for i in node.inputs]
         if isinstance(op, ps.Switch):
             return x[1] if self.always(node.inputs[0]) else _union(x[1:])
@@ -185,6 +188,30 @@ class Ranges:
                 total = _product(total, other)
             return total
         return UNKNOWN
+
+
+def _is_above(number: Variable, subtracted: Variable) -> bool:
+    """Whether a variable's own lower end is taken from it, written as a single number both times."""
+    v, end = number, subtracted
+    while v.owner is not None and isinstance(v.owner.op, _OF_FIRST):
+        v = v.owner.inputs[0]
+    if v.owner is None or not isinstance(v.owner.op, RANDOM) or not str(v.type.dtype).startswith("float"):  # type: ignore[attr-defined]
+        return False
+    transform = _default_transform(v.owner.op, v)  # type: ignore[arg-type]
+    if not isinstance(transform, IntervalTransform):
+        return False
+    lower = transform.args_fn(*v.owner.inputs)[0]
+    if lower is None:
+        return False
+    lower, end = _single(lower), _single(end)
+    return lower.type.ndim == end.type.ndim == 0 and equal_computations([lower], [end])  # type: ignore[attr-defined]
+
+
+def _single(v: Variable) -> Variable:
+    """Return the number that is broadcast, where one is."""
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle) and v.owner.inputs[0].type.ndim == 0:  # type: ignore[attr-defined]
+        v = v.owner.inputs[0]
+    return v
 
 
 def _of_data(data: Any) -> Interval:
@@ -323,9 +350,5 @@ _RULES: list[tuple[Any, Callable[..., Interval]]] = [
 
 def always_positive(v: Variable, known: dict[Variable, Interval] | None = None) -> bool:
     """Whether a variable is above zero for any data, where inputs have known intervals."""
-    if any(
-        isinstance(a, SharedVariable) and not isinstance(a.type, RandomGeneratorType) for a in ancestors([v])
-    ):
-        return False
-    found = Ranges(known)(v)
+    found = Ranges(known, any_data=True)(v)
     return found.positive and not found.or_none

@@ -62,7 +62,8 @@ def truncated_inverse_gamma(rng, shape, scale, lower):  # type: ignore[no-untype
             x = end * random(rng) ** (1.0 / shape)
             if standard_exponential(rng) > x:
                 return max(scale / x, lower)
-    if end < shape - 1.0:
+    # nearer to the mode the tangent is so flat that hardly any of its draws would be within the support
+    if end < shape - 1.0 - math.sqrt(shape):
         slope = (shape - 1.0) / end - 1.0  # of the logarithm, which is concave, at the end
         while True:
             back = standard_exponential(rng) / slope

@@ -216,8 +216,9 @@ def _gaussian_release(
     if ends == UNCLAMPED:
         sd = _total_sd(s, sigma)
         # the sum of the squares would be the same for a standard deviation below 0
-        if not (always_positive(s) and always_positive(sigma)):
-            sd = pt.switch(pt.and_(s > 0, sigma > 0), sd, np.nan)
+        for deviation in (s, sigma):
+            if not always_positive(deviation):
+                sd = pt.switch(deviation > 0, sd, np.nan)
         sd = check_parameters(sd, s > 0, sigma > 0, msg="sigma > 0, noise > 0")
         return call(NormalMarginalRV(**promise), mu, sd, size=size)
     return call(ClampedNormalRV(ends=ends, **promise), mu, s, sigma, size=size)

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.logprob.utils import ParameterValueError
+from pymc.logprob.utils import CheckParameterValue, ParameterValueError
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, toposort
 
 from pymc_dp.mixtures.structure import Mixture, find_mixtures
 from pymc_dp.recordrules import named
@@ -205,6 +205,10 @@ class PredictiveMixture:
             raise self._rows_do_not_fit()
         analysis = RowAnalysis({mixture.labels, *self._covariates}, mixture.n, self._variables)
         node: Any = mixture.kernel.owner
+        # PyMC's checks ask all rows at once, and leave the values as they are
+        for check in toposort(node.inputs):
+            if isinstance(check.op, CheckParameterValue):
+                analysis.roles[check.outputs[0]] = analysis.role(check.inputs[0])
         if rule(node.op, node, [analysis.role(v) for v in node.inputs], analysis).kind != "row":
             raise ValueError(
                 f"Record i of {mixture.kernel.name} must depend on label i of {mixture.labels.name} only, "

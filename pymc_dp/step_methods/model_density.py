@@ -2,19 +2,68 @@
 
 A step that leaves a term out of its target looks healthy, and so does a chain that stands where the density
 is zero. Both show when the model itself is asked, which the steps do when a chain starts, after tuning and at
-the last draw. The graph is evaluated by Python, as it takes longer to compile than to evaluate three times.
+the last draw. The graph is evaluated by Python, as it takes longer to compile than to evaluate three times:
+as it is written first, and as PyTensor rewrites it where that overflows.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytensor
 from pymc.model.core import Model
+from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Variable
 
 Point = dict[str, np.ndarray]
-_DENSITIES: "WeakKeyDictionary[Model, tuple[tuple[int, ...], Callable[[Point], float]]]" = WeakKeyDictionary()
+# log(1 - sigmoid(40)) is -40 after these rewrites, and -inf before
+_STABLE = get_mode("FAST_COMPILE").including("canonicalize", "stabilize", "specialize")
+
+
+class _Densities:
+    """Log densities of a model at a point, as a whole and term by term, compiled when they are asked for."""
+
+    def __init__(self, model: Model):
+        self._inputs = list(model.value_vars)
+        self._whole = model.logp()
+        self._graphs = {str(v.name): model.logp(vars=[v]) for v in (*model.basic_RVs, *model.potentials)}
+        self._functions: dict[str | None, Callable[..., Any]] = {}
+
+    def possible(self, point: Point) -> bool:
+        """Whether the density is positive: that of the whole as written, or else of every term, rewritten."""
+        written = self._at(point, None, self._whole, "FAST_COMPILE")
+        return bool(np.isfinite(written)) or not any(self.impossible(point))
+
+    def impossible(self, point: Point) -> Iterator[str]:
+        """Yield the names of the terms whose density is zero, or no number."""
+        for name, graph in self._graphs.items():
+            if not np.isfinite(self._at(point, name, graph, _STABLE)):
+                yield name
+
+    def _at(self, point: Point, name: str | None, graph: Variable, mode: Any) -> float:
+        """Return a log density: -inf where PyMC raises, which its own compiled density may not."""
+        values = [point[str(v.name)] for v in self._inputs]
+        if name not in self._functions:
+            self._functions[name] = self._compiled(graph, mode)
+        try:
+            with np.errstate(all="ignore"):
+                return float(self._functions[name](*values))
+        except NotImplementedError:
+            # Python adds up to 32 numbers at once, and the rewrites put more of them into one sum
+            self._functions[name] = self._compiled(graph, None)
+            return self._at(point, name, graph, None)
+        except (AssertionError, ValueError, ArithmeticError, np.linalg.LinAlgError):
+            # checks of parameters raise, and so do decompositions of what is no covariance
+            return -np.inf
+
+    def _compiled(self, graph: Variable, mode: Any) -> Callable[..., Any]:
+        return pytensor.function(
+            self._inputs, graph, mode=mode, on_unused_input="ignore", allow_input_downcast=True
+        )
+
+
+_DENSITIES: "WeakKeyDictionary[Model, tuple[tuple[int, ...], _Densities]]" = WeakKeyDictionary()
 
 
 def is_possible(model: Model, point: Point) -> bool:
@@ -26,38 +75,18 @@ def is_possible(model: Model, point: Point) -> bool:
     point : dict
         Every value variable of the model, by name.
     """
-    variables = (*model.basic_RVs, *model.potentials, *model.rvs_to_values.values())
-    version = tuple(map(id, variables))
-    cached = _DENSITIES.get(model)
-    if cached is None or cached[0] != version:
-        _DENSITIES[model] = cached = (version, _compiled(model, None))
-    return bool(np.isfinite(cached[1](point)))
+    return _densities(model).possible(point)
 
 
 def impossible_terms(model: Model, point: Point) -> str:
     """Names of the terms whose log density is not finite at a point, in a sentence."""
-    terms = [*model.basic_RVs, *model.potentials]
-    names = [str(term.name) for term in terms if not np.isfinite(_compiled(model, term)(point))]
-    return ", ".join(names) or "the sum of all terms"
+    return ", ".join(_densities(model).impossible(point)) or "the sum of all terms"
 
 
-def _compiled(model: Model, term: Variable | None) -> Callable[[Point], float]:
-    """Return the log density of one term, or of all, as a function that says -inf where PyMC raises.
-
-    PyMC's own compiled density leaves the checks of parameters out where a model asks for that.
-    """
-    graph = model.logp(vars=None if term is None else [term])
-    names = [v.name for v in model.value_vars]
-    function = pytensor.function(
-        model.value_vars, graph, mode="FAST_COMPILE", on_unused_input="ignore", allow_input_downcast=True
-    )
-
-    def density(point: Point) -> float:
-        try:
-            with np.errstate(all="ignore"):
-                return float(function(*(point[name] for name in names)))
-        except (AssertionError, ValueError, ArithmeticError, np.linalg.LinAlgError):
-            # checks of parameters raise, and so do decompositions of what is no covariance
-            return -np.inf
-
-    return density
+def _densities(model: Model) -> _Densities:
+    """Return the densities of a model as it is now: it may have grown since they were asked for."""
+    version = tuple(map(id, (*model.basic_RVs, *model.potentials, *model.rvs_to_values.values())))
+    cached = _DENSITIES.get(model)
+    if cached is None or cached[0] != version:
+        _DENSITIES[model] = cached = (version, _Densities(model))
+    return cached[1]

@@ -1,5 +1,7 @@
 """Conditions on parameters are left out where they cannot fail, and only there."""
 
+import warnings
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -164,3 +166,19 @@ def test_always_positive_is_for_any_data():
         x = pt.dscalar("x")
         assert always_positive(x**2 + 1e-3) and not always_positive(x)
         assert always_positive(x, {x: Interval(0.0)}) and not always_positive(x * scale, {x: Interval(0.0)})
+
+
+def test_variables_are_above_their_own_lower_end():
+    with pm.Model():
+        eta, ends = pm.Data("eta", 1.0), pm.Data("ends", [1.0, 2.0])
+        base = pm.InverseGamma.dist(3, 3)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "RandomVariables .* were found in the derived graph")
+            tau2 = pm.Truncated("tau2", base, lower=eta**2, shape=2)
+            each = pm.Truncated("each", base, lower=ends, shape=2)
+        k = pm.DiscreteUniform("k", 1, 3)
+    rows = np.array([0, 1, 1])
+    assert always_positive(pt.sqrt(tau2[rows] - eta**2)) and always_positive(tau2 - eta**2)
+    # another end, the end of another entry, and whole numbers, which take their ends
+    for number in (tau2 - eta, tau2 - 2 * eta**2, each[rows] - ends[::-1][rows], k - 1):
+        assert not always_positive(number)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from zlib import crc32
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from scipy import special, stats
 
@@ -125,6 +127,10 @@ def test_mass_above_an_end(a):
         (3.0, 1.0, 50.0),
         (60.0, 5.0, 0.2),
         (60.0, 50.0, 0.5),
+        # just below the mode of the gamma law, and further below
+        (4.0, 3.0 - 1e-9, 1.0),
+        (60.0, 58.0, 1.0),
+        (60.0, 51.0, 1.0),
         (1.5, 2.0, 0.0),
     ],
 )
@@ -134,3 +140,28 @@ def test_draws_above_an_end(rng, shape, scale, end):
     ranks = special.gammainc(shape, scale / draws) / top
     assert draws.min() >= end
     assert stats.kstest(ranks, "uniform").pvalue > 1e-5
+
+
+@pytest.mark.compiles(2)
+def test_noise_that_is_data_integrates_out(rng):
+    """Section 4.3 of paper 000: the variance of a release is above that of its noise, which is data."""
+    with pm.Model() as model:
+        eta = pm.Data("eta", 1.0)
+        labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=30, max_components=8)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "RandomVariables .* were found in the derived graph")
+            tau2 = pm.Truncated("tau2", pm.InverseGamma.dist(3, 3), lower=eta**2, shape=8)
+        mu = pm.Normal("mu", 0, pt.sqrt(10 * tau2), shape=8)
+        y = pm.Normal("y", mu[labels], pt.sqrt(tau2[labels] - eta**2))
+        # all of them are alike: the variances would be below that of the noise
+        dp.GaussianMechanism("z", y, sigma=eta, observed=np.zeros(30))
+    marginal = dp.marginalize(model, "y")
+    with marginal:
+        idata = pm.sample(
+            20, tune=20, chains=1, step=[dp.Neal2(), dp.AtomUpdate()], random_seed=rng, progressbar=False,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    assert (idata.posterior["tau2"] > 1).all()
+    grid = np.linspace(-30, 30, 241)
+    found = dp.mixture_density(idata, marginal, grid, n_draws=20, random_seed=1)
+    assert np.trapezoid(found["mean"].values, grid) == pytest.approx(1, abs=0.02)

@@ -173,6 +173,17 @@ def test_terms_are_named():
     assert model_density.is_possible(model, {**point, "s": np.array(1.0)})
 
 
+def test_a_density_that_overflows_as_it_is_written_is_possible():
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 30)
+        pm.Bernoulli("y", p=pm.math.sigmoid(b), observed=[0, 1])
+        pm.Bernoulli("z", p=pt.switch(b > 0, 0.5, 0.0), observed=[0, 1])
+    # log(1 - sigmoid(40)) is -40
+    assert model_density.is_possible(model, {"b": np.array(40.0)})
+    assert not model_density.is_possible(model, {"b": np.array(-40.0)})
+    assert model_density.impossible_terms(model, {"b": np.array(-40.0)}) == "z"
+
+
 @pytest.mark.parametrize("given", ["labels", "a", "y"])
 def test_starting_values_of_mixtures_are_kept(given):
     values = {"labels": [0, 1, 2, 3], "a": [1.0, -1.0, 2.0, 0.5], "y": [0.3, 0.1, -0.2, 0.4]}

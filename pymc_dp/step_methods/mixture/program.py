@@ -96,7 +96,10 @@ class MixtureProgram(HistogramSweep):
         self.atom_shapes = [tuple(int(k) for k in shapes[rv.name][1:]) for rv in mixture.atoms]
         ends = np.cumsum([0, *(int(np.prod(s)) for s in self.atom_shapes)])
         self._atom_starts, self.width = ends[:-1], int(ends[-1])
-        self.values = AtomValues(program.model, mixture.atoms, self.atom_shapes, self._atom_inputs)
+        known = [
+            rv for rv in mixture.atoms if not leaves_of(parameters_of(rv), self._variables - {*mixture.atoms})
+        ]
+        self.values = AtomValues(program.model, mixture.atoms, self.atom_shapes, self._atom_inputs, known)
         self.atom_inputs = [ps.float64(f"a{k}") for k in range(self.width)]
         self.natural_inputs = [ps.float64(f"y{k}") for k in range(program.records.width)]
         self._natural = [pt.tensor_from_scalar(y) for y in self.natural_inputs]

@@ -1,12 +1,12 @@
 """Atoms of a slot in value space, in which PyMC keeps them, and back."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from pymc.logprob.transforms import SimplexTransform
+from pymc.logprob.transforms import IntervalTransform, LogOddsTransform, LogTransform, SimplexTransform
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
@@ -17,6 +17,11 @@ from pymc_dp.lowering.simplex import probability
 
 # An atom, the index of a number of it within a slot, and graphs of slots -> the inputs of its law.
 InputsOf = Callable[[Any, tuple[int, ...], RowGraph], list[Variable]]
+# Values that are farther out stand for numbers that round to an end of the support.
+_FARTHEST: dict[type, tuple[float, float]] = {
+    LogTransform: (-745.0, np.inf), LogOddsTransform: (-745.0, 37.0), IntervalTransform: (-745.0, 37.0),
+}  # fmt: skip
+_SMALLEST = np.nextafter(0.0, 1.0)
 
 
 class AtomValues:
@@ -30,6 +35,9 @@ class AtomValues:
         Of one slot's atoms.
     inputs_of : callable
         Inputs of an atom's law, which some transforms take.
+    known : collection of TensorVariable
+        Atoms whose law has no unknown parameters. A draw that rounds to an end of its support, where its value
+        would be infinite, is then stored as the nearest number inside, which no other law depends on.
 
     Attributes
     ----------
@@ -50,8 +58,9 @@ class AtomValues:
         atoms: Sequence[Any],
         shapes: Sequence[tuple[int, ...]],
         inputs_of: InputsOf,
+        known: Collection[Any] = (),
     ):
-        self._atoms, self._inputs_of = list(atoms), inputs_of
+        self._atoms, self._inputs_of, self._known = list(atoms), inputs_of, set(known)
         self._transforms = {atom: model.rvs_to_transforms.get(atom) for atom in atoms}
         for atom, transform in self._transforms.items():
             several = getattr(transform, "ndim_supp", 0) != 0
@@ -100,9 +109,13 @@ class AtomValues:
                 if index[-1] == self._sizes[atom] - 1:  # follows from the others
                     continue
                 row = [slots.entry(atom, (ROW, *index[:-1], k)) for k in range(self._sizes[atom])]
+                if atom in self._known:
+                    number, *row = (pt.maximum(p, _SMALLEST) for p in (number, *row))
                 number = pt.log(number) - sum_of([pt.log(p) for p in row]) / len(row)
             elif transform is not None:
                 number = transform.forward(number, *self._inputs_of(atom, index, slots))
+                if atom in self._known and type(transform) in _FARTHEST:
+                    number = pt.clip(number, *_FARTHEST[type(transform)])
             found.append(number)
         return found
 
