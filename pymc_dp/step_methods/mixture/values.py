@@ -36,8 +36,8 @@ class AtomValues:
     inputs_of : callable
         Inputs of an atom's law, which some transforms take.
     known : collection of TensorVariable
-        Atoms whose law has no unknown parameters. A draw that rounds to an end of its support, where its value
-        would be infinite, is then stored as the nearest number inside, which no other law depends on.
+        Atoms whose law has no unknown parameters. A draw that rounds to an end of its support, where its
+        value would be infinite, is then stored as the nearest number inside, which no other law depends on.
 
     Attributes
     ----------
