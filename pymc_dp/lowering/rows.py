@@ -203,7 +203,10 @@ class RowGraph:
             if size is None:
                 raise NotScalar("a joined part of unknown length")
             if at < size:
-                return self.entry(part, (*index[:axis], at, *index[axis + 1 :]))
+                # parts of other types become those of the whole: literals are of single precision
+                entry = self.entry(part, (*index[:axis], at, *index[axis + 1 :]))
+                dtype = node.outputs[0].type.dtype
+                return entry if part.type.dtype == dtype else pt.cast(entry, dtype)
             at -= size
         raise NotScalar("an entry outside of a joined array")
 

@@ -336,3 +336,35 @@ def test_choice_by_an_index(values):
     for k in range(-3, 3):
         assert chosen(k, 5.0, 7.0) == expected[k]
     assert np.isnan([chosen(k, 5.0, 7.0) for k in (-7, -4, 3, 10)]).all()
+
+
+def joined_literals(m):
+    """Parts of single precision, which literals are, joined to numbers of double precision."""
+    return pt.stack([m, pt.full(3, 9.0), pt.full(3, 5.0)], axis=1)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda m: pm.Normal.dist(m, joined_literals(m)[:, 1] / 7),
+        lambda m: pm.Gamma.dist(joined_literals(m)[:, 2], joined_literals(m)[:, 1]),
+        lambda m: pm.Normal.dist(0, pt.linalg.cholesky(_covariances(m))[:, 0, 0]),
+        lambda m: pm.Normal.dist(0, pt.linalg.cholesky(_covariances(m))[:, 1, 1]),
+    ],
+    ids=["scale", "gamma", "factor", "last factor"],
+)
+def test_joined_literals_are_double(build):
+    """Their arithmetic was single, off by up to 4e-8."""
+    code, mode = RowCode(build, 1), Mode("py", "fast_compile")
+    (m,), entry, rows = code.parameters, code.entry, code.graph
+    hoisted = [float(np.ravel(g.eval(mode="FAST_COMPILE"))[0]) for g in (*rows.constants, *rows.columns)]
+    inputs = [*code.numbers, *rows.constant_inputs, *rows.column_inputs]
+    found = pytensor.function(inputs, entry, mode=mode, on_unused_input="ignore")(0.7, 1.3, *hoisted)
+    logp = pm.logp(code.law, code.value)
+    whole = pytensor.function([code.value, m], logp, mode=mode, on_unused_input="ignore")
+    np.testing.assert_allclose(found, whole(np.full(3, 0.7), np.full(3, 1.3))[0], rtol=1e-12)
+
+
+def _covariances(m):
+    first, second = pt.stack([pt.full(3, 5.0), m], axis=1), pt.stack([m, pt.full(3, 9.0)], axis=1)
+    return pt.stack([first, second], axis=1)
