@@ -1,14 +1,15 @@
-"""Two functions of PyMC that are wrapped, because it has no hook for what has to be known there.
+"""Three functions of PyMC that are wrapped, because it has no hook for what has to be known there.
 
 * ``pymc.sampling.mcmc.assign_step_methods`` says which step of ``pm.sample`` moves which variable. A step
   that does not know of a mechanism must not get its records unasked, and nobody's ``competence`` is asked
   where a step was given for all variables.
+* ``BlockedStep.__new__`` fills in all variables of the model where a step is made without their names. With
+  and without look the same afterwards, so it is noted there which it was.
 * ``pymc.sampling.forward.compile_forward_sampling_function`` says which variables predictive sampling draws
   anew. Records that were not stored are among them, and are then drawn as if nothing had been released.
 
-Both are looked up by these names when PyMC samples; were one renamed, importing this package would fail. The
-wrappers pass all arguments on, and change nothing for models without a mechanism. Of other private parts of
-PyMC they use ``BlockedStep.__getnewargs_ex__``, which holds the variables that a step was made with.
+All are looked up by these names when PyMC samples; were one renamed, importing this package would fail. The
+wrappers pass all arguments on, and change nothing for models without a mechanism.
 """
 
 import logging
@@ -43,15 +44,16 @@ _PARAMETER_STEPS = (CollapsedUpdate, AncillaryUpdate, ConjugateUpdate)
 
 def install() -> None:
     """Wrap the functions, once."""
-    for module, name, wrapper in (
+    for owner, name, wrapper in (
         (mcmc, "assign_step_methods", _checked),
+        (BlockedStep, "__new__", _noting_names),
         (forward, "compile_forward_sampling_function", _warning),
     ):
-        function: Any = getattr(module, name)
+        function: Any = getattr(owner, name)
         if not hasattr(function, "_of_pymc_dp"):
             wrapped: Any = wraps(function)(wrapper(function))
             wrapped._of_pymc_dp = True
-            setattr(module, name, wrapped)
+            setattr(owner, name, staticmethod(wrapped) if isinstance(owner, type) else wrapped)
 
 
 # -- which step moves which variable --------------------------------------------------------------
@@ -78,6 +80,23 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
     return assign_step_methods
 
 
+def _noting_names(new: Callable[..., Any]) -> Callable[..., Any]:
+    def __new__(cls: type[BlockedStep], *args: Any, **kwargs: Any) -> Any:
+        made = new(cls, *args, **kwargs)
+        given = kwargs["vars"] if "vars" in kwargs else args[0] if args else None
+        for step in flatten_steps(made):
+            step._variables_named = given is not None  # type: ignore[attr-defined]
+        return made
+
+    return __new__
+
+
+def _was_named(step: BlockedStep) -> bool:
+    """Whether a step was made with its variables; one that claims variables by itself cannot tell."""
+    claims = type(step).__new__ is not BlockedStep.__new__
+    return bool(getattr(step, "_variables_named", False)) and not claims
+
+
 def _steps_in(step: Any) -> list[BlockedStep]:
     """Return the steps that a user gave, without compounds; what is no step is PyMC's to refuse."""
     given = step if isinstance(step, Sequence) else [step]
@@ -90,19 +109,14 @@ def _refuse_unasked(step: BlockedStep, model: Model, hidden: dict[Variable, Vari
     if isinstance(step, RecordStep) or not moved:
         return
     name, mechanisms = type(step).__name__, named({hidden[rv] for rv in moved})
-    try:  # all value variables where none was named
-        asked = {id(v) for v in step.__getnewargs_ex__()[0][0]}
-    except (AttributeError, IndexError, TypeError):  # of no such origin: nobody can tell
-        asked = set()
-    unasked = [rv for rv in moved if id(rv) not in asked]
-    if unasked:
+    if not _was_named(step):
         rest = [rv for rv in model.free_RVs if rv not in hidden]
         raise ValueError(
             f"step: {name} was made without the names of its variables, so it would also move "
-            f"{named(unasked)} behind the mechanism {mechanisms}, for which there are steps that know it. "
+            f"{named(moved)} behind the mechanism {mechanisms}, for which there are steps that know it. "
             f"Leave {name} out"
             + (f", make it for parameters alone, {name}({_listed(rest)})," if rest else "")
-            + f" or, if it is meant to move them, name them: {name}({_listed([*rest, *unasked])})."
+            + f" or, if it is meant to move them, name them: {name}({_listed([*rest, *moved])})."
         )
     _log.info("%s moves %s behind the mechanism %s, as it was asked to.", name, named(moved), mechanisms)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import re
 import warnings
@@ -13,7 +14,7 @@ import pytest
 import xarray as xr
 from pymc.pytensorf import collect_default_updates
 from pymc.sampling import forward, mcmc
-from pymc.step_methods.compound import CompoundStep
+from pymc.step_methods.compound import BlockedStep, CompoundStep
 
 import pymc_dp as dp
 from pymc_dp import hooks
@@ -142,11 +143,27 @@ def test_a_step_for_all_variables_is_refused(name, caplog):
     assert f"{name} moves y behind the mechanism z, as it was asked to" in caplog.text
 
 
-def test_a_value_variable_is_no_name():
-    """Which is what an unnamed step that moves one variable at a time is made with."""
+BY_VALUE = {
+    "all": lambda model: pm.NUTS(vars=model.value_vars),
+    "one": lambda model: pm.NUTS([model.rvs_to_values[model["y"]]]),
+    "one by one": lambda model: pm.Metropolis(vars=model.value_vars),
+    "inside": lambda model: CompoundStep([pm.Slice(model.value_vars)]),
+}
+
+
+@pytest.mark.parametrize("name", BY_VALUE)
+def test_value_variables_are_names_too(name):
+    """An unnamed step is made with the same ones, so that the two look alike afterwards."""
     model = normal()
-    with model, pytest.raises(ValueError, match="would also move y"):
-        assigned(model, step=[pm.NUTS([model.rvs_to_values[model["y"]]])])
+    with model:
+        assert assigned(model, step=[BY_VALUE[name](model)])["y"] in ("NUTS", "Metropolis", "Slice")
+
+
+def test_no_name_at_all_stays_none():
+    model = normal()
+    for step in (pm.NUTS(vars=None, model=model), copy.copy(pm.Metropolis(model=model))):
+        with pytest.raises(ValueError, match="would also move y"):
+            assigned(model, step=[step])
 
 
 def test_records_of_no_known_structure():
@@ -199,9 +216,14 @@ def test_models_without_a_mechanism_are_left_alone():
 
 def test_pymcs_functions_are_wrapped_once():
     """By the names that `pm.sample` and `pm.sample_posterior_predictive` look up."""
-    before = mcmc.assign_step_methods, forward.compile_forward_sampling_function
+
+    def wrapped():
+        new = BlockedStep.__new__
+        return mcmc.assign_step_methods, forward.compile_forward_sampling_function, new
+
+    before = wrapped()
     hooks.install()
-    assert (mcmc.assign_step_methods, forward.compile_forward_sampling_function) == before
+    assert wrapped() == before
     assert not hasattr(mcmc.assign_step_methods.__wrapped__, "__wrapped__")
     assert "assign_step_methods" in pm.sample.__code__.co_names
     assert "compile_forward_sampling_function" in pm.sample_posterior_predictive.__code__.co_names
