@@ -1,10 +1,16 @@
-"""Readings of a model: its random variables replaced by graphs of other inputs."""
+"""Readings of a model: its random variables replaced by graphs of other inputs.
+
+And the model as one graph, which may be edited into another model.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
+from pymc.model.core import Model
+from pymc.model.fgraph import fgraph_from_model
 from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
@@ -29,6 +35,17 @@ def lift(rv: Variable, reading: Reading) -> TensorVariable:
     assert node is not None
     inputs = substitute(node.inputs, reading)
     return node.clone_with_new_inputs(inputs, strict=False).outputs[node.outputs.index(rv)]  # type: ignore[return-value]
+
+
+def graph_of(model: Model) -> tuple[FunctionGraph, dict[Variable, Variable]]:
+    """Return a copy of a model as one graph, and where the model's variables are in it."""
+    # PyMC refuses models with starting values; they are set aside for the moment
+    starts = dict(model.rvs_to_initial_values)
+    try:
+        model.rvs_to_initial_values.update(dict.fromkeys(starts))
+        return fgraph_from_model(model)
+    finally:
+        model.rvs_to_initial_values.update(starts)
 
 
 def with_query(release: Release, reading: Reading, query: TensorVariable) -> TensorVariable:

@@ -57,13 +57,9 @@ def chosen_way(law: TensorVariable, record: TensorVariable, release: Release, to
     noise = list(parameters_of(release.rv)[1:])
     found = clamped_record(release.query, {record})
     if found is None:
-        if release.kind == "central":
-            return _central(law, record, release)
-        raise NotClosed(
-            "its query is not the record itself, up to a clamp to two known numbers"
-            if release.kind == "local"
-            else "its query depends on all records at once, and not as an unclamped sum or mean"
-        )
+        if release.kind == "local":
+            raise NotClosed("its query is not the record itself, up to a clamp to two known numbers")
+        return _of_all(law, record, release)
     if channel.ndims_params[0] != 0 and law.owner.op.ndim_supp == 0:
         raise NotClosed("its query is a whole array of records")
     return _local(law, channel, noise, (found.lo, found.hi), tolerance, release)
@@ -163,7 +159,7 @@ def _check_size(channel: Any, noise: list, tolerance: float, release: Release) -
         )
 
 
-def _central(law: TensorVariable, record: TensorVariable, release: Release) -> Way:
+def _of_all(law: TensorVariable, record: TensorVariable, release: Release) -> Way:
     op, query = release.rv.owner.op, release.query
     pair = op.record_marginals.get(NormalRV)
     if pair is None or pair.update is None:

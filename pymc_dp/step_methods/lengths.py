@@ -11,12 +11,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import pytensor.tensor as pt
 from pymc.model.core import Model
-from pymc.model.fgraph import fgraph_from_model, model_from_fgraph
+from pymc.model.fgraph import model_from_fgraph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 
+from pymc_dp.readings import graph_of
 from pymc_dp.step_methods.block.program import static_value
 from pymc_dp.step_methods.discovery import version_of
 
@@ -47,13 +48,7 @@ def with_known_lengths(model: Model) -> Model:
 
 def _sized(model: Model) -> Model:
     shapes = {name: tuple(map(int, shape)) for name, shape in model.eval_rv_shapes().items()}
-    # PyMC refuses models with starting values; they are set aside for the moment
-    starts = dict(model.rvs_to_initial_values)
-    try:
-        model.rvs_to_initial_values.update(dict.fromkeys(starts))
-        graph, memo = fgraph_from_model(model)
-    finally:
-        model.rvs_to_initial_values.update(starts)
+    graph, memo = graph_of(model)
     known: dict[Variable, Variable] = {}
     for length in model.dim_lengths.values():
         if isinstance(length, SharedVariable):
