@@ -116,7 +116,7 @@ class ChineseRestaurantProcess(Discrete):
     **kwargs
         ``shape``, the number of records n, which ``dims`` or ``observed`` may give instead; ``initval`` and
         so on, as for any PyMC distribution. The number of records does not change with the data
-        afterwards, and there are no batches.
+        afterwards (steps refuse other data, and the model has to be built again), and there are no batches.
 
     Raises
     ------

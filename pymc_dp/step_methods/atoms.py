@@ -105,18 +105,18 @@ class AtomUpdate(RecordStep):
 
     def _build(self) -> None:
         self.chains, self._mixtures = [], []
-        for mixture, block in _all_mixtures(self.model):
-            mine = [self.model.rvs_to_values[rv] for rv in mixture.atoms]
-            if not set(mine) & set(self.vars):
+        model, moving = self._sized()
+        for mixture, block in _all_mixtures(model):
+            if not set(mixture.atoms) & set(moving):
                 continue
-            missing = [str(v.name) for v in mine if v not in self.vars]
+            missing = [str(model.rvs_to_values[rv].name) for rv in mixture.atoms if rv not in moving]
             if missing:
                 raise ValueError(
                     f"The atoms of {mixture.labels.name} have to move together; `vars` leaves out "
                     f"{', '.join(missing)}."
                 )
             found = chain_of(
-                self.model, mixture, block, "auto", self._default_point, n_auxiliary=0, conditional=""
+                model, mixture, block, "auto", self._default_point, n_auxiliary=0, conditional=""
             )
             self.chains.append(found.records)
             self._mixtures.append(found)

@@ -57,7 +57,8 @@ class KernelLayout(RecordLayout):
         if np.shape(values)[:1] != (n,):
             raise ValueError(
                 f"{kernel.name} has values of shape {np.shape(values)}, and its labels are those of {n} "
-                "records: the first axis must be the records."
+                "records, as many as there were when they were declared: the first axis must be the records, "
+                "and with other data, build the model again."
             )
         super().__init__(model, [kernel], n, {}, {name: values})
         self.moved_by_others, self.names = self.names, []

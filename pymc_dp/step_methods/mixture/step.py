@@ -64,7 +64,9 @@ def chain_of(
 
 
 def _large_enough(found: list[tuple[Mixture, RecordBlock]]) -> list[tuple[Mixture, RecordBlock]]:
-    for mixture, _ in found:
+    for mixture, block in found:
+        if block.n != mixture.n:
+            raise ValueError(_other_length(mixture, block.n))
         if min(mixture.n, mixture.max_components) < 2:
             raise ValueError(
                 f"{mixture.labels.name} has {mixture.n} record(s) and {mixture.max_components} slot(s), and "
@@ -72,6 +74,14 @@ def _large_enough(found: list[tuple[Mixture, RecordBlock]]) -> list[tuple[Mixtur
                 "atoms themselves."
             )
     return found
+
+
+def _other_length(mixture: Mixture, n: int) -> str:
+    return (
+        f"{mixture.kernel.name} has {n} records, and its labels {mixture.labels.name} are those of "
+        f"{mixture.n}, as many as there were when they were declared: build the model again with the data of "
+        "now."
+    )
 
 
 @dataclass_state
@@ -132,11 +142,12 @@ class MixtureStep(RecordStep):
 
     def _build(self) -> None:
         self.chains, self._mixtures = [], []
-        for mixture, block in self._mixtures_in(self.model):
-            if self.model.rvs_to_values[mixture.labels] not in self.vars:
+        model, moving = self._sized()
+        for mixture, block in self._mixtures_in(model):
+            if mixture.labels not in moving:
                 continue
-            self._check_all(mixture, block)
-            found = chain_of(self.model, mixture, block, self.proposals, self._default_point, **self._kernels)
+            self._check_all(model, mixture, block)
+            found = chain_of(model, mixture, block, self.proposals, self._default_point, **self._kernels)
             self.chains.append(found.records)
             self._mixtures.append(found)
         if not hasattr(self, "rates"):
@@ -145,9 +156,10 @@ class MixtureStep(RecordStep):
         for chain, learnt in zip(self._mixtures, self.learnt, strict=True):
             chain.learnt = learnt
 
-    def _check_all(self, mixture: Mixture, block: RecordBlock) -> None:
-        mine = [self.model.rvs_to_values[rv] for rv in self._moved(mixture, block)]
-        missing = [str(v.name) for v in mine if v not in self.vars]
+    def _check_all(self, model: Model, mixture: Mixture, block: RecordBlock) -> None:
+        taken = {v.name for v in self.vars}
+        mine = [str(model.rvs_to_values[rv].name) for rv in self._moved(mixture, block)]
+        missing = [name for name in mine if name not in taken]
         if missing:
             raise ValueError(
                 f"The labels {mixture.labels.name} and the records {', '.join(block.names)} have to move "
