@@ -11,9 +11,9 @@ from pytensor.graph.basic import Variable
 from rich.progress import ProgressColumn, TextColumn
 from rich.table import Column
 
-from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods.ancillary import default_parameters
 from pymc_dp.step_methods.base import RecordChain, RecordStep, check_positive
+from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.discovery import blocks_with, model_of, record_blocks
 
 
@@ -118,7 +118,7 @@ class RecordImputation(RecordStep):
         self.proposals, self.n_sweeps = proposals, int(n_sweeps)
         self._prepare(vars, model, rng, initial_point)
         for chain in self.chains:
-            _warn_general(chain.program.block)
+            _warn_general(chain.program)
             if initial_point is not None:  # by pm.sample, which puts steps that it chooses in its own order
                 _check_start(self.model, chain, initial_point)
 
@@ -198,14 +198,13 @@ def _check_start(model: Model, chain: RecordChain, start: dict[str, Any]) -> Non
         )
 
 
-def _warn_general(block: RecordBlock) -> None:
-    """Say which queries cost O(n) per record, and how to write them."""
-    for release in block.releases:
-        if release.kind == "general":
-            warnings.warn(
-                f"The query of {release.name} is no sum over records, so each record costs a pass over all "
-                f"{block.n}. If it is a sum, write it as dp.record_sum(t), row i of t being what record i "
-                "contributes.",
-                UserWarning,
-                stacklevel=4,
-            )
+def _warn_general(program: RecordProgram) -> None:
+    """Say which terms cost O(n) per record, and how to write them."""
+    queries = [f"query of {release.name}" for release in program.of_kind("general")]
+    for what in (*queries, *(f"potential {p.name}" for p in program.whole_potentials)):
+        warnings.warn(
+            f"The {what} is no sum over records, so each record costs a pass over all {program.n}. If it is "
+            "a sum, write it as dp.record_sum(t), row i of t being what record i contributes.",
+            UserWarning,
+            stacklevel=4,
+        )

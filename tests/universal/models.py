@@ -298,4 +298,11 @@ def two_sums_and_one_scale(n):
     dp.GaussianMechanism("z", dp.record_sum(pt.stack([y, y**2], axis=1)), sigma=2.0, observed=[0.3, 1.0])
 
 
+@bounded()
+def a_total_that_a_potential_bounds(n):
+    y = pm.Normal("y", _slope(), 1, shape=n)
+    pm.Potential("bound", pt.switch(y.sum() < 1.5 * n, 0.0, -np.inf))
+    _sum(y)
+
+
 MODELS = [*ZOO, *BOUNDED]

@@ -213,12 +213,15 @@ class RecordProgram:
             elif role.kind == "sum":
                 graph = _per_record(self.block.analysis.rows_of(potential), 0, None, self.n)
             else:
-                raise ValueError(
-                    f"The potential {potential.name} is neither row-local nor a sum over the records "
-                    f"{', '.join(self.names)}; write it as a sum of one term per record."
-                )
+                continue  # one of the whole terms
             rows.append(substitute([graph], reading)[0])
         return sum(rows[1:], start=rows[0]) if rows else pt.zeros(self.n)
+
+    @property
+    def whole_potentials(self) -> list[TensorVariable]:
+        """Potentials that are no sum of one term per record, such as a condition on a total."""
+        role = self.block.analysis.role
+        return [p for p in self.block.potentials if role(p).kind not in ("row", "sum")]
 
     def _guarded_weights(self, reading: Reading) -> TensorVariable:
         """Weights that are minus infinity where a record's own density is no number."""
@@ -333,10 +336,13 @@ class RecordProgram:
 
     @cached_property
     def general(self) -> NativeFunction | None:
-        """Log density of the releases whose query is no sum over records."""
-        if not self.of_kind("general"):
+        """Log density of the releases and potentials that are no sum over records."""
+        if not self.of_kind("general") and not self.whole_potentials:
             return None
-        return self.native("general", [self.x], [self.release_logp(self.state, ["general"])], WHOLE)
+        total = self.release_logp(self.state, ["general"])
+        for graph in substitute(self.whole_potentials, self.state):
+            total = total + pt.cast(pt.sum(graph), "float64")
+        return self.native("general", [self.x], [total], WHOLE)
 
 
 def _is_placeholder(function: Any) -> bool:

@@ -283,7 +283,7 @@ def _compile(program: RecordProgram, name: str, candidates: TensorVariable, weig
         [program.contributions(program.state), weight(program.state)],
         CONTRIBUTE,
     )
-    alone = not program.of_kind("central", "function", "general")
+    alone = not program.of_kind("central", "function", "general") and not program.whole_potentials
     return Move(name, program, propose, contribute, exact=exact and alone)
 
 
