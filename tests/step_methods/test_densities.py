@@ -2,15 +2,14 @@
 
 None of this draws a posterior: densities are compared number by number, so that a missing term, a
 forgotten Jacobian or a stale total shows at once and is named. The graphs are evaluated by Python,
-because compiling hundreds of functions would take minutes; compiled code has its own tests.
+because compiling hundreds of functions would take minutes; compiled code has its own tests. Ratios of steps,
+on both sides of boundaries, are compared in ``tests/universal``.
 """
 
 from __future__ import annotations
 
 import numpy as np
-import pytensor
 import pytest
-from pymc.pytensorf import collect_default_updates
 
 from pymc_dp.lowering.native import OF_SUMS
 from pymc_dp.records import find_record_blocks
@@ -18,33 +17,8 @@ from pymc_dp.step_methods.block.parents import parents_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.noise import NoNoiseForm
-from tests.step_methods.zoo import EVERY, PYTHON, evaluation_mode, jittered
-
-
-class Evaluated:
-    """Stands in for a native function: same arguments, evaluated by Python."""
-
-    def __init__(self, program, inputs, outputs, signature):
-        self.takes_generator = "NumPyRandomGeneratorType" in str(signature.args[0])
-        self.n_inputs = 2 + len(inputs)
-        lifted = program.data.lift(outputs)
-        self.function = pytensor.function(
-            [program.theta, program.data.data, *inputs],
-            lifted,
-            mode=evaluation_mode(lifted),
-            on_unused_input="ignore",
-            updates=collect_default_updates(lifted),
-        )
-        self.address, self.cache_key = 0, None
-
-    def dispatcher(self, *args):
-        args = args[1:] if self.takes_generator else args
-        results = self.function(*args[: self.n_inputs])
-        if len(args) == self.n_inputs:
-            return float(results[0])
-        for out, value in zip(args[self.n_inputs :], results, strict=True):
-            out[...] = value
-        return None
+from tests.step_methods.zoo import EVERY, jittered
+from tests.universal.reference import Evaluated
 
 
 @pytest.fixture(autouse=True)
@@ -74,21 +48,11 @@ def at(program, point, rng):
     return theta, x
 
 
-def point_of(program, theta, x):
-    return {**program.parameters.unflatten(theta), **program.records.unpack(x)}
-
-
 def contributions(program, theta, x):
     t, w = np.empty((program.n, program.n_statistics)), np.empty(program.n)
     contribute = program.contribute
     contribute.dispatcher(theta, program.data.gather(), x, t, w)
     return t, w
-
-
-def moved(theta, where, rng, scale=0.3):
-    other = theta.copy()
-    other[where] += scale * rng.uniform(-1, 1, len(where))
-    return other
 
 
 def positions(program, variables):
@@ -124,96 +88,6 @@ def with_noise_form(entry, model):
             assert not entry.noise_form
             continue
         yield program, moving, conditionals
-
-
-@EVERY
-def test_parameters_given_records(entry, rng):
-    """The centred log density is the model's, as a function of the parameters that move."""
-    model = entry.build(max(4, entry.smallest))
-    logp = model.compile_logp(mode=PYTHON)
-    for program, moving, conditionals in with_noise_form(entry, model):
-        assert entry.noise_form
-        centred = conditionals.centred().dispatcher
-        data = program.data.gather()
-        point = jittered(model, rng)
-        theta, x = at(program, point, rng)
-        totals = contributions(program, theta, x)[0].sum(axis=0)
-        where = positions(program, moving)
-        for _ in range(4):
-            other = moved(theta, where, rng)
-            expected = logp(point_of(program, other, x)) - logp(point_of(program, theta, x))
-            if not np.isfinite(expected):
-                continue
-            got = centred(other, data, x, totals) - centred(theta, data, x, totals)
-            assert got == pytest.approx(expected, rel=1e-8, abs=1e-8)
-
-
-def coordinates(conditionals):
-    """Functions between parameters and the coordinates of the ancillary density."""
-    native = conditionals.coordinates()
-    if native is None:
-        return (lambda values, data: values,) * 2
-
-    def call(function):
-        def run(values, data):
-            out = np.empty_like(values)
-            function.dispatcher(values, data, out)
-            return out
-
-        return run
-
-    return tuple(map(call, native))
-
-
-def log_slope(function, at, where, step=1e-5):
-    """Log absolute determinant of the derivative of a function, by differences."""
-    columns = []
-    for k in where:
-        up, down = at.copy(), at.copy()
-        up[k] += step
-        down[k] -= step
-        columns.append((function(up) - function(down)) / (2 * step))
-    return np.linalg.slogdet(np.array(columns))[1]
-
-
-@EVERY
-def test_parameters_given_noise(entry, rng):
-    """The ancillary log density is the model's without the records' own; records move along."""
-    model = entry.build(max(4, entry.smallest))
-    logp = model.compile_logp(mode=PYTHON)
-    tested = 0
-    for program, moving, conditionals in with_noise_form(entry, model):
-        own = model.compile_logp(vars=list(conditionals.forms), mode=PYTHON)
-        ancillary = conditionals.ancillary().dispatcher
-        to_noise, to_records = (f().dispatcher for f in (conditionals.noise, conditionals.records))
-        data = program.data.gather()
-        theta, x = at(program, jittered(model, rng), rng)
-        totals = contributions(program, theta, x)[0].sum(axis=0)
-        u, back = np.empty_like(x), np.empty_like(x)
-        to_noise(rng, theta, data, x, u)
-        there, onto = coordinates(conditionals)
-        data = program.data.gather()
-        noise = there(theta, data)
-        np.testing.assert_allclose(onto(noise, data), theta, rtol=1e-8, atol=1e-9)
-        to_records(noise, data, u, back)
-        np.testing.assert_allclose(back, x, rtol=1e-7, atol=1e-9)
-        where = positions(program, moving)
-
-        def target(at, p=program, own=own, f=to_records, onto=onto, data=data, u=u, w=where):
-            records = np.empty_like(u)
-            f(at, data, u, records)
-            point = point_of(p, onto(at, data), records)
-            return logp(point) - own(point) + log_slope(lambda v: onto(v, data)[w], at, w)
-
-        for _ in range(4):
-            other = moved(noise, where, rng)
-            expected = target(other) - target(noise)
-            if not np.isfinite(expected):
-                continue
-            got = ancillary(other, data, u, totals) - ancillary(noise, data, u, totals)
-            assert got == pytest.approx(expected, rel=1e-6, abs=1e-6)
-            tested += 1
-    assert tested or not entry.noise_form or entry.name == "discrete uniform"
 
 
 @EVERY
