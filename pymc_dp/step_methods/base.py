@@ -20,6 +20,7 @@ from pymc_dp.step_methods.lengths import with_known_lengths
 from pymc_dp.step_methods.model_density import impossible_terms, is_possible
 from pymc_dp.step_methods.starts import SHARES, DispersedStart, set_by_the_model
 from pymc_dp.step_methods.sweeps import kernels
+from pymc_dp.step_methods.sweeps.fused import TRIES
 from pymc_dp.step_methods.sweeps.moves import lowered
 
 # Draws of tuning in which a precise release gains its full weight.
@@ -80,9 +81,26 @@ class RecordChain:
         return self._handle
 
     def draw(self, rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
-        """Draw all records from their law given the parameters, ignoring the releases."""
+        """Draw all records from their law given the parameters, ignoring the releases.
+
+        Fused sweeps draw a record again where it is too large for a number; for others that is done here,
+        since no sweep could move it: with an infinite total every ratio is no number.
+        """
         self._sweep(rng, theta, self.x, 0, 1, prior_only=True)
+        for _ in range(TRIES if self.moves[0].fused is None else 0):
+            lost = self._lost(theta)
+            if not lost.any():
+                break
+            again = self.x.copy()
+            self._sweep(rng, theta, again, 0, 1, prior_only=True)
+            self.x[lost] = again[lost]
         return self.x
+
+    def _lost(self, theta: np.ndarray) -> np.ndarray:
+        """Which records are no numbers, or contribute none to the queries."""
+        t, w = np.empty((self.program.n, self.program.n_statistics)), np.empty(self.program.n)
+        self.program.contribute.dispatcher(theta, self.data, self.x, t, w)
+        return ~(np.isfinite(self.x).all(axis=1) & np.isfinite(t).all(axis=1))
 
     def sweep(
         self, rng: np.random.Generator, theta: np.ndarray, x: np.ndarray, which: int, n_sweeps: int = 1
@@ -232,10 +250,10 @@ class RecordStep(BlockedStep):
         """
         for values in self._starts(point):
             if isinstance(values, str):
-                reason = f"the records {values} have no law at the starting values of their parameters"
+                reason = values
                 continue
-            start = self._settled({**point, **values})
-            if is_possible(self.model, start):
+            start, possible = self._settled({**point, **values})
+            if possible:
                 return start
             reason = f"the density of {impossible_terms(self.model, start)} is zero, or no number, there"
         raise ValueError(
@@ -245,7 +263,7 @@ class RecordStep(BlockedStep):
         )
 
     def _starts(self, point: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray] | str]:
-        """Yield starting values, less and less dispersed, or which records have no law there."""
+        """Yield starting values, less and less dispersed, or why there are no records there."""
         start = DispersedStart(
             self.chains, point, self._default_point, self._initial_point, set_by_the_model(self.model),
             self.tune, self.rng,
@@ -253,18 +271,21 @@ class RecordStep(BlockedStep):
         for share in SHARES:
             yield start.at(share)
 
-    def _settled(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Sweep over the records while the model's density is zero: they accept whatever is possible."""
+    def _settled(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], bool]:
+        """Sweep over the records while the model's density is zero: they accept whatever is possible.
+
+        Return where that leads, and whether the model has a density there.
+        """
         point = dict(point)
         for sweep in range(_SETTLING):
             if is_possible(self.model, point):
-                break
+                return point, True
             for chain in (c for c in self.chains if c.moves):
                 program = chain.program
                 program.records.pack(point, out=chain.x)
                 chain.sweep(self.rng, program.parameters.flatten(point), chain.x, sweep % len(chain.moves))
                 point.update(program.records.unpack(chain.x))
-        return point
+        return point, is_possible(self.model, point)
 
     def _checked(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the point of a draw; after tuning and at the last draw, only if the model allows it."""

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pymc.model.core import Model
 
+from pymc_dp.step_methods.block.layout import beyond_message
+
 if TYPE_CHECKING:
     from pymc_dp.step_methods.base import RecordChain
 
@@ -61,7 +63,7 @@ class DispersedStart:
         return name not in self._kept and np.array_equal(self._point[name], self._default[name])
 
     def at(self, share: float) -> dict[str, np.ndarray] | str:
-        """Return values with a share of the jitter, or which records have no law there."""
+        """Return values with a share of the jitter, or why there are no records there."""
         moved: dict[str, np.ndarray] = {}
         for k, chain in enumerate(self._waiting):
             program = chain.program
@@ -74,11 +76,14 @@ class DispersedStart:
                 if name in self._jitter and name in program.parameters.names
             }
             theta = program.parameters.flatten({**self._point, **moved, **near})
+            names = ", ".join(program.names)
             if not program.have_law(theta):
-                return ", ".join(program.names)
+                return f"the records {names} have no law at the starting values of their parameters"
             drawn = chain.draw(self._rng, theta)
             if np.isnan(drawn).any():
-                return ", ".join(program.names)
+                return f"the records {names} have no law at the starting values of their parameters"
+            if program.records.beyond(drawn):
+                return beyond_message(program.records.beyond(drawn))
             moved |= {**near, **program.records.unpack(drawn)}
         return moved
 

@@ -201,3 +201,71 @@ def test_starting_values_of_mixtures_are_kept(given):
             step = dp.PrivateNeal5(initial_point=point)
         step.setup_chain(np.random.default_rng(2), 10, 10)
         np.testing.assert_array_equal(step._started(point)[given], values[given])
+
+
+def infinite_shares():
+    """A number so near its end that its logarithm is none: one record in forty or so."""
+    y = pm.Kumaraswamy("y", 0.002, 1.0, shape=40)
+    dp.LaplaceMechanism("z", dp.record_sum(-pt.log(y)), scale=1.0, observed=1.0)
+
+
+def infinite_times():
+    y = pm.Weibull("y", 0.0005, 1.0, shape=6)
+    dp.LaplaceMechanism("z", dp.record_sum(y), scale=1.0, observed=1.0)
+
+
+@pytest.mark.parametrize("declare", [infinite_shares, infinite_times], ids=lambda f: f.__name__)
+def test_records_too_large_for_numbers_are_drawn_again(declare):
+    """Of laws without scalar code: an infinite total made every ratio no number, and no sweep could leave."""
+    model = built(declare)
+    step = dp.RecordImputation(model=model)
+    (chain,) = step.chains
+    assert chain.moves[0].fused is None
+    logp = log_density(model)
+    for seed in SEEDS:
+        step.setup_chain(np.random.default_rng(seed), 10, 10)
+        assert np.isfinite(logp(step._started(model.initial_point()))), seed
+
+
+def test_the_density_at_a_start_is_asked_for_once(monkeypatch):
+    asked = []
+
+    def is_possible(model, point):
+        asked.append(point)
+        return model_density.is_possible(model, point)
+
+    monkeypatch.setattr(base, "is_possible", is_possible)
+    model = built(hyper_scale)
+    step = dp.RecordImputation(model=model)
+    step.setup_chain(np.random.default_rng(1), 0, 10)
+    step._started({**model.initial_point(), "s": np.array(1.0)})
+    assert len(asked) == 1
+
+
+COUNTS = {
+    "poisson": lambda s: pm.Poisson("y", pt.exp(s), shape=4),
+    "binomial": lambda s: pm.Binomial("y", pt.cast(pt.exp(s), "int64"), 0.5, shape=4),
+    "negative binomial": lambda s: pm.NegativeBinomial("y", mu=pt.exp(s), alpha=2.0, shape=4),
+    "geometric": lambda s: pm.Geometric("y", pt.exp(-s), shape=4),
+}
+
+
+@pytest.mark.parametrize(
+    ("law", "size"),
+    [("binomial", 1e17), *((law, s) for law in COUNTS for s in (1e17, 1e30) if law != "binomial")],
+)
+def test_counts_that_are_no_numbers_any_more(law, size):
+    """Beyond 2^52 neighbours are not told apart, and beyond 2^63 draws were negative."""
+    with pm.Model() as model:
+        s = pm.Normal("s", np.log(size), 100)
+        y = COUNTS[law](s)
+        dp.LaplaceMechanism("z", dp.record_sum(y), scale=1.0, observed=40.0)
+        step = dp.RecordImputation()
+    step.setup_chain(np.random.default_rng(1), 0, 10)
+    with pytest.raises(ValueError, match=r"the records y are beyond 2\^52.*initvals="):
+        step.step(model.initial_point())
+    # the remedy, and then a parameter that another step has moved too far
+    point, _ = step.step({**model.initial_point(), "s": np.array(np.log(10.0))})
+    assert 0 <= point["y"].min() and point["y"].max() < 200
+    with pytest.raises(ValueError, match=r"the records y are beyond 2\^52.*larger units"):
+        step.step({**point, "s": np.array(np.log(size)), "y": np.full(4, 2**60)})

@@ -16,6 +16,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.quantile import LARGEST
+
 # Constants of at least this many entries are passed in rather than compiled in, so that data of the
 # same shape share one compiled function (and large arrays do not defeat the disk cache).
 _LARGE = 16
@@ -73,6 +75,14 @@ def positions(layout: ParameterLayout, names: Sequence[str]) -> np.ndarray:
     return np.concatenate([np.arange(layout.size)[layout.slice_of(n)] for n in names]).astype(np.intp)
 
 
+def beyond_message(names: Sequence[str]) -> str:
+    """Say that whole-numbered records are too large to be counted by."""
+    return (
+        f"the records {', '.join(names)} are beyond 2^52, where the numbers that steps work in cannot count "
+        "one by one any more"
+    )
+
+
 # NumPy copies a few columns of a matrix row by row, which takes a quarter of a sweep.
 @njit(types.void(_GIVEN, _MATRIX, types.int64), cache=True)
 def _put(values: np.ndarray, x: np.ndarray, at: int) -> None:  # pragma: no cover
@@ -114,6 +124,7 @@ class RecordLayout:
         # one number of the same kind per record and variable: all columns are converted at once
         single = all(columns.stop - columns.start == 1 for columns in self.columns)
         self._alike = single and not placements and len(set(self.dtypes)) == 1
+        self._whole = [k for k, dtype in enumerate(self.dtypes) if dtype.kind in "iu"]
 
     def pack(self, point: dict[str, Any], out: np.ndarray | None = None) -> np.ndarray:
         """Write the records of a point into a matrix, one row per record."""
@@ -129,8 +140,27 @@ class RecordLayout:
                 _put(np.ascontiguousarray(values, dtype=float).reshape(self.n, width), x, columns.start)
         return x
 
+    def beyond(self, x: np.ndarray) -> list[str]:
+        """Names of whole-numbered records with values that float64, which sweeps work in, cannot count by."""
+        columns = {self.names[k]: x[:, self.columns[k]] for k in self._whole}
+        return [
+            name for name, c in columns.items() if c.size and not -LARGEST <= c.min() <= c.max() <= LARGEST
+        ]
+
     def unpack(self, x: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the values of the record variables from the matrix."""
+        """Return the values of the record variables from the matrix.
+
+        Raises
+        ------
+        ValueError
+            If whole-numbered records are so large that neighbours are not told apart.
+        """
+        if self._whole and (names := self.beyond(x)):
+            reason = beyond_message(names)
+            raise ValueError(
+                f"No draw: {reason}. Count in larger units, or give their parameters a prior that keeps them "
+                "smaller."
+            )
         if self._alike:
             blocks = x.T.astype(self.dtypes[0], order="C")
             return {

@@ -29,7 +29,7 @@ from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.sweeps.blocks import Blocks
 
 # Draws of a record, at the start of a chain, until the records that depend on it have a law.
-_TRIES = 1000
+TRIES = 1000
 
 
 class FusedSweep:
@@ -261,7 +261,7 @@ class FusedSweep:
             len(each),
             value_of,
             bool(weights),
-            _TRIES if self.may_be_undefined else 0,
+            TRIES if self.may_be_undefined else 0,
         ).source()
         self.rows = SourceFunction(
             "rows_sweep",
