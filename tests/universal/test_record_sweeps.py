@@ -24,7 +24,8 @@ def probabilities(model, rng, tries=12):
     step = dp.RecordImputation(proposals="independence", model=model)
     (chain,) = step.chains
     program = chain.program
-    logp, own = log_density(model), log_density(model, program.block.records)
+    own = log_density(model, [model[rv.name] for rv in program.block.records])
+    logp = log_density(model)
     start = program.parameters.flatten(model.initial_point())
     free = np.flatnonzero([rv.dtype.startswith("float") for rv in program.parameters.variables])
     layout = program.parameters
