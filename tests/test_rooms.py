@@ -7,9 +7,12 @@ import inspect
 import re
 from pathlib import Path
 
+import numba
+import numpy as np
 import pytest
 
 import pymc_dp as dp
+from pymc_dp.lowering.nopython import njit, njit_for_graphs
 from pymc_dp.lowering.version import digest
 
 PACKAGE = Path(dp.__file__).resolve().parent
@@ -186,6 +189,23 @@ def test_only_the_lowering_touches_compilers():
     """PyTensor's backends and numba's internals move from release to release."""
     for package in ("pytensor.link", "numba.core", "numba.extending", "numba.np"):
         assert all(room(name) == "lowering" for name in importing(package)), package
+
+
+def test_division_by_zero_is_numpys_in_all_machine_code():
+    """Compiled functions raise Python's error otherwise, unless whoever compiles them first does not."""
+    compilers = re.compile(r"\b(numba\.(njit|jit|vectorize|guvectorize|cfunc)|numba_njit|numba_basic)\b")
+    found = {
+        name
+        for name in MODULES
+        if compilers.search(MODULES[name].read_text(encoding="utf-8"))
+        or any(m in {"numba.njit", "numba.jit", "numba.vectorize", "numba.cfunc"} for m in imports(name))
+    }
+    assert found == {"lowering/nopython.py"}
+    with pytest.raises(ZeroDivisionError):
+        numba.njit(lambda x: 1.0 / x)(0.0)
+    inverse = njit_for_graphs(lambda x: 1.0 / x)
+    assert numba.njit(lambda x: inverse(x))(0.0) == np.inf
+    assert njit(lambda x: 1.0 / x)(0.0) == np.inf
 
 
 def test_lowering_knows_nothing_of_privacy():

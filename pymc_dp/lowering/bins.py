@@ -3,7 +3,6 @@
 from hashlib import sha256
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
@@ -12,13 +11,14 @@ from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
 from pymc_dp.lowering.bits import random
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.version import SOURCE
 
 # Spread of draws beyond the edges, as a part of the distance between them.
 _TAIL = 0.125
 
 
-@numba.njit
+@njit
 def bin_of(edges, q):  # type: ignore[no-untyped-def]
     """Return the bin of a number; the outer bins take what is beyond the edges."""
     last = edges.size - 2
@@ -33,7 +33,7 @@ def bin_of(edges, q):  # type: ignore[no-untyped-def]
     return k
 
 
-@numba.njit
+@njit
 def _bin_piece(edges, y):  # type: ignore[no-untyped-def]
     """Return the piece of the line that a value is in, from -1 (below), and the density of draws in it."""
     last = edges.size - 2
@@ -46,7 +46,7 @@ def _bin_piece(edges, y):  # type: ignore[no-untyped-def]
     return (-1 if below else last + 1), spread / (far * far)
 
 
-@numba.njit
+@njit
 def draw_bin(rng, edges, y):  # type: ignore[no-untyped-def]
     """Draw a value near ``y`` or anywhere: from its own piece of the line, one beside it, or any of them."""
     last = edges.size - 2
@@ -66,7 +66,7 @@ def draw_bin(rng, edges, y):  # type: ignore[no-untyped-def]
     return edges[0] - distance if k < 0 else edges[last + 1] + distance
 
 
-@numba.njit
+@njit
 def log_preference(edges, y, drawn):  # type: ignore[no-untyped-def]
     """Return the log density of ``y`` drawn from ``drawn`` less that of the reverse."""
     return np.log(_bin_piece(edges, y)[1] / _bin_piece(edges, drawn)[1])
@@ -103,4 +103,4 @@ def count_bins(values):
 def _funcify_count_bins(op: CountBins, node: Apply, **kwargs: Any) -> tuple[Any, str]:
     key = sha256(f"{SOURCE}{_COUNT_SOURCE}{op.edges!r}".encode()).hexdigest()
     names = {"bin_of": bin_of, "edges": np.array(op.edges), "np": np, "__name__": __name__}
-    return numba.njit(compile_numba_function_src(_COUNT_SOURCE, "count_bins", names)), key
+    return njit(compile_numba_function_src(_COUNT_SOURCE, "count_bins", names)), key

@@ -16,14 +16,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 
+from pymc_dp.lowering.nopython import njit, njit_for_graphs
 from pymc_dp.lowering.version import SOURCE
 
 # Standard deviations beyond which a tilted law has no mass in double precision.
@@ -32,7 +32,7 @@ _REACH = 9.0
 _MORE = 36
 
 
-@numba.njit
+@njit
 def _log_poisson(c, mu):  # type: ignore[no-untyped-def]
     """Log probability of c under Poisson(mu), accurate however large both are."""
     if mu == 0.0:
@@ -45,7 +45,7 @@ def _log_poisson(c, mu):  # type: ignore[no-untyped-def]
     return -deviance - stirling - 0.5 * math.log(2.0 * math.pi * c)
 
 
-@numba.njit
+@njit
 def _tilt(c, n, z, p, q):  # type: ignore[no-untyped-def]
     """Tilt x under which z is the mean of the total given c; 0 or inf at the ends."""
     if z == 0.0:
@@ -58,13 +58,13 @@ def _tilt(c, n, z, p, q):  # type: ignore[no-untyped-def]
     return (b + root) / (2.0 * a) if b >= 0.0 else 2.0 * z * (1.0 - p) * (1.0 - q) / (root - b)
 
 
-@numba.njit
+@njit
 def _ratio(x, p, q):  # type: ignore[no-untyped-def]
     """(1 - p + p x) / (1 - q + q x)."""
     return p / q if x == math.inf else (1.0 - p + p * x) / (1.0 - q + q * x)
 
 
-@numba.njit
+@njit
 def _centre(rho, lam, n, z, p, q):  # type: ignore[no-untyped-def]
     """Number c of people near the peak of the terms of one category: c = rho lam ratio(tilt(c))."""
     lo, hi = rho * lam * (1.0 - p) / (1.0 - q), rho * lam * p / q  # beyond n while rho is searched for
@@ -79,7 +79,7 @@ def _centre(rho, lam, n, z, p, q):  # type: ignore[no-untyped-def]
     return 0.5 * (lo + hi)
 
 
-@numba.njit
+@njit
 def _log_sizes(p1, q1, s):  # type: ignore[no-untyped-def]
     """Logarithms of abs(1 - p1 + p1 exp(is)), and of the same with q1."""
     square = math.sin(0.5 * s) ** 2
@@ -89,7 +89,7 @@ def _log_sizes(p1, q1, s):  # type: ignore[no-untyped-def]
     )
 
 
-@numba.njit
+@njit
 def _grid(sd, mean, n, p1, q1):  # type: ignore[no-untyped-def]
     """First, last and spacing of the whole numbers that a tilted law is summed over, and if it ends abruptly.
 
@@ -106,7 +106,7 @@ def _grid(sd, mean, n, p1, q1):  # type: ignore[no-untyped-def]
     return first, last, max(1.0, math.floor(sd / 3.0)), False
 
 
-@numba.njit
+@njit
 def _nodes(reach, period):  # type: ignore[no-untyped-def]
     """Number of nodes on one side, and spacing, for a law of this standard deviation and width."""
     spacing = 2.0 * math.pi / period
@@ -115,7 +115,7 @@ def _nodes(reach, period):  # type: ignore[no-untyped-def]
     return math.ceil(_REACH / reach / spacing), spacing, False
 
 
-@numba.njit
+@njit
 def _weights(first, step, mu, n, z, p1, q1, out):  # type: ignore[no-untyped-def]
     """Fill in Poisson(c; mu) times the tilted probability of z given c, at c = first, first + step, ..."""
     m = out.shape[0]
@@ -155,7 +155,7 @@ def _weights(first, step, mu, n, z, p1, q1, out):  # type: ignore[no-untyped-def
         out[i] *= math.exp(_log_poisson(first + i * step, mu)) / period
 
 
-@numba.njit
+@njit
 def log_probability(probs, n, z, p, q, expected):  # type: ignore[no-untyped-def]
     """Log probability of bit totals, and the expected number of people in each category given them."""
     k = probs.shape[0]
@@ -277,7 +277,7 @@ class BitTotals(Op):
         return [[True, False], *([False, False] for _ in node.inputs[1:])]
 
 
-@numba.njit
+@njit
 def _log_probabilities(probs, n, totals, p, q):  # type: ignore[no-untyped-def]
     out, expected = np.empty(probs.shape[0]), np.empty(probs.shape)
     for b in range(probs.shape[0]):
@@ -293,7 +293,7 @@ def _log_probabilities(probs, n, totals, p, q):  # type: ignore[no-untyped-def]
 
 @register_funcify_default_op_cache_key(BitTotals)
 def _funcify_bit_totals(op: BitTotals, **kwargs: Any) -> Any:
-    @numba_njit
+    @njit_for_graphs
     def bit_totals(probs, n, totals, p, q):  # type: ignore[no-untyped-def]
         return _log_probabilities(probs, n, totals, p, q)
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
-import numba
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
@@ -18,6 +17,7 @@ from pytensor.scalar.basic import get_scalar_type
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.lowering.graphs import as_tensor
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import core_sampler
 from pymc_dp.lowering.version import SOURCE
 
@@ -66,4 +66,4 @@ def _funcify_scalar_draw(op: ScalarDraw, node: Apply, **kwargs: Any) -> tuple[An
     # numba can load the code from its cache only if the module that `__name__` names can be imported
     names = {"core": core, "np": np, "__name__": __name__}
     function = compile_numba_function_src(source, "scalar_draw", names)
-    return numba.njit(function, forceinline=True, error_model="numpy"), key
+    return njit(function, forceinline=True), key

@@ -8,8 +8,10 @@ import math
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from pymc_dp.lowering.nopython import njit
 
 # Entries that an array needs beyond those that are asked for.
 SPARE = 3

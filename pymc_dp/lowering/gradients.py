@@ -8,7 +8,6 @@ zero to whole numbers of 2^-bits of the bound, and added without error, as in :m
 from collections.abc import Sequence
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.gradient as tg
 import pytensor.scalar as ps
@@ -20,6 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import MATRIX, VECTOR, SourceFunction, function_at
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.lowering.version import SOURCE
 
@@ -30,7 +30,7 @@ _BLOCK = 512
 _EXACT = 52  # sums of integers in float64 are exact below 2^53
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _fill(  # type: ignore[no-untyped-def]  # pragma: no cover
     address, numbers, slopes, ends, which, columns, x, start, m, top, worth, gradient, factors
 ):
@@ -52,7 +52,7 @@ def _fill(  # type: ignore[no-untyped-def]  # pragma: no cover
     _to_factors(factors, m, top, d)
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _multiply(  # type: ignore[no-untyped-def]  # pragma: no cover
     slopes, ends, which, columns, x, start, m, worth, gradient
 ):
@@ -88,31 +88,31 @@ def _multiply(  # type: ignore[no-untyped-def]  # pragma: no cover
             )
 
 
-@numba.njit(inline="always")
+@njit(inline="always")
 def _worth_of(k, columns, x, start, m, worth):  # type: ignore[no-untyped-def]  # pragma: no cover
     """What a number is worth to the rows of a block: a column of theirs where it is that, without a copy."""
     return x[columns[k], start : start + m] if columns[k] >= 0 else worth[k, :m]
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _times(to, m, a, x):  # type: ignore[no-untyped-def]  # pragma: no cover
     for i in range(m):
         to[i] = a * x[i]
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _two_times(to, m, a, x, b, y):  # type: ignore[no-untyped-def]  # pragma: no cover
     for i in range(m):
         to[i] = a * x[i] + b * y[i]
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _add_two_times(to, m, a, x, b, y):  # type: ignore[no-untyped-def]  # pragma: no cover
     for i in range(m):
         to[i] += a * x[i] + b * y[i]
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _work(jacobian, scale):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Scaled derivatives, by parameter, those that are not zero, and arrays for a block of rows."""
     n_numbers, d = jacobian.shape
@@ -127,7 +127,7 @@ def _work(jacobian, scale):  # type: ignore[no-untyped-def]  # pragma: no cover
     return slopes, ends, which, np.zeros((n_numbers, _BLOCK)), np.empty((d, _BLOCK)), np.empty(_BLOCK)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def sum_gradients(  # type: ignore[no-untyped-def]  # pragma: no cover
     address, numbers, jacobian, columns, x, low, high, scale, top, out
 ):
@@ -145,7 +145,7 @@ def sum_gradients(  # type: ignore[no-untyped-def]  # pragma: no cover
             out[j] += _sum_rounded(gradient[j], factors, m)
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def sum_moments(  # type: ignore[no-untyped-def]  # pragma: no cover
     address, numbers, jacobian, columns, x, low, high, scale, top, out, products
 ):
@@ -161,19 +161,19 @@ def sum_moments(  # type: ignore[no-untyped-def]  # pragma: no cover
                 products[j, k] += _dot(gradient[j], gradient[k], m)
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _add_squares(norm, m, part, other):  # type: ignore[no-untyped-def]  # pragma: no cover
     for i in range(m):
         norm[i] += part[i] * part[i] + other[i] * other[i]
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _add_square(norm, m, part):  # type: ignore[no-untyped-def]  # pragma: no cover
     for i in range(m):
         norm[i] += part[i] * part[i]
 
 
-@numba.njit(cache=True, error_model="numpy")  # a check for zero, which no divisor is, takes one row at a time
+@njit(cache=True)  # a check for zero, which no divisor is, takes one row at a time
 def _to_factors(norm, m, top, d):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Turn squared norms of gradients with d entries into factors that clip them, to at most ``top``.
 
@@ -193,7 +193,7 @@ def _to_factors(norm, m, top, d):  # type: ignore[no-untyped-def]  # pragma: no 
         norm[i] = most / max(np.sqrt(norm[i]), most) if norm[i] < np.inf else 0.0
 
 
-@numba.njit(fastmath={"reassoc"}, cache=True)
+@njit(fastmath={"reassoc"}, cache=True)
 def _sum_rounded(part, factors, m):  # type: ignore[no-untyped-def]  # pragma: no cover
     total = 0.0
     for i in range(m):
@@ -202,14 +202,14 @@ def _sum_rounded(part, factors, m):  # type: ignore[no-untyped-def]  # pragma: n
     return total
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _round(part, factors, m):  # type: ignore[no-untyped-def]  # pragma: no cover
     for i in range(m):
         g = part[i] * factors[i]
         part[i] = np.trunc(g) if factors[i] > 0.0 else 0.0
 
 
-@numba.njit(fastmath={"reassoc"}, cache=True)
+@njit(fastmath={"reassoc"}, cache=True)
 def _dot(x, y, m):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Scalar product of whole numbers, in whatever order is fastest."""
     total = 0.0

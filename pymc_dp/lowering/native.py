@@ -29,7 +29,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS, compile_numba_function_src
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.shape import SpecifyShape
 
@@ -41,6 +41,7 @@ from pymc_dp.lowering.bits import (
     standard_exponential,
     standard_normal,
 )
+from pymc_dp.lowering.nopython import njit, njit_for_graphs
 from pymc_dp.lowering.version import SOURCE
 
 GENERATOR = numba.typeof(np.random.default_rng(0))
@@ -212,7 +213,7 @@ def later(
     # numba reloads cached code into the module that ``__name__`` names, so it must be importable
     names = {**_NAMES, **functions, "__name__": __name__}
     python = compile_numba_function_src(source, name, names, cache_key=key)
-    dispatcher = numba.njit(cache=key is not None, no_cfunc_wrapper=True)(python)
+    dispatcher = njit(cache=key is not None, no_cfunc_wrapper=True)(python)
     return Compilation(dispatcher, signature, key is not None), key
 
 
@@ -236,7 +237,7 @@ class KnownShape(Op):
 
 @register_funcify_default_op_cache_key(KnownShape)
 def _funcify_known_shape(op: KnownShape, **kwargs: Any) -> Any:
-    @numba_njit
+    @njit_for_graphs
     def known_shape(x):  # type: ignore[no-untyped-def]
         return x
 

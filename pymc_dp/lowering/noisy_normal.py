@@ -9,16 +9,15 @@ and gradient come from one pass, and have their digits at any distance and any r
 import math
 from typing import Any
 
-import numba
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.link.numba.dispatch.basic import numba_njit
 from pytensor.link.numba.dispatch.scalar import register_scalar_funcify
 from pytensor.scalar.basic import ScalarOp, float64
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.nopython import njit, njit_for_graphs
 from pymc_dp.lowering.normal_mass import erfcx, mass_of, piece
 from pymc_dp.lowering.version import SOURCE
 
@@ -28,7 +27,7 @@ _ROOT_HALF = math.sqrt(0.5)
 _INF = math.inf
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _below(x):  # type: ignore[no-untyped-def]
     """Mass of exp(-t^2/2) below x, with a height to take out, and the mean and mean square of t there."""
     mass, mean, square = piece(-_INF, x, _INF)
@@ -37,7 +36,7 @@ def _below(x):  # type: ignore[no-untyped-def]
     return -0.5 * x * x, mass, x - mean, x * x - 2.0 * x * mean + square
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _side(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     """Part of y below z: log height and mass, mean and mean square of (y - mu)/s, mean of (z - y)/b."""
     end = min(z, hi)
@@ -59,7 +58,7 @@ def _side(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     return -k * (u - 0.5 * k), mass, k + mean, k * k + 2.0 * k * mean + square, k * (u - k - mean)
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def laplace_parts(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     """Log density under Laplace noise of scale b, and its derivatives by z, mu, s and b."""
     h1, left, x1, xx1, gap1 = _side(z, mu, s, b, lo, hi)
@@ -90,7 +89,7 @@ def laplace_parts(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     return value, slope / (total * b), x / s, (xx - 1.0) / s, (gap - 1.0) / b
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def gaussian_parts(z, mu, s, sigma, lo, hi):  # type: ignore[no-untyped-def]
     """Log density under Gaussian noise of standard deviation sigma, and its derivatives."""
     # y given z, without the clamp, is N(m, r^2)
@@ -133,7 +132,7 @@ def gaussian_parts(z, mu, s, sigma, lo, hi):  # type: ignore[no-untyped-def]
     return value, -gap / sigma, x / s, (xx - 1.0) / s, (gaps - 1.0) / sigma
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _side_value(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     """Log height and mass of the part of y below z."""
     end = min(z, hi)
@@ -148,13 +147,13 @@ def _side_value(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     return -k * ((z - mu) / s - 0.5 * k), mass
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _tail_value(x, gap):  # type: ignore[no-untyped-def]
     """Log height and mass of what a clamp moves to its end, at a distance from the release."""
     return (0.0 if x > 0.0 else -0.5 * x * x) - gap, mass_of(-_INF, x, _INF)
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def _clamped_value(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     h1, left = _side_value(z, mu, s, b, lo, hi)
     h2, right = _side_value(-z, -mu, s, b, -hi, -lo)
@@ -172,7 +171,7 @@ def _clamped_value(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     return top + math.log(total / (2.0 * b)) - _LOG_ROOT_2PI
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def laplace_value(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     """Log density under Laplace noise alone: a fourth of the time without a clamp, two thirds with one."""
     if not (0.0 < s < _INF and 0.0 < b < _INF):
@@ -187,7 +186,7 @@ def laplace_value(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     return math.log((2.0 + height * (far - erfcx(-near))) / b) + k * (0.5 * k - u) - _LOG_4
 
 
-@numba.njit(cache=True, error_model="numpy")
+@njit(cache=True)
 def gaussian_value(z, mu, s, sigma, lo, hi):  # type: ignore[no-untyped-def]
     """Log density under Gaussian noise alone."""
     if not (lo == -_INF and hi == _INF and 0.0 < s < _INF and 0.0 < sigma < _INF):
@@ -282,7 +281,7 @@ def without_derivatives(graph: TensorVariable) -> TensorVariable:
 def _funcify_value(op: Value, node: Any, **kwargs: Any) -> Any:
     value = op.of.value
 
-    @numba_njit
+    @njit_for_graphs
     def noisy_normal_value(z, mu, s, noise, lo, hi):  # type: ignore[no-untyped-def]
         return value(z, mu, s, noise, lo, hi)
 
@@ -294,7 +293,7 @@ def _funcify_value(op: Value, node: Any, **kwargs: Any) -> Any:
 def _funcify(op: NoisyNormal, node: Any, **kwargs: Any) -> Any:
     parts = op.parts
 
-    @numba_njit
+    @njit_for_graphs
     def noisy_normal(z, mu, s, noise, lo, hi):  # type: ignore[no-untyped-def]
         return parts(z, mu, s, noise, lo, hi)
 

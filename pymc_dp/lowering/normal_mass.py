@@ -7,9 +7,10 @@ the distance, without overflow or cancellation.
 
 import math
 
-import numba
 import numpy as np
 from scipy import special
+
+from pymc_dp.lowering.nopython import njit
 
 _ROOT_HALF_PI = math.sqrt(math.pi / 2)
 _ROOT_HALF = math.sqrt(0.5)
@@ -33,7 +34,7 @@ def _polynomials() -> np.ndarray:
 _ERFCX = _polynomials()
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def erfcx(x):  # type: ignore[no-untyped-def]
     """exp(x^2) erfc(x) for x >= 0; a third of the time of the two functions."""
     if x < _LAST:
@@ -51,7 +52,7 @@ def erfcx(x):  # type: ignore[no-untyped-def]
     return total / (x * math.sqrt(math.pi))
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _central(a, height):  # type: ignore[no-untyped-def]
     """Integral of exp(-x^2/2) from 0 to a >= 0, where its height is known."""
     if a < 0.7:  # one minus the tail would lose digits
@@ -59,7 +60,7 @@ def _central(a, height):  # type: ignore[no-untyped-def]
     return _ROOT_HALF_PI * (1.0 - height * erfcx(a * _ROOT_HALF)) if height > 0.0 else _ROOT_HALF_PI
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _tail(a):  # type: ignore[no-untyped-def]
     """Integral of exp(-a t - t^2/2) over t > 0, and the mean of t under it, for a >= 0."""
     mass = _ROOT_HALF_PI * erfcx(a * _ROOT_HALF)
@@ -71,7 +72,7 @@ def _tail(a):  # type: ignore[no-untyped-def]
     return mass, 1.0 / fraction
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def mass_of(alpha, beta, width):  # type: ignore[no-untyped-def]
     """Mass alone, as :func:`piece` has it."""
     if alpha < 0.0 < beta:
@@ -91,7 +92,7 @@ def mass_of(alpha, beta, width):  # type: ignore[no-untyped-def]
     return mass - math.exp(-drop) * _ROOT_HALF_PI * erfcx((near + width) * _ROOT_HALF)
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def piece(alpha, beta, width):  # type: ignore[no-untyped-def]
     """Mass, mean and mean square of exp(-x^2/2) on [alpha, beta], from its point nearest to 0.
 

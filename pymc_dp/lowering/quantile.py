@@ -3,12 +3,10 @@
 from hashlib import sha256
 from typing import Any
 
-import numba
 import numpy as np
 import pymc as pm
 import pytensor.scalar as ps
 import pytensor.tensor as pt
-from numba import njit
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.link.numba.cache import compile_numba_function_src
@@ -19,6 +17,7 @@ from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.graphs import jit_scalar, parameter_checks_to_values
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.version import SOURCE
 
 # Largest count that is looked for.
@@ -111,7 +110,7 @@ def normal_quantile(p: float) -> float:
     return float(np.copysign(above / below, q))
 
 
-@njit(error_model="numpy")
+@njit
 def guess(u: float, mean: float, variance: float, skewness: float) -> float:
     """Return about the quantile at u of a law on counts, as a number that may be none of them.
 
@@ -189,7 +188,7 @@ def _funcify(op: CountQuantile, node: Apply, **kwargs: Any) -> tuple[Any, str | 
     if inner_key is not None:
         key = sha256(f"{SOURCE}{inner_key}{source}".encode()).hexdigest()
     scope = {"cdf": cdf, "guess": guess, "LARGEST": LARGEST, "np": np, "__name__": __name__}
-    return numba.njit(compile_numba_function_src(source, name, scope), error_model="numpy"), key
+    return njit(compile_numba_function_src(source, name, scope)), key
 
 
 def _flat(rv: TensorVariable, at: TensorVariable) -> list[TensorVariable]:

@@ -9,7 +9,6 @@ from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.gradient as tg
 import pytensor.scalar as ps
@@ -23,6 +22,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.graphs import jit_scalar, parameter_checks_to_values
 from pymc_dp.lowering.native import MATRIX, VECTOR, SourceFunction, function_at
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.polynomial import degree
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.lowering.version import SOURCE
@@ -46,7 +46,7 @@ _ROUND = 1.5 * 2.0**52
 _BITS, _EXACT = 30, 52
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _add_fifteen(  # type: ignore[no-untyped-def]  # pragma: no cover
     part, m, d, x, columns, start
 ):
@@ -76,7 +76,7 @@ def _add_fifteen(  # type: ignore[no-untyped-def]  # pragma: no cover
         part[k] += (one + two) + three
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _add_four(  # type: ignore[no-untyped-def]  # pragma: no cover
     part, m, d, x, columns, start
 ):
@@ -87,13 +87,13 @@ def _add_four(  # type: ignore[no-untyped-def]  # pragma: no cover
         part[k] += (d0 * c0[k] + d1 * c1[k]) + (d2 * c2[k] + d3 * c3[k])
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _add_column(part: np.ndarray, m: int, d: float, x: np.ndarray) -> None:  # pragma: no cover
     for k in range(m):
         part[k] += d * x[k]
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _add_product(
     part: np.ndarray, m: int, d: float, x: np.ndarray, y: np.ndarray
 ) -> None:  # pragma: no cover
@@ -101,7 +101,7 @@ def _add_product(
         part[k] += d * (x[k] * y[k])
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _clip(part: np.ndarray, m: int, scale: float, top: float) -> None:  # pragma: no cover
     """Clip changes and round them to whole numbers; what is no number counts as 0, whichever way it goes.
 
@@ -112,7 +112,7 @@ def _clip(part: np.ndarray, m: int, scale: float, top: float) -> None:  # pragma
         part[k] = _clipped(part[k] * scale, top)
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _clipped(r: float, top: float) -> float:  # pragma: no cover
     r = r if r == r else 0.0
     r = min(r, top)
@@ -120,19 +120,19 @@ def _clipped(r: float, top: float) -> float:  # pragma: no cover
     return (r + _ROUND) - _ROUND
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _exceeds(r: float, top: float) -> float:  # pragma: no cover
     """Whether a change would be clipped; what is no number counts as 0, and is not."""
     return 1.0 if abs(r) > top else 0.0
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _mark(part: np.ndarray, m: int, scale: float, top: float) -> None:  # pragma: no cover
     for k in range(m):
         part[k] = _exceeds(part[k] * scale, top)
 
 
-@numba.njit(fastmath={"reassoc"}, cache=True)
+@njit(fastmath={"reassoc"}, cache=True)
 def _sum(part: np.ndarray, m: int) -> float:  # pragma: no cover
     """Sum of whole numbers, in whatever order is fastest."""
     total = 0.0
@@ -141,7 +141,7 @@ def _sum(part: np.ndarray, m: int) -> float:  # pragma: no cover
     return total
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _add(part: np.ndarray, m: int, scale: float, top: float, count: bool) -> float:  # pragma: no cover
     if count:
         _mark(part, m, scale, top)
@@ -150,7 +150,7 @@ def _add(part: np.ndarray, m: int, scale: float, top: float, count: bool) -> flo
     return _sum(part, m)
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
     new, old, first, second, x, low, high, scale, top, count, out
 ):
@@ -194,7 +194,7 @@ def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
     return total
 
 
-@numba.njit(nogil=True, cache=True)
+@njit(nogil=True, cache=True)
 def sum_ratios(  # type: ignore[no-untyped-def]  # pragma: no cover
     address, new, old, x, low, high, scale, top
 ):

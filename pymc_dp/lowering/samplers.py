@@ -13,7 +13,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor.random.basic as ptr
 from pymc.distributions import continuous, discrete
@@ -23,6 +22,7 @@ from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.lowering.bits import random, standard_exponential, standard_normal
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.version import SOURCE
 
 _TINY, _ONE = float(np.finfo(np.float64).tiny), float(1 - np.finfo(np.float64).epsneg)
@@ -31,37 +31,37 @@ _TINY, _ONE = float(np.finfo(np.float64).tiny), float(1 - np.finfo(np.float64).e
 _SMALL = 1e-4
 
 
-@numba.njit(forceinline=True, error_model="numpy")
+@njit(forceinline=True)
 def _normal(rng, mu, sigma):  # type: ignore[no-untyped-def]
     return mu + sigma * standard_normal(rng)
 
 
-@numba.njit(forceinline=True, error_model="numpy")
+@njit(forceinline=True)
 def _half_normal(rng, loc, sigma):  # type: ignore[no-untyped-def]
     return loc + sigma * abs(standard_normal(rng))
 
 
-@numba.njit(forceinline=True, error_model="numpy")
+@njit(forceinline=True)
 def _log_normal(rng, mu, sigma):  # type: ignore[no-untyped-def]
     return math.exp(mu + sigma * standard_normal(rng))
 
 
-@numba.njit(forceinline=True, error_model="numpy")
+@njit(forceinline=True)
 def _uniform(rng, lower, upper):  # type: ignore[no-untyped-def]
     return lower + (upper - lower) * random(rng)
 
 
-@numba.njit(forceinline=True, error_model="numpy")
+@njit(forceinline=True)
 def _exponential(rng, scale):  # type: ignore[no-untyped-def]
     return scale * standard_exponential(rng)
 
 
-@numba.njit(forceinline=True, error_model="numpy")
+@njit(forceinline=True)
 def _bernoulli(rng, p):  # type: ignore[no-untyped-def]
     return 0 if p < random(rng) else 1
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _tail_normal(rng, a, b):  # type: ignore[no-untyped-def]
     """Draw a standard normal on [a, b], 0 < a: Robert (1995), one- and two-sided tails."""
     if a > 1e9:  # the draw differs from it by 1/a, which rounds to nothing, and its square may be infinite
@@ -79,7 +79,7 @@ def _tail_normal(rng, a, b):  # type: ignore[no-untyped-def]
             return x
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _truncated_normal(rng, mu, sigma, lower, upper):  # type: ignore[no-untyped-def]
     a, b = (lower - mu) / sigma, (upper - mu) / sigma
     if not (a <= b and sigma > 0.0):
@@ -103,7 +103,7 @@ def _truncated_normal(rng, mu, sigma, lower, upper):  # type: ignore[no-untyped-
     return min(max(x, lower), upper)  # mu + sigma * z may round to just outside
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _skew_normal(rng, mu, sigma, alpha):  # type: ignore[no-untyped-def]
     # Azzalini (1985): a normal plus the absolute value of another
     scale = math.sqrt(1.0 + alpha * alpha)
@@ -111,7 +111,7 @@ def _skew_normal(rng, mu, sigma, alpha):  # type: ignore[no-untyped-def]
     return mu + sigma * z
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _skew_student_t(rng, a, b, mu, sigma):  # type: ignore[no-untyped-def]
     # Jones & Faddy (2003), section 2: a transformed beta variable. From two gammas, because the
     # beta itself rounds to 0 or 1 in the tails
@@ -119,33 +119,33 @@ def _skew_student_t(rng, a, b, mu, sigma):  # type: ignore[no-untyped-def]
     return mu + sigma * 0.5 * math.sqrt(a + b) * (g - h) / math.sqrt(g * h)
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _rice(rng, b, sigma):  # type: ignore[no-untyped-def]
     return sigma * math.hypot(b + standard_normal(rng), standard_normal(rng))
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _moyal(rng, mu, sigma):  # type: ignore[no-untyped-def]
     z = standard_normal(rng)
     return mu - sigma * math.log(z * z)
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _wald(rng, mu, lam, alpha):  # type: ignore[no-untyped-def]
     return rng.wald(mu, lam) + alpha
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _student_t(rng, nu, mu, sigma):  # type: ignore[no-untyped-def]
     return mu + sigma * rng.standard_t(nu)
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _inverse_gamma(rng, shape, scale):  # type: ignore[no-untyped-def]
     return scale / rng.standard_gamma(shape)
 
 
-@numba.njit(error_model="numpy")
+@njit
 def log_gamma(rng, shape):  # type: ignore[no-untyped-def]
     """Draw the logarithm of a gamma variable."""
     # a gamma variable of shape a is one of shape a + 1 times the power 1/a of a uniform one
@@ -154,20 +154,20 @@ def log_gamma(rng, shape):  # type: ignore[no-untyped-def]
     return math.log(rng.standard_gamma(shape + 1.0)) - standard_exponential(rng) / shape
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _plain_beta(rng, alpha, beta):  # type: ignore[no-untyped-def]
     if max(alpha, beta) < _SMALL:  # NumPy's way rejects all pairs that underflow, which are nearly all
         return 1.0 / (1.0 + math.exp(log_gamma(rng, beta) - log_gamma(rng, alpha)))
     return rng.beta(alpha, beta)
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _beta(rng, alpha, beta):  # type: ignore[no-untyped-def]
     # as PyMC does, keep the draw off the end points, where the density may be infinite
     return min(max(_plain_beta(rng, alpha, beta), _TINY), _ONE)
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _hypergeometric(rng, good, bad, n):  # type: ignore[no-untyped-def]
     """Invert, walking outwards from the mode: the steps are some standard deviations."""
     lower, upper = max(0, n - bad), min(n, good)
@@ -198,12 +198,12 @@ def _hypergeometric(rng, good, bad, n):  # type: ignore[no-untyped-def]
     return mode  # reached within rounding of 1 only, or at once
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _discrete_uniform(rng, lower, upper):  # type: ignore[no-untyped-def]
     return rng.integers(np.int64(lower), np.int64(upper) + 1)
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _beta_binomial(rng, n, alpha, beta):  # type: ignore[no-untyped-def]
     return rng.binomial(n, _plain_beta(rng, alpha, beta))
 

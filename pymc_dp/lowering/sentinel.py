@@ -15,8 +15,9 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 
+from pymc_dp.lowering.nopython import njit_for_graphs
 from pymc_dp.lowering.version import SOURCE
 
 # What of PyMC evaluates a log density only to see whether it is finite.
@@ -84,7 +85,7 @@ class Sentinel(Op):
 def _funcify(op: Sentinel, node: Any = None, **kwargs: Any) -> Any:
     op.refuse_if_believed(node)
 
-    @numba_njit
+    @njit_for_graphs
     def zero(*inputs):  # type: ignore[no-untyped-def]
         return np.asarray(0.0)
 

@@ -16,11 +16,12 @@ from pytensor.graph.basic import Apply, equal_computations
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_default_op_cache_key
+from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.nopython import njit_for_graphs
 from pymc_dp.lowering.normals import sum_of
 from pymc_dp.lowering.version import SOURCE
 
@@ -70,7 +71,7 @@ class _ProbabilitiesToRows(Op):
 
 @register_funcify_default_op_cache_key(_RowsToProbabilities)
 def _funcify_backward(op: Any, **kwargs: Any) -> Any:
-    @numba_njit
+    @njit_for_graphs
     def rows_to_probabilities(rows):  # type: ignore[no-untyped-def]
         m, k = rows.shape
         out = np.empty((m, k + 1))
@@ -95,7 +96,7 @@ def _funcify_backward(op: Any, **kwargs: Any) -> Any:
 
 @register_funcify_default_op_cache_key(_ProbabilitiesToRows)
 def _funcify_forward(op: Any, **kwargs: Any) -> Any:
-    @numba_njit
+    @njit_for_graphs
     def probabilities_to_rows(rows):  # type: ignore[no-untyped-def]
         m, k = rows.shape
         out = np.empty((m, k - 1))

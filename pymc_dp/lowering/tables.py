@@ -9,7 +9,6 @@ what a sweep reads of them, so they are not passed as arrays (a sweep copies wha
 from hashlib import sha256
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.scalar as ps
 from llvmlite import ir
@@ -22,6 +21,7 @@ from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.lowering.bits import random
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.version import SOURCE
 
 # Header: numbers of cells and of rows, address of the log densities, 1 if they are float64 (else float32),
@@ -69,7 +69,7 @@ def _prefetch(typingctx: Any, address: Any) -> Any:
     return types.void(types.int64), codegen
 
 
-@numba.njit
+@njit
 def cell_of(header, q):  # type: ignore[no-untyped-def]
     """Return the cell of a number; the outer cells take what is beyond the edges."""
     last = int(_load_float64(header, N_CELLS)) - 1
@@ -84,7 +84,7 @@ def cell_of(header, q):  # type: ignore[no-untyped-def]
     return cell
 
 
-@numba.njit
+@njit
 def log_density(header, row, cell):  # type: ignore[no-untyped-def]
     """Return an entry of the table."""
     at = row * int(_load_float64(header, N_CELLS)) + cell
@@ -94,7 +94,7 @@ def log_density(header, row, cell):  # type: ignore[no-untyped-def]
     return float(_load_float32(address, at))
 
 
-@numba.njit
+@njit
 def fetch(header, row, cell):  # type: ignore[no-untyped-def]
     """Ask for an entry of the table, which arrives while something else is computed."""
     at = row * int(_load_float64(header, N_CELLS)) + cell
@@ -102,7 +102,7 @@ def fetch(header, row, cell):  # type: ignore[no-untyped-def]
     _prefetch(int(_load_float64(header, LOG_ADDRESS)) + size * at)
 
 
-@numba.njit
+@njit
 def fetch_row(header, row):  # type: ignore[no-untyped-def]
     """Ask for the densities of a row, as :func:`fetch`."""
     n_cells = int(_load_float64(header, N_CELLS))
@@ -111,13 +111,13 @@ def fetch_row(header, row):  # type: ignore[no-untyped-def]
         _prefetch(start + 8 * k)
 
 
-@numba.njit
+@njit
 def n_rows(header):  # type: ignore[no-untyped-def]
     """Return the number of rows of a table."""
     return int(_load_float64(header, N_ROWS))
 
 
-@numba.njit
+@njit
 def likelihoods(header, row, prior, weights):  # type: ignore[no-untyped-def]
     """Multiply probabilities by a row of densities; return the sum, 0 where nothing is possible.
 
@@ -143,7 +143,7 @@ def likelihoods(header, row, prior, weights):  # type: ignore[no-untyped-def]
     return total
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def fill_alias(weights, total, keep, other):  # type: ignore[no-untyped-def]
     """Fill one row of an alias table (Vose 1991): draw k uniformly, keep it or take the other."""
     n = weights.size
@@ -173,7 +173,7 @@ def fill_alias(weights, total, keep, other):  # type: ignore[no-untyped-def]
         keep[large[k]] = 1.0
 
 
-@numba.njit
+@njit
 def draw_value(rng, header, row):  # type: ignore[no-untyped-def]
     """Draw a value from a row of slots: uniform in a cell, or heavy-tailed beyond the edges."""
     n_cells = int(_load_float64(header, N_CELLS))
@@ -193,7 +193,7 @@ def draw_value(rng, header, row):  # type: ignore[no-untyped-def]
     return lo - distance if cell == n_cells else hi + distance
 
 
-@numba.njit
+@njit
 def _piece(header, y):  # type: ignore[no-untyped-def]
     """Return the piece of the line that a value is in, and the density of draws in that piece."""
     n_cells = int(_load_float64(header, N_CELLS))
@@ -207,7 +207,7 @@ def _piece(header, y):  # type: ignore[no-untyped-def]
     return (n_cells if below else n_cells + 1), spread / (far * far)
 
 
-@numba.njit
+@njit
 def log_weight(header, row, y, drawn):  # type: ignore[no-untyped-def]
     """Return the log density of ``y`` under :func:`draw_value` less that of what was drawn."""
     a, density_a = _piece(header, y)
@@ -217,7 +217,7 @@ def log_weight(header, row, y, drawn):  # type: ignore[no-untyped-def]
     return np.log(((n_a + anywhere) * density_a) / ((n_b + anywhere) * density_b))
 
 
-@numba.njit
+@njit
 def _count_slots(header, row, a, b):  # type: ignore[no-untyped-def]
     """Return how many slots of a row hold each of two pieces."""
     address, start = int(_load_float64(header, SLOT_ADDRESS)), row * N_SLOTS
@@ -235,7 +235,7 @@ def _count_slots(header, row, a, b):  # type: ignore[no-untyped-def]
     return n_a, n_b
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def fill_slots(log_densities, widths, slots):  # type: ignore[no-untyped-def]
     """Give each row its slots: cells in proportion to density times width, by systematic sampling.
 
@@ -293,7 +293,7 @@ def table_density(header, row, query):
 def _funcify_table_density(op: TableDensity, node: Apply, **kwargs: Any) -> tuple[Any, str]:
     key = sha256(f"{SOURCE}{_SOURCE}".encode()).hexdigest()
     names = {"log_density": log_density, "cell_of": cell_of, "__name__": __name__}
-    return numba.njit(compile_numba_function_src(_SOURCE, "table_density", names)), key
+    return njit(compile_numba_function_src(_SOURCE, "table_density", names)), key
 
 
 class Table:

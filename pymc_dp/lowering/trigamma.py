@@ -3,15 +3,16 @@
 from typing import Any
 
 import numpy as np
-from pytensor.link.numba.dispatch.basic import numba_njit, register_funcify_and_cache_key
+from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.scalar.math import TriGamma
 
+from pymc_dp.lowering.nopython import njit_for_graphs
 from pymc_dp.lowering.version import SOURCE
 
 
 @register_funcify_and_cache_key(TriGamma)
 def _funcify_trigamma(op: TriGamma, **kwargs: Any) -> Any:
-    @numba_njit
+    @njit_for_graphs
     def trigamma(x):  # type: ignore[no-untyped-def]
         if not x > 0.0:
             return np.nan

@@ -6,7 +6,6 @@ PyMC draws them by the inverse of a distribution function that has no scalar cod
 import math
 from typing import Any
 
-import numba
 import numpy as np
 from pymc.distributions.truncated import TruncatedRV
 from pytensor.graph.basic import Constant, Variable
@@ -15,10 +14,11 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_dp.lowering.bits import random, standard_exponential
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import register_draw_of
 
 
-@numba.njit
+@njit
 def log_gamma_p(a, x):  # type: ignore[no-untyped-def]
     """Logarithm of the regularised lower incomplete gamma function: a series below, a fraction above."""
     if not (a > 0.0 and x > 0.0):
@@ -49,7 +49,7 @@ def log_gamma_p(a, x):  # type: ignore[no-untyped-def]
     return math.log1p(-math.exp(front) * h)
 
 
-@numba.njit
+@njit
 def truncated_inverse_gamma(rng, shape, scale, lower):  # type: ignore[no-untyped-def]
     """Draw from an inverse gamma law restricted to [lower, infinity), by rejection."""
     if not (shape > 0.0 and scale > 0.0 and lower < np.inf):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 
 from pymc_dp.lowering.bits import random
+from pymc_dp.lowering.nopython import njit
 
 
-@numba.njit
+@njit
 def weight_of_new_cluster(concentration, discount, k):  # type: ignore[no-untyped-def]
     """Return the weight of all new clusters together beside k that there are.
 
@@ -23,7 +23,7 @@ def weight_of_new_cluster(concentration, discount, k):  # type: ignore[no-untype
     return concentration + discount * k
 
 
-@numba.njit
+@njit
 def draw_labels(rng, concentration, discount, labels, slots):  # type: ignore[no-untyped-def]
     """Draw labels one after another; False where more clusters were needed than there are slots.
 
@@ -94,7 +94,7 @@ def urn(n: int, max_components: int, finite: bool) -> Callable[..., Any]:
         "values: give them priors on such values only."
     )
 
-    @numba.njit
+    @njit
     def draw(rng, concentration, discount):  # type: ignore[no-untyped-def]
         if finite:
             valid = discount < 0.0 and concentration >= -discount

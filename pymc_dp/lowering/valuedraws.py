@@ -8,7 +8,6 @@ are ordinary numbers, and are drawn here.
 import math
 from typing import Any
 
-import numba
 import pytensor.tensor as pt
 from pymc.logprob.transforms import LogOddsTransform, LogTransform
 from pytensor.graph.basic import Variable
@@ -17,22 +16,23 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.draws import ScalarDraw
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.rowdraws import inside_of
 from pymc_dp.lowering.rows import ROW, RowGraph
 from pymc_dp.lowering.samplers import log_gamma, register_draw_of
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _log_odds(rng, alpha, beta):  # type: ignore[no-untyped-def]
     return log_gamma(rng, alpha) - log_gamma(rng, beta)
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _logarithm(rng, shape, scale):  # type: ignore[no-untyped-def]
     return log_gamma(rng, shape) + math.log(scale)
 
 
-@numba.njit(error_model="numpy")
+@njit
 def _logarithm_of_inverse(rng, shape, scale):  # type: ignore[no-untyped-def]
     return math.log(scale) - log_gamma(rng, shape)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.distribution import _support_point
@@ -14,6 +13,7 @@ from pymc.logprob.abstract import _logprob
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
 
@@ -36,7 +36,7 @@ def log_normaliser(d: int, norm: float) -> float:
     return math.lgamma(d + 1) + d * math.log(2)
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def knorm_noise(rng, d, norm):  # type: ignore[no-untyped-def]
     """Draw v of density proportional to exp(-||v||): a direction, and a Gamma(d) length."""
     v = np.empty(d)
@@ -112,7 +112,7 @@ def _quadratic_support_point(
 def _draw_of(op: QuadraticKNormGradientRV) -> Any:
     norm = op.norm
 
-    @numba.njit
+    @njit
     def draw(rng, query, hessian, epsilon, sensitivity):  # type: ignore[no-untyped-def]
         noise = knorm_noise(rng, query.size, norm)
         return np.linalg.solve(hessian, sensitivity / epsilon * noise - query)

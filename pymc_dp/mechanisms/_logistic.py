@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.mechanisms._checks import as_query, check_setting
 from pymc_dp.privacy._checks import positive, probability
 from pymc_dp.privacy.calibration import gaussian_sigma_analytic
@@ -145,7 +145,7 @@ def noise_behind(theta: Any, statistics: Any, regularization: Any, d: int) -> tu
     return noise, 2 * pt.sum(pt.log(pt.diag(pt.linalg.cholesky(hessian))))
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _gradient(rows, regularization, noise, theta, slopes):  # type: ignore[no-untyped-def]
     """Gradient of the perturbed sum; the second derivatives of the losses go to `slopes`."""
     n, d = rows.shape[0], theta.size
@@ -162,7 +162,7 @@ def _gradient(rows, regularization, noise, theta, slopes):  # type: ignore[no-un
     return out
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def minimise(rows, regularization, noise):  # type: ignore[no-untyped-def]
     """Minimise the perturbed sum of losses to rounding error.
 
@@ -203,7 +203,7 @@ def minimise(rows, regularization, noise):  # type: ignore[no-untyped-def]
     return theta
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def perturb(rng, rows, regularization, scale, gaussian):  # type: ignore[no-untyped-def]
     """Draw the noise and minimise."""
     d = rows.shape[1] - 1

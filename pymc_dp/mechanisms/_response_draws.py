@@ -5,15 +5,16 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
+
+from pymc_dp.lowering.nopython import njit
 
 
 def report_of(op: Any) -> Any:
     """Return the draw of one person's report under randomized response."""
     k = op.n_categories
 
-    @numba.njit
+    @njit
     def draw(rng, category, epsilon):
         if not 0 <= category < k:
             raise ValueError("category is outside of 0, ..., n_categories - 1")
@@ -26,7 +27,7 @@ def report_of(op: Any) -> Any:
     return draw
 
 
-@numba.njit
+@njit
 def report_counts(rng, probs, n, epsilon, out=None):
     """Draw how many of n people report each category."""
     k = probs.shape[0]
@@ -50,7 +51,7 @@ def bits_of(op: Any) -> Any:
     """Return the draw of one person's bits under unary encoding."""
     k = op.n_categories
 
-    @numba.njit
+    @njit
     def draw(rng, category, own, other, out=None):
         if out is None:
             out = np.empty(k, dtype=np.int64)
@@ -66,7 +67,7 @@ def bits_of(op: Any) -> Any:
     return draw
 
 
-@numba.njit
+@njit
 def bit_totals(rng, probs, n, own, other, out=None):
     """Draw how many of n people set each bit."""
     k = probs.shape[0]

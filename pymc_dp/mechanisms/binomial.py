@@ -8,7 +8,6 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
@@ -18,6 +17,7 @@ from pytensor.tensor.random.basic import BetaRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms._beta_tosses import BETA_BINOMIAL
 from pymc_dp.mechanisms._bins import clamped_rows, interval, needed_number
@@ -156,7 +156,7 @@ class BinomialMechanismRV(MechanismOp, RandomVariable):
 def _compiled_draw(n_trials: int, lo: float, hi: float) -> Any:
     half = 0.5 * (hi - lo)
 
-    @numba.njit
+    @njit
     def draw(rng, query, theta):  # type: ignore[no-untyped-def]
         shift = theta * ((query - lo) / half - 1.0)
         rare = np.int64(rng.binomial(n_trials, 0.5 - abs(shift)))

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar
 
-import numba
 import numpy as np
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.lowering.bits import random, standard_exponential, standard_normal
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.normal_mass import erfcx
 from pymc_dp.lowering.samplers import register_draw
 
@@ -26,7 +26,7 @@ _ROOT_HALF_PI = math.sqrt(math.pi / 2)
 _ROOT_HALF = math.sqrt(0.5)
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _log_mass(alpha, beta, width):
     """Log of the integral of exp(-(x^2 - a^2)/2) over [alpha, beta], a its point nearest to 0.
 
@@ -44,7 +44,7 @@ def _log_mass(alpha, beta, width):
     return math.log(_ROOT_HALF_PI * (erfcx(near * _ROOT_HALF) - math.exp(-drop) * far))
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _standard_tail(rng, near, width):
     """Draw t in [0, width] with density proportional to exp(-near t - t^2/2), near >= 0.
 
@@ -68,7 +68,7 @@ def _standard_tail(rng, near, width):
             return t
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _truncated_normal(rng, m, r, lo, hi, alpha, beta):
     """Draw from N(m, r^2) on [lo, hi]; alpha and beta are the standardised ends."""
     width = (hi - lo) / r
@@ -91,7 +91,7 @@ def _truncated_normal(rng, m, r, lo, hi, alpha, beta):
     return min(max(y, lo), hi)
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _pick(rng, a, b, c, d):
     """Index drawn with probabilities proportional to exp of four log weights; -1 if none."""
     top = max(max(a, b), max(c, d))
@@ -106,7 +106,7 @@ def _pick(rng, a, b, c, d):
     return 2 if (u < a + b + c or d == 0.0) else 3
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _improper(mu, s, z, noise, lo, hi):
     """Whether a parameter is out of range; such draws are NaN, since rejection would not end."""
     return not (
@@ -114,7 +114,7 @@ def _improper(mu, s, z, noise, lo, hi):
     )
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _log_tail(mu, s, lo, hi, log_release):
     """Log weight of a tail of the prior, anchored at its point nearest to mu."""
     alpha, beta = (lo - mu) / s, (hi - mu) / s
@@ -122,7 +122,7 @@ def _log_tail(mu, s, lo, hi, log_release):
     return -0.5 * offset * offset + math.log(s) + _log_mass(alpha, beta, math.inf) + log_release
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def normal_given_gaussian(rng, mu, s, z, sigma, lo, hi):
     """Draw y ~ N(mu, s^2) given z = clamp(y, lo, hi) + N(0, sigma^2); scalars."""
     if _improper(mu, s, z, sigma, lo, hi):
@@ -152,7 +152,7 @@ def normal_given_gaussian(rng, mu, s, z, sigma, lo, hi):
     return math.nan
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _log_tilted(mu, s, z, b, m, lo, hi, alpha, beta):
     """Log weight of one side of z; alpha, beta: its standardised ends, seen from the centre m."""
     if not lo < hi:
@@ -163,7 +163,7 @@ def _log_tilted(mu, s, z, b, m, lo, hi, alpha, beta):
     return log_joint + math.log(s) + _log_mass(alpha, beta, (hi - lo) / s)
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def normal_given_laplace(rng, mu, s, z, b, lo, hi):
     """Draw y ~ N(mu, s^2) given z = clamp(y, lo, hi) + Laplace(0, b); scalars."""
     if _improper(mu, s, z, b, lo, hi):
@@ -192,13 +192,13 @@ def normal_given_laplace(rng, mu, s, z, b, lo, hi):
     return math.nan
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _fill_gaussian(rng, mu, s, z, sigma, lo, hi, out):
     for i in range(out.size):
         out[i] = normal_given_gaussian(rng, mu[i], s[i], z[i], sigma[i], lo[i], hi[i])
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _fill_laplace(rng, mu, s, z, b, lo, hi, out):
     for i in range(out.size):
         out[i] = normal_given_laplace(rng, mu[i], s[i], z[i], b[i], lo[i], hi[i])

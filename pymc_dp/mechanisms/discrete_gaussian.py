@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import register_draw
 from pymc_dp.mechanisms._additive import GAUSSIAN, query_as_support_point
 from pymc_dp.mechanisms._integers import AddedWhole, add_noise
@@ -19,7 +19,7 @@ from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
 from pymc_dp.privacy.exact_noise import discrete_gaussian, words_from
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _noise(rng, sigma):
     # Canonne, Kamath and Steinke (2020), algorithm 3: from discrete Laplace noise, by rejection
     if not 0.0 < sigma < math.inf:
@@ -32,14 +32,14 @@ def _noise(rng, sigma):
             return k
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _draw(rng, query, sigma):
     if query != math.floor(query):
         raise ValueError("query must be whole numbers: round it before.")
     return np.int64(query) + np.int64(_noise(rng, sigma))
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _fill(rng, query, sigma, out):
     for i in range(out.size):
         out[i] = _draw(rng, query[i], sigma[i])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import register_draw
 from pymc_dp.mechanisms._additive import LAPLACE, query_as_support_point
 from pymc_dp.mechanisms._integers import AddedWhole, add_noise, as_whole
@@ -19,7 +19,7 @@ from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
 from pymc_dp.privacy.exact_noise import discrete_laplace, words_from
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _draw(rng, query, scale):
     if query != math.floor(query):
         raise ValueError("query must be whole numbers: round it before.")

@@ -9,7 +9,6 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, ClassVar
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.distribution import Discrete
@@ -19,6 +18,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import is_local, resizable_lengths
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import register_draw
 from pymc_dp.mechanisms._checks import as_query, checked_sensitivity, observed_numbers
 from pymc_dp.mechanisms._grid import Granules, bounded_in_granules, granularity, inflation
@@ -37,7 +37,7 @@ from pymc_dp.publicshapes import data_behind
 from pymc_dp.rowlocal import lengths_of
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def choose(rng, utility, epsilon, sensitivity):  # type: ignore[no-untyped-def]
     """Draw the index of a candidate, P(c) prop. exp(epsilon utility_c / (2 sensitivity))."""
     weights = np.exp(0.5 * epsilon / sensitivity * (utility - utility.max()))

@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from typing import Any, ClassVar
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
@@ -14,6 +13,7 @@ from pymc.logprob.abstract import _logprob
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import resizable_lengths
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms._checks import as_query
 from pymc_dp.mechanisms._grid import Granules, bounded_in_granules, granularity, inflation
@@ -312,7 +312,7 @@ def _knorm_gradient_logp(
 def _draw_of(op: KNormGradientRV) -> Any:
     norm = op.norm
 
-    @numba.njit
+    @njit
     def draw(rng, query, epsilon, sensitivity):  # type: ignore[no-untyped-def]
         utility = np.empty(query.shape[0])
         for c in range(query.shape[0]):

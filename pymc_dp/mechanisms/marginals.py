@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
@@ -29,6 +28,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.intervals import always_positive
 from pymc_dp.lowering.noisy_normal import log_clamped_normal, log_normal_laplace
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
 from pymc_dp.mechanisms.conditionals import NormalGivenGaussian, NormalGivenLaplace
@@ -169,7 +169,7 @@ class ClampedNormalRV(_NormalReleaseRV):
 
 @lru_cache(maxsize=64)
 def _draw_laplace(lo: float, hi: float) -> Any:
-    @numba.njit
+    @njit
     def draw(rng, mu, s, b):  # type: ignore[no-untyped-def]
         return min(max(rng.normal(mu, s), lo), hi) + rng.laplace(0.0, b)
 
@@ -178,7 +178,7 @@ def _draw_laplace(lo: float, hi: float) -> Any:
 
 @lru_cache(maxsize=64)
 def _draw_gaussian(lo: float, hi: float) -> Any:
-    @numba.njit
+    @njit
     def draw(rng, mu, s, sigma):  # type: ignore[no-untyped-def]
         return min(max(rng.normal(mu, s), lo), hi) + rng.normal(0.0, sigma)
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous
@@ -24,6 +23,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import is_local
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms._checks import check_observed
 from pymc_dp.mechanisms._logistic import (
@@ -316,7 +316,7 @@ def _objective_perturbation_logp(
 def _draw_of(op: ObjectivePerturbationRV) -> Any:
     gaussian = op.gaussian
 
-    @numba.njit
+    @njit
     def draw(rng, query, rows, at, regularization, scale):  # type: ignore[no-untyped-def]
         return perturb(rng, rows, regularization, scale, gaussian)
 

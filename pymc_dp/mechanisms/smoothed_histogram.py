@@ -7,7 +7,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous
@@ -16,6 +15,7 @@ from pymc.logprob.abstract import _logprob
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms._bins import (
     cell_of,
@@ -197,7 +197,7 @@ def _compiled_draw(n_released: int, cells: tuple[float, ...]) -> Any:
     edges = np.asarray(cells)
     n_bins = len(cells) - 1
 
-    @numba.njit
+    @njit
     def draw(rng, counts, smoothing, n_records, out=None):  # type: ignore[no-untyped-def]
         if out is None:
             out = np.empty(n_released)

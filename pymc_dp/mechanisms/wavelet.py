@@ -6,7 +6,6 @@ import math
 from functools import lru_cache
 from typing import Any
 
-import numba
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous
@@ -16,6 +15,7 @@ from pymc.logprob.abstract import _logprob
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms._bins import cell_of, clamped_rows, equal_edges, interval, needed_number
 from pymc_dp.mechanisms._checks import as_query, check_setting
@@ -154,7 +154,7 @@ def _compiled_draw(level: int, edges: tuple[float, ...]) -> Any:
     inner = np.asarray(edges[1:-1])
     heights = np.array([2 ** (j / 2) for j in range(level + 1)])
 
-    @numba.njit
+    @njit
     def draw(rng, y, scale, out=None):  # type: ignore[no-untyped-def]
         if out is None:
             out = np.empty(n_coefficients)

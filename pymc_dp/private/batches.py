@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from numba import types
 
 from pymc_dp.lowering.native import function_at
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.ratios import EACH, RATIO, RowRatio
 from pymc_dp.privacy.exact_noise import Words, system_words
 from pymc_dp.private.confidential import RowTerm
@@ -26,7 +26,7 @@ _BITS, _SQUARES = 30, 62
 _SPARE = 8
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def choose(n: int, words: np.ndarray, taken: np.ndarray, chosen: np.ndarray) -> bool:  # pragma: no cover
     """Choose distinct numbers below n uniformly, in time that depends on how many they are only.
 
@@ -68,7 +68,7 @@ def choose(n: int, words: np.ndarray, taken: np.ndarray, chosen: np.ndarray) -> 
     return done == b
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def gather(x: np.ndarray, chosen: np.ndarray, out: np.ndarray) -> None:  # pragma: no cover
     """Copy some columns of a matrix."""
     for j in range(len(x)):
@@ -77,7 +77,7 @@ def gather(x: np.ndarray, chosen: np.ndarray, out: np.ndarray) -> None:  # pragm
 
 
 # with Python's lock, so that threads do not meet in the marks of what is taken
-@numba.njit(cache=True)
+@njit(cache=True)
 def _sums(  # type: ignore[no-untyped-def]  # pragma: no cover
     address, new, old, x, words, taken, scale, top, b
 ):
@@ -96,7 +96,7 @@ def _sums(  # type: ignore[no-untyped-def]  # pragma: no cover
     return True, total, squares
 
 
-@numba.njit(cache=True)
+@njit(cache=True)
 def _count(  # type: ignore[no-untyped-def]  # pragma: no cover
     address, new, old, x, words, taken, scale, top, b
 ):

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import dataclass_state
@@ -12,6 +12,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.native import GENERATOR, MATRIX
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState, check_positive
 from pymc_dp.step_methods.block.layout import positions

@@ -19,7 +19,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
-from scipy import stats
+from scipy import special, stats
 
 from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.rowdraws import draw_entry
@@ -219,6 +219,15 @@ def test_vectors_inside_a_law(length):
     density = np.log(np.sum(weights * stats.norm(means, 0.4).pdf(0.3)))
     assert mixture.logp(0.3, 0.4) == pytest.approx(density)
     assert mixture.logp(1e6, 0.4) < -1e10  # far out: neither nan nor -inf
+
+
+def test_curvature_of_the_gamma_function():
+    """Also where squares of the argument round to zero: proposals of degrees of freedom go there."""
+    x, at = 10.0 ** np.linspace(-320, 12, 400), pt.dscalar("x")
+    function, _, _ = jit_scalar([at], [pt.tri_gamma(at)])
+    with np.errstate(over="ignore", divide="ignore"):
+        expected = np.where(x < 1e-150, np.float64(1) / x**2, special.polygamma(1, x))
+    np.testing.assert_allclose([function(np.array(v))[0] for v in x], expected, rtol=1e-13)
 
 
 def test_equal_draws_are_made_apart():

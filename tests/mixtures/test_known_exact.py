@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import cache
 from zlib import crc32
 
 import numpy as np
@@ -90,6 +91,52 @@ def test_densities_beyond_the_range_of_numbers(sampler):
     together = released.coclustering()
     same = chain.labels[:, :, None] == chain.labels[:, None, :]
     assert abs(same.mean(axis=0) - together).max() < 0.05
+
+
+@pytest.mark.statistical
+def test_degrees_of_freedom_that_nothing_bounds_away_from_zero():
+    """Proposals try degrees of freedom that round to zero: these have no density, and end no chain."""
+    y = np.array([1.0, 2.0, 0.1, 0.3])
+    with pm.Model() as model:
+        labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=4, max_components=4)
+        a, mu = pm.HalfNormal("a", 1, shape=4), pm.Normal("mu", 0, 3, shape=4)
+        pm.StudentT("y", nu=a[labels], mu=mu[labels], sigma=1.0, observed=y)
+    chain = small.Chain(model, ALL_KNOWN["split-merge"], ONE, DRAWS, 2)
+    coarse, fine = (cache(lambda block, f=f: _of_student_records(y[list(block)], f)) for f in (1, 2))
+    for block in every_block(4):
+        assert coarse(block) == pytest.approx(fine(block), abs=2e-4)
+    released = exact.posterior(4, lambda b: fine(b)[0], 1.0)
+    same = chain.labels[:, :, None] == chain.labels[:, None, :]
+    i, j = np.triu_indices(4, 1)
+    checks = small.z_scores(same[:, i, j], released.coclustering()[i, j], "together")
+    own = np.zeros((4, 2))
+    for block, probability in released.block_probabilities().items():
+        own[list(block)] += probability * np.array(fine(block)[1:])
+    for k, of in enumerate((np.log(chain.atoms["a"]), chain.atoms["mu"])):
+        checks |= small.z_scores(
+            np.take_along_axis(of, chain.labels, 1), own[:, k], "log a, mu".split(", ")[k]
+        )
+    assert len(checks) == 14
+    assert max(map(abs, checks.values())) < stats.norm.isf(ALPHA / 2 / len(checks)), checks
+
+
+def _nodes(fineness):
+    """Logarithms of the degrees of freedom, and locations."""
+    return np.linspace(-30.0, 2.2, 160 * fineness), np.linspace(-27.0, 27.0, 4000 * fineness)
+
+
+def _of_student_records(y, fineness):
+    """Log density of records with one atom, and its means of log a and mu."""
+    log_a, mu = _nodes(fineness)
+    a = np.exp(log_a)[:, None]
+    logs = stats.halfnorm.logpdf(a) + log_a[:, None] + stats.norm.logpdf(mu, 0, 3)
+    for each in y:
+        logs += stats.t.logpdf(each, a, mu)
+    top = logs.max()
+    mass = np.exp(logs - top)
+    total = mass.sum()
+    cell = (log_a[1] - log_a[0]) * (mu[1] - mu[0])
+    return np.log(total * cell) + top, mass.sum(1) @ log_a / total, mass.sum(0) @ mu / total
 
 
 def _far_log_marginal(y):

@@ -11,10 +11,10 @@ by the same ratios (Dahl 2005): divisions that fit are then proposed, not random
 import math
 
 import numpy as np
-from numba import njit
 
 from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.lowering.native import SourceFunction
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.step_methods.mixture import normalisers
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
 from pymc_dp.step_methods.mixture.labels import record_numbers

@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.native import (
@@ -17,6 +17,7 @@ from pymc_dp.lowering.native import (
     function_at,
     generator_at,
 )
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.step_methods.mixture.source import FULL
 from pymc_dp.step_methods.sweeps.kernels import sweep
 

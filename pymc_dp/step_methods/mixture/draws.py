@@ -1,9 +1,9 @@
 """Draws from the normal law whose log density has given slopes at zero and given second derivatives."""
 
 import numpy as np
-from numba import njit
 
 from pymc_dp.lowering.bits import standard_normal
+from pymc_dp.lowering.nopython import njit
 
 
 @njit

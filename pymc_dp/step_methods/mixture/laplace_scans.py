@@ -12,12 +12,13 @@ import math
 import numpy as np
 import pytensor.gradient as tg
 import pytensor.tensor as pt
-from numba import njit, types
+from numba import types
 from pytensor.graph.replace import graph_replace
 
 from pymc_dp.lowering.bits import standard_normal
 from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.lowering.native import INTEGERS, MATRIX, VECTOR, SourceFunction
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.lowering.trigamma import TriGamma  # noqa: F401  (registers its code)
 from pymc_dp.step_methods.mixture.collapsed import split_ratio

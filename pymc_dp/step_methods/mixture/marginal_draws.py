@@ -1,9 +1,9 @@
 """Draws of a slot's numbers from the statistics by which they are integrated out (:mod:`.collapsed`)."""
 
 import numpy as np
-from numba import njit
 
 from pymc_dp.lowering.bits import standard_normal
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.truncated import truncated_inverse_gamma
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
 from pymc_dp.step_methods.mixture.draws import back, factor

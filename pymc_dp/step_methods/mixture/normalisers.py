@@ -8,8 +8,8 @@ most of a normaliser is decided by the number of records alone, and kept in a ta
 import math
 
 import numpy as np
-from numba import njit
 
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.truncated import log_gamma_p
 from pymc_dp.step_methods.mixture.draws import factor
 

@@ -3,10 +3,10 @@
 import math
 
 import numpy as np
-from numba import njit
 
 from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.exponential import exp_in_place
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.urn import weight_of_new_cluster
 
 # Numbers below which their exponentials one by one are faster.

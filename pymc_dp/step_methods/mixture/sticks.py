@@ -10,10 +10,10 @@ labels that are exchangeable slots are not.
 """
 
 import numpy as np
-from numba import njit
 
 from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.lowering.native import SourceFunction
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.step_methods.mixture.labels import density_of, record_numbers
 from pymc_dp.step_methods.mixture.moments import coefficients, n_moments, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram

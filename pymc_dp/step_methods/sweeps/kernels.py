@@ -4,7 +4,7 @@ They are compiled once, for every model, and cached on disk beside the package.
 """
 
 import numpy as np
-from numba import njit, types
+from numba import types
 
 from pymc_dp.lowering.bits import standard_exponential
 from pymc_dp.lowering.native import (
@@ -27,6 +27,7 @@ from pymc_dp.lowering.native import (
     generator_at,
     keep_freed_memory,
 )
+from pymc_dp.lowering.nopython import njit
 
 _PROPOSE = types.FunctionType(PROPOSE)
 _CONTRIBUTE = types.FunctionType(CONTRIBUTE)
