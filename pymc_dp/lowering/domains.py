@@ -19,7 +19,7 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.scalar import basic as ps
-from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import All
 from pytensor.tensor.random.basic import (
     BetaRV,
@@ -54,6 +54,8 @@ _EXTREME = (
 )
 # Laws whose draws are so in natural space only.
 _EXTREME_UNLESS_IN_VALUE_SPACE = (BetaRV, GammaRV, InvGammaRV)
+# More than the largest logarithm of a number, and than the terms of a log density.
+_ROOM = 1e3
 
 
 class Domain:
@@ -154,6 +156,30 @@ def may_be_extreme(rv: Any, in_value_space: bool) -> bool:
     """
     kinds = _EXTREME if in_value_space else _EXTREME + _EXTREME_UNLESS_IN_VALUE_SPACE
     return isinstance(rv.owner.op, kinds)
+
+
+def is_number(graph: Any) -> TensorVariable:
+    """Whether a log density is finite: a 0-d graph of it, in which no logarithm is taken to know.
+
+    A logarithm is a number if its argument is, and positive; it is then at most 745. Sums and products are
+    numbers if their parts leave a factor of a thousand to the largest number; those that do not count as
+    infinite.
+    """
+    op = graph.owner.op.scalar_op if graph.owner and isinstance(graph.owner.op, Elemwise) else None
+    inputs = graph.owner.inputs if op is not None else []
+    if isinstance(op, ps.Add | ps.Sub | ps.Neg):
+        return reduce(pt.and_, map(is_number, inputs))
+    if isinstance(op, ps.Log | ps.Log1p):
+        return pt.and_(pt.gt(inputs[0], 0.0 if isinstance(op, ps.Log) else -1.0), pt.lt(inputs[0], np.inf))
+    if isinstance(op, ps.Switch):
+        return pt.switch(inputs[0], *map(is_number, inputs[1:]))
+    logs = [
+        v for v in inputs if v.owner and isinstance(getattr(v.owner.op, "scalar_op", None), ps.Log | ps.Log1p)
+    ]
+    if isinstance(op, ps.Mul) and len(logs) == 1:
+        others = [v for v in inputs if v is not logs[0]]
+        return pt.and_(is_number(logs[0]), is_number(pt.mul(*others) if len(others) > 1 else others[0]))
+    return pt.isfinite(_ROOM * pt.cast(graph, "float64"))
 
 
 def _logp_at_itself(rv: Any) -> TensorVariable:

@@ -21,7 +21,8 @@ from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 from scipy import special, stats
 
-from pymc_dp.lowering.graphs import jit_scalar
+from pymc_dp.lowering.domains import is_number
+from pymc_dp.lowering.graphs import jit_scalar, parameter_checks_to_values
 from pymc_dp.lowering.rowdraws import draw_entry
 from pymc_dp.lowering.rows import MAX_UNROLL, NotScalar, choose
 from tests.lowering.families import CONTINUOUS, DISCRETE, FAMILIES, over
@@ -228,6 +229,37 @@ def test_curvature_of_the_gamma_function():
     with np.errstate(over="ignore", divide="ignore"):
         expected = np.where(x < 1e-150, np.float64(1) / x**2, special.polygamma(1, x))
     np.testing.assert_allclose([function(np.array(v))[0] for v in x], expected, rtol=1e-13)
+
+
+# Laws whose log density is a sum of logarithms of what may leave the range of numbers, and where.
+_LAWS_TO_KNOW = {
+    "Student t": (
+        lambda *p: pm.StudentT.dist(p[0], p[1], sigma=p[2]),
+        3,
+        (-np.inf, -1e200, -1.0, 0.0, 1e100, 1e160, np.nan),
+    ),
+    "log-normal": (lambda *p: pm.LogNormal.dist(*p), 2, (-1.0, 0.0, 1e-320, 1.0, 1e308, np.inf)),
+    "Pareto": (lambda *p: pm.Pareto.dist(*p), 2, (0.0, 1.0, 1e200, np.inf)),
+    "beta": (lambda *p: pm.Beta.dist(*p), 2, (0.0, 1e-320, 0.5, 1.0)),
+    "inverse gamma": (lambda *p: pm.InverseGamma.dist(*p), 2, (0.0, 1e-320, 1e-200, 1.0, np.inf)),
+    "gamma": (lambda *p: pm.Gamma.dist(*p), 2, (0.0, 1e-320, 1.0, 1e200, np.inf)),
+}
+
+
+@pytest.mark.parametrize("name", _LAWS_TO_KNOW)
+def test_whether_a_density_is_a_number_is_known_without_it(name):
+    law, n_params, points = _LAWS_TO_KNOW[name]
+    numbers = [pt.dscalar(f"p{k}") for k in range(n_params + 1)]
+    graph = parameter_checks_to_values(pm.logp(law(*numbers[1:]), numbers[0]))
+    function, _, _ = jit_scalar(numbers, [pt.isfinite(1e3 * graph), is_number(graph)])
+    told = [
+        function(*map(np.array, (x, *p)))
+        for x in points
+        for p in itertools.product((1e-300, 1e-150, 1e-5, 1.0, 50.0, 1e150), repeat=n_params)
+    ]
+    one, other = np.array(told, dtype=bool).T
+    assert 0 < one.sum() < len(one)
+    np.testing.assert_array_equal(one, other)
 
 
 def test_equal_draws_are_made_apart():

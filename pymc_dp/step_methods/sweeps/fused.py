@@ -17,7 +17,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.domains import may_be_extreme
+from pymc_dp.lowering.domains import is_number, may_be_extreme
 from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rowdraws import draw_entry, inside_of
@@ -138,7 +138,7 @@ class FusedSweep:
                 self._draws.entry(pm.logp(rv, rv), (ROW, *index)),
                 self._to_value(rv, index, self._draws),
             )
-            conditions += [pt.isfinite(pt.cast(number, "float64")) for number in numbers]
+            conditions += map(is_number, numbers)
         return conditions
 
     def _to_value(self, rv: Variable, index: tuple[int, ...], rows: RowGraph) -> TensorVariable:
