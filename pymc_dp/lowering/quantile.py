@@ -1,7 +1,7 @@
 """Distribution functions of counts, and their inverses, in one arithmetic."""
 
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pymc as pm
@@ -23,30 +23,100 @@ from pymc_dp.lowering.version import SOURCE
 # Largest count that is looked for.
 LARGEST = 2.0**52
 
-# Mean, variance and skewness of the laws that a guess is made for, and the last value of each, where it has
-# one, in its parameters p0, p1.
-_MOMENTS: dict[type, tuple[str, str, str, str]] = {
-    rb.PoissonRV: ("p0", "p0", "p0**-0.5", "LARGEST"),
-    rb.BinomialRV: (
+# Standard deviations that a table of a distribution function reaches on both sides, and its length, at most,
+# per entry that it serves: a number of a table costs some ns, and a quantile without one a microsecond.
+_REACH, _LENGTH = 6.0, 128
+
+
+class _Law(NamedTuple):
+    """What is known of a law on counts, as expressions of its parameters p0, p1."""
+
+    mean: str
+    variance: str
+    skewness: str
+    last: str  # its last value, or the largest that is looked for
+    ratio: str  # the probability of k + 1, in that of k
+
+
+_LAWS: dict[type, _Law] = {
+    rb.PoissonRV: _Law("p0", "p0", "p0**-0.5", "LARGEST", "p0 / (k + 1.0)"),
+    rb.BinomialRV: _Law(
         "p0 * p1",
         "p0 * p1 * (1.0 - p1)",
         "(1.0 - 2.0 * p1) / np.sqrt(p0 * p1 * (1.0 - p1))",
         "min(p0, LARGEST)",
+        "(p0 - k) / (k + 1.0) * (p1 / (1.0 - p1))",
     ),
-    rb.NegBinomialRV: (
+    rb.NegBinomialRV: _Law(
         "p0 * (1.0 - p1) / p1",
         "p0 * (1.0 - p1) / p1**2",
         "(2.0 - p1) / np.sqrt(p0 * (1.0 - p1))",
         "LARGEST",
+        "(p0 + k) / (k + 1.0) * (1.0 - p1)",
     ),
 }
+
+# The distribution function just below the first count of a table, and at this and those that follow: sums of
+# probabilities from below, which keep all digits in the lower tail, on a scale that meets both its ends.
+_TABLE = """
+def table(n, {params}):
+    mean, variance = {mean}, {variance}
+    nothing = np.empty(0)
+    if not (0.0 <= mean < LARGEST and 0.0 <= variance < LARGEST):
+        return 0.0, nothing
+    first = max(np.floor(mean - REACH * np.sqrt(variance)), 0.0)
+    last = min(np.ceil(mean + REACH * np.sqrt(variance)), {last})
+    if not 0.0 <= last - first < LENGTH * (n - 1):
+        return 0.0, nothing
+    size = int(last - first) + 1
+    ratios, out = np.empty(size), np.empty(size + 1)
+    for i in range(size):
+        k = first + i
+        ratios[i] = {ratio}
+    out[0] = cdf(first - 1.0, {params})[0]
+    at = cdf(last, {params})[0]
+    probability, total = 1.0, 0.0
+    for i in range(size):
+        total += probability
+        out[1 + i] = total
+        probability *= ratios[i]
+    scale = (at - out[0]) / total
+    if not 0.0 < scale < np.inf:
+        return 0.0, nothing
+    for i in range(1, size):
+        out[i] = min(out[0] + scale * out[i], at)
+    out[size] = at
+    return first, out
+"""
+
+# Entries with the same parameters, one after the other, have one table, if they are enough for it.
+_RUNS = """
+    stop, first, known = 0, 0.0, np.empty(0)
+    for i in range(n):
+        {params} = {entries}
+        if i == stop:
+            stop += 1
+            while stop < n and {same}:
+                stop += 1
+            first, known = table(stop - i, {params})
+"""
 
 # The distribution function is below u at `low`, and not below it at `high`.
 _QUANTILE = """
 def quantile(u, {args}):
-    out = np.empty(u.shape[0], np.int64)
-    for i in range(u.shape[0]):
-        {params} = {entries}
+    n = u.shape[0]
+    out = np.empty(n, np.int64)
+{runs}
+        if known.shape[0] > 0 and known[0] < u[i] <= known[-1]:
+            below, at = 0, known.shape[0] - 1
+            while at - below > 1:
+                half = (below + at) // 2
+                if known[half] < u[i]:
+                    below = half
+                else:
+                    at = half
+            out[i] = int(first) + at - 1
+            continue
         mean, variance = {mean}, {variance}
         if not (0.0 <= mean < np.inf and variance >= 0.0):
             out[i] = 0
@@ -75,10 +145,14 @@ def quantile(u, {args}):
 
 _STEPS = """
 def steps(x, {args}):
-    below, at = np.empty(x.shape[0]), np.empty(x.shape[0])
-    for i in range(x.shape[0]):
-        {params} = {entries}
-        below[i], at[i] = cdf(x[i] - 1.0, {params})[0], cdf(x[i], {params})[0]
+    n = x.shape[0]
+    below, at = np.empty(n), np.empty(n)
+{runs}
+        if first <= x[i] < first + (known.shape[0] - 1):
+            k = int(x[i] - first)
+            below[i], at[i] = known[k], known[k + 1]
+        else:
+            below[i], at[i] = cdf(x[i] - 1.0, {params})[0], cdf(x[i], {params})[0]
     return below, at
 """
 
@@ -129,9 +203,10 @@ def guess(u: float, mean: float, variance: float, skewness: float) -> float:
 class CountQuantile(Op):
     """Smallest count whose distribution function reaches u, entry by entry: u, parameters -> counts.
 
-    All inputs are vectors of one length. From the guess on, counts are tried in steps that double, and then
-    by bisection: two or three evaluations of the distribution function per entry where the guess is good, as
-    it is for laws of many counts. Where the parameters give no law, the count is 0.
+    All inputs are vectors of one length. Where many entries in a row have the same parameters, a table of the
+    distribution function serves all of them. Elsewhere, and beyond it, counts are tried from a guess on in
+    steps that double, and then by bisection: two or three evaluations of the distribution function per entry
+    where the guess is good, as it is for laws of many counts. Where the parameters give no law, it is 0.
     """
 
     __props__ = ("rv_op",)
@@ -175,20 +250,28 @@ def _scalar_cdf(rv_op: RandomVariable, n_params: int) -> tuple[Any, str | None]:
 @register_funcify_and_cache_key(CountQuantile)
 @register_funcify_and_cache_key(CountSteps)
 def _funcify(op: CountQuantile, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
-    mean, variance, skewness, last = _MOMENTS[type(op.rv_op)]
-    names = [f"p{k}" for k in range(len(node.inputs) - 1)]
+    law, names = _LAWS[type(op.rv_op)], [f"p{k}" for k in range(len(node.inputs) - 1)]
     cdf, inner_key = _scalar_cdf(op.rv_op, len(names))
+    arrays = [f"a{k}" for k in range(len(names))]
+    parts = {
+        **law._asdict(),
+        "args": ", ".join(arrays),
+        "entries": ", ".join(f"{a}[i]" for a in arrays),
+        "same": " and ".join(f"{a}[stop] == {a}[i]" for a in arrays),
+        "params": ", ".join(names),
+    }
+    parts["runs"] = _RUNS.format(**parts)
     name, template = ("steps", _STEPS) if isinstance(op, CountSteps) else ("quantile", _QUANTILE)
-    source = template.format(
-        args=", ".join(f"a{k}" for k in range(len(names))),
-        entries=", ".join(f"a{k}[i]" for k in range(len(names))),
-        params=", ".join(names), mean=mean, variance=variance, skewness=skewness, last=last,
-    )  # fmt: skip
+    sources = [text.format(**parts) for text in (_TABLE, template)]
     key = None
     if inner_key is not None:
-        key = sha256(f"{SOURCE}{inner_key}{source}".encode()).hexdigest()
-    scope = {"cdf": cdf, "guess": guess, "LARGEST": LARGEST, "np": np, "__name__": __name__}
-    return njit(compile_numba_function_src(source, name, scope)), key
+        key = sha256(f"{SOURCE}{inner_key}{sources}".encode()).hexdigest()
+    scope = {
+        "cdf": cdf, "guess": guess, "LARGEST": LARGEST, "REACH": _REACH, "LENGTH": _LENGTH, "np": np,
+        "__name__": __name__,
+    }  # fmt: skip
+    scope["table"] = njit(compile_numba_function_src(sources[0], "table", scope))
+    return njit(compile_numba_function_src(sources[1], name, scope)), key
 
 
 def _flat(rv: TensorVariable, at: TensorVariable) -> list[TensorVariable]:

@@ -95,6 +95,37 @@ def test_it_agrees_with_another_distribution_function(functions, rng, name, para
     assert (law.cdf(k - 1) < u * (1 + tolerance)).all()
 
 
+# Laws for which 400 entries have a table, and their parameters as they are next to each other.
+TABLED = {
+    "Poisson": [(0.3,), (7.0,), (1e3,), (3e3,), (1e5,)],
+    "Binomial": [(20, 1e-9), (20, 1 - 1e-9), (1000, 0.3), (10_000, 0.3), (10_000, 0.999), (10**7, 0.5)],
+    "NegativeBinomial": [(0.01, 0.5), (3.0, 0.1), (3.0, 1 - 1e-9), (50.0, 0.0164), (1e6, 0.5)],
+}
+
+
+@pytest.mark.parametrize("name", TABLED)
+def test_a_table_is_the_distribution_function(rng, name):
+    """Entries with the same parameters in a row share one; the same entries apart are searched for."""
+    runs = np.repeat(np.array(TABLED[name]), N // len(TABLED[name]), axis=0)
+    n, mixed = len(runs), rng.permutation(len(runs))
+    u, x = pt.vector("u", shape=(n,)), pt.vector("x", dtype="int64", shape=(n,))
+    given = [pt.vector(f"p{k}", shape=(n,)) for k in range(runs.shape[1])]
+    build = pm.NegativeBinomial if name == "NegativeBinomial" else LAWS[name][0]
+    law = build.dist(n=given[0], p=given[1]) if name == "NegativeBinomial" else build.dist(*given)
+    function = pytensor.function(
+        [u, x, *given], [count_quantile(law, u), *count_steps(law, x)], mode="NUMBA", on_unused_input="ignore"
+    )
+    at = np.concatenate([rng.uniform(size=n // 2), 10.0 ** rng.uniform(-14, 0, size=n - n // 2)])[mixed]
+    counts = SCIPY[name].ppf(at, *runs.T).astype(np.int64)
+    shared = function(at, counts, *runs.T)
+    back = np.argsort(mixed)
+    apart = [f[back] for f in function(at[mixed], counts[mixed], *runs[mixed].T)]
+    np.testing.assert_allclose(shared[1], apart[1], rtol=2e-11, atol=1e-300)
+    np.testing.assert_allclose(shared[2], apart[2], rtol=2e-11)
+    np.testing.assert_array_equal(shared[0], apart[0])
+    assert (shared[1] != apart[1]).mean() > 0.1  # sums of probabilities are told from the function itself
+
+
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [
