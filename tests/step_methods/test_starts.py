@@ -221,9 +221,7 @@ def test_records_too_large_for_numbers_are_drawn_again(declare):
     step = dp.RecordImputation(model=model)
     (chain,) = step.chains
     assert chain.moves[0].fused is None
-    logp = (
-        model.compile_logp()
-    )  # as PyTensor rewrites it: as it is written, it overflows at some of the starts
+    logp = model.compile_logp()  # as PyTensor rewrites it: as written, it overflows
     for seed in SEEDS:
         step.setup_chain(np.random.default_rng(seed), 10, 10)
         assert np.isfinite(logp(step._started(model.initial_point()))), seed
