@@ -1,7 +1,7 @@
 """Rewrites and compilation that keep a scalar graph scalar, down to machine code."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,32 +66,38 @@ def parameter_checks_to_values(graph: Variable) -> Variable:
     return rewritten
 
 
-@node_rewriter(tracks=[CheckParameterValue])
-def _check_by_row(fgraph: Any, node: Apply) -> list[Variable] | None:
-    expression, *conditions = node.inputs
-    for condition in (c for given in conditions for c in listed(given)):
-        made = condition.owner
-        each = made.inputs[0] if made is not None and isinstance(made.op, All) else condition
-        if each.type.ndim > expression.type.ndim:  # of probabilities, several for a row
-            each = pt.all(each, axis=tuple(range(expression.type.ndim, each.type.ndim)))
-        if not _spreads(each.type.shape, expression.type.shape):
-            each = condition
-        expression = pt.switch(each, expression, -float("inf"))
-    return [pt.cast(expression, node.outputs[0].type.dtype)]
-
-
-def _spreads(shape: Any, over: Any) -> bool:
-    """Whether an array of a shape broadcasts to another shape, as far as they are known."""
-    pairs = zip(reversed(shape), reversed(over))
-    return len(shape) <= len(over) and all(a in (None, 1, b) or b is None for a, b in pairs)
-
-
-def row_checks_to_values(graph: Variable) -> Variable:
+def row_checks_to_values(graph: Variable, has_rows: Callable[[Variable], bool]) -> Variable:
     """Make the log density of a row -inf where its own parameters are outside of their domain.
 
-    PyMC's checks ask whether the parameters of *all* rows are inside.
+    PyMC's checks ask whether the parameters of *all* rows are inside. Conditions on parameters that rows
+    share stay as they are.
+
+    Parameters
+    ----------
+    graph : Variable
+    has_rows : callable
+        Whether a condition has the rows on its leading axis, row i being of row i only. Equal lengths do not
+        tell: there may be as many components of a mixture as rows.
+
+    Returns
+    -------
+    Variable
     """
-    rewritten: Any = rewrite_graph(graph, include=(), custom_rewrite=dfs_rewriter(_check_by_row), clone=False)
+
+    @node_rewriter(tracks=[CheckParameterValue])
+    def check_by_row(fgraph: Any, node: Apply) -> list[Variable] | None:
+        expression, *conditions = node.inputs
+        for condition in (c for given in conditions for c in listed(given)):
+            made = condition.owner
+            each = made.inputs[0] if made is not None and isinstance(made.op, All) else condition
+            if each.type.ndim and has_rows(each):
+                if each.type.ndim > expression.type.ndim:  # of probabilities, several for a row
+                    each = pt.all(each, axis=tuple(range(expression.type.ndim, each.type.ndim)))
+                condition = pt.shape_padright(each, expression.type.ndim - each.type.ndim)
+            expression = pt.switch(condition, expression, -float("inf"))
+        return [pt.cast(expression, node.outputs[0].type.dtype)]
+
+    rewritten: Any = rewrite_graph(graph, include=(), custom_rewrite=dfs_rewriter(check_by_row), clone=False)
     return rewritten
 
 

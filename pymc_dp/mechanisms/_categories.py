@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import is_local
 from pymc_dp.mechanisms._checks import fits, held
+from pymc_dp.privacy.release import Release
 
 
 def number_of_categories(query: TensorVariable, given: Any = None) -> int:
@@ -75,6 +77,19 @@ def check_query(query: TensorVariable, n_categories: int) -> None:
         source = source.owner.inputs[0]
     if isinstance(source, Constant):
         check_categories("query", source.data, n_categories)
+
+
+def answers(observed: Any) -> Any:
+    """Return observed reports, answers of yes and no as the numbers 1 and 0; anything else as it is."""
+    if isinstance(observed, Release):
+        return replace(observed, value=answers(observed.value))
+    if isinstance(observed, Variable) or np.ma.isMaskedArray(observed):
+        return observed
+    try:
+        array = np.asarray(observed)
+    except ValueError:  # ragged
+        return observed
+    return array.astype(np.int64) if array.dtype == bool else observed
 
 
 def check_categories(name: str, values: Any, n_categories: int) -> None:

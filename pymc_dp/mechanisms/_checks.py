@@ -68,9 +68,10 @@ def check_setting(name: str, value: Any, choices: Collection[str]) -> None:
 
 
 def checked_sensitivity(given: float | None, implied: float, change: str) -> float:
-    """Return the sensitivity that bounds imply, or the one given, which must not be less.
+    """Return the sensitivity that bounds imply, or the one given if that is larger.
 
-    `change` says what one record changes by `implied`.
+    One that is less is refused, unless by rounding, as (hi - lo) / n may be: then the implied one is taken,
+    so that no noise is for less. `change` says what one record changes by `implied`.
     """
     if given is None:
         return implied
@@ -79,7 +80,7 @@ def checked_sensitivity(given: float | None, implied: float, change: str) -> flo
             f"sensitivity = {given:g} contradicts bounds, under which one record can change {change}: leave "
             "sensitivity out, or give at least that value."
         )
-    return given
+    return max(given, implied)
 
 
 def names_of_records(records: Any) -> tuple[str, ...] | None:

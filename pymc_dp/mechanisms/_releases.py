@@ -45,7 +45,7 @@ _NEVER = {
 }
 _NOISE_TOO_LARGE = ("A draw of the noise does not fit", "noise must be finite")  # of the exact samplers
 # What a release states beside the arguments that declare its mechanism.
-_STATED = {"granularity", "n_records"}
+_STATED = {"granularity", "n_records", "changes"}
 # What a release's guarantee states, so that it can be compared with what is asked for.
 _BUDGET = ("epsilon", "delta", "rho")
 
@@ -149,6 +149,10 @@ def _draw(
             )
         known = [evaluate(p) for p in params]
         value, known, guarantee, published = mechanism._draw_release(op, clamped, known)
+        if op.additive_noise and op.bounds is not None and noise.get("sensitivity") is None:
+            # the bounds of a file do not tell what the query makes of what one person contributes
+            prepared = mechanism._prepare(query, sensitivity=None, bounds=noise["bounds"], order=1)
+            published = {"changes": prepared.width} | published
     if guarantee is not None and guarantee.neighbours == "replace-one" and noise.get("sensitivity") is None:
         # where it is known what one record can change because the query divides by their number
         n = None if op.bounds is None else records_averaged(clamped)

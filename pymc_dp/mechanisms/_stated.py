@@ -10,8 +10,9 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
+from pymc_dp.mechanisms._additive import GAUSSIAN, LAPLACE
 from pymc_dp.mechanisms._releases import declared_by
-from pymc_dp.mechanisms.base import Mechanism
+from pymc_dp.mechanisms.base import Mechanism, PreparedQuery, noise_parameter
 from pymc_dp.mechanisms.exponential import Choice
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
@@ -27,13 +28,13 @@ def checked_guarantee(release: Release) -> PrivacyGuarantee:
     Returns
     -------
     PrivacyGuarantee
-        What is stated, or what the noise gives where that does not follow from it. Where the file does not
-        say the sensitivity, what is stated is believed.
+        What is stated, or what the noise gives where that does not follow from it.
 
     Raises
     ------
     ValueError
-        The noise contradicts the statement; the mechanism is not known; or the release is damaged.
+        The noise contradicts the statement; the file does not say what one person can change; the mechanism
+        is not known; or the release is damaged.
     """
     stated = release.guarantee
     assert stated is not None
@@ -47,11 +48,17 @@ def checked_guarantee(release: Release) -> PrivacyGuarantee:
     arguments = declared_by(mechanism, release, {})
     query = _query_of(mechanism, release)
     if query is None:
-        return stated
-    if "sensitivity" in release.parameters:
+        raise ValueError(
+            f"This release of {release.mechanism} does not say by how much one person can change what was "
+            "released, which its bounds alone do not tell, so that nobody can tell whether its guarantee "
+            "follows from its noise: declare it in a model, or ask for it again, drawn by the newest pymc_dp."
+        )
+    if "sensitivity" in release.parameters or "changes" in release.parameters:
         arguments.pop("bounds", None)  # of the query's records, which are not here
     # noise levels are in the digits in which they were worked out
     with pytensor.config.change_flags(floatX="float64"):
+        if _says_changes(mechanism, release):
+            arguments |= _of_one_level(query[0], release.parameters["changes"], arguments)
         found: PrivacyGuarantee = mechanism.dist(*query, **arguments).owner.op.guarantee
     # how many of several choices one person has a part in is known with the query only
     return stated if issubclass(mechanism, Choice) and release.value.ndim else found
@@ -71,7 +78,43 @@ def _query_of(mechanism: Any, release: Release) -> tuple[Any, ...] | None:
     of = next((_STAND_INS[c.__name__] for c in mechanism.__mro__ if c.__name__ in _STAND_INS), None)
     if of is not None:
         return of(release)
-    return (pt.constant(release.value),) if "sensitivity" in release.parameters else None
+    known = "sensitivity" in release.parameters or _says_changes(mechanism, release)
+    return (pt.constant(release.value),) if known else None
+
+
+def _says_changes(mechanism: Any, release: Release) -> bool:
+    return mechanism.rv_op.additive_noise and "changes" in release.parameters
+
+
+def _of_one_level(value: Any, changes: Any, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return noise of level 1 and the sensitivity for which it spends what is spent on what a file states.
+
+    Parameters
+    ----------
+    value : TensorVariable
+        The release.
+    changes : float or tuple
+        By how much one person can change each entry: of the release, or of the one row that is the person's.
+    arguments : dict
+        With the noise level.
+    """
+    kind = next((k for k in (LAPLACE, GAUSSIAN) if k.level in arguments), None)
+    if kind is None:  # the declaration asks for it
+        return {}
+    _, noise = noise_parameter(kind.level, arguments[kind.level], value)
+    try:
+        width = np.asarray(changes)
+    except ValueError:  # ragged
+        width = np.array(None)
+    shape, numbers = value.type.shape, width.dtype.kind in "iuf"
+    if not numbers or width.shape not in (shape, shape[1:]) or not ((0 <= width) & (width < np.inf)).all():
+        raise ValueError(
+            f"observed states changes = {changes!r}, which are no sizes of the entries of a release of shape "
+            f"{shape}: the release is damaged. Ask for it again."
+        )
+    spent = kind.spent(PreparedQuery(value, 1.0, width, None), noise)
+    assert spent is not None
+    return {kind.level: 1.0, "sensitivity": (kind.order * spent) ** (1 / kind.order)}
 
 
 def _records(release: Release) -> tuple[Any, ...] | None:
@@ -94,11 +137,18 @@ def _categories(axes: int) -> Callable[[Release], tuple[Any, ...] | None]:
     return of
 
 
+def _tosses(release: Release) -> tuple[Any, ...]:
+    """Return each person's record, or one total of them."""
+    total = release.value.ndim == 0
+    records = pm.Bernoulli.dist(0.5, shape=2 if total else release.value.shape)
+    return (records.sum() if total else records,)
+
+
 def _candidates(release: Release) -> tuple[Any, ...] | None:
     if "sensitivity" not in release.parameters:
         return None
     if "hessian" in release.parameters:
-        return (pt.constant(release.value),)
+        return (pm.Normal.dist(0, 1, shape=release.value.shape),)
     axes = (2,) if release.mechanism == "ExponentialMechanism" else (2, 2)
     return (pm.Normal.dist(0, 1, shape=(*release.value.shape, *axes)),)
 
@@ -106,7 +156,7 @@ def _candidates(release: Release) -> tuple[Any, ...] | None:
 _STAND_INS: dict[str, Callable[[Release], tuple[Any, ...] | None]] = {
     "RandomizedResponse": _categories(0),
     "UnaryEncoding": _categories(1),
-    "BinomialMechanism": lambda release: (pm.Bernoulli.dist(0.5, shape=(2, *release.value.shape)).sum(0),),
+    "BinomialMechanism": _tosses,
     "PerturbedHistogram": _records,
     "SmoothedHistogramSample": _of_known_number,
     "ProjectionMechanism": _of_known_number,

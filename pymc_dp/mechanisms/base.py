@@ -309,6 +309,7 @@ class Mechanism(Distribution):
         promised: PrivacyGuarantee | None = None,
         neighbouring: str = "replace-one",
         granularity: Any = None,
+        changes: Any = None,
         n_records: Any = None,
         **kwargs: Any,
     ) -> TensorVariable | tuple[TensorVariable, TensorVariable]:
@@ -318,7 +319,8 @@ class Mechanism(Distribution):
         (otherwise what does follow takes its place), `neighbouring` which data it compares; `op_class`
         is the operation where it is not that of the class, `props` its static settings, and `expected` the
         shape of the release where it is not that of the query.
-        `granularity` is what a published release says of its grid; the density is the same without.
+        `granularity` is what a published release says of its grid, and `changes` of what one person can
+        change: the density is the same without, and here the query tells the latter.
         `n_records` is what it says of how many records it is of.
         """
         if kwargs:

@@ -159,6 +159,7 @@ class RandomizedResponse(Mechanism, Discrete):
     def __new__(cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any) -> Any:  # type: ignore[misc]
         """Check the observed values, then declare as any mechanism."""
         if observed is not None:
+            observed = observed if kwargs.get("n") is not None else _categories.answers(observed)
             cls._check_values(query, observed, **kwargs)
         return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
 

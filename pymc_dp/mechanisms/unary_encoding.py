@@ -138,8 +138,8 @@ class UnaryEncoding(Mechanism, Discrete):
         the guarantee states the largest epsilon of a table, not their sum. Tables of several questions to
         the same people are releases of their own, whose epsilons add up.
     **kwargs
-        ``observed`` (bits, or their totals), ``dims``, ``initval`` and so on, as for any PyMC distribution;
-        and ``records``.
+        ``observed`` (bits, as numbers or booleans, or their totals), ``dims``, ``initval`` and so on, as for
+        any PyMC distribution; and ``records``.
 
     Raises
     ------
@@ -182,6 +182,8 @@ class UnaryEncoding(Mechanism, Discrete):
     def __new__(cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any) -> Any:  # type: ignore[misc]
         """Check the observed values, then declare as any mechanism."""
         if observed is not None:
+            if kwargs.get("n") is None:
+                observed = _categories.answers(observed)
             values = observed.value if isinstance(observed, Release) else observed
             if kwargs.get("n") is None:
                 _categories.check_bits("observed", values)

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+_LARGEST_EPSILON = 1e6
+
 
 def as_number(name: str, value: Any) -> float:
     """Return `value` as a float; anything that is not one known real number is refused."""
@@ -63,6 +65,17 @@ def probability(name: str, value: Any) -> float:
             f"{name} must be strictly between 0 and 1, got {number:g}. {advice.get(name, '')}".rstrip()
         )
     return number
+
+
+def as_budget(epsilon: Any, delta: Any) -> tuple[float, float]:
+    """Return a budget as two floats; it must be one that noise is computed for."""
+    epsilon, delta = positive("epsilon", epsilon), probability("delta", delta)
+    if epsilon > _LARGEST_EPSILON:
+        raise ValueError(
+            f"epsilon must be at most {_LARGEST_EPSILON:g} for a budget, got {epsilon:g}: a larger one "
+            "protects nobody, and noise for it is not computed. Give a smaller epsilon."
+        )
+    return epsilon, delta
 
 
 def finite_noise(budget: str, value: float, level: float) -> float:

@@ -29,6 +29,7 @@ from pymc_dp.privacy.costs import Cost
 
 _CELLS_PER_SD = 60.0
 _MOST_CELLS = 1 << 21  # with more, a coarser grid: dearer, and still true
+_MOST_PLACES = 1 << 24  # of one loss, likewise
 _LOG_OUTSIDE = math.log(1e-9)  # relative to delta, what may be outside the window or become infinite
 _ROUNDING = float(np.finfo(float).eps)
 
@@ -51,13 +52,9 @@ class _Part:
     ) -> None:
         noise, rate = kind
         self.count = count
-        top = 1 - noise * _normal_quantile(log_infinite - math.log(count))
-        above = np.logaddexp(
-            math.log1p(-rate) if rate < 1 else -math.inf, math.log(rate) + _ratio(top, noise)
-        )
-        self.places = _places(math.ceil(float(above) / step), few)
+        below, above = _ends(kind, count, log_infinite)
+        self.places = _places(math.ceil(above / step), few)
         if one_way:
-            below = max(math.log1p(-rate) if rate < 1 else -math.inf, _ratio(-top, noise))
             below_places = _places(math.ceil(-below / step), few)
             self.places = np.concatenate([-below_places[:0:-1], self.places])
         mass, self.infinite = _masses(step * self.places, noise, rate)
@@ -78,6 +75,19 @@ class _Part:
         """Return the probabilities of the tilted law around a circle of `size` cells."""
         tilted = np.exp(self.log_mass + order * self.losses - self.log_moment(order))
         return np.bincount(self.places % size, weights=tilted, minlength=size)
+
+
+def _ends(kind: tuple[float, float], count: int, log_infinite: float) -> tuple[float, float]:
+    """Return the smallest and the largest loss of one release that is not counted as infinite."""
+    noise, rate = kind
+    none = math.log1p(-rate) if rate < 1 else -math.inf
+    top = 1 - noise * _normal_quantile(log_infinite - math.log(count))
+    largest = _ratio(top, noise)
+    if abs(largest) < 1e-3:  # logarithms near 0 would keep no digits of it
+        above = math.log1p(rate * math.expm1(largest))
+    else:
+        above = float(np.logaddexp(none, math.log(rate) + largest))
+    return max(none, _ratio(-top, noise)), above
 
 
 def _places(last: int, few: bool) -> np.ndarray:
@@ -134,22 +144,34 @@ class LossDistribution:
         variance = sum(count * _variance(*kind) for kind, count in kinds.items())
         step = math.sqrt(variance / sum(kinds.values())) / _CELLS_PER_SD
 
-        def parts(log_infinite: float, few: bool = True) -> list[_Part]:
+        def largest_loss(log_infinite: float) -> float:
+            each = log_infinite - math.log(len(kinds))
+            return max(abs(end) for kind, count in kinds.items() for end in _ends(kind, count, each))
+
+        def parts(log_infinite: float, step: float, few: bool = True) -> list[_Part]:
             each = log_infinite - math.log(len(kinds))
             return [_Part(kind, count, step, each, one_way, few) for kind, count in kinds.items()]
 
         log_delta = None if delta is None else math.log(delta)
         if log_delta is None:
-            self._parts = parts(-100.0)
-            log_delta = self._tilt(epsilon, None)
-        while True:
-            self._parts = parts(max(log_delta, -690.0) + _LOG_OUTSIDE)
+            self._parts = parts(-100.0, max(step, largest_loss(-100.0) / _MOST_PLACES))
+            log_delta = min(self._tilt(epsilon, None), 0.0)
+        log_infinite = max(log_delta, -690.0) + _LOG_OUTSIDE
+        largest = largest_loss(log_infinite)
+        step = max(step, largest / _MOST_PLACES)
+        while step <= largest:
+            self._parts = parts(log_infinite, step)
             self._tilt(epsilon, None if delta is None else log_delta)
             cells = self._window(step, log_delta)
             if cells <= _MOST_CELLS:
                 break
             step *= max(2.0, cells / _MOST_CELLS)
-        self._parts = parts(max(log_delta, -690.0) + _LOG_OUTSIDE, few=False)
+        else:  # no grid holds sums of so many releases with so little noise: they count as infinite
+            self._losses: np.ndarray = np.zeros(0)
+            self._chance: np.ndarray = np.zeros(0)
+            self._error, self._infinite, self._top, self._log_scale = 0.0, 1.0, 0.0, 0.0
+            return
+        self._parts = parts(log_infinite, step, few=False)
         self._log_scale = self._log_moment(self._order)
         self._convolve(step, next_fast_len(math.ceil(cells), real=True))
 

@@ -14,10 +14,10 @@ from typing import Any
 from scipy.optimize import brentq
 
 from pymc_dp.privacy import _renyi
-from pymc_dp.privacy._checks import positive, probability
+from pymc_dp.privacy._checks import as_budget, positive, probability
 from pymc_dp.privacy._loss_distribution import LossDistribution
 from pymc_dp.privacy.calibration import gaussian_delta, gaussian_epsilon, gaussian_sigma_analytic
-from pymc_dp.privacy.costs import Cost, as_costs, cost_of, whole
+from pymc_dp.privacy.costs import MOST_ON_BATCHES, NOISE_ON_BATCHES, Cost, as_costs, cost_of, whole
 
 _MARGIN = 1 + 1e-12  # so that a plan made to fit is not refused for its last digit
 
@@ -214,7 +214,7 @@ def noise_multiplier(
     53.376
     """
     releases = whole("releases", releases)
-    epsilon, delta = positive("epsilon", epsilon), probability("delta", delta)
+    epsilon, delta = as_budget(epsilon, delta)
     before = as_costs(spent, "spent")
     if not fits(before, epsilon, delta):
         raise NothingLeftError("more than")
@@ -225,7 +225,17 @@ def noise_multiplier(
             raise NothingLeftError
         return math.sqrt(releases / left) * (1 + 1e-12 * most / left)
 
-    return smallest_noise(lambda noise: (*before, cost_of(releases, noise, n, batch_size)), epsilon, delta)
+    try:
+        return smallest_noise(
+            lambda noise: (*before, cost_of(releases, noise, n, batch_size)), epsilon, delta
+        )
+    except NothingLeftError:
+        if before:
+            raise
+        raise ValueError(
+            f"epsilon = {epsilon:g} is too small for {releases} releases on batches: noise for it is not "
+            "computed. Give a larger epsilon, or fewer releases."
+        ) from None
 
 
 def smallest_noise(costs: Callable[[float], Sequence[Cost]], epsilon: float, delta: float) -> float:
@@ -261,11 +271,15 @@ def smallest_noise(costs: Callable[[float], Sequence[Cost]], epsilon: float, del
     upper = 0.0
     while excess(upper) > 0:
         upper += 1.0
-        if upper > 30:
+        if upper > math.log(NOISE_ON_BATCHES[1]):
             raise NothingLeftError
     lower = upper - 1.0
-    while excess(lower) <= 0:
+    least = math.log(NOISE_ON_BATCHES[0])
+    while excess(max(lower, least)) <= 0:
+        if lower <= least:
+            return NOISE_ON_BATCHES[0]
         lower, upper = lower - 1.0, lower
+    lower = max(lower, least)
     root = brentq(excess, lower, upper, xtol=1e-7)
     while excess(root) > 0:
         root += 1e-7
@@ -314,17 +328,29 @@ def iterations(
     2527
     """
     noise_multiplier = positive("noise_multiplier", noise_multiplier)
-    epsilon, delta = positive("epsilon", epsilon), probability("delta", delta)
+    epsilon, delta = as_budget(epsilon, delta)
     each = whole("releases_per_iteration", releases_per_iteration)
     before = as_costs(spent, "spent")
 
     def with_more(count: int) -> tuple[Cost, ...]:
         return (*before, cost_of(count * each, noise_multiplier, n, batch_size)) if count else before
 
+    too_many = ValueError(
+        f"noise_multiplier = {noise_multiplier:g} allows more iterations than are counted: give less noise, "
+        "or a smaller epsilon."
+    )
     if gaussian_mu(with_more(1)) is None:
-        return _last_allowed(lambda count: _excess(with_more(count), epsilon, delta))
+
+        def excess(count: int) -> float:
+            if count * each > MOST_ON_BATCHES:
+                raise too_many
+            return _excess(with_more(count), epsilon, delta)
+
+        return _last_allowed(excess)
     left = gaussian_sigma_analytic(epsilon, delta, 1.0) ** -2 - (gaussian_mu(before) or 0.0) ** 2
-    count = max(0, math.floor(left * noise_multiplier**2 / each * _MARGIN))
+    count = max(0, math.floor(min(left * noise_multiplier**2 / each * _MARGIN, 2.0**64)))
+    if count * each >= 2**63:
+        raise too_many
     while count > 0 and not fits(with_more(count), epsilon, delta):
         count -= 1
     return count

@@ -12,6 +12,10 @@ from pymc_dp.privacy._checks import positive
 
 _ENDLESS = 2**63  # what a file holds in 64 bits
 
+# Of releases on batches: beyond it, rounding outweighs delta, and their cost would take minutes to compute.
+MOST_ON_BATCHES = 10**9
+NOISE_ON_BATCHES = (1e-3, 1e9)
+
 
 def whole(name: str, value: Any, least: int = 1) -> int:
     """Return `value` as an int; it must be a whole number of at least `least`."""
@@ -119,6 +123,19 @@ class SubsampledGaussianCost:
                 f"batch_size = {self.batch_size} is more than n = {self.n}: a batch is drawn without "
                 "replacement, so give a batch_size of at most n."
             )
+        for name in ("releases", "n"):
+            if getattr(self, name) > MOST_ON_BATCHES:
+                raise ValueError(
+                    f"{name} must be at most {MOST_ON_BATCHES:,} for releases on batches, got "
+                    f"{getattr(self, name):,}: their cost is not computed beyond. Give a smaller {name}, or "
+                    "release from all rows, without n= and batch_size=."
+                )
+        least, most = NOISE_ON_BATCHES
+        if not least <= self.noise_multiplier <= most:
+            raise ValueError(
+                f"noise_multiplier must be between {least:g} and {most:g} for releases on batches, got "
+                f"{self.noise_multiplier:g}: their cost is not computed beyond. Choose one between them."
+            )
 
     @property
     def rate(self) -> float:
@@ -149,18 +166,21 @@ def cost_of(
 
 
 def as_costs(costs: Any, name: str = "costs") -> tuple[Cost, ...]:
-    """Return one cost or several as a tuple; nothing else is let through."""
+    """Return one cost or several as a tuple of copies, checked anew; nothing else is let through.
+
+    A frozen cost can be written to all the same, by those who mean to.
+    """
     if isinstance(costs, Cost):
-        return (costs,)
+        costs = (costs,)
     if not isinstance(costs, Iterable) or isinstance(costs, str | bytes):
         raise TypeError(f"{name} must be a cost or a sequence of costs, got {type(costs).__name__}.")
     found = tuple(costs)
     for cost in found:
-        if not isinstance(cost, Cost):
+        if type(cost) not in KINDS.values():
             raise TypeError(
                 f"{name} must hold GaussianCost and SubsampledGaussianCost only, got {type(cost).__name__}."
             )
-    return found
+    return tuple(from_plain(to_plain(cost)) for cost in found)
 
 
 def to_plain(cost: Cost) -> dict[str, Any]:

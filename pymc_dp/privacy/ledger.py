@@ -11,7 +11,7 @@ from typing import Any
 from rich.table import Table
 
 from pymc_dp.privacy import budgets
-from pymc_dp.privacy._checks import as_name, positive, probability
+from pymc_dp.privacy._checks import as_budget, as_name
 from pymc_dp.privacy._ledger_chain import Book
 from pymc_dp.privacy._ledger_file import LedgerFile, LedgerFileError, as_path, say_where, temporary_path
 from pymc_dp.privacy._ledger_table import LedgerEntry, as_text, now, table_of, user
@@ -106,7 +106,7 @@ class PrivacyLedger:
         delta: float,
         entries: int | None = None,
     ) -> None:
-        epsilon, delta = positive("epsilon", epsilon), probability("delta", delta)
+        epsilon, delta = as_budget(epsilon, delta)
         entries = None if entries is None else whole("entries", entries, least=0)
         self.path = None if path is None else as_path(path)
         where = temporary_path() if self.path is None else self.path

@@ -90,6 +90,10 @@ class RowDensity:
     def _is_free(self, v: Variable) -> bool:
         return self._analysis.role(v).kind == "free"
 
+    def _has_rows(self, v: Variable) -> bool:
+        role = self._analysis.role(v)
+        return role.kind == "row" and role.axis == 0
+
     def _entry(self, v: Any, index: tuple[int, ...]) -> TensorVariable:
         return pt.cast(self.entries[self._starts[v] + (index[0] if index else 0)], v.type.dtype)
 
@@ -184,7 +188,7 @@ class RowDensity:
             logp = written_logp(law, value)
         else:
             logp = inlined(pm.logp(law, value))
-        (logp,) = with_known_shapes([row_checks_to_values(logp)])
+        (logp,) = with_known_shapes([row_checks_to_values(logp, self._has_rows)])
         return logp  # type: ignore[return-value]
 
     def ratio(self, parameters: Sequence[TensorVariable]) -> RowRatio:

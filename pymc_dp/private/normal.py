@@ -69,6 +69,13 @@ class NormalApproximation:
         self.__setstate__({k: v for k, v in locals().items() if k != "self"})
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        missing = sorted(type(self).__annotations__.keys() - state.keys())
+        if missing:  # of what it costs, or that its noise was no secret, nothing may be guessed
+            raise ValueError(
+                f"This pickle of a NormalApproximation says nothing of its {', '.join(missing)}: it was "
+                "written by another version of pymc_dp. Read it with that version, and make it anew from its "
+                "values; what is not known of it may not be guessed."
+            )
         vars(self).update(state)
         for array in (self.mean, self.covariance, self.information):
             array.flags.writeable = False

@@ -299,3 +299,21 @@ def test_tables_of_one_release_are_of_different_people():
             dp.UnaryEncoding(f"z{j}", p[j], n=10, epsilon=1, observed=counts)
     assert (dp.guarantee(one).epsilon, dp.guarantee(two).epsilon) == (1, 2)
     assert "must be of different people" in dp.UnaryEncoding.__doc__
+
+
+@pytest.mark.parametrize("form", ["an array", "a list", "a release"])
+def test_bits_may_be_booleans(form):
+    bits = np.array([[True, False, True], [False, False, True]])
+    with pm.Model() as model:
+        c = pm.Categorical("c", np.ones(3) / 3, shape=2)
+        observed = {
+            "an array": bits, "a list": bits.tolist(),
+            "a release": dp.Release(bits, "UnaryEncoding", {"epsilon": 1.0, "n_categories": 3}),
+        }[form]  # fmt: skip
+        given = {} if form == "a release" else {"epsilon": 1.0}
+        dp.UnaryEncoding("z", c, observed=observed, **given)
+        dp.UnaryEncoding("same", c, observed=bits.astype(int), epsilon=1.0)
+        answer = pm.Bernoulli("answer", 0.5, shape=2)
+        dp.RandomizedResponse("yes", answer, observed=bits[:, 0], epsilon=1.0)
+    logs = model.point_logps({"c": np.array([0, 2]), "answer": np.array([1, 1])}, round_vals=12)
+    assert logs["z"] == logs["same"] != 0 and np.isfinite(logs["yes"])

@@ -318,3 +318,63 @@ def test_monte_carlo_of_summed_losses(rng):
     exact = A.delta(A.SubsampledGaussianCost(releases, noise, n=10, batch_size=1), epsilon)
     assert abs(terms.mean() - exact) < 4 * error
     assert error < 0.02 * exact
+
+
+# ---- numbers beyond what is computed -------------------------------------------------------------------
+
+BATCH = {"n": 1000, "batch_size": 10}
+BUDGET = {"epsilon": 1.0, "delta": 1e-6}
+BEYOND = {
+    "a budget": (lambda: A.noise_multiplier(10, epsilon=1e300, delta=1e-6), "epsilon must be at most"),
+    "a budget, batches": (
+        lambda: A.noise_multiplier(10, epsilon=1e300, delta=1e-6, **BATCH), "epsilon must be at most",
+    ),
+    "a budget for iterations": (
+        lambda: A.iterations(1.0, epsilon=1e300, delta=1e-6), "epsilon must be at most",
+    ),
+    "a ledger": (lambda: dp.PrivacyLedger(epsilon=1e300, delta=1e-6), "epsilon must be at most 1e"),
+    "a tiny budget": (
+        lambda: A.noise_multiplier(10, epsilon=1e-300, delta=1e-6, **BATCH), "epsilon = 1e-300 is too small",
+    ),
+    "rows": (
+        lambda: A.noise_multiplier(10, **BUDGET, n=10**18, batch_size=1), "n must be at most 1,000,000,000",
+    ),
+    "releases": (
+        lambda: A.noise_multiplier(10**18, **BUDGET, **BATCH), "releases must be at most 1,000,000,000",
+    ),
+    "iterations": (lambda: A.iterations(1e5, **BUDGET, **BATCH), "noise_multiplier = 100000 allows more"),
+    "iterations on all rows": (lambda: A.iterations(1e100, **BUDGET), r"noise_multiplier = 1e\+100 allows"),
+    "no noise": (lambda: A.iterations(1e-150, **BUDGET, **BATCH), "noise_multiplier must be between"),
+    "the cost of no noise": (
+        lambda: A.SubsampledGaussianCost(1, 1e-150, 1000, 1), "noise_multiplier must be between",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("act", "message"), BEYOND.values(), ids=BEYOND)
+def test_what_is_not_computed_is_refused_by_name(act, message):
+    """SciPy said that f(a) and f(b) must have different signs, or nothing for minutes."""
+    with pytest.raises(ValueError, match=message):
+        act()
+
+
+@pytest.mark.parametrize(("releases", "n"), [(10**6, 2), (10**9, 2), (10**6, 1000)])
+def test_noise_of_very_many_releases_on_batches_is_found(releases, n):
+    """Below the noise without batches; of so many, one row is in half of them: mu is sqrt(k) / 2s."""
+    noise = A.noise_multiplier(releases, **BUDGET, n=n, batch_size=n // 2)
+    all_rows = A.noise_multiplier(releases, **BUDGET)
+    assert 0.5 * all_rows < noise < all_rows
+    cost = A.SubsampledGaussianCost(releases, noise, n, n // 2)
+    assert (
+        A.delta(cost, 1.0) <= 1e-6 < A.delta(A.SubsampledGaussianCost(releases, 0.99 * noise, n, n // 2), 1.0)
+    )
+
+
+def test_budgets_of_a_large_delta_have_noise():
+    noise = A.noise_multiplier(1000, epsilon=1, delta=0.999999, **BATCH)
+    assert A.delta(A.SubsampledGaussianCost(1000, noise, **BATCH), 1.0) <= 0.999999
+
+
+def test_cost_of_releases_without_noise_to_speak_of_is_infinite():
+    cost = A.SubsampledGaussianCost(10**9, 1.0, 2, 1)
+    assert A.epsilon(cost, 1e-6) == np.inf and A.delta(cost, 1.0) == 1.0

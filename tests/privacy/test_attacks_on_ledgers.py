@@ -16,6 +16,7 @@ import threading
 import time
 import warnings
 
+import numpy as np
 import pytest
 
 import pymc_dp as dp
@@ -752,3 +753,36 @@ def test_names_are_shown_as_they_are(ledger, name):
     """Brackets in them were taken for markup: the table raised an error, or showed less."""
     ledger.reserve(SMALL, likelihood=name, step=name, chains=1)
     assert str(ledger).count(name) == 2
+
+
+CHANGES = {"noise_multiplier": np.inf, "releases": -5, "batch_size": 0}
+
+
+@pytest.mark.parametrize(("field", "value"), CHANGES.items())
+def test_costs_that_were_written_to_are_checked_anew(tmp_path, field, value):
+    """A run with a noise of infinity was granted, and its ledger could not be read from then on."""
+    ledger = dp.PrivacyLedger(tmp_path / "ledger.db", epsilon=1, delta=1e-6)
+    cost = dp.accounting.GaussianCost(10, 100.0)
+    if field == "batch_size":
+        cost = dp.accounting.SubsampledGaussianCost(10, 100.0, 50, 5)
+    object.__setattr__(cost, field, value)
+    with pytest.raises(ValueError, match=f"{field} must be"):
+        ledger.reserve(cost, likelihood="x", step="s", chains=1)
+    assert ledger.entries() == ()
+
+
+def test_costs_of_other_kinds_are_refused():
+    class Free(dp.accounting.GaussianCost):
+        rate = 0.0
+
+    ledger = dp.PrivacyLedger(epsilon=1, delta=1e-6)
+    for act in (lambda c: ledger.reserve(c, likelihood="x", step="s", chains=1), dp.accounting.epsilon):
+        with pytest.raises(TypeError, match="only, got Free"):
+            act(Free(10, 100.0)) if act is not dp.accounting.epsilon else act(Free(10, 100.0), 1e-6)
+
+
+def test_a_reservation_keeps_the_cost_that_was_debited():
+    cost = dp.accounting.GaussianCost(10, 100.0)
+    reservation = dp.PrivacyLedger(epsilon=1, delta=1e-6).reserve(cost, likelihood="x", step="s", chains=1)
+    object.__setattr__(cost, "noise_multiplier", 1e9)
+    assert reservation.costs == (dp.accounting.GaussianCost(10, 100.0),)

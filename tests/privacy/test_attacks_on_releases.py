@@ -4,6 +4,7 @@ import json
 import traceback
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pymc as pm
@@ -205,9 +206,31 @@ def test_claims_are_compared_with_the_noise(name, noise, changes):
 
 
 NUMBERS, CODES = np.array([0.2, 0.9, 0.4, 0.6]), np.array([0, 1, 1, 0])
+PAIRS = np.array([[0, 1], [1, 1], [1, 0]])
 TABLES = np.array([[0.2, 0.3], [0.1, 0.5], [0.4, 0.4]])
+
+
+def draw_under_bounds(kind, form):
+    """A release whose file says nothing of a sensitivity that somebody gave."""
+    level = "scale" if "Laplace" in kind else "sigma"
+    query, noise = {
+        "a total": (dp.record_sum(CODES), {level: 0.7}),
+        "totals": (dp.record_sum(PAIRS), {level: 3.0}),
+        "rows": (CODES, {"epsilon": 2.0} if level == "scale" else {"rho": 0.5}),
+        "rows of pairs": (PAIRS, {level: np.array([[1.0, 2.0]])}),
+        "levels": (dp.record_sum(PAIRS), {level: np.array([0.5, 4.0])}),
+        "a multiple": (3 * dp.record_sum(PAIRS), {"epsilon": 2.0} if level == "scale" else {"rho": 0.5}),
+    }[form]
+    return getattr(dp, f"{kind}Mechanism").release(query, bounds=(0, 1), **noise)
+
+
 FILES = {
     "laplace": lambda: dp.LaplaceMechanism.release(1.0, epsilon=5, sensitivity=1),
+    **{
+        f"{kind}, bounds alone, {form}": partial(draw_under_bounds, kind, form)
+        for kind in ("Laplace", "Gaussian", "DiscreteLaplace", "DiscreteGaussian")
+        for form in ("a total", "totals", "rows", "rows of pairs", "levels", "a multiple")
+    },
     "laplace, clamped": lambda: dp.LaplaceMechanism.release(
         dp.record_sum(NUMBERS), epsilon=5, sensitivity=3, bounds=(0, 1)
     ),
@@ -231,7 +254,7 @@ FILES = {
         dp.record_sum(TABLES), epsilon=5, bounds=(0, 1)
     ),
     "exponential, several": lambda: dp.ExponentialMechanism.release(
-        np.ones((3, 4)), epsilon=5, sensitivity=1
+        dp.record_sum(np.ones((2, 3, 4))), epsilon=5, sensitivity=1
     ),
     "gradients": lambda: dp.KNormGradient.release(np.ones((4, 2)), epsilon=5, sensitivity=1),
     "quadratic": lambda: dp.KNormGradient.release(np.ones(2), epsilon=5, sensitivity=1, hessian=np.eye(2)),
@@ -281,10 +304,55 @@ def test_claims_of_a_mechanism_that_is_not_known():
         dp.guarantee(unknown)
 
 
-def test_files_that_do_not_say_the_sensitivity_are_believed():
-    """The query may be any multiple of a sum: only its declaration tells. The documentation says so."""
+def without(release, *names):
+    parameters = {k: v for k, v in release.parameters.items() if k not in names}
+    return dp.Release(release.value, release.mechanism, parameters, release.guarantee)
+
+
+def test_files_that_do_not_say_what_one_person_changes_are_refused():
+    """The query may be any multiple of a sum: a file with bounds alone, of old, does not tell."""
     release = dp.LaplaceMechanism.release(dp.record_sum(NUMBERS) * 0.5, epsilon=5, bounds=(0, 1))
-    assert dp.guarantee(release) == release.guarantee
+    assert release.parameters["changes"] == 0.5
+    old = without(release, "changes")
+    for file in (old, without(old, "bounds")):
+        with pytest.raises(
+            ValueError, match=r"does not say by how much one person .* declare it in a model, or"
+        ):
+            dp.guarantee(file)
+    with pm.Model():
+        y = pm.Beta("y", 1, 1, shape=4)
+        z = dp.LaplaceMechanism("z", dp.record_sum(y) * 0.5, observed=old)
+    assert dp.guarantee(z) == release.guarantee
+
+
+@pytest.mark.parametrize(
+    "changes", [-1.0, np.nan, np.inf, (1.0, 1.0), "1", None, ((1.0,), (1.0, 2.0))], ids=str
+)
+def test_changes_that_are_no_sizes_are_refused(changes):
+    release = dp.LaplaceMechanism.release(dp.record_sum(NUMBERS), epsilon=5, bounds=(0, 1))
+    forged = dp.Release(
+        release.value, release.mechanism, dict(release.parameters) | {"changes": changes}, release.guarantee
+    )
+    with pytest.raises(ValueError, match=r"states changes = .* the release is damaged"):
+        dp.guarantee(forged)
+
+
+def test_a_file_without_a_noise_level_is_refused_in_words():
+    release = dp.LaplaceMechanism.release(dp.record_sum(NUMBERS), epsilon=5, bounds=(0, 1))
+    with pytest.raises(ValueError, match="needs exactly one way to give the noise level"):
+        dp.guarantee(without(release, "scale"))
+
+
+@pytest.mark.parametrize("kind", ["LaplaceMechanism", "GaussianMechanism"])
+def test_a_sensitivity_that_is_less_by_rounding_lessens_no_noise(kind):
+    """(hi - lo) / n may be; the noise is for what the bounds imply."""
+    level = {"epsilon": 1.0} if kind == "LaplaceMechanism" else {"rho": 0.5}
+    query, given = dp.record_sum(pt.constant(NUMBERS)), 1 - 5e-13
+    noise = getattr(dp, kind).dist(query, bounds=(0, 1), sensitivity=given, **level).owner.inputs[-1].eval()
+    exact = getattr(dp, kind).dist(query, bounds=(0, 1), **level).owner.inputs[-1].eval()
+    assert noise == exact
+    with pytest.raises(ValueError, match="contradicts bounds"):
+        getattr(dp, kind).dist(query, bounds=(0, 1), sensitivity=1 - 1e-11, **level)
 
 
 DAMAGE = {

@@ -1,5 +1,6 @@
 """Private normal approximations: sums beside NumPy, noise, cost, and steps that use them."""
 
+import pickle
 import warnings
 
 import numpy as np
@@ -209,3 +210,14 @@ def test_refused(rows):
             model=model, noise_multiplier=1.0, approximation=wrong_approximation(model), scale=[1.0, 2.0]
         )
     assert not book.entries()
+
+
+@pytest.mark.parametrize("missing", ["insecure_noise", "costs"])
+def test_a_pickle_of_another_version_is_refused_in_words(missing):
+    """Whether its noise was a secret, and what it cost, may not be guessed."""
+    one = np.eye(1)
+    known = dp.NormalApproximation("x", ("mu",), ((),), np.zeros(1), one, one, clip=1.0, clip_gradient=1.0)
+    assert repr(pickle.loads(pickle.dumps(known))) == repr(known)
+    old = {k: v for k, v in vars(known).items() if k != missing}
+    with pytest.raises(ValueError, match=f"says nothing of its {missing}: it was written by another version"):
+        object.__new__(dp.NormalApproximation).__setstate__(old)

@@ -452,3 +452,34 @@ def test_likelihoods_of_submodels_are_told_apart():
         dp.PenaltyMetropolis(model=model, noise_multiplier=1.0)
     steps = [dp.PenaltyMetropolis([model[f"{k}::mu"]], model=model, noise_multiplier=1.0) for k in "ab"]
     assert [step.likelihood for step in steps] == ["a::x", "b::x"]
+
+
+def mixture(n, k=3):
+    with pm.Model() as model:
+        w = pm.Dirichlet("w", np.ones(k))
+        mu, sigma = pm.Normal("mu", 0, 1, shape=k), pm.HalfNormal("sigma", 1, shape=k)
+        dp.ConfidentialLikelihood("x", pm.NormalMixture.dist(w, mu, sigma), np.linspace(-1, 2, n), clip=1.0)
+    return model
+
+
+@pytest.mark.parametrize("n", [2, 3, 4])
+def test_a_mixture_may_have_as_many_components_as_there_are_rows(n):
+    """Scales of three components, checked to be positive, were taken for those of three rows."""
+    assert [rv.name for rv in mixture(n).free_RVs] == ["w", "mu", "sigma"]
+
+
+@pytest.mark.parametrize("n", [3, 4])
+def test_shared_checks_of_a_mixture_are_those_of_all_rows(n):
+    """The log density of rows is that of PyMC inside of the domain, and minus infinity outside of it."""
+    from pymc_dp.lowering.graphs import row_checks_to_values
+
+    w, mu, sigma, x = pt.vector("w"), pt.vector("mu"), pt.vector("sigma"), pt.vector("x", shape=(n,))
+    logp = pm.logp(pm.NormalMixture.dist(pt.specify_shape(w, 3), mu, pt.specify_shape(sigma, 3)), x)
+    asked = []
+    by_row = row_checks_to_values(logp, lambda v: asked.append(v) or False)
+    values = {w: [0.2, 0.3, 0.5], mu: [0.0, 1.0, 2.0], x: np.linspace(-1, 2, n)}
+    inside, outside = (
+        by_row.eval(values | {sigma: [1.0, 2.0, 0.5]}),
+        by_row.eval(values | {sigma: [1.0, -2.0, 0.5]}),
+    )
+    assert inside.shape == (n,) and np.isfinite(inside).all() and np.isneginf(outside).all() and asked
