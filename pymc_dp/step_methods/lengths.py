@@ -78,7 +78,10 @@ def _sized(model: Model) -> Model:
 
 def _computed_size(rv: Any) -> list[Variable]:
     """Return the size that a random variable's operation is given, if it has to be computed."""
-    size = rv.owner.op.size_param(rv.owner) if hasattr(rv.owner.op, "size_param") else None
+    op = rv.owner.op
+    # symbolic variables without a signature, as pm.Truncated, take no size
+    takes_size = hasattr(op, "size_param") and getattr(op, "extended_signature", "") is not None
+    size = op.size_param(rv.owner) if takes_size else None
     computed = size is not None and not isinstance(size, Constant) and getattr(size.type, "ndim", 0) == 1
     return [size] if computed else []
 

@@ -62,6 +62,7 @@ class KernelLayout(RecordLayout):
             )
         super().__init__(model, [kernel], n, {}, {name: values})
         self.moved_by_others, self.names = self.names, []
+        self._whole = []  # what does not move is not drawn as numbers that are too large, either
 
     def values_now(self) -> np.ndarray:
         """Return the data, which ``pm.set_data`` may have changed."""
