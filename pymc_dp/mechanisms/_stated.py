@@ -65,11 +65,12 @@ def checked_guarantee(release: Release) -> PrivacyGuarantee:
 
 
 def _known(base: type) -> dict[str, Any]:
-    """Return all mechanisms by their names, those of other packages too."""
+    """Return all mechanisms that draw something by their names, those of other packages too."""
     found: dict[str, Any] = {}
     subclasses: list[Any] = type.__subclasses__(base)
     for mechanism in subclasses:
-        found |= {mechanism.__name__: mechanism} | _known(mechanism)
+        own = {} if getattr(mechanism, "rv_op", None) is None else {mechanism.__name__: mechanism}
+        found |= own | _known(mechanism)
     return found
 
 
@@ -98,6 +99,11 @@ def _of_one_level(value: Any, changes: Any, arguments: dict[str, Any]) -> dict[s
     arguments : dict
         With the noise level.
     """
+    if "sensitivity" in arguments:
+        raise ValueError(
+            "observed states both sensitivity and changes, of which a release states one: it is damaged. Ask "
+            "for it again."
+        )
     kind = next((k for k in (LAPLACE, GAUSSIAN) if k.level in arguments), None)
     if kind is None:  # the declaration asks for it
         return {}

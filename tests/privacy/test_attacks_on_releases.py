@@ -337,6 +337,21 @@ def test_changes_that_are_no_sizes_are_refused(changes):
         dp.guarantee(forged)
 
 
+@pytest.mark.parametrize("parameters", [{}, {"changes": 1.0}, {"sensitivity": 1.0}], ids=str)
+@pytest.mark.parametrize("name", ["Choice", "AddedWhole", "WholeRelease", "Mechanism"])
+def test_what_mechanisms_have_in_common_is_no_mechanism(name, parameters):
+    with pytest.raises(ValueError, match="which is no mechanism that is known here"):
+        dp.guarantee(dp.Release(1.0, name, parameters, dp.PrivacyGuarantee(1.0)))
+
+
+def test_a_file_that_states_two_sensitivities_is_refused():
+    """The smaller of them was taken."""
+    release = dp.LaplaceMechanism.release(dp.record_sum(NUMBERS), epsilon=5, bounds=(0, 1))
+    both = dict(release.parameters) | {"sensitivity": 100.0}
+    with pytest.raises(ValueError, match="states both sensitivity and changes"):
+        dp.guarantee(dp.Release(release.value, release.mechanism, both, release.guarantee))
+
+
 def test_a_file_without_a_noise_level_is_refused_in_words():
     release = dp.LaplaceMechanism.release(dp.record_sum(NUMBERS), epsilon=5, bounds=(0, 1))
     with pytest.raises(ValueError, match="needs exactly one way to give the noise level"):
