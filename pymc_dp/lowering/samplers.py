@@ -5,8 +5,8 @@ interpreter (some 20 us a draw). Each function here takes a generator and the pa
 RandomVariable ``Op`` in its own order, and returns one draw in 5 to 100 ns. :func:`core_sampler`
 finds the function of an ``Op``: from the table below, else from PyTensor's own scalar draws.
 
-A parameter that is not a number gives a draw that is not a number, never an endless loop. A draw too large
-for a number is infinite, never an error: division by zero is NumPy's throughout, not Python's.
+A parameter that is not a number gives a draw that is not a number (of counts: -1), never an endless loop. A
+draw too large for a number is infinite, never an error: division by zero is NumPy's throughout, not Python's.
 """
 
 import math
@@ -112,10 +112,16 @@ def _skew_normal(rng, mu, sigma, alpha):  # type: ignore[no-untyped-def]
 
 
 @njit
+def standard_gamma(rng, shape):  # type: ignore[no-untyped-def]
+    """Draw a gamma variable of unit rate; NumPy's own rejection does not end without a finite shape."""
+    return rng.standard_gamma(shape) if 0.0 <= shape < np.inf else np.nan
+
+
+@njit
 def _skew_student_t(rng, a, b, mu, sigma):  # type: ignore[no-untyped-def]
     # Jones & Faddy (2003), section 2: a transformed beta variable. From two gammas, because the
     # beta itself rounds to 0 or 1 in the tails
-    g, h = rng.standard_gamma(a), rng.standard_gamma(b)
+    g, h = standard_gamma(rng, a), standard_gamma(rng, b)
     return mu + sigma * 0.5 * math.sqrt(a + b) * (g - h) / math.sqrt(g * h)
 
 
@@ -137,12 +143,14 @@ def _wald(rng, mu, lam, alpha):  # type: ignore[no-untyped-def]
 
 @njit
 def _student_t(rng, nu, mu, sigma):  # type: ignore[no-untyped-def]
+    if not 0.0 < nu < np.inf:
+        return mu + sigma * standard_normal(rng) if nu == np.inf else np.nan
     return mu + sigma * rng.standard_t(nu)
 
 
 @njit
 def _inverse_gamma(rng, shape, scale):  # type: ignore[no-untyped-def]
-    return scale / rng.standard_gamma(shape)
+    return scale / standard_gamma(rng, shape)
 
 
 @njit
@@ -150,12 +158,14 @@ def log_gamma(rng, shape):  # type: ignore[no-untyped-def]
     """Draw the logarithm of a gamma variable."""
     # a gamma variable of shape a is one of shape a + 1 times the power 1/a of a uniform one
     if shape >= 1.0:
-        return math.log(rng.standard_gamma(shape))
-    return math.log(rng.standard_gamma(shape + 1.0)) - standard_exponential(rng) / shape
+        return math.log(standard_gamma(rng, shape))
+    return math.log(standard_gamma(rng, shape + 1.0)) - standard_exponential(rng) / shape
 
 
 @njit
 def _plain_beta(rng, alpha, beta):  # type: ignore[no-untyped-def]
+    if not (0.0 < alpha < np.inf and 0.0 < beta < np.inf):
+        return np.nan
     if max(alpha, beta) < _SMALL:  # NumPy's way rejects all pairs that underflow, which are nearly all
         return 1.0 / (1.0 + math.exp(log_gamma(rng, beta) - log_gamma(rng, alpha)))
     return rng.beta(alpha, beta)
@@ -205,7 +215,8 @@ def _discrete_uniform(rng, lower, upper):  # type: ignore[no-untyped-def]
 
 @njit
 def _beta_binomial(rng, n, alpha, beta):  # type: ignore[no-untyped-def]
-    return rng.binomial(n, _plain_beta(rng, alpha, beta))
+    p = _plain_beta(rng, alpha, beta)
+    return rng.binomial(n, p) if p >= 0.0 else -1  # no law, and no count
 
 
 SAMPLERS: dict[type[RandomVariable], Callable[..., Any]] = {

@@ -52,7 +52,7 @@ def log_gamma_p(a, x):  # type: ignore[no-untyped-def]
 @njit
 def truncated_inverse_gamma(rng, shape, scale, lower):  # type: ignore[no-untyped-def]
     """Draw from an inverse gamma law restricted to [lower, infinity), by rejection."""
-    if not (shape > 0.0 and scale > 0.0 and lower < np.inf):
+    if not (0.0 < shape < np.inf and 0.0 < scale < np.inf and lower < np.inf):
         return np.nan
     if lower <= 0.0:
         return scale / rng.standard_gamma(shape)

@@ -103,3 +103,22 @@ def test_infinite_logarithms_are_noticed(monkeypatch):
     chain = small.Chain(model_of("Bernoulli"), ALL_KNOWN["neal 8"], URN, DRAWS, 9)
     verdict = verdict_on(chain, posterior_of("Bernoulli"))
     assert verdict.outcome == "rejected", verdict
+
+
+@pytest.mark.parametrize("private", [True, False], ids=["private", "known"])
+@pytest.mark.parametrize(("prior", "says"), [((50, 10), False), ((1, 20), True)], ids=["none", "many"])
+def test_rounded_atoms_of_an_unknown_law_are_told(prior, says, private, caplog):
+    """NUTS on their parameter ended with a starting energy that was no number."""
+    with pm.Model():
+        a = pm.Gamma("a", *prior)
+        labels = URN.labels(4, SLOTS)
+        q = pm.Beta("q", a, a, shape=SLOTS)
+        y = pm.Binomial("y", [3, 1, 7, 2], q[labels], **({} if private else {"observed": [0, 1, 7, 1]}))
+        if private:
+            dp.DiscreteLaplaceMechanism("z", y, scale=1.0, observed=[0, 1, 7, 1])
+        idata = pm.sample(
+            1000, tune=500, chains=1, cores=1, random_seed=3, progressbar=False,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    assert np.isfinite(idata.posterior["a"]).all()
+    assert ("round to an end of their support" in caplog.text) == says

@@ -17,10 +17,10 @@ from pymc_dp.lowering.simplex import probability
 
 # An atom, the index of a number of it within a slot, and graphs of slots -> the inputs of its law.
 InputsOf = Callable[[Any, tuple[int, ...], RowGraph], list[Variable]]
-# Values that are farther out stand for numbers that round to an end of the support.
-_FARTHEST: dict[type, tuple[float, float]] = {
-    LogTransform: (-745.0, np.inf), LogOddsTransform: (-745.0, 37.0), IntervalTransform: (-745.0, 37.0),
-}  # fmt: skip
+# In place of the infinite values of numbers that round to an end of their support: about the farthest that a
+# number inside has, towards zero or a lower end, and towards one or an upper end.
+_LOWEST, _HIGHEST = -745.0, 37.0
+_BOUNDED = (LogTransform, LogOddsTransform, IntervalTransform)
 _SMALLEST = np.nextafter(0.0, 1.0)
 
 
@@ -36,11 +36,14 @@ class AtomValues:
     inputs_of : callable
         Inputs of an atom's law, which some transforms take.
     known : collection of TensorVariable
-        Atoms whose law has no unknown parameters. A draw that rounds to an end of its support, where its
-        value would be infinite, is then stored as the nearest number inside, which no other law depends on.
+        Atoms whose law has no unknown parameters.
 
     Attributes
     ----------
+    unsure : list of (str, float, float)
+        Atoms whose law has unknown parameters: the name of their value, and ends beyond which it stands for
+        numbers that round to an end of their support. They are stored as the nearest inside, of which no
+        other law depends on how near, but that of the unknown parameters does.
     shapes : list of tuple of int
         Of one slot's values.
     inputs : list of ScalarVariable
@@ -66,6 +69,15 @@ class AtomValues:
             several = getattr(transform, "ndim_supp", 0) != 0
             if several and not isinstance(transform, SimplexTransform):
                 raise NotScalar(f"{atom.name} has a transform over several entries")
+        self.unsure = [
+            (
+                str(model.rvs_to_values[a].name),
+                1.0 + _LOWEST,
+                np.inf if type(t) is LogTransform else _HIGHEST - 0.3,
+            )
+            for a, t in self._transforms.items()
+            if a not in self._known and type(t) in _BOUNDED
+        ]
         self._sizes = {atom: shape[-1] for atom, shape in zip(atoms, shapes, strict=True) if shape}
         self._each = [(a, i) for a, s in zip(atoms, shapes, strict=True) for i in np.ndindex(*s)]
         self.shapes = [
@@ -113,9 +125,11 @@ class AtomValues:
                     number, *row = (pt.maximum(p, _SMALLEST) for p in (number, *row))
                 number = pt.log(number) - sum_of([pt.log(p) for p in row]) / len(row)
             elif transform is not None:
-                number = transform.forward(number, *self._inputs_of(atom, index, slots))
-                if atom in self._known and type(transform) in _FARTHEST:
-                    number = pt.clip(number, *_FARTHEST[type(transform)])
+                value = transform.forward(number, *self._inputs_of(atom, index, slots))
+                if type(transform) in _BOUNDED:
+                    rounded = pt.isinf(value) & ~pt.isinf(number)
+                    value = pt.switch(rounded, pt.switch(value > 0, _HIGHEST, _LOWEST), value)
+                number = value
             found.append(number)
         return found
 
