@@ -26,8 +26,10 @@ def check_independent(model: Model, rv: Variable, analysis: RowAnalysis, n: int)
     placed = analysis.placements.get(rv)
     if placed is not None:
         free = all(r.kind == "free" or (r.kind == "row" and r.rows == placed) for r in roles)
+    if free:
+        return
     own = rule(node.op, node, roles, analysis)
-    if free or (placed is None and own.kind == "row" and own.rows is None):
+    if placed is None and own.kind == "row" and own.rows is None:
         return
     raise ValueError(
         f"The rows of {rv.name} are not conditionally independent records: each of its {n} rows "

@@ -173,9 +173,15 @@ def _random(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") ->
     batch = node.default_output().type.ndim - op.ndim_supp
     if batch < 1:
         return MIXED
-    params = op.dist_params(node)
+    if getattr(op, "extended_signature", "") is None:  # of pm.Truncated, whose parameters are all numbers
+        if op.ndim_supp:
+            return MIXED
+        params = tuple(v for v, r in role_of.items() if r.kind != "free")
+        cores = [0] * len(params)
+    else:
+        params, cores = op.dist_params(node), op.ndims_params
     rows = set()
-    for parameter, core in zip(params, op.ndims_params, strict=True):
+    for parameter, core in zip(params, cores, strict=True):
         role = role_of[parameter]
         if role.kind == "free":
             continue
