@@ -19,7 +19,7 @@ from pymc.logprob.transforms import LogTransform
 from pymc.model.core import Model
 from pymc.pytensorf import collect_default_updates
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 
@@ -33,6 +33,8 @@ _FAR = (1e12, 1e15)
 _FALL, _MORE_OR_LESS = math.log(_FAR[1] / _FAR[0]), 0.6
 # Draws of everything else at which the likelihood has to stay up, and most entries that are tried.
 _TRIES, _MOST_ENTRIES = 3, 64
+# How many times the largest number observed a parameter with a flat law may be.
+_AWAY = 1e9
 
 
 def refuse_improper(model: Model) -> None:
@@ -63,6 +65,45 @@ def refuse_improper(model: Model) -> None:
                     f"is improper. Give {rv.name} a proper law, for example pm.Normal or pm.HalfNormal of a "
                     "wide scale."
                 )
+
+
+def refuse_runaway(model: Model, point: dict[str, np.ndarray]) -> None:
+    """Refuse a point at which a parameter with a flat law has run far beyond all that was observed.
+
+    Several flat parameters may be kept from infinity one by one, but not together: of two that only their sum
+    is known of, each is what the other is not.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    point : dict
+        Of value variables.
+
+    Raises
+    ------
+    ValueError
+    """
+    flat = [rv for rv in model.free_RVs if isinstance(rv.owner.op, FlatRV)]
+    if not flat:
+        return
+    known: list[Any] = [*(model.rvs_to_values[rv] for rv in model.observed_RVs), *model.data_vars]
+    arrays = [
+        v.get_value(borrow=True) if isinstance(v, SharedVariable) else v.data for v in known if _is_data(v)
+    ]
+    largest = _AWAY * (1 + max((float(np.nanmax(np.abs(a))) for a in arrays if np.size(a)), default=0.0))
+    values = {str(rv.name): point[model.rvs_to_values[rv].name] for rv in flat}
+    away = [name for name, value in values.items() if np.max(np.abs(value), initial=0) > largest]
+    if away:
+        raise ValueError(
+            f"{', '.join(away)} ran beyond {_AWAY:g} times the largest number that was observed. The law of "
+            "each is improper (Flat), and what was observed seems to leave a combination of them free, so "
+            "that the posterior is improper: give them proper laws, for example pm.Normal of a wide scale, "
+            "or measure in larger units."
+        )
+
+
+def _is_data(v: Any) -> bool:
+    return isinstance(v, SharedVariable | Constant) and np.dtype(v.type.dtype).kind in "iuf"
 
 
 def _runs_off(model: Model, rv: Any) -> Iterator[str]:

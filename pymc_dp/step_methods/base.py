@@ -14,10 +14,11 @@ from pytensor.graph.basic import Variable
 
 from pymc_dp.lowering.ahead import finish
 from pymc_dp.lowering.native import generator_handle
-from pymc_dp.propriety import refuse_improper
+from pymc_dp.propriety import refuse_improper, refuse_runaway
 from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods.lengths import with_known_lengths
 from pymc_dp.step_methods.model_density import impossible_terms, is_possible
+from pymc_dp.step_methods.near_ends import RECORDS, NearEnds, ends_of
 from pymc_dp.step_methods.starts import SHARES, DispersedStart, set_by_the_model
 from pymc_dp.step_methods.sweeps import kernels
 from pymc_dp.step_methods.sweeps.fused import TRIES
@@ -203,6 +204,7 @@ class RecordStep(BlockedStep):
         self.rng = np.random.default_rng(rng)
         self.tune, self.started, self.n_steps, self.n_tempered = True, False, 0, 0
         self.checked_at: list[int] = []
+        self._near: list[NearEnds] = []
         refuse_improper(self.model)
         self._build()
 
@@ -226,6 +228,7 @@ class RecordStep(BlockedStep):
         self.started, self.n_steps, self.tune = False, 0, tune > 0
         self.n_tempered = min(MAX_TEMPERED, tune // 5)
         self.checked_at = [tune, tune + draws]
+        self._near = self._watched()
         for chain in self.chains:
             chain.refresh_data()
 
@@ -289,7 +292,15 @@ class RecordStep(BlockedStep):
 
     def _checked(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the point of a draw; after tuning and at the last draw, only if the model allows it."""
-        if self.n_steps in self.checked_at and not is_possible(self.model, point):
+        if not self.tune:
+            for near in self._near:
+                near.look(point)
+                if [self.n_steps] == self.checked_at[-1:]:
+                    near.say()
+        if self.n_steps not in self.checked_at:
+            return point
+        refuse_runaway(self.model, point)
+        if not is_possible(self.model, point):
             raise ValueError(
                 f"The chain stands where the density of {impossible_terms(self.model, point)} is zero, or no "
                 f"number, after {self.n_steps} draws: its draws are no draws of the posterior. Please report "
@@ -297,6 +308,13 @@ class RecordStep(BlockedStep):
                 "parameters, may help."
             )
         return point
+
+    def _watched(self) -> list[NearEnds]:
+        """Return what counts numbers of this step's that are near the limits of floating point."""
+        mine = [rv for rv in self.model.free_RVs if self.model.rvs_to_values[rv] in self.vars]
+        records = {name for chain in self.chains for name in chain.program.records.names}
+        ends = [e for e in ends_of(self.model, mine) if e[0] in records]
+        return [NearEnds(ends, RECORDS)] if ends else []
 
     def _power(self, chain: RecordChain) -> float:
         """Power of the releases' density at this draw: 1 but at the beginning of tuning.

@@ -304,7 +304,7 @@ CASES = {
     "a matrix per slot": (
         matrix_per_slot,
         NotImplementedError,
-        "w has a transform over several entries.*make a covariance of each slot from atoms such as standard deviations",
+        "w has a transform over several entries.*make a covariance of each slot from atoms such as standard",
     ),
     "kernel by its density": (
         kernel(lambda m: pm.CustomDist("y", m, logp=lambda value, m: -abs(value - m))),

@@ -1,6 +1,5 @@
 """What the steps for labels and records of mixtures share."""
 
-import logging
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -24,16 +23,13 @@ from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY, Plan
 from pymc_dp.step_methods.mixture.plain import KernelChain, KernelProgram, kernel_blocks
 from pymc_dp.step_methods.mixture.released import check_closed
 from pymc_dp.step_methods.mixture.source import ACCEPTED, CONSIDERED, GIVEN_LABELS, MOVED, N_TALLY, PROPOSED
+from pymc_dp.step_methods.near_ends import ATOMS, NearEnds
 from pymc_dp.step_methods.starts import set_by_the_model
 from pymc_dp.step_methods.sweeps.moves import shared_program
-
-_log = logging.getLogger("pymc")
 
 # Work that one draw is worth, in records: PyMC's own loop takes as long as a sweep over a few hundred. Fixed,
 # so that draws are reproducible.
 _WORK = 2_000
-# Share of an atom's draws that may be rounded to an end of its support without a word.
-_MOST_ROUNDED = 1e-4
 _MAX_CYCLES = 10
 # Before a chain's first draw: sweeps over the records, the largest number of clusters that it starts with,
 # and updates of their atoms, which begin at the same place.
@@ -105,7 +101,6 @@ class MixtureStep(RecordStep):
     _mixtures: list[MixtureChain]
     rates: np.ndarray
     learnt: list[np.ndarray]
-    rounded: dict[str, np.ndarray]
     n_cycles: int | None
     proposals: str = "auto"
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
@@ -157,7 +152,6 @@ class MixtureStep(RecordStep):
             self.chains.append(found.records)
             self._mixtures.append(found)
         if not hasattr(self, "rates"):
-            self.rounded = {}
             self.rates = np.zeros((len(self._mixtures), N_TALLY))
             self.learnt = [m.learnt for m in self._mixtures]
         for chain, learnt in zip(self._mixtures, self.learnt, strict=True):
@@ -180,7 +174,10 @@ class MixtureStep(RecordStep):
             self._build()  # with data of now, atoms have other laws
         self.rates = np.zeros_like(self.rates)
         self.learnt = [np.zeros_like(m.learnt) for m in self._mixtures]
-        self.rounded = {}
+
+    def _watched(self) -> list[NearEnds]:
+        atoms = [ends for mixture in self._mixtures for ends in mixture.lowered.program.values.unsure]
+        return [*super()._watched(), NearEnds(atoms, ATOMS)]
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Run the cycles of one draw; atoms move between them."""
@@ -191,33 +188,12 @@ class MixtureStep(RecordStep):
             n_cycles = self.n_cycles or self._cycles(m)
             moved, part = mixture.run(self.rng, point, self._plan(m, n_cycles), self.tune)
             point.update(moved)
-            self._count_rounded(mixture, moved)
             tally += part
             if self.tune:  # rates of the last draws count most
                 self.rates[m] = 0.95 * self.rates[m] + part
             clusters += int(np.count_nonzero(mixture.counts))
         self.n_steps += 1
-        if [self.n_steps] == self.checked_at[-1:]:
-            self._say_rounded()
         return self._checked(point), [{"n_clusters": clusters, **self._rates_of(tally)}]
-
-    def _count_rounded(self, mixture: MixtureChain, moved: dict[str, np.ndarray]) -> None:
-        """Count atoms with an unknown law that were rounded to an end of their support."""
-        for name, low, high in mixture.lowered.program.values.unsure:
-            if name in moved:
-                seen = self.rounded.setdefault(name, np.zeros(2))
-                seen += np.count_nonzero((moved[name] <= low) | (moved[name] >= high)), moved[name].size
-
-    def _say_rounded(self) -> None:
-        """Say of which atoms too many were rounded for what their law depends on to be exact."""
-        for name, (rounded, seen) in self.rounded.items():
-            if rounded > _MOST_ROUNDED * seen:
-                _log.warning(
-                    "%.2g %% of the draws of %s round to an end of their support. Draws of the unknown "
-                    "parameters of its law are not exact then: give them a prior that keeps away from values "
-                    "under which so many are.",
-                    100 * rounded / seen, name,
-                )  # fmt: skip
 
     def _rates_of(self, tally: np.ndarray) -> dict[str, Any]:
         return {

@@ -1,0 +1,95 @@
+"""Numbers so near an end of their support that floating point has hardly any beyond them.
+
+A record that rounds to an end of its support has an infinite density there, or none, in PyMC's density as
+well: steps refuse moves that lead to one. What they draw is the posterior of the model cut off where floating
+point ends, which differs from the model's own only where numbers come near. So that is counted, and said.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from pymc.logprob.transforms import IntervalTransform, LogOddsTransform, LogTransform
+from pymc.model.core import Model
+from pytensor.graph.basic import Variable
+
+_log = logging.getLogger("pymc")
+# Numbers near an end in one draw, on average, of which nothing is said.
+_FEW = 1e-3
+_EVERY = 10
+# Of values: logarithms of the smallest and largest numbers, of the distance of a number from 1, and numbers.
+_LOG, _BESIDE, _LARGE = 600.0, 30.0, 1e270
+
+Ends = tuple[str, float, float]
+
+
+def ends_of(model: Model, variables: Iterable[Variable]) -> list[Ends]:
+    """Return the names of the values of continuous variables, and between which they are not near."""
+    found: list[Ends] = []
+    for rv in variables:
+        value: Any = model.rvs_to_values[rv]
+        transform = model.rvs_to_transforms.get(rv)
+        if value.type.dtype.startswith("float"):
+            limits = _limits(rv, transform)
+            if limits is not None:
+                found.append((str(value.name), *limits))
+    return found
+
+
+def _limits(rv: Any, transform: Any) -> tuple[float, float] | None:
+    if transform is None:
+        return -_LARGE, _LARGE
+    if isinstance(transform, LogTransform):
+        return -_LOG, _LOG
+    if isinstance(transform, LogOddsTransform):
+        return -_LOG, _BESIDE
+    if isinstance(transform, IntervalTransform):
+        low, high = transform.args_fn(*rv.owner.inputs)
+        return (-_BESIDE if low is not None else -_LOG), (_BESIDE if None not in (low, high) else _LOG)
+    return None
+
+
+class NearEnds:
+    """Counts numbers near the ends of their support in every tenth draw; O(n), some 1 ns a number.
+
+    Parameters
+    ----------
+    ends : sequence of (str, float, float)
+        Names of values, and the smallest and largest that are not near.
+    message : str
+        What is said of one of them; ``{name}`` and ``{number}``, how many are in a draw on average.
+    """
+
+    def __init__(self, ends: Sequence[Ends], message: str):
+        self._ends, self._message = list(ends), message
+        self._draws, self._near = 0, dict.fromkeys((name for name, _, _ in ends), 0)
+
+    def look(self, point: dict[str, np.ndarray]) -> None:
+        """Count those of a draw, if it is a tenth one: looking at few numbers takes 5 us."""
+        self._draws += 1
+        if self._draws % _EVERY:
+            return
+        for name, low, high in self._ends:
+            v = point[name]
+            if v.size and (v.min() < low or v.max() > high):
+                self._near[name] += int(np.count_nonzero((v < low) | (v > high)))
+
+    def say(self) -> None:
+        """Warn of those that are many."""
+        for name, near in self._near.items():
+            if near * _EVERY > _FEW * self._draws:
+                _log.warning(self._message.format(name=name, number=f"{near * _EVERY / self._draws:.2g}"))
+
+
+RECORDS = (
+    "Records are near the limits of floating point: {number} of {name} in a draw, on average. Where one "
+    "rounds to an end of its support, or is too large, it has no density, and chains do not go there: the posterior "
+    "that was drawn is that of the model without such records. Give the parameters of their law a prior that "
+    "keeps away from where they are common."
+)
+ATOMS = (
+    "Atoms round to an end of their support: {number} of {name} in a draw, on average. Draws of the unknown "
+    "parameters of their law are not exact then: give them a prior that keeps away from values under which "
+    "so many do."
+)
