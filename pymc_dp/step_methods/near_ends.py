@@ -84,9 +84,9 @@ class NearEnds:
 
 RECORDS = (
     "Records are near the limits of floating point: {number} of {name} in a draw, on average. Where one "
-    "rounds to an end of its support, or is too large, it has no density, and chains do not go there. What was "
-    "drawn is the posterior of the model without such records: give the parameters of their law a prior that "
-    "keeps away from where they are common."
+    "rounds to an end of its support, or is too large, it has no density, and chains do not go there. What "
+    "was drawn is the posterior of the model without such records: give the parameters of their law a prior "
+    "that keeps away from where they are common."
 )
 ATOMS = (
     "Atoms round to an end of their support: {number} of {name} in a draw, on average. Draws of the unknown "

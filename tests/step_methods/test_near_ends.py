@@ -66,7 +66,7 @@ def test_flat_parameters_that_run_off_together_are_refused():
         a, b = pm.Flat("a"), pm.Flat("b")
         y = pm.Normal("y", a + b * np.array([-1.0, 0, 1, 2]), 1)
         dp.LaplaceMechanism("z", dp.record_sum(y), scale=1, observed=1.0)
-        with pytest.raises(ValueError, match="a, b ran beyond .* give them proper laws"):
+        with pytest.raises(ValueError, match=r"a, b ran beyond .* give them proper laws"):
             pm.sample(1000, tune=500, chains=1, cores=1, random_seed=1, progressbar=False)
     with pm.Model():
         a = pm.Flat("a")
