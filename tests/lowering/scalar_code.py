@@ -53,8 +53,13 @@ class RowCode:
             logp = written_logp(self.law, self.value)
         else:
             logp = inlined(pm.logp(self.law, self.value))
-        (logp,) = with_known_shapes([row_checks_to_values(logp)])
+        (logp,) = with_known_shapes([row_checks_to_values(logp, self.has_rows)])
         return self.graph.entry(logp, (ROW,))
+
+    def has_rows(self, condition):
+        """Whether a condition has an entry of its own for each row."""
+        of_rows = any(row in ancestors([condition]) for row in self.rows)
+        return of_rows and condition.type.shape[0] == N
 
     def compiled(self, outputs, inputs, first=()):
         """Compile graphs of the numbers to a function of them, after some first inputs."""
