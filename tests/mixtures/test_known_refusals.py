@@ -45,6 +45,12 @@ def conjugate(step):
     return declare
 
 
+def exposures():
+    rates = pm.Gamma("mu", 2, 1, shape=H)
+    pm.Poisson("y", np.arange(1.0, N + 1) * rates[labels()], observed=np.zeros(N))
+    return dp.Neal2()
+
+
 def one_vector():
     pm.MvNormal("y", means()[labels()], np.eye(N), observed=np.zeros(N))
 
@@ -94,6 +100,7 @@ CASES = {
         ValueError,
         "need atoms that integrate",
     ),
+    "exposures and Neal 2": (exposures, ValueError, "an exposure differs between records. Use dp.Neal8"),
     "one vector": (one_vector, ValueError, "tied together by one multivariate distribution"),
     "a mixture as kernel": (mixture_kernel, NotImplementedError, "The mixture of y cannot be lowered"),
     "two kernels": (two_kernels, ValueError, "labels labels are used by x, y, and one kernel is supported"),

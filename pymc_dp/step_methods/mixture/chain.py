@@ -245,11 +245,18 @@ class MixtureChain:
             return "neal2" if self.lowered.integrates_out else "neal8"
         if asked in ("collapsed", "neal2") and not self.lowered.integrates_out:
             atoms = ", ".join(str(rv.name) for rv in self.mixture.atoms)
+            fit = (
+                "normal means with a known variance or an inverse gamma one that the means scale with, or "
+                "one number with a gamma, inverse gamma or beta law that fits the kernel"
+            )
+            if not (self.lowered.program.degree or self.lowered.laws.other):
+                fit = (
+                    "their laws given the records are known, but the kernel's log density is not one "
+                    "polynomial in the same numbers of every record: an exposure differs between records"
+                )
             raise ValueError(
                 f"Neal's algorithms 2 and 3 need atoms that integrate out given the records, and {atoms} of "
-                f"{self.mixture.labels.name} do not: normal means with a known variance or an inverse gamma "
-                "one that the means scale with, or one number with a gamma, inverse gamma or beta law that "
-                "fits the kernel. Use dp.Neal8, which takes any atoms."
+                f"{self.mixture.labels.name} do not: {fit}. Use dp.Neal8, which takes any atoms."
             )
         return asked
 
