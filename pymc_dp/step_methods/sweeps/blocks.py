@@ -65,6 +65,8 @@ class Blocks:
             *self._releases(),
             f"    work = np.empty({self._rows * _BLOCK})",
         ]
+        if self.tries:
+            lines += [f"    tries = 1 if prior_only == 0 else {self.tries}"]
         if d:
             lines += [*self._each_block(4), *self._load(8), "        for k in range(m):"]
             lines += [f"            s = {self._state}"]
@@ -86,8 +88,10 @@ class Blocks:
             *indented(self.central.line_by_line() if self._few else self.central.loops(), 20),
             "                    total *= power",
         ]
-        if self._has_weights:
+        if self.weighted:
             lines += [f"                    total += work[{self._at(self._weights)}]"]
+        if self.tries:  # whether the candidate has a law, as a log density
+            lines += [f"                    total += work[{self._at(self._drawn - 1)}]"]
         lines += [
             f"                wait = work[{self._at(self._waits)}]",
             *indented(DECISION, 16),
@@ -116,7 +120,7 @@ class Blocks:
 
     @property
     def _waits(self) -> int:
-        return self._weights + self._has_weights
+        return self._weights + self.weighted
 
     @property
     def _rows(self) -> int:
@@ -134,10 +138,6 @@ class Blocks:
     @property
     def _few(self) -> bool:
         return self.d <= _IN_REGISTERS and all(term.n_params is not None for term in self.central.terms)
-
-    @property
-    def _has_weights(self) -> bool:
-        return self.weighted or self.tries > 0
 
     @property
     def _old(self) -> list[str]:
@@ -179,20 +179,24 @@ class Blocks:
 
     def _draw(self, by: int) -> list[str]:
         candidate = f"draw({', '.join(['rng', *self._hoisted()])})"
-        lines = ["for k in range(m):", f"    r = {candidate}"]
+        lines = ["for k in range(m):", f"    y = {candidate}"]
         if self.tries:
-            lines += [
-                f"    for _ in range({self.tries}):",
-                f"        if prior_only == 0 or r[{self._drawn - 1}] != 0.0:",
+            lines = [
+                "for k in range(m):",
+                "    for _ in range(tries):",
+                f"        y = {candidate}",
+                f"        if y[{self._drawn - 1}] != 0.0:",
                 "            break",
-                f"        r = {candidate}",
             ]
-        lines += [f"    work[{self._at(j)}] = r[{j}]" for j in range(self._drawn)]
+        lines += [f"    work[{self._at(j)}] = y[{j}]" for j in range(self._drawn - (self.tries > 0))]
+        if self.tries:
+            at = self._drawn - 1
+            lines += [f"    work[{self._at(at)}] = 0.0 if y[{at}] != 0.0 else -np.inf"]
         lines += [f"    work[{self._at(self._waits)}] = standard_exponential(rng)"]
         return indented(lines, by)
 
     def _summarise(self, by: int) -> list[str]:
-        if not self.d and not self._has_weights:
+        if not self.d and not self.weighted:
             return []
         entries = [f"work[{self._at(j)}]" for j in range(self.width)]
         lines = [
@@ -201,10 +205,8 @@ class Blocks:
             f"    r = candidate({', '.join([*self._hoisted(), *entries])})",
             *(f"    work[{self._at(self._moves + j)}] = r[{j}] - s[{j}]" for j in range(self.d)),
         ]
-        if self._has_weights:
+        if self.weighted:
             to = f"work[{self._at(self._weights)}]"
             # a record that is impossible where the chain begins moves to anything
             lines += [f"    {to} = r[{self.d}] - s[{self.d}] if s[{self.d}] != -np.inf else 0.0"]
-        if self.tries:
-            lines += [f"    if work[{self._at(self._drawn - 1)}] == 0.0:", f"        {to} = -np.inf"]
         return indented(lines, by)
