@@ -266,7 +266,7 @@ def jit_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tup
     return inner, CACHED_SRC_FUNCTIONS.get(inner.py_func)
 
 
-class _Addressed:
+class Addressed:
     """A function with a flat signature that is compiled when it is first called, or ahead of that."""
 
     signature: Any
@@ -284,7 +284,7 @@ class _Addressed:
         return address_of(self.dispatcher, self.signature)
 
 
-class SourceFunction(_Addressed):
+class SourceFunction(Addressed):
     """Generated source that calls already lowered functions, compiled to an address."""
 
     def __init__(
@@ -294,7 +294,7 @@ class SourceFunction(_Addressed):
         self._compilation, self.cache_key = later(name, source, functions, signature, keys)
 
 
-class NativeFunction(_Addressed):
+class NativeFunction(Addressed):
     """A PyTensor graph as a machine-code function of flat float64 arrays.
 
     Parameters
@@ -357,7 +357,7 @@ def address_of(dispatcher: Any, signature: Any) -> int:
     return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
 
 
-def addresses_of(functions: Iterable[_Addressed | None]) -> np.ndarray:
+def addresses_of(functions: Iterable[Addressed | None]) -> np.ndarray:
     """Return the addresses of functions as native code takes them, 0 where there is none."""
     return np.array([0 if f is None else f.address for f in functions], dtype=np.intp)
 

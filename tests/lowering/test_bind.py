@@ -1,0 +1,64 @@
+"""Kernels whose names are bound to a model's functions and numbers; rows of arrays as tuples."""
+
+import numpy as np
+import pytest
+from numba import types
+
+from pymc_dp.lowering import bind
+from pymc_dp.lowering.bind import Kernel, key_of, part_of_kernel, plain, rebound
+from pymc_dp.lowering.native import MATRIX, VECTOR
+from pymc_dp.lowering.tuples import column, entries, part, row
+
+N = 0
+
+
+def law(a, b):
+    raise NotImplementedError
+
+
+@part_of_kernel
+def twice(v):
+    return 2.0 * v
+
+
+def total(m, out):
+    for i in range(m.shape[0]):
+        first = row(m, i, N)
+        out[i] = law(*part(first, 1, 2)) + twice(entries(m[i], 1)[0]) + column(m, i, 1)[0]
+
+
+def weighted(w):
+    return part_of_kernel(lambda a, b: a + w * b)
+
+
+@pytest.fixture
+def names():
+    return {"N": 3, "law": weighted(10.0)}
+
+
+def test_a_bound_kernel_is_the_same_in_machine_code_and_in_python(names):
+    m = np.arange(12.0).reshape(4, 3)[:3].copy()
+    expected = m[:, 1] + 10 * m[:, 2] + 2 * m[:, 0] + m[0]
+    machine, python = np.empty(3), np.empty(3)
+    Kernel(total, types.void(MATRIX, VECTOR), names).dispatcher(m, machine)
+    plain(total, {"N": 3, "law": lambda a, b: a + 10.0 * b})(m, python)
+    np.testing.assert_array_equal(machine, expected)
+    np.testing.assert_array_equal(python, expected)
+
+
+def test_what_is_bound_is_in_the_key(names, monkeypatch):
+    assert key_of(total) is None  # code that may change without the package has no key
+    monkeypatch.setattr(bind, "_PACKAGE", __name__)
+    signature = types.void(MATRIX, VECTOR)
+    key = Kernel(total, signature, names).cache_key
+    assert key == Kernel(total, signature, {"N": 3, "law": weighted(10.0)}).cache_key
+    assert key != Kernel(total, signature, {"N": 3, "law": weighted(11.0)}).cache_key
+    assert key != Kernel(total, signature, {"N": 4, "law": weighted(10.0)}).cache_key
+    assert key_of((1, 2.0)) != key_of((1, 2)) != key_of(np.array([1, 2]))
+
+
+def test_names_that_a_kernel_has_not_are_refused():
+    with pytest.raises(NameError, match="total has no lwa"):
+        rebound(total, {"lwa": law})
+    with pytest.raises(NotImplementedError):
+        plain(total, {"N": 3})(np.ones((3, 3)), np.empty(3))
