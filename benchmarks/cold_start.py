@@ -1,11 +1,9 @@
 """From the model block to the first draw, with nothing compiled before, and with a warm cache.
 
-Each start is a process of its own; the clock starts after the imports. "In one process": where no other
-process compiles ahead.
+Each start is a process of its own; the clock starts after the imports.
 """
 
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -43,9 +41,7 @@ def first_draw(name: str) -> None:
         model = sweeps.local_model(rng.normal(size=1000) + rng.laplace(size=1000))
 
     def stop(trace, draw):
-        children = resource.getrusage(resource.RUSAGE_CHILDREN)
         elapsed, cpu = time.perf_counter() - imported, time.process_time() - busy
-        cpu += children.ru_utime + children.ru_stime  # functions compiled ahead
         print(imported - start, elapsed, cpu, flush=True)
         raise FirstDraw
 
@@ -55,14 +51,13 @@ def first_draw(name: str) -> None:
         pass
 
 
-def start(name: str, folder: str, ahead: bool = True) -> list[float]:
+def start(name: str, folder: str) -> list[float]:
     """Run `first_draw` in a process whose compiled code lives in a folder."""
     environment = {
         **os.environ,
         "PYTENSOR_FLAGS": f"base_compiledir={folder}/pytensor",
         "NUMBA_CACHE_DIR": f"{folder}/numba",
         "OMP_NUM_THREADS": "1",
-        **({} if ahead else {"PYMC_DP_COMPILERS": "0"}),
     }
     code = f"from benchmarks.cold_start import first_draw; first_draw({name!r})"
     out = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
@@ -74,18 +69,15 @@ def start(name: str, folder: str, ahead: bool = True) -> list[float]:
 def main(quick: bool = False) -> None:
     table = measure.table(
         "From the model block to the first draw, seconds on the clock",
-        "model", "cold", "target", "met", "cold, CPU", "in one process", "warm", "warm, CPU",
-        "imports, cold and warm",
+        "model", "cold", "target", "met", "cold, CPU", "warm", "warm, CPU", "imports, cold and warm",
     )  # fmt: skip
     for name in MODELS[:1] if quick else MODELS:
         with tempfile.TemporaryDirectory() as folder:
             cold_imports, cold, cold_cpu = start(name, folder)
             imports, warm, warm_cpu = start(name, folder)
-        with tempfile.TemporaryDirectory() as folder:
-            _, alone, _ = start(name, folder, ahead=False)
         table.add_row(
             name, f"{cold:.1f}", f"{TARGET:.0f}", measure.verdict(cold, TARGET, at_most=True),
-            f"{cold_cpu:.1f}", f"{alone:.1f}", f"{warm:.1f}", f"{warm_cpu:.1f}",
+            f"{cold_cpu:.1f}", f"{warm:.1f}", f"{warm_cpu:.1f}",
             f"{cold_imports:.1f}, {imports:.1f}",
         )  # fmt: skip
     measure.show(table, "cold_start")

@@ -8,8 +8,6 @@ from zlib import crc32
 # Before NumPy is imported: the tests run side by side, one BLAS thread each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
-# Every worker has a core to itself already; tests/lowering/test_ahead.py compiles in other processes.
-os.environ.setdefault("PYMC_DP_COMPILERS", "0")
 
 from pathlib import Path
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
-from pymc_dp.lowering.ahead import Compilation
-from pymc_dp.lowering.native import Addressed
+from pymc_dp.lowering.native import Addressed, native_code
 from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.version import SOURCE
 
@@ -67,9 +66,7 @@ class Kernel(Addressed):
         self.cache_key = _digest([*keys, str(signature)])
         if self.cache_key is not None:
             CACHED_SRC_FUNCTIONS[python] = self.cache_key
-        cached = self.cache_key is not None
-        dispatcher = njit(cache=cached, no_cfunc_wrapper=True)(python)
-        self._compilation = Compilation(dispatcher, signature, cached)
+        self.dispatcher = native_code(python, signature, cached=self.cache_key is not None)
 
 
 def key_of(meaning: Any) -> str | None:

@@ -11,10 +11,11 @@ sessions load it in about 0.1 s instead of compiling for seconds.
 """
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
+from weakref import WeakSet
 
 import numba
 import numpy as np
@@ -33,7 +34,6 @@ from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.shape import SpecifyShape
 
-from pymc_dp.lowering.ahead import Compilation
 from pymc_dp.lowering.bits import (
     KNOWN_LAYOUT,
     has_known_layout,
@@ -41,7 +41,7 @@ from pymc_dp.lowering.bits import (
     standard_exponential,
     standard_normal,
 )
-from pymc_dp.lowering.nopython import njit, njit_for_graphs
+from pymc_dp.lowering.nopython import Declared, njit, njit_for_graphs
 from pymc_dp.lowering.version import SOURCE
 
 GENERATOR = numba.typeof(np.random.default_rng(0))
@@ -198,8 +198,8 @@ def later(
     functions: dict[str, Any],
     signature: Any,
     keys: Sequence[str | None],
-) -> tuple[Compilation, str | None]:
-    """Have generated source compiled when it is first called, or ahead of that by another process.
+) -> tuple[Declared, str | None]:
+    """Have generated source compiled when it is first called.
 
     The source may draw by ``random(rng)``, ``standard_normal(rng)`` and ``standard_exponential(rng)``.
 
@@ -213,8 +213,24 @@ def later(
     # numba reloads cached code into the module that ``__name__`` names, so it must be importable
     names = {**_NAMES, **functions, "__name__": __name__}
     python = compile_numba_function_src(source, name, names, cache_key=key)
-    dispatcher = njit(cache=key is not None, no_cfunc_wrapper=True)(python)
-    return Compilation(dispatcher, signature, key is not None), key
+    return native_code(python, signature, cached=key is not None), key
+
+
+def native_code(python: Callable[..., Any], signature: Any, cached: bool) -> Declared:
+    """Have a function with a key in PyTensor's cache compiled when it is first called."""
+    dispatcher = njit(signature, cache=cached, no_cfunc_wrapper=True)(python)
+    _lowered.add(dispatcher)
+    return dispatcher
+
+
+# What nobody has called yet; weak, since a step may drop what it need not call after all.
+_lowered: WeakSet[Declared] = WeakSet()
+
+
+def compile_lowered() -> None:
+    """Compile what was lowered and not called yet: chains in other processes then load it from disk."""
+    while _lowered:
+        _lowered.pop().ready()
 
 
 class KnownShape(Op):
@@ -267,16 +283,11 @@ def jit_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tup
 
 
 class Addressed:
-    """A function with a flat signature that is compiled when it is first called, or ahead of that."""
+    """A function with a flat signature, to call from Python, from generated source or by its address."""
 
     signature: Any
     cache_key: str | None
-    _compilation: Compilation
-
-    @property
-    def dispatcher(self) -> Any:
-        """The compiled function, to call from Python or from generated source."""
-        return self._compilation.dispatcher
+    dispatcher: Declared
 
     @cached_property
     def address(self) -> int:
@@ -291,7 +302,7 @@ class SourceFunction(Addressed):
         self, name: str, source: str, functions: dict[str, Any], signature: Any, keys: Sequence[str | None]
     ):
         self.name, self.signature = name, signature
-        self._compilation, self.cache_key = later(name, source, functions, signature, keys)
+        self.dispatcher, self.cache_key = later(name, source, functions, signature, keys)
 
 
 class NativeFunction(Addressed):
@@ -334,12 +345,12 @@ class NativeFunction(Addressed):
                 for o, r, v in zip(outs, results, outputs, strict=True)  # type: ignore[attr-defined]
             )
             source = f"def native({', '.join(args + outs)}):\n{call}{body}"
-        self._compilation, self.cache_key = later("native", source, {"inner": inner}, self.signature, [key])
+        self.dispatcher, self.cache_key = later("native", source, {"inner": inner}, self.signature, [key])
 
     def __getstate__(self) -> dict[str, Any]:
         # machine code and addresses belong to one process: keep the graph, compile again from the cache
         state = self.__dict__.copy()
-        for name in ("_compilation", "address", "cache_key"):
+        for name in ("dispatcher", "address", "cache_key"):
             state.pop(name, None)
         return state
 

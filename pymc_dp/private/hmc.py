@@ -12,6 +12,7 @@ from pymc.step_methods.compound import StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
+from pymc_dp.lowering.native import compile_lowered
 from pymc_dp.privacy._checks import positive
 from pymc_dp.private.base import noise_scale
 from pymc_dp.private.gradients import GradientStep
@@ -155,6 +156,7 @@ class PrivateHMC(GradientStep):
             clipped_noise=self.clipped_noise, insecure=insecure_noise_seed is not None,
         )  # fmt: skip
         self._build()
+        compile_lowered()
         self._debit()
         self.n_steps, self.log_factor = 0, 0.0
         self._fix()

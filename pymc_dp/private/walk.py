@@ -10,6 +10,7 @@ from pymc.step_methods.compound import StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
+from pymc_dp.lowering.native import compile_lowered
 from pymc_dp.private.base import PrivateStep
 from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.plan import Plan
@@ -67,6 +68,7 @@ class PrivateWalk(PrivateStep):
             clipped_noise=self.clipped_noise, insecure=insecure_noise_seed is not None, batch=self._batch(),
         )  # fmt: skip
         self._build()
+        compile_lowered()
         self._debit()
         self.scale = self._default_scale() if given is None else given
         self._reset()

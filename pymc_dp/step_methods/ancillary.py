@@ -255,6 +255,7 @@ class _Part:
         self.counts = np.array(
             [self.n_cycles, n_centred, n_ancillary, step.update == "slice"], dtype=np.int64
         )
+        interweave.ready()
         self.coordinates = (conditionals.coordinates() if n_ancillary else None) or (None, None)
 
     @cached_property

@@ -12,8 +12,7 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.basic import Variable
 
-from pymc_dp.lowering.ahead import finish
-from pymc_dp.lowering.native import generator_handle
+from pymc_dp.lowering.native import compile_lowered, generator_handle
 from pymc_dp.propriety import refuse_improper, refuse_runaway
 from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods.lengths import with_known_lengths
@@ -61,6 +60,7 @@ class RecordChain:
         spent = sum(1 / _FIRST_POWER if g is None else g.epsilon for g in guarantees)
         self.first_power = float(np.clip(1 / max(spent, 1.0), _FIRST_POWER, 1.0))
         self._rng: np.random.Generator | None = None
+        kernels.run_sweep.ready()
         self._handle: tuple[int, ...] = ()
 
     def refresh_data(self) -> None:
@@ -207,6 +207,7 @@ class RecordStep(BlockedStep):
         self._near: list[NearEnds] = []
         refuse_improper(self.model)
         self._build()
+        compile_lowered()  # here, once, and not by every chain in a process of its own
 
     def _sized(self) -> tuple[Model, list[Variable]]:
         """Return the model with known lengths, and the random variables in it that the step moves."""
@@ -215,7 +216,6 @@ class RecordStep(BlockedStep):
 
     def __getstate__(self) -> dict[str, Any]:
         # a worker lowers the model again, from the disk cache
-        finish()
         return {k: v for k, v in self.__dict__.items() if k not in self._lowered}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -232,6 +232,8 @@ class _Part:
         self.width = sum(lowered.widths) + (case.rows is not None)
         self.wide = case.n_categories + (case.rows is not None)
         self.seen, self.data = np.zeros((0, self.width)), np.zeros(0)
+        update.ready()
+        draw_categories.ready()
 
     def group(self) -> None:
         """Count equal releases; done again when the data have changed."""

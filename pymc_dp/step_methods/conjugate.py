@@ -184,6 +184,7 @@ class _Part:
         if self.update is None:
             outputs = [pt.concatenate([_draw(program, rv).ravel() for rv in tables])]
             self.draw = program.native("conjugate draw", [program.x], outputs, CONJUGATE)
+        (kernels.conjugate_cycles if self.update is None else kernels.table_cycles).ready()
         work, most = _WORK if self.update is None else _JOINT_WORK, _MAX_CYCLES
         self.n_cycles = step.n_cycles or int(np.clip(work / program.n, 1, most))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from copy import deepcopy
 from functools import cache, partial
 
@@ -11,6 +12,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
+from pymc_dp.lowering.nopython import Declared
 from tests.step_methods.test_sampling import assert_same, central
 
 pytestmark = pytest.mark.compiles(2)
@@ -100,6 +102,27 @@ def test_sampling_state_continues_identically(name):
         for (first, stats_of_one), (second, stats_of_other) in zip(*runs, strict=True):
             assert_same(first, second)
             np.testing.assert_equal(stats_of_one, stats_of_other)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks")
+@pytest.mark.filterwarnings("ignore:.*fork")
+@pytest.mark.parametrize("name", CASES)
+def test_forked_chains_have_nothing_left_to_compile(name, monkeypatch):
+    """They would all compile the same."""
+    declare, make = CASES[name]
+    step = make(model=built(declare))
+    compiled, compile = [], Declared.compile
+    monkeypatch.setattr(Declared, "compile", lambda self, sig: compiled.append(self) or compile(self, sig))
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            step.setup_chain(np.random.default_rng(4), tune=TUNE, draws=20)
+            run(step, step.model.initial_point(), 8)
+            status = len(compiled)
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 LEARNT = ("n_adapted", "factors", "centred_factors", "ancillary_factors", "spreads", "n_updates")

@@ -124,6 +124,9 @@ class RecordLayout:
         self.width = int(ends[-1])
         # one number of the same kind per record and variable: all columns are converted at once
         single = all(columns.stop - columns.start == 1 for columns in self.columns)
+        if not single:
+            _put.ready()
+            _take.ready()
         self._alike = single and not placements and len(set(self.dtypes)) == 1
         self._whole = [k for k, dtype in enumerate(self.dtypes) if dtype.kind in "iu"]
 

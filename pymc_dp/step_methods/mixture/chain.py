@@ -231,6 +231,7 @@ class MixtureChain:
             self.lowered.labels(self.sweep, n_empty) if self.sweep else None,
             *self.splits,
         ]  # fmt: skip
+        mixture_cycles.ready()
         self._updates = self.lowered.updates  # now, so that atoms which nothing can move are refused here
         self._move_sizes = np.array([m.sizes for m in records.moves], dtype=np.int64).reshape(-1, 4)
         self._sizes = np.array(
