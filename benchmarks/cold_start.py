@@ -56,7 +56,6 @@ def start(name: str, folder: str) -> list[float]:
     environment = {
         **os.environ,
         "PYTENSOR_FLAGS": f"base_compiledir={folder}/pytensor",
-        "NUMBA_CACHE_DIR": f"{folder}/numba",
         "OMP_NUM_THREADS": "1",
     }
     code = f"from benchmarks.cold_start import first_draw; first_draw({name!r})"

@@ -13,7 +13,6 @@ import pytest
 
 import pymc_dp as dp
 from pymc_dp.lowering.nopython import njit, njit_for_graphs
-from pymc_dp.lowering.version import digest
 
 PACKAGE = Path(dp.__file__).resolve().parent
 MODULES = {p.relative_to(PACKAGE).as_posix(): p for p in sorted(PACKAGE.rglob("*.py"))}
@@ -208,6 +207,11 @@ def test_division_by_zero_is_numpys_in_all_machine_code():
     assert njit(lambda x: 1.0 / x)(0.0) == np.inf
 
 
+def test_other_code_for_a_function_is_in_its_key():
+    """Numba's own decorator would keep it from :func:`pymc_dp.lowering.keys.key_of`."""
+    assert importing("numba.extending.overload") == {"lowering/keys.py"}
+
+
 def test_lowering_knows_nothing_of_privacy():
     for package in ("pymc_dp.mechanisms", "pymc_dp.mixtures", "pymc_dp.records", "pymc_dp.step_methods"):
         assert not importing(package, {"lowering"})
@@ -288,13 +292,8 @@ def test_no_paths_of_one_machine():
     assert not found
 
 
-def test_compiled_code_is_kept_under_the_source(tmp_path):
-    """A changed sampler is never run from a cache: the source is in every key, not a number kept by hand."""
-    file = tmp_path / "sampler.py"
-    file.write_text("one")
-    before = digest([file])
-    file.write_text("another")
-    assert digest([file]) != before
+def test_no_key_of_compiled_code_is_kept_by_hand():
+    """A changed sampler is never run from a cache: keys follow from code (tests/lowering/test_keys.py)."""
     by_hand = re.compile(r"^    return \w+, \d+$|VERSION|version=\d", re.MULTILINE)
     found = [name for name, path in MODULES.items() if by_hand.search(path.read_text(encoding="utf-8"))]
     assert found == ["privacy/release.py"]  # the version of a published format

@@ -1,6 +1,5 @@
 """Bins of a histogram in scalar code: which one a number is in, draws from them, counts of them."""
 
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -11,8 +10,8 @@ from pytensor.link.numba.cache import compile_numba_function_src
 from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
 from pymc_dp.lowering.bits import random
+from pymc_dp.lowering.keys import key_of
 from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.version import SOURCE
 
 # Spread of draws beyond the edges, as a part of the distance between them.
 _TAIL = 0.125
@@ -100,7 +99,7 @@ def count_bins(values):
 
 
 @register_funcify_and_cache_key(CountBins)
-def _funcify_count_bins(op: CountBins, node: Apply, **kwargs: Any) -> tuple[Any, str]:
-    key = sha256(f"{SOURCE}{_COUNT_SOURCE}{op.edges!r}".encode()).hexdigest()
+def _funcify_count_bins(op: CountBins, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
     names = {"bin_of": bin_of, "edges": np.array(op.edges), "np": np, "__name__": __name__}
-    return njit(compile_numba_function_src(_COUNT_SOURCE, "count_bins", names)), key
+    count_bins = njit(compile_numba_function_src(_COUNT_SOURCE, "count_bins", names))
+    return count_bins, key_of(count_bins)

@@ -23,8 +23,8 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 
+from pymc_dp.lowering.keys import version_of
 from pymc_dp.lowering.nopython import njit, njit_for_graphs
-from pymc_dp.lowering.version import SOURCE
 
 # Standard deviations beyond which a tilted law has no mass in double precision.
 _REACH = 9.0
@@ -297,7 +297,7 @@ def _funcify_bit_totals(op: BitTotals, **kwargs: Any) -> Any:
     def bit_totals(probs, n, totals, p, q):  # type: ignore[no-untyped-def]
         return _log_probabilities(probs, n, totals, p, q)
 
-    return bit_totals, SOURCE
+    return bit_totals, version_of(bit_totals)
 
 
 bit_totals = BitTotals()

@@ -5,7 +5,6 @@ PyTensor draws every RandomVariable as an array, 150 to 200 ns even for a single
 """
 
 from collections.abc import Sequence
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from pytensor.scalar.basic import get_scalar_type
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.lowering.graphs import as_tensor
+from pymc_dp.lowering.keys import digest
 from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import core_sampler
-from pymc_dp.lowering.version import SOURCE
 
 
 class ScalarDraw(Op):
@@ -58,11 +57,8 @@ def _funcify_scalar_draw(op: ScalarDraw, node: Apply, **kwargs: Any) -> tuple[An
     source = f"def scalar_draw({args}):\n"
     source += f"    if not inside:\n        return np.{dtype}({nothing})\n" if op.guarded else ""
     source += f"    return np.{dtype}(core({', '.join(['rng', *numbers])}))\n"
-    key = None
-    if core_key is not None:
-        kind = type(op.rv_op)
-        contents = f"{SOURCE}{kind.__module__}.{kind.__qualname__}{core_key}{source}"
-        key = sha256(contents.encode()).hexdigest()
+    kind = type(op.rv_op)
+    key = digest([f"{kind.__module__}.{kind.__qualname__}", core_key, source])
     # numba can load the code from its cache only if the module that `__name__` names can be imported
     names = {"core": core, "np": np, "__name__": __name__}
     function = compile_numba_function_src(source, "scalar_draw", names)

@@ -21,7 +21,6 @@ from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import MATRIX, VECTOR, SourceFunction, function_at
 from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.lowering.version import SOURCE
 
 # numbers of the parameters, columns of the rows, first and last row -> worth of each number to each of them
 WORTH = types.void(VECTOR, MATRIX, types.int64, types.int64, MATRIX)
@@ -241,7 +240,7 @@ class RowGradient:
             single if features is not None else [-1] * len(constant_inputs), dtype=np.int64
         )
         functions: dict[str, Any] = {}
-        keys: list[str | None] = [str(SOURCE)]
+        keys: list[str | None] = []
         if features is not None:
             # a loop for each number, which machine code runs through several rows at once
             lines = ["    m = high - low"]

@@ -13,7 +13,6 @@ sessions load it in about 0.1 s instead of compiling for seconds.
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from hashlib import sha256
 from typing import Any
 from weakref import WeakSet
 
@@ -41,8 +40,8 @@ from pymc_dp.lowering.bits import (
     standard_exponential,
     standard_normal,
 )
+from pymc_dp.lowering.keys import digest, key_of, version_of
 from pymc_dp.lowering.nopython import Declared, njit, njit_for_graphs
-from pymc_dp.lowering.version import SOURCE
 
 GENERATOR = numba.typeof(np.random.default_rng(0))
 VECTOR = types.Array(types.float64, 1, "C")
@@ -203,15 +202,13 @@ def later(
 
     The source may draw by ``random(rng)``, ``standard_normal(rng)`` and ``standard_exponential(rng)``.
 
-    ``keys`` are the cache keys of ``functions``; one that is ``None`` (a function that cannot be cached)
-    makes the result uncached too.
+    ``keys`` are those of compiled graphs among ``functions``; one that is ``None`` (a function that cannot be
+    cached) makes the result uncached too.
     """
-    key = None
-    if all(k is not None for k in keys):
-        contents = [*map(str, keys), source, str(signature), str(SOURCE)]
-        key = sha256("".join(contents).encode()).hexdigest()
     # numba reloads cached code into the module that ``__name__`` names, so it must be importable
     names = {**_NAMES, **functions, "__name__": __name__}
+    meanings = (part for name, meaning in sorted(names.items()) for part in (name, key_of(meaning)))
+    key = digest([*keys, source, str(signature), *meanings])
     python = compile_numba_function_src(source, name, names, cache_key=key)
     return native_code(python, signature, cached=key is not None), key
 
@@ -257,7 +254,7 @@ def _funcify_known_shape(op: KnownShape, **kwargs: Any) -> Any:
     def known_shape(x):  # type: ignore[no-untyped-def]
         return x
 
-    return known_shape, SOURCE
+    return known_shape, version_of(known_shape)
 
 
 @node_rewriter(tracks=[SpecifyShape])

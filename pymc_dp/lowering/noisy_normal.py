@@ -17,9 +17,9 @@ from pytensor.scalar.basic import ScalarOp, float64
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.keys import key_of
 from pymc_dp.lowering.nopython import njit, njit_for_graphs
 from pymc_dp.lowering.normal_mass import erfcx, mass_of, piece
-from pymc_dp.lowering.version import SOURCE
 
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_4 = math.log(4.0)
@@ -285,7 +285,7 @@ def _funcify_value(op: Value, node: Any, **kwargs: Any) -> Any:
     def noisy_normal_value(z, mu, s, noise, lo, hi):  # type: ignore[no-untyped-def]
         return value(z, mu, s, noise, lo, hi)
 
-    return noisy_normal_value, f"{type(op.of).__name__} value {SOURCE}"
+    return noisy_normal_value, key_of(noisy_normal_value)
 
 
 @register_scalar_funcify(LaplaceNoise)
@@ -297,7 +297,7 @@ def _funcify(op: NoisyNormal, node: Any, **kwargs: Any) -> Any:
     def noisy_normal(z, mu, s, noise, lo, hi):  # type: ignore[no-untyped-def]
         return parts(z, mu, s, noise, lo, hi)
 
-    return noisy_normal, f"{type(op).__name__} {SOURCE}"
+    return noisy_normal, key_of(noisy_normal)
 
 
 _laplace, _gaussian = (

@@ -6,14 +6,19 @@ does as whoever compiles it first, so every function of the package says it.
 """
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from types import FunctionType
 from typing import Any
 
 import numba
+from numba.core.caching import FunctionCache, NullCache, _Cache
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
+from pytensor.configdefaults import config
+from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 from pytensor.link.numba.dispatch.basic import numba_njit
+
+from pymc_dp.lowering.keys import key_of
 
 _DIVISION = {"error_model": "numpy"}
 # for what PyTensor's functions call: without wrappers, and with their freedoms in arithmetic
@@ -58,20 +63,70 @@ class Declared(CPUDispatcher):
         return super()._reduce_states()
 
 
+class DiskCache(_Cache):
+    """The place of a function's machine code on disk, among PyTensor's, by :func:`key_of` the function.
+
+    Numba's own goes by the time of the file that a function stands in, whatever it calls in others. The key
+    is asked for when the function is compiled: by then all that it calls is defined.
+    """
+
+    def __init__(self, function: Callable[..., Any]):
+        self._function = function
+
+    @cached_property
+    def _place(self) -> Any:
+        key = key_of(self._function) if config.numba__cache else None
+        if key is None:
+            return NullCache()
+        CACHED_SRC_FUNCTIONS[self._function] = key  # where PyTensor's part of numba's cache looks for it
+        return FunctionCache(self._function)
+
+    @property
+    def cache_path(self) -> Any:
+        """The folder."""
+        return self._place.cache_path
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Load machine code for some types, or None."""
+        return self._place.load_overload(sig, target_context)
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep machine code for some types."""
+        self._place.save_overload(sig, data)
+
+    def enable(self) -> None:
+        """Use what is there, as is the rule."""
+        self._place.enable()
+
+    def disable(self) -> None:
+        """Use nothing of what is there."""
+        self._place.disable()
+
+    def flush(self) -> None:
+        """Forget what is there."""
+        self._place.flush()
+
+
 def njit(function_or_signature: Any = None, *, cache: bool = False, **options: Any) -> Any:
     """Decorate a function to be compiled when it is first called, with numba's options.
 
     A signature declares the types that it is compiled for, whatever it is called with.
     """
     options = {**_DIVISION, **options}
-    if function_or_signature is None or isinstance(function_or_signature, FunctionType):
-        return numba.njit(function_or_signature, cache=cache, **options)
+    if isinstance(function_or_signature, FunctionType):
+        return _compiler(None, cache, options)(function_or_signature)
+    return _compiler(function_or_signature, cache, options)
 
-    def declare(function: Callable[..., Any]) -> Declared:
-        declared = Declared(function, targetoptions={"nopython": True, "boundscheck": None, **options})
-        declared.signature = function_or_signature
+
+def _compiler(signature: Any, cache: bool, options: dict[str, Any]) -> Callable[[Callable[..., Any]], Any]:
+    def compiled_later(function: Callable[..., Any]) -> Any:
+        if signature is None:
+            dispatcher = numba.njit(**options)(function)
+        else:
+            dispatcher = Declared(function, targetoptions={"nopython": True, "boundscheck": None, **options})
+            dispatcher.signature = signature
         if cache:
-            declared.enable_caching()
-        return declared
+            dispatcher._cache = DiskCache(function)
+        return dispatcher
 
-    return declare
+    return compiled_later

@@ -1,6 +1,5 @@
 """Distribution functions of counts, and their inverses, in one arithmetic."""
 
-from hashlib import sha256
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,8 +16,8 @@ from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.graphs import jit_scalar, parameter_checks_to_values
+from pymc_dp.lowering.keys import digest, key_of
 from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.version import SOURCE
 
 # Largest count that is looked for.
 LARGEST = 2.0**52
@@ -263,15 +262,13 @@ def _funcify(op: CountQuantile, node: Apply, **kwargs: Any) -> tuple[Any, str | 
     parts["runs"] = _RUNS.format(**parts)
     name, template = ("steps", _STEPS) if isinstance(op, CountSteps) else ("quantile", _QUANTILE)
     sources = [text.format(**parts) for text in (_TABLE, template)]
-    key = None
-    if inner_key is not None:
-        key = sha256(f"{SOURCE}{inner_key}{sources}".encode()).hexdigest()
     scope = {
         "cdf": cdf, "guess": guess, "LARGEST": LARGEST, "REACH": _REACH, "LENGTH": _LENGTH, "np": np,
         "__name__": __name__,
     }  # fmt: skip
     scope["table"] = njit(compile_numba_function_src(sources[0], "table", scope))
-    return njit(compile_numba_function_src(sources[1], name, scope)), key
+    function = njit(compile_numba_function_src(sources[1], name, scope))
+    return function, digest([inner_key, key_of(function)])
 
 
 def _flat(rv: TensorVariable, at: TensorVariable) -> list[TensorVariable]:

@@ -25,7 +25,6 @@ from pymc_dp.lowering.native import MATRIX, VECTOR, SourceFunction, function_at
 from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.polynomial import degree
 from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.lowering.version import SOURCE
 
 # numbers of the new and of the old parameters, columns of the rows, first and last row, fractions of the
 # bound per unit, the bound in fractions -> sum in fractions
@@ -277,9 +276,7 @@ class RowRatio:
         out, store = (", out", _STORE) if each else ("", "")
         written = "out" if each else "np.empty(0)"
         source = source.format(what=what, count=what == "exceeds", out=out, store=store, written=written)
-        return SourceFunction(
-            "row_ratio", source, {**functions, what: add_up}, EACH if each else RATIO, [str(SOURCE), *keys]
-        )
+        return SourceFunction("row_ratio", source, {**functions, what: add_up}, EACH if each else RATIO, keys)
 
     @staticmethod
     def _density(terms: Any, x: Any, constant_inputs: Any) -> tuple[Any, str | None]:

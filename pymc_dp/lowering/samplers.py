@@ -22,8 +22,8 @@ from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.lowering.bits import random, standard_exponential, standard_normal
+from pymc_dp.lowering.keys import key_of, version_of
 from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.version import SOURCE
 
 _TINY, _ONE = float(np.finfo(np.float64).tiny), float(1 - np.finfo(np.float64).epsneg)
 
@@ -266,7 +266,11 @@ def register_draw_of(kind: type[RandomVariable], factory: Callable[[Any], Callab
     factory : callable
         From an operation to the njit function ``(rng, *parameters) -> draw`` of one entry.
     """
-    numba_core_rv_funcify.register(kind)(lambda op, node: (factory(op), SOURCE))
+
+    @numba_core_rv_funcify.register(kind)
+    def funcify(op: RandomVariable, node: Apply) -> Any:
+        function = factory(op)
+        return function, version_of(function)
 
 
 # draws of arrays go through PyTensor, whose own functions for these divide by what may be zero, or do not end
@@ -294,7 +298,7 @@ def core_sampler(
         None where the function must not be kept on disk.
     """
     if type(op) in SAMPLERS:
-        return SAMPLERS[type(op)], str(SOURCE)
+        return SAMPLERS[type(op)], key_of(SAMPLERS[type(op)])
     try:
         found = numba_core_rv_funcify(op, node)
     except NotImplementedError:

@@ -17,8 +17,8 @@ from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 
+from pymc_dp.lowering.keys import version_of
 from pymc_dp.lowering.nopython import njit_for_graphs
-from pymc_dp.lowering.version import SOURCE
 
 # What of PyMC evaluates a log density only to see whether it is finite.
 _CHECK = ("pymc.model.core", "check_start_vals")
@@ -89,4 +89,4 @@ def _funcify(op: Sentinel, node: Any = None, **kwargs: Any) -> Any:
     def zero(*inputs):  # type: ignore[no-untyped-def]
         return np.asarray(0.0)
 
-    return zero, SOURCE
+    return zero, version_of(zero)

@@ -21,9 +21,9 @@ from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.keys import version_of
 from pymc_dp.lowering.nopython import njit_for_graphs
 from pymc_dp.lowering.normals import sum_of
-from pymc_dp.lowering.version import SOURCE
 
 
 def probability(values: list[TensorVariable], which: int) -> TensorVariable:
@@ -91,7 +91,7 @@ def _funcify_backward(op: Any, **kwargs: Any) -> Any:
                 out[i, j] /= total
         return out
 
-    return rows_to_probabilities, SOURCE
+    return rows_to_probabilities, version_of(rows_to_probabilities)
 
 
 @register_funcify_default_op_cache_key(_ProbabilitiesToRows)
@@ -109,7 +109,7 @@ def _funcify_forward(op: Any, **kwargs: Any) -> Any:
                 out[i, j] -= mean
         return out
 
-    return probabilities_to_rows, SOURCE
+    return probabilities_to_rows, version_of(probabilities_to_rows)
 
 
 @node_rewriter(tracks=[pt.true_div])

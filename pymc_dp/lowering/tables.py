@@ -6,7 +6,6 @@ what a sweep reads of them, so they are not passed as arrays (a sweep copies wha
 *address* of a small header, a float64 like any other number of a model.
 """
 
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,8 @@ from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.lowering.bits import random
+from pymc_dp.lowering.keys import key_of
 from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.version import SOURCE
 
 # Header: numbers of cells and of rows, address of the log densities, 1 if they are float64 (else float32),
 # address of their exponentials, address of the slots, bytes per slot, lowest edge, cells per unit, the edges.
@@ -290,10 +289,10 @@ def table_density(header, row, query):
 
 
 @register_funcify_and_cache_key(TableDensity)
-def _funcify_table_density(op: TableDensity, node: Apply, **kwargs: Any) -> tuple[Any, str]:
-    key = sha256(f"{SOURCE}{_SOURCE}".encode()).hexdigest()
+def _funcify_table_density(op: TableDensity, node: Apply, **kwargs: Any) -> tuple[Any, str | None]:
     names = {"log_density": log_density, "cell_of": cell_of, "__name__": __name__}
-    return njit(compile_numba_function_src(_SOURCE, "table_density", names)), key
+    density = njit(compile_numba_function_src(_SOURCE, "table_density", names))
+    return density, key_of(density)
 
 
 class Table:

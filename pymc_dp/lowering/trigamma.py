@@ -6,8 +6,8 @@ import numpy as np
 from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.scalar.math import TriGamma
 
+from pymc_dp.lowering.keys import key_of
 from pymc_dp.lowering.nopython import njit_for_graphs
-from pymc_dp.lowering.version import SOURCE
 
 
 @register_funcify_and_cache_key(TriGamma)
@@ -25,4 +25,4 @@ def _funcify_trigamma(op: TriGamma, **kwargs: Any) -> Any:
         series = 1 / 6 - y * (1 / 30 - y * (1 / 42 - y * (1 / 30 - y * (5 / 66 - y * 691 / 2730))))
         return total + 1.0 / x + 0.5 * y + y / x * series
 
-    return trigamma, SOURCE
+    return trigamma, key_of(trigamma)

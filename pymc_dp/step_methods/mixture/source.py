@@ -5,7 +5,6 @@ from typing import Any
 
 from pymc_dp.lowering.native import MIXTURE, SourceFunction
 from pymc_dp.lowering.urn import weight_of_new_cluster
-from pymc_dp.lowering.version import SOURCE
 from pymc_dp.step_methods.mixture import slots
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 
@@ -108,5 +107,5 @@ def compiled(
         "\n".join(lines) + "\n",
         {**central.functions, **helpers, **further, **{f: program.functions[f] for f in used}},
         MIXTURE,
-        [*central.keys, *(program.keys[f] for f in used), *more_keys, str(SOURCE)],
+        [*central.keys, *(program.keys[f] for f in used), *more_keys],
     )

@@ -29,7 +29,6 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.lowering.version import SOURCE
 from pymc_dp.readings import Reading
 from pymc_dp.records import is_elementwise, parameters_of
 from pymc_dp.rowlocal import leaves_of
@@ -233,7 +232,7 @@ class DiscreteSweep:
         functions, keys = self.program.central.functions, self.program.central.keys
         # what other generated code about the same records needs
         self.names, self.keys = {**functions, **arrays}, [*keys, digest]
-        self.rows = SourceFunction("rows_sweep", self._source(), self.names, ROWS, [*self.keys, str(SOURCE)])
+        self.rows = SourceFunction("rows_sweep", self._source(), self.names, ROWS, self.keys)
 
     def _source(self) -> str:
         d, p = self.program.n_statistics, len(self.sizes)

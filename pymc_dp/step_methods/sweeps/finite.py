@@ -17,7 +17,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering import tables
 from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
 from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.lowering.version import SOURCE
 from pymc_dp.readings import lift
 from pymc_dp.rowlocal import with_known_shapes
 from pymc_dp.step_methods.block.cells import ChannelTable, tabled
@@ -108,7 +107,7 @@ class FiniteSweep:
         functions = {
             name: getattr(tables, name) for name in ("n_rows", "fetch_row", "likelihoods", "fill_alias")
         }
-        self.rows = SourceFunction("rows_sweep", source, functions, ROWS, [str(SOURCE)])
+        self.rows = SourceFunction("rows_sweep", source, functions, ROWS, [])
 
 
 _START = """

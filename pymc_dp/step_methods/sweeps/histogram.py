@@ -18,7 +18,6 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering import bins
 from pymc_dp.lowering.native import ROWS, SourceFunction
 from pymc_dp.lowering.rows import ROW, NotScalar
-from pymc_dp.lowering.version import SOURCE
 from pymc_dp.records import parameters_of
 from pymc_dp.rowlocal import columns_of
 from pymc_dp.step_methods.block.cells import Histogram
@@ -79,7 +78,7 @@ class HistogramSweep(FusedSweep):
             self._source(len(statistics), len(columns), histograms),
             {**functions, **arrays, **names, "current": current, "propose": propose},
             ROWS,
-            [*keys, key_current, key_propose, digest, str(SOURCE)],
+            [*keys, key_current, key_propose, digest],
         )
 
     def _source(self, d: int, p: int, histograms: list[Histogram]) -> str:

@@ -22,7 +22,6 @@ from pymc_dp.lowering import tables
 from pymc_dp.lowering.native import ROWS, SourceFunction
 from pymc_dp.lowering.rowdraws import draw_entry
 from pymc_dp.lowering.rows import ROW, RowGraph
-from pymc_dp.lowering.version import SOURCE
 from pymc_dp.lowering.written import written_logp
 from pymc_dp.readings import with_query
 from pymc_dp.records import Release
@@ -87,7 +86,7 @@ class TabledSweep(FusedSweep):
             source,
             {**functions, **_FUNCTIONS, "current": current, "propose": propose},
             ROWS,
-            [*keys, key_current, key_propose, str(SOURCE)],
+            [*keys, key_current, key_propose],
         )
 
     def _source(self, d: int, p: int) -> str:

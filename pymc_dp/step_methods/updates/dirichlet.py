@@ -17,7 +17,6 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.lowering.native import COORDINATES, TABLES, VALUES, NativeFunction, SourceFunction, addresses_of
 from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.lowering.version import SOURCE
 from pymc_dp.readings import substitute
 from pymc_dp.records import parameters_of
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
@@ -86,7 +85,7 @@ class DirichletUpdate:
         digest = sha256(b"".join(a.tobytes() for a in self._arrays.values())).hexdigest()
         self.update = SourceFunction(
             "update_tables", self._source(), {**sweep.names, **self._arrays}, TABLES,
-            [*sweep.keys, digest, str(SOURCE)],
+            [*sweep.keys, digest],
         )  # fmt: skip
 
     def _part(self, p: TensorVariable, rv: TensorVariable) -> TensorVariable:
