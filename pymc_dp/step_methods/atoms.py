@@ -14,8 +14,8 @@ from pymc_dp.records import RecordBlock
 from pymc_dp.step_methods.base import RecordStep, RecordStepState, check_positive
 from pymc_dp.step_methods.discovery import model_of
 from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY, Plan
-from pymc_dp.step_methods.mixture.source import ATOMS_ACCEPTED, ATOMS_PROPOSED, N_TALLY
 from pymc_dp.step_methods.mixture.step import chain_of, plain_mixtures, private_mixtures
+from pymc_dp.step_methods.mixture.tally import ATOMS_ACCEPTED, ATOMS_PROPOSED, N_TALLY
 
 
 @dataclass_state

@@ -11,15 +11,8 @@ from pytensor.graph.basic import Variable
 
 from pymc_dp.step_methods.base import check_positive
 from pymc_dp.step_methods.mixture.cycles import COLLAPSED, CONDITIONAL, JOINT, RELABEL, Plan
-from pymc_dp.step_methods.mixture.source import (
-    ACCEPTED,
-    DEALINGS,
-    DEALT,
-    FIRST_SPLIT,
-    PROPOSED,
-    SPLIT_KINDS,
-)
 from pymc_dp.step_methods.mixture.step import MixtureStep
+from pymc_dp.step_methods.mixture.tally import ACCEPTED, DEALINGS, DEALT, FIRST_SPLIT, PROPOSED, SPLIT_KINDS
 
 # The share of sweeps given the records: from the sixth power of the share of joint proposals refused, and
 # this number, at which it is one half; at least this part of the share refused; and at most so much.

@@ -34,8 +34,8 @@ from pymc_dp.step_methods.mixture.cycles import SWEEPING, Plan, mixture_cycles
 from pymc_dp.step_methods.mixture.plain import KernelChain
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.released import SummedRelease
-from pymc_dp.step_methods.mixture.source import FULL, GIVEN_LABELS, N_TALLY, SPLIT_KINDS
 from pymc_dp.step_methods.mixture.summed import summed_sweep
+from pymc_dp.step_methods.mixture.tally import FULL, GIVEN_LABELS, N_TALLY, SPLIT_KINDS
 
 _log = logging.getLogger("pymc.dp")
 

@@ -20,15 +20,8 @@ from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
 from pymc_dp.step_methods.mixture.labels import record_numbers
 from pymc_dp.step_methods.mixture.moments import coefficients, n_moments, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.source import (
-    DEALINGS,
-    DEALT,
-    LEAVE,
-    compiled,
-    header,
-    join,
-    occupation,
-)
+from pymc_dp.step_methods.mixture.source import LEAVE, compiled, header, join, occupation
+from pymc_dp.step_methods.mixture.tally import DEALINGS, DEALT
 from pymc_dp.step_methods.sweeps.source import indented
 
 

@@ -14,17 +14,8 @@ from pymc_dp.step_methods.mixture.labels import density_of, prepare_density, rec
 from pymc_dp.step_methods.mixture.marginal_draws import draw_lines, draw_of
 from pymc_dp.step_methods.mixture.moments import coefficients, n_moments
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.source import (
-    CONSIDERED,
-    FULL,
-    LEAVE,
-    MOVED,
-    compiled,
-    header,
-    join,
-    numbers,
-    occupation,
-)
+from pymc_dp.step_methods.mixture.source import LEAVE, compiled, header, join, numbers, occupation
+from pymc_dp.step_methods.mixture.tally import CONSIDERED, FULL, MOVED
 from pymc_dp.step_methods.sweeps.source import indented
 
 

@@ -18,7 +18,7 @@ from pymc_dp.lowering.native import (
     generator_at,
 )
 from pymc_dp.lowering.nopython import njit
-from pymc_dp.step_methods.mixture.source import FULL
+from pymc_dp.step_methods.mixture.tally import FULL
 from pymc_dp.step_methods.sweeps.kernels import sweep
 
 _HOIST = types.FunctionType(HOIST)

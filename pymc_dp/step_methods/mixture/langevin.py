@@ -15,7 +15,8 @@ from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.step_methods.mixture.conjugacy import Derivatives
 from pymc_dp.step_methods.mixture.moments import add_sums, sums_of_moments
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.source import ATOMS_ACCEPTED, ATOMS_PROPOSED, compiled, header, numbers
+from pymc_dp.step_methods.mixture.source import compiled, header, numbers
+from pymc_dp.step_methods.mixture.tally import ATOMS_ACCEPTED, ATOMS_PROPOSED
 from pymc_dp.step_methods.sweeps.source import indented
 
 # Powers of two of a slot's records that are told apart.

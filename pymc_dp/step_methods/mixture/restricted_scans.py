@@ -16,7 +16,8 @@ from pymc_dp.step_methods.mixture.labels import record_numbers
 from pymc_dp.step_methods.mixture.marginal_draws import draw_lines, draw_of
 from pymc_dp.step_methods.mixture.moments import coefficients, n_moments, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.source import SPLIT, TRIED, compiled, header, numbers, occupation
+from pymc_dp.step_methods.mixture.source import compiled, header, numbers, occupation
+from pymc_dp.step_methods.mixture.tally import SPLIT, TRIED
 from pymc_dp.step_methods.sweeps.source import indented
 
 

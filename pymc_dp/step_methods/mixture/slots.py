@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from pymc_dp.lowering.bind import part_of_kernel
 from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.exponential import exp_in_place
 from pymc_dp.lowering.nopython import njit
@@ -44,6 +45,28 @@ def swap(slots, where, a, b):
 def free_slot(rng, slots, k):
     """Return a free slot chosen uniformly."""
     return slots[k + int(random(rng) * (slots.size - k))]
+
+
+@part_of_kernel
+def leave(i, k, labels, counts, slots, where):
+    """Take record i out of its slot; return the slot, and how many slots the other records occupy."""
+    h = labels[i]
+    counts[h] -= 1
+    if counts[h] == 0:
+        k -= 1
+        swap(slots, where, where[h], k)
+    return h, k
+
+
+@part_of_kernel
+def enter(i, g, k, labels, counts, slots, where):
+    """Put record i into a slot, which may have been free; return how many are occupied."""
+    if counts[g] == 0:
+        swap(slots, where, where[g], k)
+        k += 1
+    counts[g] += 1
+    labels[i] = g
+    return k
 
 
 @njit(inline="always")

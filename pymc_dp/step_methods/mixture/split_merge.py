@@ -34,14 +34,8 @@ from pymc_dp.lowering.native import SourceFunction
 from pymc_dp.step_methods.mixture.moments import features
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.slots import draw_weight, has_weight, log_split
-from pymc_dp.step_methods.mixture.source import (
-    FIRST_SPLIT,
-    SPLIT_KINDS,
-    compiled,
-    header,
-    numbers,
-    occupation,
-)
+from pymc_dp.step_methods.mixture.source import compiled, header, numbers, occupation
+from pymc_dp.step_methods.mixture.tally import FIRST_SPLIT, SPLIT_KINDS
 from pymc_dp.step_methods.mixture.urn import add_closed
 from pymc_dp.step_methods.sweeps.source import indented
 

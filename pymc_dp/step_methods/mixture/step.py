@@ -22,7 +22,7 @@ from pymc_dp.step_methods.mixture.chain import MixtureChain, lowered_mixture
 from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY, Plan
 from pymc_dp.step_methods.mixture.plain import KernelChain, KernelProgram, kernel_blocks
 from pymc_dp.step_methods.mixture.released import check_closed
-from pymc_dp.step_methods.mixture.source import ACCEPTED, CONSIDERED, GIVEN_LABELS, MOVED, N_TALLY, PROPOSED
+from pymc_dp.step_methods.mixture.tally import ACCEPTED, CONSIDERED, GIVEN_LABELS, MOVED, N_TALLY, PROPOSED
 from pymc_dp.step_methods.near_ends import ATOMS, NearEnds
 from pymc_dp.step_methods.starts import set_by_the_model
 from pymc_dp.step_methods.sweeps.moves import shared_program
