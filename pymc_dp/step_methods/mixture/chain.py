@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from pymc_dp.lowering.native import SourceFunction, addresses_of
+from pymc_dp.lowering.native import Addressed, addresses_of
 from pymc_dp.lowering.normals import LARGEST
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.mixtures.structure import Mixture
@@ -69,15 +69,15 @@ class LoweredMixture:
     def __init__(self, program: RecordProgram, mixture: Mixture):
         with explained(mixture):
             self.program = MixtureProgram(program, mixture)
-        self._joint: dict[float, SourceFunction] = {}
-        self._labels: dict[str, SourceFunction] = {}
-        self._scans: dict[int, SourceFunction] = {}
-        self._splits: dict[str, SourceFunction | None] = {}
+        self._joint: dict[float, Addressed] = {}
+        self._labels: dict[str, Addressed] = {}
+        self._scans: dict[int, Addressed] = {}
+        self._splits: dict[str, Addressed | None] = {}
         # the atoms that a step has drawn last, so that another need not draw them again
         self.just_drawn: np.ndarray | None = None
         self.atoms_tally = np.zeros(N_TALLY)
 
-    def joint(self, n_auxiliary: float) -> SourceFunction:
+    def joint(self, n_auxiliary: float) -> Addressed:
         """Return the sweep over labels and records together."""
         if n_auxiliary not in self._joint:
             if n_auxiliary == 1:
@@ -93,7 +93,7 @@ class LoweredMixture:
                 self._joint[n_auxiliary] = urn.auxiliary_sweep(self.program, int(n_auxiliary))
         return self._joint[n_auxiliary]
 
-    def labels(self, kind: str, n_empty: int = _N_EMPTY) -> SourceFunction:
+    def labels(self, kind: str, n_empty: int = _N_EMPTY) -> Addressed:
         """Return the sweep over the labels given the records: "neal2", "neal8", "collapsed" or "slice".
 
         ``n_empty``: empty clusters of Neal's algorithm 8.
@@ -110,7 +110,7 @@ class LoweredMixture:
                 self._labels[key] = labels.conditional_sweep(self.program, n_empty)
         return self._labels[key]
 
-    def scans(self, n_scans: int) -> SourceFunction:
+    def scans(self, n_scans: int) -> Addressed:
         """Return splits and merges by restricted scans of the labels."""
         if n_scans not in self._scans:
             if self.integrates_out:
@@ -127,7 +127,7 @@ class LoweredMixture:
         """Whether the atoms of a cluster integrate out in closed form."""
         return collapsed.can_collapse(self.program, self.laws)
 
-    def splits(self, kind: str) -> SourceFunction | None:
+    def splits(self, kind: str) -> Addressed | None:
         """Return splits and merges of a kind by weights; None where releases have no closed law."""
         if kind not in self._splits:
             local = not self.program.program.n_statistics
@@ -157,9 +157,9 @@ class LoweredMixture:
         return conjugacy.Derivatives(self.program)
 
     @cached_property
-    def updates(self) -> list[SourceFunction]:
+    def updates(self) -> list[Addressed]:
         """Updates of the atoms given labels and records."""
-        found = []
+        found: list[Addressed] = []
         if self.laws.normal or self.laws.single:
             found.append(atoms.conjugate_draws(self.program, self.laws))
         if self.laws.other:
@@ -173,7 +173,7 @@ class LoweredMixture:
         return langevin.room_for(self.program, self.laws.other)
 
     @cached_property
-    def transfer(self) -> tuple[SourceFunction, SourceFunction, SourceFunction]:
+    def transfer(self) -> tuple[Addressed, Addressed, Addressed]:
         """Load, store, refresh."""
         return transfer.load(self.program), transfer.store(self.program), transfer.refresh(self.program)
 
@@ -261,7 +261,7 @@ class MixtureChain:
             )
         return asked
 
-    def _scans(self, n_scans: int, needed: bool) -> SourceFunction | None:
+    def _scans(self, n_scans: int, needed: bool) -> Addressed | None:
         try:
             return self.lowered.scans(n_scans)
         except NotImplementedError as reason:
