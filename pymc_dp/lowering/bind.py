@@ -6,7 +6,7 @@ address. The code is never copied as text: errors, coverage and profiles point t
 """
 
 from collections.abc import Callable, Mapping
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
@@ -26,21 +26,37 @@ part_of_kernel = njit(**PART)
 
 def rebound(kernel: Function, names: Mapping[str, Any]) -> Function:
     """Return a kernel whose global names mean something else; it runs in plain Python, too."""
-    unknown = set(names) - set(kernel.__code__.co_names)
-    if unknown:
-        raise NameError(f"{kernel.__qualname__} has no {', '.join(sorted(unknown))}")
+    _check(kernel, names)
     return FunctionType(kernel.__code__, {**kernel.__globals__, **names}, kernel.__name__)
 
 
 def plain(kernel: Function, names: Mapping[str, Any]) -> Function:
-    """Return a kernel in plain Python, with its parts: for tests, where ``names`` mean stand-ins."""
-    there = kernel.__code__.co_names
-    parts = {
-        name: plain(value.py_func, {})
-        for name, value in kernel.__globals__.items()
-        if name in there and getattr(value, "targetoptions", {}).get("no_cpython_wrapper")
-    }
-    return rebound(kernel, {**parts, **names})
+    """Return a kernel in plain Python, with its parts: for tests, where ``names`` may mean stand-ins."""
+    _check(kernel, names)
+    there = {name: kernel.__globals__.get(name) for name in kernel.__code__.co_names if name not in names}
+    parts = {name: _in_python(value) for name, value in there.items() if _is_part(value)}
+    meanings = {**parts, **{name: _in_python(value) for name, value in names.items()}}
+    held = tuple(CellType(_in_python(cell.cell_contents)) for cell in kernel.__closure__ or ())
+    return FunctionType(kernel.__code__, {**kernel.__globals__, **meanings}, kernel.__name__, None, held)
+
+
+def _check(kernel: Function, names: Mapping[str, Any]) -> None:
+    unknown = set(names) - set(kernel.__code__.co_names)
+    if unknown:
+        raise NameError(f"{kernel.__qualname__} has no {', '.join(sorted(unknown))}")
+
+
+def _is_part(meaning: Any) -> bool:
+    return bool(getattr(meaning, "targetoptions", {}).get("no_cpython_wrapper"))
+
+
+def _in_python(meaning: Any) -> Any:
+    return plain(meaning.py_func, {}) if _is_part(meaning) else meaning
+
+
+def bound_part(function: Function, names: Mapping[str, Any]) -> Function:
+    """Return a part of kernels in which some names are bound, to be the meaning of a name itself."""
+    return part_of_kernel(rebound(function, names))
 
 
 class Kernel(Addressed):
@@ -56,6 +72,7 @@ class Kernel(Addressed):
 
     def __init__(self, kernel: Function, signature: Any, names: Mapping[str, Any]):
         self.name, self.signature, python = kernel.__name__, signature, rebound(kernel, names)
+        self.kernel, self.names = kernel, names
         self.cache_key = digest([key_of(python), str(signature)])
         if self.cache_key is not None:
             CACHED_SRC_FUNCTIONS[python] = self.cache_key

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import types
 
-from pymc_dp.lowering.bind import Kernel, part_of_kernel, plain, rebound
+from pymc_dp.lowering.bind import Kernel, bound_part, part_of_kernel, plain, rebound
 from pymc_dp.lowering.native import MATRIX, VECTOR
 from pymc_dp.lowering.tuples import column, entries, part, row
 
@@ -43,6 +43,8 @@ def test_a_bound_kernel_is_the_same_in_machine_code_and_in_python(names):
     plain(total, {"N": 3, "law": lambda a, b: a + 10.0 * b})(m, python)
     np.testing.assert_array_equal(machine, expected)
     np.testing.assert_array_equal(python, expected)
+    plain(total, names)(m, python)  # what is bound runs in Python, too, with what it closes over
+    np.testing.assert_array_equal(python, expected)
 
 
 def test_what_is_bound_is_in_the_key(names):
@@ -51,6 +53,25 @@ def test_what_is_bound_is_in_the_key(names):
     assert key == Kernel(total, signature, {"N": 3, "law": weighted(10.0)}).cache_key
     assert key != Kernel(total, signature, {"N": 3, "law": weighted(11.0)}).cache_key
     assert key != Kernel(total, signature, {"N": 4, "law": weighted(10.0)}).cache_key
+
+
+def with_law(a, b):
+    return law(a, b) + 1.0
+
+
+def test_a_part_may_be_bound_itself(names):
+    m, signature = np.arange(9.0).reshape(3, 3), types.void(MATRIX, VECTOR)
+    results, keys = [], set()
+    for w in (10.0, 11.0):
+        kernel = Kernel(total, signature, {**names, "law": bound_part(with_law, {"law": weighted(w)})})
+        machine, python = np.empty(3), np.empty(3)
+        kernel.dispatcher(m, machine)
+        plain(total, kernel.names)(m, python)
+        np.testing.assert_array_equal(machine, python)
+        results.append(machine)
+        keys.add(kernel.cache_key)
+    np.testing.assert_array_equal(results[1] - results[0], m[:, 2])
+    assert len(keys) == 2
 
 
 def test_names_that_a_kernel_has_not_are_refused():
