@@ -13,9 +13,9 @@ from scipy import special, stats
 import pymc_dp as dp
 from pymc_dp.step_methods.mixture.released import closed_release
 from tests.mixtures import exact, small
+from tests.mixtures.mutants import rewritten
 from tests.mixtures.samplers import ALL_SAMPLERS, CLOSED_SAMPLERS, SAMPLERS
 from tests.mixtures.small import Urn
-from tests.mixtures.test_samplers_power import rewritten
 
 # Some twenty verdicts.
 ALPHA = 1e-5

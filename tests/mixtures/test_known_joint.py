@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from functools import cache
 from zlib import crc32
 
 import pytest
 
-from pymc_dp.step_methods.mixture import source
 from tests.mixtures.models import CONJUGATE_MODELS, KNOWN_MODELS, laws_by_name
+from tests.mixtures.mutants import rewritten
 from tests.mixtures.samplers import ALL_KNOWN, CONJUGATE_SAMPLERS
 from tests.mixtures.test_samplers_joint import Shared
 from tests.statistics.drive import StepKernel
@@ -128,19 +127,9 @@ BROKEN = {
 @pytest.mark.statistical
 @pytest.mark.parametrize("name", BROKEN)
 def test_broken_on_purpose(monkeypatch, name):
-    """A line of the source, replaced on its way to the compiler: the joint distribution test rejects."""
+    """A line of a kernel, replaced on its way to the compiler: the joint distribution test rejects."""
     pattern, by, kernel, sampler, model = BROKEN[name]
-    original, broken = source.SourceFunction, []
-
-    def compiled(called, text, *args):
-        if called == kernel:
-            after = re.sub(pattern, by, text)
-            assert after != text, f"the line to break has gone from {kernel}"
-            broken.append(called)
-            text = after
-        return original(called, text, *args)
-
-    monkeypatch.setattr(source, "SourceFunction", compiled)
+    broken = rewritten(monkeypatch, pattern, by, kernel)
     kernel = kernel_of(BY_NAME[model](1.0), sampler, 3)
     verdict = kernel.short_chains(seed=4, alpha=ALPHA, replicates=2000, transitions=2)
     assert broken

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from pymc_dp.lowering import bins
-from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.bind import Function, Kernel, bound_part, part_of_kernel
 from pymc_dp.lowering.native import MIXTURE
 from pymc_dp.lowering.tuples import Numbers, column, part, row
 from pymc_dp.records import parameters_of
@@ -107,10 +107,19 @@ def bound(kernel: Function, program: MixtureProgram, **more: Any) -> Kernel:
     **more
         Meanings of further names of the kernel, or other meanings of those declared here.
     """
-    there = set(kernel.__code__.co_names) - set(more)
+    return Kernel(kernel, MIXTURE, _names_in(kernel, program, more))
+
+
+def part_for(function: Function, program: MixtureProgram, **more: Any) -> Function:
+    """Return a part of kernels that calls the model's functions: see :func:`bound`."""
+    return bound_part(function, _names_in(function, program, more))
+
+
+def _names_in(function: Function, program: MixtureProgram, more: dict[str, Any]) -> dict[str, Any]:
+    there = set(function.__code__.co_names) - set(more)
     sizes = {name: value for name, value in sizes_of(program).items() if name in there}
     made = {name: make(program) for name, make in ADAPTERS.items() if name in there}
-    return Kernel(kernel, MIXTURE, {**sizes, **made, **more})
+    return {**sizes, **made, **more}
 
 
 def sizes_of(program: MixtureProgram) -> dict[str, Any]:

@@ -28,173 +28,35 @@ probability v / t in place of v. The others of h had no part in it, with probabi
 of being tried when the move goes back.
 """
 
-from collections.abc import Callable
+import numpy as np
 
-from pymc_dp.lowering.native import SourceFunction
-from pymc_dp.step_methods.mixture.moments import features
+from pymc_dp.lowering.bind import Kernel
+from pymc_dp.step_methods.mixture import split_kernels
+from pymc_dp.step_methods.mixture.bound import bound, part_for
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.slots import draw_weight, has_weight, log_split
-from pymc_dp.step_methods.mixture.source import compiled, header, numbers, occupation
 from pymc_dp.step_methods.mixture.tally import FIRST_SPLIT, SPLIT_KINDS
 from pymc_dp.step_methods.mixture.urn import add_closed
-from pymc_dp.step_methods.sweeps.source import indented
 
 # Fresh records that are tried, for each that would go if all had the same density.
 _TRIED = 4.0
-# Ratios of densities whose logarithm is larger are not multiplied up.
-_LARGE = 300.0
 
 
-def split_merge(program: MixtureProgram, kind: str) -> SourceFunction:
+def split_merge(program: MixtureProgram, kind: str) -> Kernel:
     """Compile ``n_sweeps`` moves of a kind: each a pass over the labels, and the records of two clusters.
 
     Of a split of m records, fresh ones cost up to m draws and densities of their releases, released ones 2 m
     densities without the record, kept ones 2 m densities of the kernel; of those before the move, each is
     worked out once in a call.
     """
-    p, width = program.n_columns_of_record, program.width
-    drawn, old = [f"a{j}" for j in range(width)], numbers("atoms", "h", width)
-    targets = "".join(f"{a}, " for a in drawn)
-    count = f"tally[{FIRST_SPLIT} + {2 * SPLIT_KINDS.index(kind)}"
-    before, there, used = _weights(program, kind)
-    lines = [
-        *header(f"{kind}_splits", program),
-        f"    alpha, d = {program.call('urn', row='')}",
-        *occupation(),
-        "    w, there, goes = np.full(n, np.nan), np.empty(n), np.zeros(n, np.bool_)",
-        f"    fresh = np.empty(({'n' if kind == 'fresh' else '0'}, {p}))",
-        "    for _ in range(n_sweeps):",
-        "        splits = random(rng) < 0.5",
-        "        if splits:",
-        "            h = labels[int(random(rng) * n)]",
-        "            g, m = -1, counts[h]",
-        "            if m == 1 or weight_of_new_cluster(alpha, d, k) == 0.0:",
-        "                continue",
-        "            v = draw_weight(rng, m)",
-        f"            {targets} = {program.call('base_draw', rng=True, row='')}",
-        "        else:",
-        "            g = slots[int(random(rng) * k)]",
-        "            if counts[g] == n:",
-        "                continue",
-        "            h = g",
-        "            while h == g:",
-        "                h = labels[int(random(rng) * n)]",
-        "            m = counts[h] + counts[g]",
-        "            v = rng.beta(counts[g] - d, counts[h] - d)",
-        "            if not has_weight(v, m):",
-        "                continue",
-        f"            {targets} = {', '.join(numbers('atoms', 'g', width))},",
-        f"        tried = min(1.0, {_TRIED} * v)" if kind == "fresh" else "        tried = 1.0",
-        "        weight, again = v / tried, (tried - v) / (1.0 - v)",
-        "        total, product, size = 0.0, 1.0, 0",
-        "        for i in range(n):",
-        "            if labels[i] == h:",
-        "                goes[i] = False",
-        "                if tried < 1.0 and random(rng) >= (tried if splits else again):",
-        "                    continue",
-        *indented(_where_there_is_a_law(program, drawn, there(drawn)), 16),
-        "            elif labels[i] == g:",
-        *indented(_where_there_is_a_law(program, old, there(old)), 16),
-        "            else:",
-        "                continue",
-        "            if np.isnan(w[i]):",
-        *indented(before, 16),
-        # whoever starts where its release is impossible may go anywhere
-        "            change = there[i] - w[i] if w[i] != -np.inf else 0.0",
-        "            change = change if labels[i] == h else -change",
-        f"            if change < {_LARGE}:",
-        "                gain = weight * np.exp(change)",
-        "                each = 1.0 - weight + gain",
-        "                product *= each",
-        "                if not 1e-100 < product < 1e100:",
-        "                    total += np.log(product)",
-        "                    product = 1.0",
-        "                goes[i] = splits and random(rng) * each < gain",
-        "            else:",
-        "                total += change + np.log(weight)",
-        "                goes[i] = splits",
-        "            size += goes[i]",
-        f"        {count} + 1] += 1.0",
-        "        if splits and (size == 0 or size == m):",
-        "            continue",
-        "        size = size if splits else counts[g]",
-        "        total += np.log(product) + log_split(alpha, d, k if splits else k - 1, n, m, size, v)",
-        "        total = total if splits else -total",
-        "        if not (total >= 0.0 or total > -standard_exponential(rng)):",
-        "            continue",
-        f"        {count}] += 1.0",
-        "        if splits and k == n_slots:",
-        "            tally[6] = 1.0",
-        "            return",
-        "        if splits:",
-        "            g = free_slot(rng, slots, k)",
-        "            swap(slots, where, where[g], k)",
-        "            k += 1",
-        *indented([f"atoms[g, {j}] = {a}" for j, a in enumerate(drawn)], 12),
-        "            counts[h], counts[g], to = m - size, size, g",
-        "        else:",
-        "            k -= 1",
-        "            swap(slots, where, where[g], k)",
-        "            counts[h], counts[g], to = m, 0, h",
-        "        for i in range(n):",
-        "            if (splits and labels[i] == h and goes[i]) or (not splits and labels[i] == g):",
-        "                labels[i], w[i] = to, there[i]",
-        *indented(_move(program, kind), 16),
-    ]
-    helpers = {"log_split": log_split, "draw_weight": draw_weight, "has_weight": has_weight}
-    return compiled(f"{kind}_splits", lines, program, ["urn", "base_draw", *used], **helpers)
-
-
-def _weights(
-    program: MixtureProgram, kind: str
-) -> tuple[list[str], Callable[[list[str]], list[str]], list[str]]:
-    """Source of a record's log density as it is, and as it would be with some atoms; the functions used."""
-    p, d, width = program.n_columns_of_record, program.statistics, program.width
-    own = numbers("atoms", "labels[i]", width)
-    if kind == "fresh":
-        now = f"w[i] = {program.call('current', *numbers('x', 'i', p))}[{d}]"
-
-        def drawn(atoms: list[str]) -> list[str]:
-            record = [f"fresh[i, {q}] = r[{q}]" for q in range(p)]
-            return [f"r = {program.call('propose', *atoms, rng=True)}", *record, f"there[i] = r[{p + d}]"]
-
-        return [now], drawn, ["current", "propose"]
     if kind == "released":
-        released, _ = add_closed(program)
-
-        def density(atoms: list[str]) -> list[str]:
-            return [f"there[i] = {released(atoms)}"]
-
-        return [f"w[i] = {released(own)}"], density, ["released", "given_release"]
-    numbers_of_record = f"f = {features(program)}"
-
-    def kernel(atoms: list[str]) -> str:
-        return f"{program.call('own', *(f'f[{j}]' for j in range(program.n_features)), *atoms)}[0]"
-
-    return (
-        [numbers_of_record, f"w[i] = {kernel(own)}"],
-        lambda atoms: [numbers_of_record, f"there[i] = {kernel(atoms)}"],
-        ["features", "own"],
+        add_closed(program)
+    at = FIRST_SPLIT + 2 * SPLIT_KINDS.index(kind)
+    return bound(
+        split_kernels.splits,
+        program,
+        **{name: part_for(function, program) for name, function in split_kernels.KINDS[kind].items()},
+        KEEPS=kind == "fresh",
+        TRIED=_TRIED if kind == "fresh" else np.inf,
+        SPLITS_ACCEPTED=at,
+        SPLITS_PROPOSED=at + 1,
     )
-
-
-def _where_there_is_a_law(program: MixtureProgram, atoms: list[str], lines: list[str]) -> list[str]:
-    """Source that gives a record no density in a cluster whose atoms are outside of the kernel's domain."""
-    if not program.may_fail:
-        return lines
-    return [
-        f"if {program.call('inside', *atoms)}[0] > 0.0:",
-        *indented(lines, 4),
-        "else:",
-        "    there[i] = -np.inf",
-    ]
-
-
-def _move(program: MixtureProgram, kind: str) -> list[str]:
-    """Source that gives a record what it is in its new cluster."""
-    if kind == "kept":
-        return []
-    if kind == "fresh":
-        return [f"x[i, {q}] = fresh[i, {q}]" for q in range(program.n_columns_of_record)]
-    _, given_release = add_closed(program)
-    return given_release(numbers("atoms", "to", program.width))

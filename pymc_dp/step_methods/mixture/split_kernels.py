@@ -1,0 +1,228 @@
+"""The kernel of :mod:`.split_merge`, and what the kinds of splits differ in."""
+
+import numpy as np
+
+from pymc_dp.lowering.bind import Function
+from pymc_dp.lowering.bits import random, standard_exponential
+from pymc_dp.lowering.tuples import Numbers, entries, row
+from pymc_dp.lowering.urn import weight_of_new_cluster
+from pymc_dp.step_methods.mixture.bound import (
+    N_ATOMS,
+    N_CONSTANTS,
+    WIDTH,
+    Generator,
+    Integers,
+    Matrix,
+    Vector,
+    base_draw,
+    current,
+    features,
+    given_release,
+    inside,
+    own,
+    propose,
+    released,
+    urn,
+)
+from pymc_dp.step_methods.mixture.slots import (
+    draw_weight,
+    free_slot,
+    has_weight,
+    log_split,
+    occupied_first,
+    swap,
+)
+from pymc_dp.step_methods.mixture.tally import FULL
+
+# Ratios of densities whose logarithm is larger are not multiplied up.
+_LARGE = 300.0
+# Whether records that are drawn are kept until it is decided.
+KEEPS = False
+# Records that are tried, for each that would go if all had the same density.
+TRIED = np.inf
+# Where moves of the kind are counted.
+SPLITS_ACCEPTED = SPLITS_PROPOSED = 0
+
+
+def as_it_is(c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers) -> float:
+    """Log density of a record, or of its release, in its cluster."""
+    raise NotImplementedError
+
+
+def given_cluster(
+    rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix
+) -> float:
+    """Log density of a record with other atoms, -inf where the kernel has no law."""
+    raise NotImplementedError
+
+
+def settle(rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix) -> None:
+    """Give a record what it is in its new cluster."""
+    raise NotImplementedError
+
+
+def weight_as_it_is(c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers) -> float:
+    """Log density of a record's release."""
+    return current(c, cov, i, row(x, i, WIDTH))[1]
+
+
+def weight_drawn_anew(
+    rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix
+) -> float:
+    """Draw the record from a cluster; return the log density of its release."""
+    if not inside(c, cov, i, a):
+        return -np.inf
+    y, _, weight, _ = propose(rng, c, cov, i, a)
+    for j in range(WIDTH):
+        fresh[i, j] = y[j]
+    return weight
+
+
+def take_drawn(rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix) -> None:
+    """Take the record that was drawn."""
+    for j in range(WIDTH):
+        x[i, j] = fresh[i, j]
+
+
+def released_as_it_is(c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers) -> float:
+    """Log density of a record's release, with the record integrated out."""
+    return released(c, cov, i, a)
+
+
+def released_given_cluster(
+    rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix
+) -> float:
+    """Log density of a record's release in another cluster, likewise."""
+    return released(c, cov, i, a) if inside(c, cov, i, a) else -np.inf
+
+
+def draw_given_release(
+    rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix
+) -> None:
+    """Draw the record given its release."""
+    y = given_release(rng, c, cov, i, a)
+    for j in range(WIDTH):
+        x[i, j] = y[j]
+
+
+def density_as_it_is(c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers) -> float:
+    """Log density of a record."""
+    return own(c, cov, i, features(c, cov, i, row(x, i, WIDTH)), a)
+
+
+def density_given_cluster(
+    rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix
+) -> float:
+    """Log density of a record in another cluster."""
+    if not inside(c, cov, i, a):
+        return -np.inf
+    return own(c, cov, i, features(c, cov, i, row(x, i, WIDTH)), a)
+
+
+def stay(rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix) -> None:
+    """Leave the record as it is."""
+
+
+# By the names that they are the meaning of.
+KINDS: dict[str, dict[str, Function]] = {
+    "fresh": {"as_it_is": weight_as_it_is, "given_cluster": weight_drawn_anew, "settle": take_drawn},
+    "released": {
+        "as_it_is": released_as_it_is,
+        "given_cluster": released_given_cluster,
+        "settle": draw_given_release,
+    },
+    "kept": {"as_it_is": density_as_it_is, "given_cluster": density_given_cluster, "settle": stay},
+}
+
+
+def splits(
+    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
+    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
+    counts: Integers, learnt: Vector, tally: Vector,
+) -> None:  # fmt: skip
+    """Moves of a kind: each a pass over the labels, and the records of two clusters."""
+    n, n_slots = x.shape[0], atoms.shape[0]
+    constants = entries(c, N_CONSTANTS)
+    alpha, d = urn(constants)
+    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
+    k = occupied_first(counts, slots, where)
+    w, there, goes = np.full(n, np.nan), np.empty(n), np.zeros(n, np.bool_)
+    fresh = np.empty((n if KEEPS else 0, WIDTH))
+    for _ in range(n_sweeps):
+        splits = random(rng) < 0.5
+        if splits:
+            h = labels[int(random(rng) * n)]
+            g, m = -1, counts[h]
+            if m == 1 or weight_of_new_cluster(alpha, d, k) == 0.0:
+                continue
+            v = draw_weight(rng, m)
+            a = base_draw(rng, constants)
+        else:
+            g = slots[int(random(rng) * k)]
+            if counts[g] == n:
+                continue
+            h = g
+            while h == g:
+                h = labels[int(random(rng) * n)]
+            m = counts[h] + counts[g]
+            v = rng.beta(counts[g] - d, counts[h] - d)
+            if not has_weight(v, m):
+                continue
+            a = row(atoms, g, N_ATOMS)
+        tried = min(1.0, TRIED * v)
+        weight, again = v / tried, (tried - v) / (1.0 - v)
+        total, product, size = 0.0, 1.0, 0
+        for i in range(n):
+            if labels[i] == h:
+                goes[i] = False
+                if tried < 1.0 and random(rng) >= (tried if splits else again):
+                    continue
+                there[i] = given_cluster(rng, constants, cov, i, x, a, fresh)
+            elif labels[i] == g:
+                there[i] = given_cluster(rng, constants, cov, i, x, row(atoms, h, N_ATOMS), fresh)
+            else:
+                continue
+            if np.isnan(w[i]):
+                w[i] = as_it_is(constants, cov, i, x, row(atoms, labels[i], N_ATOMS))
+            # whoever starts where its release is impossible may go anywhere
+            change = there[i] - w[i] if w[i] != -np.inf else 0.0
+            change = change if labels[i] == h else -change
+            if change < _LARGE:
+                gain = weight * np.exp(change)
+                each = 1.0 - weight + gain
+                product *= each
+                if not 1e-100 < product < 1e100:
+                    total += np.log(product)
+                    product = 1.0
+                goes[i] = splits and random(rng) * each < gain
+            else:
+                total += change + np.log(weight)
+                goes[i] = splits
+            size += goes[i]
+        tally[SPLITS_PROPOSED] += 1.0
+        if splits and (size == 0 or size == m):
+            continue
+        size = size if splits else counts[g]
+        total += np.log(product) + log_split(alpha, d, k if splits else k - 1, n, m, size, v)
+        total = total if splits else -total
+        if not (total >= 0.0 or total > -standard_exponential(rng)):
+            continue
+        tally[SPLITS_ACCEPTED] += 1.0
+        if splits and k == n_slots:
+            tally[FULL] = 1.0
+            return
+        if splits:
+            g = free_slot(rng, slots, k)
+            swap(slots, where, where[g], k)
+            k += 1
+            for j in range(N_ATOMS):
+                atoms[g, j] = a[j]
+            counts[h], counts[g], to = m - size, size, g
+        else:
+            k -= 1
+            swap(slots, where, where[g], k)
+            counts[h], counts[g], to = m, 0, h
+        for i in range(n):
+            if (splits and labels[i] == h and goes[i]) or (not splits and labels[i] == g):
+                labels[i], w[i] = to, there[i]
+                settle(rng, constants, cov, i, x, row(atoms, to, N_ATOMS), fresh)

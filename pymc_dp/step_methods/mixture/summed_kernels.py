@@ -1,0 +1,247 @@
+"""The kernel of :mod:`.summed`, and the terms that it adds up: of finitely many values, or without an end."""
+
+import math
+
+import numpy as np
+
+from pymc_dp.lowering.bits import random
+from pymc_dp.lowering.exponential import SPARE
+from pymc_dp.lowering.tuples import Numbers, entries, row
+from pymc_dp.step_methods.mixture.bound import (
+    BY_RECORD,
+    N_ATOMS,
+    N_CONSTANTS,
+    Generator,
+    Integers,
+    Matrix,
+    Vector,
+    base_draw,
+    current,
+    inside,
+    urn,
+)
+from pymc_dp.step_methods.mixture.slots import enter, exponentials, leave, occupied_first, pick, weighted
+from pymc_dp.step_methods.mixture.tally import ACCEPTED, CONSIDERED, MOVED, PROPOSED
+from pymc_dp.step_methods.mixture.urn_kernels import from_urn, new_slot
+
+# Where values have no end: logarithm of the share of a sum that may be left out, and the distance from the
+# release beyond which no value is asked for, which only ends sums that have no term.
+_LEFT_OUT, _FARTHEST = math.log(1e-12), 2.0**20
+# Values beside those released for which the kernel's density is kept by cluster.
+_BESIDE = 64
+# Where values have an end: the first of them, and how many they are.
+FIRST, N_VALUES = 0, 0
+# Values for which there is room at first; the most numbers for which a density is kept.
+ROOM, MOST_KEPT = 0, 0
+
+
+def mass(c: Numbers, cov: Matrix, i: int, y: float, a: Numbers) -> float:
+    """Kernel's log density of a value of record i."""
+    raise NotImplementedError
+
+
+def centre(c: Numbers, cov: Matrix, i: int) -> float:
+    """Value that was released of record i."""
+    raise NotImplementedError
+
+
+def kept_values(c: Numbers, cov: Matrix, n: int) -> tuple[int, int]:
+    """Return the first value for which the kernel's density is kept, and how many there are."""
+    raise NotImplementedError
+
+
+def kept_mass(
+    c: Numbers, cov: Matrix, i: int, y: float, a: Numbers, first: int, kept: Matrix, g: int
+) -> float:
+    """Kernel's log density of a value in row g, which has atoms a; a value without one is impossible."""
+    raise NotImplementedError
+
+
+def both_terms(
+    c: Numbers, cov: Matrix, i: int, y: float, q: float, t: int, first: int, h: int, g: int, own: Numbers,
+    a: Numbers, kept: Matrix, before: Vector, after: Vector,
+) -> None:  # fmt: skip
+    """Write the logarithms of the terms of a value: of cluster h, which has its own atoms, and of row g."""
+    raise NotImplementedError
+
+
+def terms(
+    c: Numbers, cov: Matrix, i: int, u: float, first: int, h: int, g: int, own: Numbers, a: Numbers,
+    kept: Matrix, before: Vector, after: Vector,
+) -> int:  # fmt: skip
+    """Write the logarithms of both clusters' terms; return how many, -1 if there is no room for them."""
+    raise NotImplementedError
+
+
+def value_of(c: Numbers, cov: Matrix, i: int, t: int) -> float:
+    """Value of the t-th term."""
+    raise NotImplementedError
+
+
+def kept_while_finite(c: Numbers, cov: Matrix, n: int) -> tuple[int, int]:
+    """All values."""
+    return FIRST, N_VALUES
+
+
+def kept_around(c: Numbers, cov: Matrix, n: int) -> tuple[int, int]:
+    """Values around those released."""
+    low = high = centre(c, cov, 0)
+    for i in range(n):
+        z = centre(c, cov, i)
+        low, high = min(low, z), max(high, z)
+    return int(low) - _BESIDE, int(high - low) + 2 * _BESIDE
+
+
+def mass_once(
+    c: Numbers, cov: Matrix, i: int, y: float, a: Numbers, first: int, kept: Matrix, g: int
+) -> float:
+    """Density of a value, worked out once."""
+    at = int(y) - first
+    f = kept[g, at] if 0 <= at < kept.shape[1] else np.nan
+    if f != f:
+        f = mass(c, cov, i, y, a)
+        f = f if f == f else -np.inf
+        if 0 <= at < kept.shape[1]:
+            kept[g, at] = f
+    return f
+
+
+def mass_each_time(
+    c: Numbers, cov: Matrix, i: int, y: float, a: Numbers, first: int, kept: Matrix, g: int
+) -> float:
+    """Density of a value, where records differ in it."""
+    f = mass(c, cov, i, y, a)
+    return f if f == f else -np.inf
+
+
+def terms_of_a_value(
+    c: Numbers, cov: Matrix, i: int, y: float, q: float, t: int, first: int, h: int, g: int, own: Numbers,
+    a: Numbers, kept: Matrix, before: Vector, after: Vector,
+) -> None:  # fmt: skip
+    """Write a term of both clusters, q being the log density of the release; one if they are the same."""
+    before[t] = q + kept_mass(c, cov, i, y, own, first, kept, h)
+    if g != h:
+        after[t] = q + kept_mass(c, cov, i, y, a, first, kept, g)
+
+
+def listed(
+    c: Numbers, cov: Matrix, i: int, u: float, first: int, h: int, g: int, own: Numbers, a: Numbers,
+    kept: Matrix, before: Vector, after: Vector,
+) -> int:  # fmt: skip
+    """Write the terms of finitely many values."""
+    for t in range(N_VALUES):
+        y = float(FIRST + t)
+        q = current(c, cov, i, (y,))[1]
+        both_terms(c, cov, i, y, q, t, first, h, g, own, a, kept, before, after)
+    return N_VALUES
+
+
+def outwards(
+    c: Numbers, cov: Matrix, i: int, u: float, first: int, h: int, g: int, own: Numbers, a: Numbers,
+    kept: Matrix, before: Vector, after: Vector,
+) -> int:  # fmt: skip
+    """Write the terms of a sum without an end, from the release outwards.
+
+    As the kernel adds up to at most 1, what lies beyond a distance is below the noise's probability there;
+    and any term is a lower bound of its sum. The new cluster's sum may also stop where the move will be
+    refused.
+    """
+    z = centre(c, cov, i)
+    both_terms(c, cov, i, z, current(c, cov, i, (z,))[1], 0, first, h, g, own, a, kept, before, after)
+    one, other = before[0], after[0] if g != h else np.inf
+    m, r = 1, 1.0
+    while True:
+        up, down = current(c, cov, i, (z + r,))[1], current(c, cov, i, (z - r,))[1]
+        edge = max(up, down)
+        beyond = r > _FARTHEST
+        if beyond or edge <= _LEFT_OUT + one:
+            if beyond or edge <= _LEFT_OUT + other:
+                break
+            if max(edge, other + np.log(m)) < np.log(u) + one - np.log(2.0):
+                break
+        if m + 2 + SPARE > before.size:
+            return -1
+        for t in range(2):
+            y, q = (z + r, up) if t == 0 else (z - r, down)
+            both_terms(c, cov, i, y, q, m, first, h, g, own, a, kept, before, after)
+            one = max(one, before[m])
+            if g != h:
+                other = max(other, after[m])
+            m += 1
+        r += 1.0
+    return m
+
+
+def value_listed(c: Numbers, cov: Matrix, i: int, t: int) -> float:
+    """Value of the t-th of finitely many terms."""
+    return float(FIRST + t)
+
+
+def value_outwards(c: Numbers, cov: Matrix, i: int, t: int) -> float:
+    """Value of the t-th term from the release outwards: by turns above and below it."""
+    return centre(c, cov, i) + ((t + 1) // 2 if t % 2 else -(t // 2))
+
+
+def summed_sweep(
+    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
+    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
+    counts: Integers, learnt: Vector, tally: Vector,
+) -> None:  # fmt: skip
+    """Sweep in which values of a record are added up: O(K) per record for K values."""
+    n, n_slots = x.shape[0], atoms.shape[0]
+    constants = entries(c, N_CONSTANTS)
+    alpha, d = urn(constants)
+    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
+    k = occupied_first(counts, slots, where)
+    first, n_kept = kept_values(constants, cov, n)
+    # log densities of values by slot, where they have been asked for; the last row is for a new cluster
+    kept = np.full((n_slots + 1, min(n_kept, MOST_KEPT // (n_slots + 1))), np.nan)
+    before, after, weights = np.empty(ROOM + SPARE), np.empty(ROOM + SPARE), np.empty(ROOM + SPARE)
+    accepted, n_moved = 0.0, 0.0
+    for _ in range(n_sweeps):
+        for i in range(n):
+            h, k = leave(i, k, labels, counts, slots, where)
+            g = from_urn(rng, i, n, k, alpha, d, labels, counts, slots)
+            a = row(atoms, g, N_ATOMS) if g >= 0 else base_draw(rng, constants)
+            defined = (g == h if BY_RECORD else g >= 0) or inside(constants, cov, i, a)
+            if not defined:  # as in `urn_sweep`
+                a = row(atoms, h, N_ATOMS)
+            line = g
+            if g < 0:
+                line = n_slots
+                kept[line] = np.nan
+            u, m, own = random(rng), -1, row(atoms, h, N_ATOMS)
+            while True:
+                m = terms(constants, cov, i, u, first, h, line, own, a, kept, before, after)
+                if m >= 0:
+                    break
+                before, after = np.empty(2 * before.size), np.empty(2 * before.size)
+                weights = np.empty(before.size)
+            if g == h:
+                t = pick(rng, before, m)
+                accept = True
+            else:
+                now, then = exponentials(before, after, weights, m)
+                # where neither has a term, all stays as it is
+                accept = defined and then > 0.0 and (now == 0.0 or u * now < then)
+                if accept:
+                    t = weighted(rng, weights, then, m)
+                else:
+                    t = weighted(rng, before, now, m) if now > 0.0 else -1
+            if accept:
+                accepted += 1.0
+                if g < 0:
+                    g = new_slot(rng, h, k, slots, tally)
+                    for j in range(N_ATOMS):
+                        atoms[g, j] = a[j]
+                    kept[g] = kept[n_slots]
+                n_moved += g != h
+            else:
+                g = h
+            if t >= 0:
+                x[i, 0] = value_of(constants, cov, i, t)
+            k = enter(i, g, k, labels, counts, slots, where)
+    tally[ACCEPTED] += accepted
+    tally[PROPOSED] += n * n_sweeps
+    tally[MOVED] += n_moved
+    tally[CONSIDERED] += n * n_sweeps
