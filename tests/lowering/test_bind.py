@@ -6,7 +6,25 @@ from numba import types
 
 from pymc_dp.lowering.bind import Kernel, bound_part, part_of_kernel, plain, rebound
 from pymc_dp.lowering.native import MATRIX, VECTOR
-from pymc_dp.lowering.tuples import column, entries, part, row
+from pymc_dp.lowering.tuples import (
+    column,
+    dot,
+    dot_from,
+    entries,
+    inverses,
+    minus,
+    monomials,
+    part,
+    plus,
+    products,
+    row,
+    scaled,
+    set_column,
+    set_entries,
+    set_row,
+    shifted,
+    times,
+)
 
 N = 0
 
@@ -79,3 +97,39 @@ def test_names_that_a_kernel_has_not_are_refused():
         rebound(total, {"lwa": law})
     with pytest.raises(NotImplementedError):
         plain(total, {"N": 3})(np.ones((3, 3)), np.empty(3))
+
+
+SIZE = 0
+
+
+def arithmetic(m, out):
+    a, b = row(m, 0, 3), row(m, 1, 3)
+    set_row(out, 0, plus(a, b))
+    set_row(out, 1, minus(a, b))
+    set_row(out, 2, times(a, scaled(inverses(b), 3)))
+    for j in range(3):
+        set_column(out, 3 + j, shifted(a, j, b))
+    out[3, 0], out[3, 1] = dot(a, b), dot_from(0.1, a, b)
+    set_row(out, 4, products(m, SIZE, a))
+    set_row(out, 5, monomials(a, 1))
+    set_row(out, 6, monomials(a, 2))
+    set_entries(out[7], (1, 2.5))
+
+
+def test_arithmetic_of_tuples_is_the_same_in_machine_code_and_in_python(rng):
+    m = rng.normal(size=(4, 3))
+    machine, python = np.zeros((8, 10)), np.zeros((8, 10))
+    Kernel(arithmetic, types.void(MATRIX, MATRIX), {"SIZE": 4}).dispatcher(m, machine)
+    plain(arithmetic, {"SIZE": 4})(m, python)
+    np.testing.assert_array_equal(machine, python)
+    a, b = m[:2]
+    np.testing.assert_allclose(python[0, :3], a + b)
+    np.testing.assert_allclose(python[1, :3], a - b)
+    np.testing.assert_allclose(python[2, :3], 3 * a / b)
+    np.testing.assert_allclose(python[:3, 3:6], a[:, None] + np.diag(b))
+    np.testing.assert_allclose(python[3, :2], [a @ b, 0.1 + a @ b])
+    np.testing.assert_allclose(python[4, :4], m @ a)
+    assert python[5, 0] == python[6, 0] == 1.0
+    np.testing.assert_allclose(python[6, 1:], [*a, *a**2, a[0] * a[1], a[0] * a[2], a[1] * a[2]])
+    np.testing.assert_allclose(python[5, 1:4], a)
+    assert python[7, :2].tolist() == [1.0, 2.5]
