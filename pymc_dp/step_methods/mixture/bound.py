@@ -15,6 +15,7 @@ from pymc_dp.lowering.bind import Function, Kernel, bound_part, part_of_kernel
 from pymc_dp.lowering.native import MIXTURE
 from pymc_dp.lowering.tuples import Numbers, column, part, row
 from pymc_dp.records import parameters_of
+from pymc_dp.step_methods.mixture import polynomials
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 
 type Vector = np.ndarray
@@ -275,5 +276,5 @@ def _with_histogram(before: Any, f: Any, h: int, n: int) -> Any:
 ADAPTERS = {
     "urn": _urn, "base_draw": _base_draw, "inside": _inside, "current": _current, "propose": _propose,
     "change": _change, "bin_in": _bin_in, "moved": _moved, "released": _released,
-    "given_release": _given_release, "features": _features, "own": _own,
+    "given_release": _given_release, "features": _features, "own": _own, **polynomials.ADAPTERS,
 }  # fmt: skip

@@ -24,6 +24,7 @@ from pymc_dp.step_methods.mixture import (
     langevin,
     laplace_scans,
     restricted_scans,
+    slot_sums,
     split_merge,
     start,
     sticks,
@@ -101,11 +102,11 @@ class LoweredMixture:
         key = f"{kind} {n_empty}" if kind == "neal8" else kind
         if key not in self._labels:
             if kind == "collapsed":
-                self._labels[key] = collapsed.collapsed_sweep(self.program, self.laws)
+                self._labels[key] = collapsed.compiled(self.program, self.laws)
             elif kind == "slice":
                 self._labels[key] = sticks.slice_sweep(self.program)
             elif kind == "neal2":
-                self._labels[key] = conjugate_gibbs.conjugate_gibbs(self.program, self.laws)
+                self._labels[key] = conjugate_gibbs.compiled(self.program, self.laws)
             else:
                 self._labels[key] = labels.conditional_sweep(self.program, n_empty)
         return self._labels[key]
@@ -114,7 +115,7 @@ class LoweredMixture:
         """Return splits and merges by restricted scans of the labels."""
         if n_scans not in self._scans:
             if self.integrates_out:
-                self._scans[n_scans] = restricted_scans.collapsed_scans(self.program, self.laws, n_scans)
+                self._scans[n_scans] = restricted_scans.compiled(self.program, self.laws, n_scans)
             else:
                 with explained(self.program.mixture):
                     self._scans[n_scans] = laplace_scans.laplace_scans(
@@ -125,7 +126,7 @@ class LoweredMixture:
     @cached_property
     def integrates_out(self) -> bool:
         """Whether the atoms of a cluster integrate out in closed form."""
-        return collapsed.can_collapse(self.program, self.laws)
+        return slot_sums.can_collapse(self.program, self.laws)
 
     def splits(self, kind: str) -> Addressed | None:
         """Return splits and merges of a kind by weights; None where releases have no closed law."""

@@ -1,132 +1,177 @@
 """Sweeps over the labels given the records and the atoms of their clusters: Neal's algorithm 2.
 
 The weight of a new cluster has the density of the record under the base, which is a ratio of normalisers
-(:mod:`.collapsed`); its atoms are drawn given that record at once. An old cluster costs a density, which is
+(:mod:`.slot_sums`); its atoms are drawn given that record at once. An old cluster costs a density, which is
 several times cheaper than the ratio of algorithm 3, and the more so the better the two agree: in large
 clusters.
 """
 
+import numpy as np
+
+from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.exponential import SPARE, exp_in_place
-from pymc_dp.lowering.native import SourceFunction
-from pymc_dp.step_methods.mixture.collapsed import normaliser, weights_of_records
+from pymc_dp.lowering.tuples import Numbers, dot_from, entries, row
+from pymc_dp.lowering.urn import weight_of_new_cluster
+from pymc_dp.step_methods.mixture import marginal_draws, slot_sums
+from pymc_dp.step_methods.mixture.bound import (
+    N_ATOMS,
+    N_CONSTANTS,
+    Generator,
+    Integers,
+    Matrix,
+    Vector,
+    bound,
+    urn,
+)
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
-from pymc_dp.step_methods.mixture.labels import density_of, prepare_density, record_numbers
-from pymc_dp.step_methods.mixture.marginal_draws import draw_lines, draw_of
-from pymc_dp.step_methods.mixture.moments import coefficients, n_moments
+from pymc_dp.step_methods.mixture.marginal_draws import draw_atoms
+from pymc_dp.step_methods.mixture.polynomials import (
+    N_MOMENTS,
+    Scale,
+    coefficients,
+    density,
+    expand,
+    keep_finite,
+    moments_of,
+    n_moments,
+    scales,
+)
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.source import LEAVE, compiled, header, join, numbers, occupation
+from pymc_dp.step_methods.mixture.slot_sums import N_NORMAL, N_SUMS, log_normaliser, weigh
+from pymc_dp.step_methods.mixture.slots import enter, free_slot, leave, occupied_first, pick
 from pymc_dp.step_methods.mixture.tally import CONSIDERED, FULL, MOVED
-from pymc_dp.step_methods.sweeps.source import indented
+
+# Whether what belongs to a record may have changed since the last sweep.
+CHANGES = True
 
 
-def conjugate_gibbs(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
-    """Compile the sweep, O(number of clusters) per record, after one normaliser for each record."""
-    q, size = len(laws.normal), n_moments(program)
-    lines_of_weights, n_statistics, used = weights_of_records(program, laws)
-    both = [
-        f"for r in range({n_statistics}):",
-        "    both[r] = empty[r]",
-        *(f"    both[r] += weights[r, {j}] * m{j}" for j in range(size)),
-    ]
-    at_slot = numbers("atoms", "g", program.width)
-    lines = [
-        *header("conjugate_gibbs", program),
-        f"    alpha, d = {program.call('urn', row='')}",
-        *occupation(),
-        *indented(prepare_density(program, occupied_only=True), 4),
-        *indented(lines_of_weights, 4),
-        *indented(_constant(program, laws), 4),
-        f"    root, mean = np.empty(({max(q, 1)}, {q + 1})), np.empty({max(q, 1)})",
-        f"    both, z_empty = np.empty({n_statistics}), log_z(empty, root, {q})",
-        # kept as long as it holds: a base without hyperparameters is integrated once in a chain
-        *indented(_is_stale(program), 4),
-        *(f"    totals[2 * n + {j}] = c{j}" for j in range(program.n_constants)),
-        "    for i in range(n if stale else 0):",
-        *indented(record_numbers(program), 8),
-        *indented(both, 8),
-        f"        totals[i] = log_z(both, root, {q}) - z_empty",
-        *(f"        totals[i] += constant[{j}] * m{j}" for j in range(size)),
-        "        totals[n + i] = np.exp(totals[i])",
-        f"    logs = np.empty(n_slots + {1 + SPARE})",
-        "    moved = 0.0",
-        "    for _ in range(n_sweeps):",
-        "        for i in range(n):",
-        *indented(LEAVE, 12),
-        *indented(record_numbers(program), 12),
-        "            rest, total, m = weight_of_new_cluster(alpha, d, k), 0.0, k",
-        "            for t in range(k):",
-        "                g = slots[t]",
-        f"                logs[t] = {density_of(program, 'density', 'g', 'atoms')}",
-        "            exp_in_place(logs, k)",
-        "            for t in range(k):",
-        "                total += (counts[slots[t]] - d) * logs[t]",
-        "                logs[t] = total",
-        "            if rest > 0.0:",
-        "                if k == n_slots:",
-        f"                    tally[{FULL}] = 1.0",
-        "                else:",
-        "                    total += rest * totals[n + i]",
-        "                    logs[k] = total",
-        "                    m = k + 1",
-        "            if total > 1e-250 and total < 1e250:",
-        "                u, t = random(rng) * total, 0",
-        "                while t < m - 1 and logs[t] <= u:",
-        "                    t += 1",
-        "            else:",  # densities beyond the range of numbers
-        "                for t in range(k):",
-        "                    g = slots[t]",
-        "                    logs[t] = np.log(counts[g] - d)",
-        f"                    logs[t] += {density_of(program, 'density', 'g', 'atoms')}",
-        "                if m > k:",
-        "                    logs[k] = np.log(rest) + totals[i]",
-        "                t = pick(rng, logs, m)",
-        "            g = slots[t] if t >= 0 else h",
-        "            if t == k:",
-        "                g = free_slot(rng, slots, k)",
-        *indented(both, 16),
-        *indented(draw_lines(laws, "both", "atoms", "g"), 16),
-        *indented(coefficients(program, "own", at_slot, 1, "coef"), 16),
-        *(f"                density[g, {j}] = coef[0, {j}]" for j in range(size)),
-        "            moved += g != h",
-        *indented(join("g"), 12),
-        f"    tally[{MOVED}] += moved",
-        f"    tally[{CONSIDERED}] += n * n_sweeps",
-    ]
-    further = {"log_z": normaliser(laws), "draw_atom": draw_of(laws), "exp_in_place": exp_in_place}
-    return compiled("conjugate_gibbs", lines, program, ["urn", "features", "own", *used], **further)
+def without_atoms(
+    c: Numbers, a: Numbers, scale: Scale, weights: Matrix, coef: Matrix, factor: Vector
+) -> None:
+    """Fill in the coefficients of the factor of a record's density that no atom is in, from any atoms."""
+    raise NotImplementedError
 
 
-def _is_stale(program: MixtureProgram) -> list[str]:
-    """Source that finds out whether ``totals`` still holds the records' densities under the base."""
-    if program.n_columns:  # what belongs to a record may have changed
-        return ["stale = True"]
-    return [
-        "stale = not totals[0] == totals[0]",
-        *(f"stale = stale or not totals[2 * n + {j}] == c{j}" for j in range(program.n_constants)),
-    ]
+def conjugate_gibbs(
+    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
+    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
+    counts: Integers, learnt: Vector, tally: Vector,
+) -> None:  # fmt: skip
+    """Sweep in O(number of clusters) per record, after one normaliser for each record.
 
-
-def _constant(program: MixtureProgram, laws: AtomLaws) -> list[str]:
-    """Source of the factor of a record's density that no atom is in, ``constant``, as moments of the record.
-
-    It is what is left of the density at some atoms once the statistics' part is taken out; ``s`` is a value
-    at which the statistics were worked out.
+    The logarithm of each record's density under the base is kept in ``totals``, then that density, then the
+    hoisted numbers that it was worked out with: as long as these hold, so does it. A base without
+    hyperparameters is integrated once in a chain.
     """
-    size, q = n_moments(program), len(laws.normal)
-    first = q + q * (q + 1) // 2
-    k = laws.scale if laws.scale is not None else (laws.single[0][0] if laws.single else None)
-    family = laws.single[0][1] if laws.single else "inverse gamma"
-    point = "0.5" if family == "beta" else "s"
-    atoms = [point if j == k else "0.0" for j in range(program.width)]
-    a, b = f"weights[{first}, j]", f"weights[{first + 1}, j]"
-    part = {
-        "inverse gamma": f"{a} * np.log(s) + {b} / s",
-        "gamma": f"{b} * s - {a} * np.log(s)",
-        "beta": f"({a} + {b}) * np.log(2.0)",
-    }[family]
-    return [
-        f"constant = np.empty({size})",
-        *coefficients(program, "own", atoms, 1, "coef"),
-        f"for j in range({size}):",
-        f"    constant[j] = coef[0, j] + {part if k is not None else '0.0'}",
-    ]
+    n, n_slots = x.shape[0], atoms.shape[0]
+    constants = entries(c, N_CONSTANTS)
+    alpha, d = urn(constants)
+    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
+    k = occupied_first(counts, slots, where)
+    scale = scales(learnt)
+    terms, coef = np.empty((n_slots, N_MOMENTS)), np.empty((1, N_MOMENTS))
+    for h in range(n_slots):
+        if counts[h] > 0:
+            expand(constants, row(atoms, h, N_ATOMS), scale, terms, h)
+            keep_finite(terms, h)
+    weights, empty = np.empty((N_SUMS, N_MOMENTS)), np.empty(N_SUMS)
+    weigh(constants, row(atoms, slots[0], N_ATOMS), scale, weights, empty)
+    factor = np.empty(N_MOMENTS)
+    without_atoms(constants, row(atoms, slots[0], N_ATOMS), scale, weights, coef, factor)
+    root, mean = np.empty((max(N_NORMAL, 1), N_NORMAL + 1)), np.empty(max(N_NORMAL, 1))
+    sums, z_empty = np.empty(N_SUMS), log_normaliser(empty, root, N_NORMAL)
+    stale = CHANGES or np.isnan(totals[0])
+    for j in range(N_CONSTANTS):
+        stale = stale or not totals[2 * n + j] == c[j]
+        totals[2 * n + j] = c[j]
+    for i in range(n if stale else 0):
+        m = moments_of(constants, cov, i, x, scale)
+        for r in range(N_SUMS):
+            sums[r] = dot_from(empty[r], row(weights, r, N_MOMENTS), m)
+        totals[i] = dot_from(log_normaliser(sums, root, N_NORMAL) - z_empty, entries(factor, N_MOMENTS), m)
+        totals[n + i] = np.exp(totals[i])
+    logs = np.empty(n_slots + 1 + SPARE)
+    for _ in range(n_sweeps):
+        for i in range(n):
+            h, k = leave(i, k, labels, counts, slots, where)
+            m = moments_of(constants, cov, i, x, scale)
+            rest, total, size = weight_of_new_cluster(alpha, d, k), 0.0, k
+            for t in range(k):
+                logs[t] = density(constants, cov, i, m, terms, slots[t], row(atoms, slots[t], N_ATOMS))
+            exp_in_place(logs, k)
+            for t in range(k):
+                total += (counts[slots[t]] - d) * logs[t]
+                logs[t] = total
+            if rest > 0.0:
+                if k == n_slots:
+                    tally[FULL] = 1.0
+                else:
+                    total += rest * totals[n + i]
+                    logs[k] = total
+                    size = k + 1
+            if total > 1e-250 and total < 1e250:
+                u, t = random(rng) * total, 0
+                while t < size - 1 and logs[t] <= u:
+                    t += 1
+            else:  # densities beyond the range of numbers
+                for t in range(k):
+                    g = slots[t]
+                    logs[t] = np.log(counts[g] - d)
+                    logs[t] += density(constants, cov, i, m, terms, g, row(atoms, g, N_ATOMS))
+                if size > k:
+                    logs[k] = np.log(rest) + totals[i]
+                t = pick(rng, logs, size)
+            g = slots[t] if t >= 0 else h
+            if t == k:
+                g = free_slot(rng, slots, k)
+                for r in range(N_SUMS):
+                    sums[r] = dot_from(empty[r], row(weights, r, N_MOMENTS), m)
+                draw_atoms(rng, sums, root, mean, atoms, g)
+                expand(constants, row(atoms, g, N_ATOMS), scale, terms, g)
+            tally[MOVED] += g != h
+            k = enter(i, g, k, labels, counts, slots, where)
+    tally[CONSIDERED] += n * n_sweeps
+
+
+def compiled(program: MixtureProgram, laws: AtomLaws) -> Kernel:
+    """Compile the sweep for a mixture whose atoms integrate out."""
+    return bound(
+        conjugate_gibbs,
+        program,
+        **slot_sums.names_of(program, laws, "N_SUMS", "N_NORMAL", "weigh", "log_normaliser"),
+        draw_atoms=marginal_draws.draw_atoms_of(laws),
+        without_atoms=_without_atoms(program, laws),
+        CHANGES=program.n_columns > 0,
+    )
+
+
+def _without_atoms(program: MixtureProgram, laws: AtomLaws) -> Function:
+    """What is left of the density at some atoms once the part of the sums is taken out."""
+    own, size, q = coefficients(program, "own", 1), n_moments(program), len(laws.normal)
+    found = slot_sums.number_and_family(laws)
+    a = b = k = 0
+    if found is not None:
+        k, a = found[0], q + q * (q + 1) // 2
+        b = a + 1
+    at = slot_sums.placed(program.width, None if found is None else k)
+    point, part = _AT[None if found is None else found[1]]
+
+    @part_of_kernel
+    def without_atoms(c, atoms, scale, weights, coef, factor):
+        s = point(atoms[k])
+        own(c, at(s), scale, coef)
+        for j in range(size):
+            factor[j] = coef[0, j] + part(weights[a, j], weights[b, j], s)
+
+    return without_atoms
+
+
+# By the family of the number that is not normal: the value at which a density is taken, and the part of the
+# sums in its logarithm there.
+_AT = {
+    "inverse gamma": (part_of_kernel(lambda s: s), part_of_kernel(lambda a, b, s: a * np.log(s) + b / s)),
+    "gamma": (part_of_kernel(lambda s: s), part_of_kernel(lambda a, b, s: b * s - a * np.log(s))),
+    "beta": (part_of_kernel(lambda s: 0.5), part_of_kernel(lambda a, b, s: (a + b) * np.log(2.0))),
+    None: (part_of_kernel(lambda s: 1.0), part_of_kernel(lambda a, b, s: 0.0)),
+}

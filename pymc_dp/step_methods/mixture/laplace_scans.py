@@ -21,14 +21,14 @@ from pymc_dp.lowering.native import INTEGERS, MATRIX, VECTOR, SourceFunction
 from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.lowering.trigamma import TriGamma  # noqa: F401  (registers its code)
-from pymc_dp.step_methods.mixture.collapsed import split_ratio
 from pymc_dp.step_methods.mixture.conjugacy import Derivatives
 from pymc_dp.step_methods.mixture.draws import back
 from pymc_dp.step_methods.mixture.labels import record_numbers
 from pymc_dp.step_methods.mixture.moments import coefficients, features, n_moments, scales
+from pymc_dp.step_methods.mixture.pairs import split_ratio
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.restricted_scans import choose_two, decide
 from pymc_dp.step_methods.mixture.source import compiled, header, numbers, occupation
+from pymc_dp.step_methods.mixture.tally import SPLIT, TRIED
 from pymc_dp.step_methods.sweeps.source import indented
 
 # Newton steps from the mode of one scan to that of the next, and times that a step is halved.
@@ -98,6 +98,56 @@ def student_logp(mode, root, value, freedom, q):
         total += np.log(root[j, j])
     total += math.lgamma(0.5 * (freedom + q)) - math.lgamma(0.5 * freedom)
     return total - 0.5 * q * np.log(np.pi * freedom) - 0.5 * (freedom + q) * np.log1p(square / freedom)
+
+
+def choose_two(first: int = 0) -> list[str]:
+    """Source that chooses two records and lists the others of their clusters, from ``part[first]`` on.
+
+    With ``first`` = 2 the two stand before the others.
+    """
+    return [
+        "first, second = int(random(rng) * n), int(random(rng) * (n - 1))",
+        "second += second >= first",
+        "h, g = labels[first], labels[second]",
+        "splits = h == g",
+        "if splits and (k == n_slots or weight_of_new_cluster(alpha, d, k) == 0.0):",
+        "    continue",
+        *(["part[0], part[1] = first, second"] if first else []),
+        f"size = {first}",
+        "for i in range(n):",
+        "    if (labels[i] == h or labels[i] == g) and i != first and i != second:",
+        "        part[size] = i",
+        "        size += 1",
+    ]
+
+
+def decide(first: int = 0) -> list[str]:
+    """Source that decides on the logarithm ``total`` of a split's ratio, and writes the labels."""
+    return [
+        f"n_both = size + {2 - first}",
+        "total += split_ratio(alpha, d, k if splits else k - 1, n_both, n_other)",
+        "total = total if splits else -total",
+        f"tally[{TRIED}] += 1.0",
+        "if not (total >= 0.0 or total > -standard_exponential(rng)):",
+        "    continue",
+        f"tally[{SPLIT}] += 1.0",
+        "if splits:",
+        "    g = free_slot(rng, slots, k)",
+        "    swap(slots, where, where[g], k)",
+        "    k += 1",
+        "    labels[second] = g",
+        f"    for r in range({first}, size):",
+        "        if to_other[r]:",
+        "            labels[part[r]] = g",
+        "    counts[h], counts[g] = n_both - n_other, n_other",
+        "else:",
+        "    labels[second] = h",
+        f"    for r in range({first}, size):",
+        "        labels[part[r]] = h",
+        "    counts[h], counts[g] = n_both, 0",
+        "    k -= 1",
+        "    swap(slots, where, where[g], k)",
+    ]
 
 
 def laplace_scans(program: MixtureProgram, derivatives: Derivatives, n_scans: int) -> SourceFunction:

@@ -2,11 +2,15 @@
 
 import numpy as np
 
+from pymc_dp.lowering.bind import Function, part_of_kernel
 from pymc_dp.lowering.bits import standard_normal
 from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.truncated import truncated_inverse_gamma
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
 from pymc_dp.step_methods.mixture.draws import back, factor
+from pymc_dp.step_methods.mixture.polynomials import Matrix, Vector
+
+type Generator = np.random.Generator
 
 # Each takes the generator, the statistics, room for a Cholesky factor, room for the normal numbers and how
 # many they are; it fills these, and returns the number that is not normal, if there is one.
@@ -87,7 +91,12 @@ def beta(rng, t, root, mean, q):
 _SINGLE = {"gamma": gamma, "inverse gamma": inverse_gamma, "beta": beta}
 
 
-def draw_of(laws: AtomLaws):  # type: ignore[no-untyped-def]
+def draw_atoms(rng: Generator, sums: Vector, root: Matrix, mean: Vector, atoms: Matrix, g: int) -> None:
+    """Draw the numbers of a slot from its sums, to row g of some atoms; ``root``, ``mean``: room."""
+    raise NotImplementedError
+
+
+def draw_of(laws: AtomLaws) -> Function:
     """Return the draw that fits the laws of a slot's numbers."""
     if laws.normal and laws.scale is None:
         return normal
@@ -96,10 +105,23 @@ def draw_of(laws: AtomLaws):  # type: ignore[no-untyped-def]
     return inverse_gamma_above if laws.above else _SINGLE[laws.single[0][1]]
 
 
-def draw_lines(laws: AtomLaws, statistics: str, array: str, row: str) -> list[str]:
-    """Source that draws the numbers of a slot into a row of an array."""
-    q = len(laws.normal)
-    k = laws.scale if laws.scale is not None else (laws.single[0][0] if laws.single else None)
-    lines = [f"drawn = draw_atom(rng, {statistics}, root, mean, {q})"]
-    lines += [f"{array}[{row}, {k}] = drawn"] if k is not None else []
-    return lines + [f"{array}[{row}, {j}] = mean[{i}]" for i, j in enumerate(laws.normal)]
+def draw_atoms_of(laws: AtomLaws) -> Function:
+    """Return the meaning of :func:`draw_atoms`."""
+    draw, q, places, single = draw_of(laws), len(laws.normal), np.array(laws.normal, int), _single_of(laws)
+
+    @part_of_kernel
+    def draw_atoms(rng, sums, root, mean, atoms, g):
+        drawn = draw(rng, sums, root, mean, q)
+        if single >= 0:
+            atoms[g, single] = drawn
+        for j in range(q):
+            atoms[g, places[j]] = mean[j]
+
+    return draw_atoms
+
+
+def _single_of(laws: AtomLaws) -> int:
+    """Return which number is not normal, -1 if all are."""
+    if laws.scale is not None:
+        return laws.scale
+    return laws.single[0][0] if laws.single else -1

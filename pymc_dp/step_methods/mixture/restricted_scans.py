@@ -9,163 +9,126 @@ the division that there is. Given the launch state the records are independent o
 costs one density ratio for each.
 """
 
-from pymc_dp.lowering.native import SourceFunction
-from pymc_dp.step_methods.mixture.collapsed import normaliser, split_ratio, weights_of_records
+import numpy as np
+
+from pymc_dp.lowering.bind import Kernel
+from pymc_dp.lowering.bits import random
+from pymc_dp.lowering.tuples import dot, dot_from, entries, minus, plus, row, set_entries, set_row
+from pymc_dp.lowering.urn import weight_of_new_cluster
+from pymc_dp.step_methods.mixture import marginal_draws, slot_sums
+from pymc_dp.step_methods.mixture.bound import (
+    N_ATOMS,
+    N_CONSTANTS,
+    Generator,
+    Integers,
+    Matrix,
+    Vector,
+    bound,
+    urn,
+)
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
-from pymc_dp.step_methods.mixture.labels import record_numbers
-from pymc_dp.step_methods.mixture.marginal_draws import draw_lines, draw_of
-from pymc_dp.step_methods.mixture.moments import coefficients, n_moments, scales
+from pymc_dp.step_methods.mixture.marginal_draws import draw_atoms
+from pymc_dp.step_methods.mixture.pairs import accepted, divide, members_of, two_records, unite
+from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, expand, moments_of, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.source import compiled, header, numbers, occupation
+from pymc_dp.step_methods.mixture.slot_sums import N_NORMAL, N_SUMS, log_normaliser, weigh
+from pymc_dp.step_methods.mixture.slots import occupied_first
 from pymc_dp.step_methods.mixture.tally import SPLIT, TRIED
-from pymc_dp.step_methods.sweeps.source import indented
+
+# Scans that lead to a launch state.
+N_SCANS = 0
 
 
-def choose_two(first: int = 0) -> list[str]:
-    """Source that chooses two records and lists the others of their clusters, from ``part[first]`` on.
+def collapsed_scans(
+    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
+    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
+    counts: Integers, learnt: Vector, tally: Vector,
+) -> None:  # fmt: skip
+    """Try ``n_sweeps`` splits or merges, each ``N_SCANS`` + 1 passes over the records of two clusters."""
+    n, n_slots = x.shape[0], atoms.shape[0]
+    constants = entries(c, N_CONSTANTS)
+    alpha, d = urn(constants)
+    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
+    k = occupied_first(counts, slots, where)
+    scale = scales(learnt)
+    weights, empty = np.empty((N_SUMS, N_MOMENTS)), np.empty(N_SUMS)
+    weigh(constants, row(atoms, slots[0], N_ATOMS), scale, weights, empty)
+    root, mean = np.empty((max(N_NORMAL, 1), N_NORMAL + 1)), np.empty(max(N_NORMAL, 1))
+    z_empty = log_normaliser(empty, root, N_NORMAL)
+    # of both parts: moments of their records, the sums that these make, atoms, coefficients of densities
+    moments, sums, both = np.empty((2, N_MOMENTS)), np.empty((2, N_SUMS)), np.empty(N_SUMS)
+    drawn, terms, odds_of = np.zeros((2, N_ATOMS)), np.empty((2, N_MOMENTS)), np.empty(N_MOMENTS)
+    members, to_other = np.empty(n, np.int64), np.zeros(n, np.bool_)
+    moment = np.empty((n, N_MOMENTS))
+    for _ in range(n_sweeps if n > 1 else 0):
+        first, second = two_records(rng, n)
+        h, g = labels[first], labels[second]
+        splits = h == g
+        if splits and (k == n_slots or weight_of_new_cluster(alpha, d, k) == 0.0):
+            continue
+        size = members_of(first, second, labels, members)
+        for r in range(size):
+            set_row(moment, r, moments_of(constants, cov, members[r], x, scale))
+        for side in range(2):
+            set_row(moments, side, row(moment, side, N_MOMENTS))
+            for s in range(N_SUMS):
+                sums[side, s] = dot_from(empty[s], row(weights, s, N_MOMENTS), row(moments, side, N_MOMENTS))
+        weight, chosen, n_other = 0.0, 0.0, 1
+        for scan in range(N_SCANS + 1):
+            for side in range(2):
+                draw_atoms(rng, sums[side], root, mean, drawn, side)
+                expand(constants, row(drawn, side, N_ATOMS), scale, terms, side)
+            if scan > 0:
+                of_other = rng.standard_gamma(n_other - d)
+                weight = np.log(of_other / rng.standard_gamma(size - n_other - d))
+            set_entries(odds_of, minus(row(terms, 1, N_MOMENTS), row(terms, 0, N_MOMENTS)))
+            odds_of[0] += weight
+            by_moment = entries(odds_of, N_MOMENTS)
+            n_other, chosen = 1, 0.0
+            for side in range(2):
+                set_row(moments, side, row(moment, side, N_MOMENTS))
+            for r in range(2, size):
+                odds = dot(by_moment, row(moment, r, N_MOMENTS))
+                # a scan on the way draws; so does the last of a split; that of a merge meets what there is
+                if splits or scan < N_SCANS:
+                    goes = random(rng) * (1.0 + np.exp(-odds)) < 1.0
+                else:
+                    goes = labels[members[r]] == g
+                if scan == N_SCANS:
+                    to_other[r] = goes
+                    chosen += min(odds, 0.0) if goes else -max(odds, 0.0)
+                    chosen -= np.log1p(np.exp(-abs(odds)))
+                n_other += goes
+                side = int(goes)
+                set_row(moments, side, plus(row(moments, side, N_MOMENTS), row(moment, r, N_MOMENTS)))
+            for side in range(2):
+                for s in range(N_SUMS):
+                    sums[side, s] = dot_from(
+                        empty[s], row(weights, s, N_MOMENTS), row(moments, side, N_MOMENTS)
+                    )
+        for s in range(N_SUMS):
+            both[s] = sums[0, s] + sums[1, s] - empty[s]
+        total = log_normaliser(sums[0], root, N_NORMAL) + log_normaliser(sums[1], root, N_NORMAL)
+        total -= log_normaliser(both, root, N_NORMAL)
+        total -= z_empty + chosen
+        tally[TRIED] += 1.0
+        if not accepted(rng, total, splits, alpha, d, k, size, n_other):
+            continue
+        tally[SPLIT] += 1.0
+        if splits:
+            divide(rng, h, members, size, n_other, to_other, k, labels, counts, slots, where)
+            k += 1
+        else:
+            unite(h, g, members, size, k, labels, counts, slots, where)
+            k -= 1
 
-    With ``first`` = 2 the two stand before the others.
-    """
-    return [
-        "first, second = int(random(rng) * n), int(random(rng) * (n - 1))",
-        "second += second >= first",
-        "h, g = labels[first], labels[second]",
-        "splits = h == g",
-        "if splits and (k == n_slots or weight_of_new_cluster(alpha, d, k) == 0.0):",
-        "    continue",
-        *(["part[0], part[1] = first, second"] if first else []),
-        f"size = {first}",
-        "for i in range(n):",
-        "    if (labels[i] == h or labels[i] == g) and i != first and i != second:",
-        "        part[size] = i",
-        "        size += 1",
-    ]
 
-
-def decide(first: int = 0) -> list[str]:
-    """Source that decides on the logarithm ``total`` of a split's ratio, and writes the labels."""
-    return [
-        f"n_both = size + {2 - first}",
-        "total += split_ratio(alpha, d, k if splits else k - 1, n_both, n_other)",
-        "total = total if splits else -total",
-        f"tally[{TRIED}] += 1.0",
-        "if not (total >= 0.0 or total > -standard_exponential(rng)):",
-        "    continue",
-        f"tally[{SPLIT}] += 1.0",
-        "if splits:",
-        "    g = free_slot(rng, slots, k)",
-        "    swap(slots, where, where[g], k)",
-        "    k += 1",
-        "    labels[second] = g",
-        f"    for r in range({first}, size):",
-        "        if to_other[r]:",
-        "            labels[part[r]] = g",
-        "    counts[h], counts[g] = n_both - n_other, n_other",
-        "else:",
-        "    labels[second] = h",
-        f"    for r in range({first}, size):",
-        "        labels[part[r]] = h",
-        "    counts[h], counts[g] = n_both, 0",
-        "    k -= 1",
-        "    swap(slots, where, where[g], k)",
-    ]
-
-
-def collapsed_scans(program: MixtureProgram, laws: AtomLaws, n_scans: int) -> SourceFunction:
-    """Compile ``n_sweeps`` splits or merges, each ``n_scans`` + 1 passes over the records of two clusters."""
-    q, size = len(laws.normal), n_moments(program)
-    lines_of_weights, n_statistics, used = weights_of_records(program, laws)
-
-    def statistics(side: int) -> list[str]:
-        return [
-            f"for r in range({n_statistics}):",
-            f"    t[{side}, r] = empty[r]",
-            f"    for j in range({size}):",
-            f"        t[{side}, r] += weights[r, j] * sums[{side}, j]",
-        ]
-
-    def atoms_of(side: int) -> list[str]:
-        return [
-            *draw_lines(laws, f"t[{side}]", "drawn_atoms", str(side)),
-            *coefficients(program, "own", numbers("drawn_atoms", str(side), program.width), 1, "coef"),
-            *(f"density[{side}, {j}] = coef[0, {j}]" for j in range(size)),
-        ]
-
-    of_anchor = [
-        "for side in range(2):",
-        "    i = second if side else first",
-        *indented(record_numbers(program), 4),
-        *(f"    anchors[side, {j}] = m{j}" for j in range(size)),
-    ]
-    gather = [
-        "for r in range(size):",
-        "    i = part[r]",
-        *indented(record_numbers(program), 4),
-        *(f"    moment[r, {j}] = m{j}" for j in range(size)),
-    ]
-    odds = " + ".join(f"shift{j} * moment[r, {j}]" for j in range(size))
-    scan = [
-        *(f"shift{j} = density[1, {j}] - density[0, {j}]" for j in range(size)),
-        "shift0 += weight",
-        "n_other, chosen = 1, 0.0",
-        *(f"sums[{s}, {j}] = anchors[{s}, {j}]" for s in range(2) for j in range(size)),
-        "for r in range(size):",
-        f"    odds = {odds}",
-        # a scan on the way draws; so does the last of a split; that of a merge meets what there is
-        f"    if splits or scan < {n_scans}:",
-        "        goes = random(rng) * (1.0 + np.exp(-odds)) < 1.0",
-        "    else:",
-        "        goes = labels[part[r]] == g",
-        f"    if scan == {n_scans}:",
-        "        to_other[r] = goes",
-        "        chosen += min(odds, 0.0) if goes else -max(odds, 0.0)",
-        "        chosen -= np.log1p(np.exp(-abs(odds)))",
-        "    if goes:",
-        "        n_other += 1",
-        *(f"        sums[1, {j}] += moment[r, {j}]" for j in range(size)),
-        "    else:",
-        *(f"        sums[0, {j}] += moment[r, {j}]" for j in range(size)),
-        *statistics(0),
-        *statistics(1),
-    ]
-    lines = [
-        *header("collapsed_scans", program),
-        f"    alpha, d = {program.call('urn', row='')}",
-        *occupation(),
-        *indented(scales(program), 4),
-        *indented(lines_of_weights, 4),
-        f"    root, mean = np.empty(({max(q, 1)}, {q + 1})), np.empty({max(q, 1)})",
-        f"    t, both = np.empty((2, {n_statistics})), np.empty({n_statistics})",
-        f"    sums, anchors = np.empty((2, {size})), np.empty((2, {size}))",
-        f"    coef, density = np.empty((1, {size})), np.empty((2, {size}))",
-        f"    drawn_atoms = np.zeros((2, {program.width}))",
-        "    part, to_other = np.empty(n, np.int64), np.zeros(n, np.bool_)",
-        f"    moment = np.empty((n, {size}))",
-        f"    z_empty = log_z(empty, root, {q})",
-        "    for _ in range(n_sweeps if n > 1 else 0):",
-        *indented(choose_two(), 8),
-        *indented(of_anchor, 8),
-        *indented(gather, 8),
-        *(f"        sums[{s}, {j}] = anchors[{s}, {j}]" for s in range(2) for j in range(size)),
-        *indented(statistics(0), 8),
-        *indented(statistics(1), 8),
-        "        weight, chosen, n_other = 0.0, 0.0, 1",
-        f"        for scan in range({n_scans + 1}):",
-        *indented(atoms_of(0), 12),
-        *indented(atoms_of(1), 12),
-        "            if scan > 0:",
-        "                of_other = rng.standard_gamma(n_other - d)",
-        "                weight = np.log(of_other / rng.standard_gamma(size + 2 - n_other - d))",
-        *indented(scan, 12),
-        f"        for r in range({n_statistics}):",
-        "            both[r] = t[0, r] + t[1, r] - empty[r]",
-        f"        total = log_z(t[0], root, {q}) + log_z(t[1], root, {q}) - log_z(both, root, {q})",
-        "        total -= z_empty + chosen",
-        *indented(decide(), 8),
-    ]
-    further = {
-        "log_z": normaliser(laws),
-        "draw_atom": draw_of(laws),
-        "split_ratio": split_ratio,
-    }
-    return compiled("collapsed_scans", lines, program, ["urn", "features", "own", *used], **further)
+def compiled(program: MixtureProgram, laws: AtomLaws, n_scans: int) -> Kernel:
+    """Compile the splits and merges of a mixture whose atoms integrate out."""
+    return bound(
+        collapsed_scans,
+        program,
+        **slot_sums.names_of(program, laws, "N_SUMS", "N_NORMAL", "weigh", "log_normaliser"),
+        draw_atoms=marginal_draws.draw_atoms_of(laws),
+        N_SCANS=n_scans,
+    )
