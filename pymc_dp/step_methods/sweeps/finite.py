@@ -14,9 +14,11 @@ import pytensor.tensor as pt
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering import tables
-from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
+from pymc_dp.lowering.bind import Kernel, part_of_kernel
+from pymc_dp.lowering.bits import random
+from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction
 from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.lowering.tables import fetch_row, fill_alias, likelihoods, n_rows
 from pymc_dp.readings import lift
 from pymc_dp.rowlocal import with_known_shapes
 from pymc_dp.step_methods.block.cells import ChannelTable, tabled
@@ -27,6 +29,12 @@ from pymc_dp.supports import MAX_SUPPORT, clamped_record, finite_support
 _LARGEST, _FEW = 2048, 2**22
 # Records whose row of a table is asked for ahead of time, since a large table is not in the cache.
 _AHEAD = 8
+
+# What a model gives the kernels: how many values there are, the first of them, how many tables; whether the
+# law of the records is the same for all of them.
+N_VALUES, FIRST, N_TABLES, SHARED = 0, 0, 0, False
+
+type Array = np.ndarray
 
 
 class FiniteSweep:
@@ -100,44 +108,68 @@ class FiniteSweep:
         self.n_columns = n_tables + n_values * (not self._shared)
         outputs = [pt.concatenate(numbers), pt.concatenate(columns, axis=0)]
         self.hoist: NativeFunction = self.program.native("hoist", [], with_known_shapes(outputs), HOIST)
-        source = _SHARED if self._shared and n_tables == 1 else _source(n_tables, self._shared)
-        source = source.format(
-            n_values=n_values, first=int(self._support[0]), n_tables=n_tables, ahead=_AHEAD
-        )
-        functions = {
-            name: getattr(tables, name) for name in ("n_rows", "fetch_row", "likelihoods", "fill_alias")
-        }
-        self.rows = SourceFunction("rows_sweep", source, functions, ROWS, [])
+        names = {"N_VALUES": n_values, "FIRST": int(self._support[0])}
+        if self._shared and n_tables == 1:
+            self.rows = Kernel(shared_sweep, ROWS, names)
+        else:
+            self.rows = Kernel(sweep, ROWS, {**names, "N_TABLES": n_tables, "SHARED": self._shared})
 
 
-_START = """
-def rows_sweep(rng, theta, data, c, cov, value, params, offset, x, totals, tally, n_sweeps, prior_only):
+@part_of_kernel
+def prior_weights(prior: Array, weights: Array) -> float:
+    """Fill the weights of the values where no release is looked at; return their sum."""
+    total = 0.0
+    for k in range(prior.size):
+        weights[k] = prior[k]
+        total += prior[k]
+    return total
+
+
+@part_of_kernel
+def draw_record(rng: np.random.Generator, total: float, weights: Array, first: int, x: Array, i: int) -> None:
+    """Draw a record by the weights of the values from ``first``; it stays where nothing is possible."""
+    if total > 0.0:
+        u = total * random(rng)
+        k = 0
+        while k < weights.size - 1 and u >= weights[k]:
+            u -= weights[k]
+            k += 1
+        if weights[k] > 0.0:
+            x[i, 0] = first + k
+
+
+def shared_sweep(
+    rng: np.random.Generator,
+    theta: Array,
+    data: Array,
+    c: Array,
+    cov: Array,
+    value: Array,
+    params: Array,
+    offset: Array,
+    x: Array,
+    totals: Array,
+    tally: Array,
+    n_sweeps: int,
+    prior_only: int,
+) -> None:
+    """Draw records of one law with one release each: by alias tables of distinct releases, if these are few.
+
+    ``c`` is the address of the table's header and the probabilities of the values; ``cov`` the row of each
+    record's release in the table.
+    """
     n = x.shape[0]
-    prior, weights = np.empty({n_values}), np.empty({n_values})
-"""
-
-_END = """
-    if prior_only == 0:
-        tally[0] += n * n_sweeps
-"""
-
-# One law for all records and one release of each: alias tables of distinct releases, if there are few.
-_SHARED = (
-    _START
-    + """
-    for k in range({n_values}):
+    prior, weights = np.empty(N_VALUES), np.empty(N_VALUES)
+    for k in range(N_VALUES):
         prior[k] = c[1 + k]
     header = int(c[0])
     n_groups = 1 if prior_only == 1 else n_rows(header)
     by_groups = 3 * n_groups <= n
     if by_groups:
-        keep, other = np.empty((n_groups, {n_values})), np.empty((n_groups, {n_values}), np.int64)
+        keep, other = np.empty((n_groups, N_VALUES)), np.empty((n_groups, N_VALUES), np.int64)
         for g in range(n_groups):
             if prior_only == 1:
-                total = 0.0
-                for k in range({n_values}):
-                    weights[k] = prior[k]
-                    total += prior[k]
+                total = prior_weights(prior, weights)
             else:
                 total = likelihoods(header, g, prior, weights)
             if total > 0.0:
@@ -148,65 +180,62 @@ _SHARED = (
         for i in range(n):
             if by_groups:
                 g = 0 if prior_only == 1 else int(cov[0, i])
-                u = {n_values} * random(rng)
+                u = N_VALUES * random(rng)
                 k = int(u)
                 if other[g, 0] >= 0:
                     if u - k >= keep[g, k]:
                         k = other[g, k]
-                    x[i, 0] = {first} + k
+                    x[i, 0] = FIRST + k
                 continue
-            if prior_only == 0 and i + {ahead} < n:
-                fetch_row(header, int(cov[0, i + {ahead}]))
+            if prior_only == 0 and i + _AHEAD < n:
+                fetch_row(header, int(cov[0, i + _AHEAD]))
             if prior_only == 1:
-                total = 0.0
-                for k in range({n_values}):
-                    weights[k] = prior[k]
-                    total += prior[k]
+                total = prior_weights(prior, weights)
             else:
                 total = likelihoods(header, int(cov[0, i]), prior, weights)
-            if total > 0.0:
-                u = total * random(rng)
-                k = 0
-                while k < {n_values} - 1 and u >= weights[k]:
-                    u -= weights[k]
-                    k += 1
-                if weights[k] > 0.0:
-                    x[i, 0] = {first} + k
-"""
-    + _END
-)
+            draw_record(rng, total, weights, FIRST, x, i)
+    if prior_only == 0:
+        tally[0] += n * n_sweeps
 
 
-def _source(n_tables: int, shared: bool) -> str:
-    """Source where the conditional is another one for every record."""
-    law = "c[{n_tables} + k]" if shared else "cov[{n_tables} + k, i]"
-    lines = [
-        "    for _ in range(n_sweeps):",
-        "        for i in range(n):",
-        "            total = 0.0",
-        "            for k in range({n_values}):",
-        f"                prior[k] = {law}",
-        "                weights[k] = prior[k]",
-        "                total += prior[k]",
-        "            if prior_only == 0 and i + {ahead} < n:",
-        *(f"                fetch_row(int(c[{t}]), int(cov[{t}, i + {{ahead}}]))" for t in range(n_tables)),
-        "            if prior_only == 0:",
-    ]
-    for t in range(n_tables):
-        lines += [f"                total = likelihoods(int(c[{t}]), int(cov[{t}, i]), prior, weights)"]
-        if t < n_tables - 1:
-            lines += [
-                "                for k in range({n_values}):",
-                "                    prior[k] = weights[k]",
-            ]
-    lines += [
-        "            if total > 0.0:",
-        "                u = total * random(rng)",
-        "                k = 0",
-        "                while k < {n_values} - 1 and u >= weights[k]:",
-        "                    u -= weights[k]",
-        "                    k += 1",
-        "                if weights[k] > 0.0:",
-        "                    x[i, 0] = {first} + k",
-    ]
-    return _START + "\n".join(lines) + "\n" + _END
+def sweep(
+    rng: np.random.Generator,
+    theta: Array,
+    data: Array,
+    c: Array,
+    cov: Array,
+    value: Array,
+    params: Array,
+    offset: Array,
+    x: Array,
+    totals: Array,
+    tally: Array,
+    n_sweeps: int,
+    prior_only: int,
+) -> None:
+    """Draw records that have a conditional each, in one pass over the values.
+
+    ``c`` are the addresses of the tables' headers, ``cov`` the rows of each record's releases; after the one
+    or the other stand the probabilities of the values.
+    """
+    n = x.shape[0]
+    prior, weights = np.empty(N_VALUES), np.empty(N_VALUES)
+    for _ in range(n_sweeps):
+        for i in range(n):
+            total = 0.0
+            for k in range(N_VALUES):
+                prior[k] = c[N_TABLES + k] if SHARED else cov[N_TABLES + k, i]
+                weights[k] = prior[k]
+                total += prior[k]
+            if prior_only == 0:
+                if i + _AHEAD < n:
+                    for t in range(N_TABLES):
+                        fetch_row(int(c[t]), int(cov[t, i + _AHEAD]))
+                for t in range(N_TABLES):
+                    if t > 0:
+                        for k in range(N_VALUES):
+                            prior[k] = weights[k]
+                    total = likelihoods(int(c[t]), int(cov[t, i]), prior, weights)
+            draw_record(rng, total, weights, FIRST, x, i)
+    if prior_only == 0:
+        tally[0] += n * n_sweeps
