@@ -10,7 +10,9 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 
+from pymc_dp.lowering.bind import Function, part_of_kernel
 from pymc_dp.lowering.native import CHANGE, OF_SUMS, RELEASES, NativeFunction, SourceFunction
+from pymc_dp.lowering.tuples import row
 from pymc_dp.readings import substitute, with_query
 from pymc_dp.records import Release, is_elementwise, parameters_of
 from pymc_dp.rowlocal import with_known_shapes
@@ -18,6 +20,11 @@ from pymc_dp.step_methods.block.changes import scalar_change, term_change
 
 if TYPE_CHECKING:
     from pymc_dp.step_methods.block.program import RecordProgram
+
+
+@part_of_kernel
+def _no_change(theta, data, value, params, old, new):  # type: ignore[no-untyped-def]
+    return 0.0
 
 
 @dataclass
@@ -41,6 +48,28 @@ class _Term:
             "    if new[j] != old[j]:",
             f"        total += {self.function}(value[j], old[j], new[j]{args})[0]",
         ]
+
+    def part(self, before: Function, f: Any) -> Function:
+        """Return a part of kernels that adds the change, by the function of the term, to that of others."""
+        start, stop, n_params = self.start, self.stop, self.n_params
+        if n_params is None:
+
+            @part_of_kernel
+            def change(theta, data, value, params, old, new):  # type: ignore[no-untyped-def]
+                total = before(theta, data, value, params, old, new)
+                return total + (f(theta, data, new[start:stop]) - f(theta, data, old[start:stop]))
+
+        else:
+
+            @part_of_kernel
+            def change(theta, data, value, params, old, new):  # type: ignore[no-untyped-def]
+                total = before(theta, data, value, params, old, new)
+                for j in range(start, stop):
+                    if new[j] != old[j]:
+                        total += f(value[j], old[j], new[j], *row(params, j, n_params))[0]
+                return total
+
+        return change
 
     def line_by_line(self) -> list[str]:
         """Return the same with a name for each number instead of arrays."""
@@ -91,6 +120,18 @@ class CentralReleases:
         ]
         source = "\n".join(lines) + "\n"
         self.change = SourceFunction("change", source, self.functions, CHANGE, self.keys)
+
+    def part(self, leaving_out: Collection[Variable] = ()) -> Function:
+        """Return a part of kernels: the change of the density, without its power, on arrays of sums.
+
+        Its arguments are those of :data:`~pymc_dp.lowering.native.CHANGE`. The terms are chained, since a
+        loop cannot call another function each time.
+        """
+        total: Function = _no_change
+        for term in self.terms:
+            if term.release.rv not in leaving_out:
+                total = term.part(total, self.functions[term.function])
+        return total
 
     def loops(self, leaving_out: Collection[Variable] = ()) -> list[str]:
         """Source that adds the change of every density to ``total``, on arrays ``old`` and ``new``."""

@@ -19,7 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.domains import is_number, may_be_extreme
 from pymc_dp.lowering.graphs import jit_scalar
-from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
+from pymc_dp.lowering.native import HOIST, ROWS, Addressed, NativeFunction, SourceFunction
 from pymc_dp.lowering.rowdraws import draw_entry, inside_of
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.valuedraws import draw_value
@@ -263,7 +263,7 @@ class FusedSweep:
             bool(weights),
             TRIES if self.may_be_undefined else 0,
         ).source()
-        self.rows = SourceFunction(
+        self.rows: Addressed = SourceFunction(
             "rows_sweep",
             source,
             {**program.central.functions, "draw": draw, "current": current, "candidate": candidate},

@@ -6,7 +6,7 @@ the model, or from the bins: the record's own, a neighbouring one, or any, with 
 latter keep moving when the release pins the counts down.
 """
 
-from hashlib import sha256
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -16,22 +16,120 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering import bins
-from pymc_dp.lowering.native import ROWS, SourceFunction
+from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.bits import standard_exponential
+from pymc_dp.lowering.native import ROWS
 from pymc_dp.lowering.rows import ROW, NotScalar
+from pymc_dp.lowering.tuples import Numbers, column, entries, part, row, set_row
 from pymc_dp.records import parameters_of
 from pymc_dp.rowlocal import columns_of
 from pymc_dp.step_methods.block.cells import Histogram
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
-from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, WAIT, indented
+from pymc_dp.step_methods.sweeps.parts import contributions, count, least
 from pymc_dp.supports import clamped_record
+
+type Array = np.ndarray
+type Generator = np.random.Generator
+
+# What a model gives the kernel: numbers that no record changes, entries of a record, statistics beside the
+# histograms and where they stand, histograms and where their counts begin.
+N_CONSTANTS = WIDTH = N_STATISTICS = N_HISTOGRAMS = 0
+POSITIONS = STARTS = np.zeros(0, np.int64)
+
+
+def current(c: Numbers, cov: Array, i: int, y: Numbers) -> tuple[Numbers, float, Numbers, float]:
+    """Statistics of a record, its log weight, numbers of its histograms, the record where bins propose."""
+    raise NotImplementedError
+
+
+def propose(
+    rng: Generator, c: Numbers, cov: Array, i: int, own: float
+) -> tuple[Numbers, Numbers, float, Numbers, float]:
+    """Return a candidate, the same of it, and how much likelier the way back to the record is, in logs."""
+    raise NotImplementedError
+
+
+def change(theta: Array, data: Array, value: Array, params: Array, old: Array, new: Array) -> float:
+    """Change of the log density of the other releases."""
+    raise NotImplementedError
+
+
+def bin_in(h: int, number: float) -> int:
+    """Bin of a number in a histogram."""
+    raise NotImplementedError
+
+
+def moved(total: float, value: Array, params: Array, old: Array, left: Array, entered: Array) -> float:
+    """Add the change of the log density of histograms, where a record leaves one bin and enters another."""
+    raise NotImplementedError
+
+
+def histogram_sweep(
+    rng: Generator,
+    theta: Array,
+    data: Array,
+    c: Array,
+    cov: Array,
+    value: Array,
+    params: Array,
+    offset: Array,
+    x: Array,
+    totals: Array,
+    tally: Array,
+    n_sweeps: int,
+    prior_only: int,
+) -> None:
+    """Sweep over records that keeps the bins of each."""
+    n, constants = x.shape[0], entries(c, N_CONSTANTS)
+    lowest, n_accepted = 0.0, 0.0
+    old, new = offset.copy(), offset.copy()
+    bins = np.empty((N_HISTOGRAMS, n), np.int32)
+    left, entered = np.empty(N_HISTOGRAMS, np.int64), np.empty(N_HISTOGRAMS, np.int64)
+    for i in range(n):
+        s, _, seen, _ = current(constants, cov, i, row(x, i, WIDTH))
+        for j in range(N_STATISTICS):
+            old[POSITIONS[j]] += s[j]
+        for h in range(N_HISTOGRAMS):
+            bins[h, i] = bin_in(h, seen[h])
+            old[STARTS[h] + bins[h, i]] += 1.0
+    for _ in range(n_sweeps):
+        for i in range(n):
+            s, weight_before, _, own = current(constants, cov, i, row(x, i, WIDTH))
+            y, t, weight, seen, preference = propose(rng, constants, cov, i, own)
+            for j in range(N_STATISTICS):
+                new[POSITIONS[j]] = old[POSITIONS[j]] + (t[j] - s[j])
+            for h in range(N_HISTOGRAMS):
+                left[h] = STARTS[h] + bins[h, i]
+                entered[h] = STARTS[h] + bin_in(h, seen[h])
+            total = 0.0
+            if prior_only == 0:
+                total = change(theta, data, value, params, old, new)
+                total = moved(total, value, params, old, left, entered)
+                if weight_before != -np.inf:
+                    total += weight - weight_before
+                total += preference
+            elif weight == -np.inf:
+                total = -np.inf
+            wait = standard_exponential(rng)  # drawn in any case: which ratios are above 1 cannot be foreseen
+            lowest = least(lowest, total)
+            if total >= -wait:
+                n_accepted += 1.0
+                set_row(x, i, y)
+                for j in range(N_STATISTICS):
+                    old[POSITIONS[j]] = new[POSITIONS[j]]
+                for h in range(N_HISTOGRAMS):
+                    if left[h] != entered[h]:
+                        old[left[h]] -= 1.0
+                        old[entered[h]] += 1.0
+                        bins[h, i] = entered[h] - STARTS[h]
+    if prior_only == 0:
+        count(tally, n_accepted, lowest)
+    contributions(old, offset, totals)
 
 
 class HistogramSweep(FusedSweep):
     """Candidates from the model, decided by the two counts that change; see :class:`FusedSweep`."""
-
-    _candidate = "rng"
-    _extra = "0.0"
 
     def _statistics(self) -> list[TensorVariable]:
         """Return the contributions to all other central releases, and note where they stand."""
@@ -49,9 +147,6 @@ class HistogramSweep(FusedSweep):
             start += size
         return found
 
-    def _draw_lines(self) -> list[str]:
-        return []
-
     def _given(self) -> Variable:
         return self._rng
 
@@ -66,91 +161,77 @@ class HistogramSweep(FusedSweep):
             [*columns, *self._of_draws(statistics, weights), *new],
         ]
         inputs = [*self._state.constant_inputs, *self._state.column_inputs]
-        current, key_current = scalar_function([*inputs, *self._x], outputs[0])
-        propose, key_propose = scalar_function([self._given(), *inputs], outputs[1])
+        of_record, _ = scalar_function([*inputs, *self._x], outputs[0])
+        of_candidate, _ = scalar_function([self._given(), *inputs], outputs[1])
         self._compile_hoist()
-        arrays = {f"edges{h}": histogram.edges for h, histogram in enumerate(histograms)}
-        digest = sha256(b"".join(a.tobytes() for a in arrays.values())).hexdigest()
-        functions, keys = self.program.central.functions, self.program.central.keys
-        names = {name: getattr(bins, name) for name in ("bin_of", "draw_bin", "log_preference")}
-        self.rows = SourceFunction(
-            "rows_sweep",
-            self._source(len(statistics), len(columns), histograms),
-            {**functions, **arrays, **names, "current": current, "propose": propose},
+        d, p, m, n_histograms = len(statistics), len(columns), self.n_columns, len(histograms)
+        after, own = d + 1, d + 1 + n_histograms
+        last = own if self._more() else d  # nobody reads it where bins propose nothing
+        draw, start, weight = self._candidate(of_candidate), p + d + 1, p + d
+
+        @part_of_kernel
+        def current(c, cov, i, y):  # type: ignore[no-untyped-def]
+            r = of_record(*c, *column(cov, i, m), *y)
+            return part(r, 0, d), r[d], part(r, after, n_histograms), r[last]
+
+        @part_of_kernel
+        def propose(rng, c, cov, i, own):  # type: ignore[no-untyped-def]
+            r, preference = draw(rng, c, cov, i, own)
+            return part(r, 0, p), part(r, p, d), r[weight], part(r, start, n_histograms), preference
+
+        self.rows = Kernel(
+            histogram_sweep,
             ROWS,
-            [*keys, key_current, key_propose, digest],
+            {
+                "N_CONSTANTS": self.n_constants,
+                "WIDTH": p,
+                "N_STATISTICS": d,
+                "N_HISTOGRAMS": n_histograms,
+                "POSITIONS": np.array(self._positions, np.int64),
+                "STARTS": np.array([self._starts[h.release.rv][1] for h in histograms], np.int64),
+                "current": current,
+                "propose": propose,
+                "change": self.program.central.part(leaving_out=self.program.histograms),
+                "bin_in": bins_of(histograms),
+                "moved": self._moved(histograms),
+            },
         )
 
-    def _source(self, d: int, p: int, histograms: list[Histogram]) -> str:
-        """Source of the sweep over records with ``d`` other statistics and ``p`` numbers."""
-        hoisted = [f"c{k}" for k in range(self.n_constants)] + [f"cov[{k}, i]" for k in range(self.n_columns)]
-        now = f"current({', '.join([*hoisted, *(f'x[i, {k}]' for k in range(p))])})"
-        candidate = f"propose({', '.join([self._candidate, *hoisted])})"
-        every, dense = range(len(histograms)), list(enumerate(self._positions))
-        lines = [
-            *HEADER,
-            "    old, new = offset.copy(), offset.copy()",
-            f"    bins = np.empty(({len(histograms)}, n), np.int32)",
-            *(f"    c{k} = c[{k}]" for k in range(self.n_constants)),
-            "    for i in range(n):",
-            f"        s = {now}",
-            *(f"        old[{at}] += s[{j}]" for j, at in dense),
-        ]
-        starts = [self._starts[h.release.rv] for h in histograms]
-        for h in every:
-            lines += [
-                f"        bins[{h}, i] = bin_of(edges{h}, s[{d + 1 + h}])",
-                f"        old[{starts[h][1]} + bins[{h}, i]] += 1.0",
-            ]
-        lines += [
-            "    for _ in range(n_sweeps):",
-            "        for i in range(n):",
-            f"            s = {now}",
-            *(f"            {line}" for line in self._draw_lines()),
-            f"            r = {candidate}",
-            *(f"            new[{at}] = old[{at}] + (r[{p + j}] - s[{j}])" for j, at in dense),
-            *(f"            a{h} = {starts[h][1]} + bins[{h}, i]" for h in every),
-            *(f"            b{h} = {starts[h][1]} + bin_of(edges{h}, r[{p + d + 1 + h}])" for h in every),
-            "            total = 0.0",
-            "            if prior_only == 0:",
-        ]
-        lines += indented(self.program.central.loops(leaving_out=self.program.histograms), 16)
+    def _candidate(self, f: Any) -> Function:
+        """Return a part of kernels that draws a candidate with what the kernel is to know of it."""
+        m = self.n_columns
+        return part_of_kernel(lambda rng, c, cov, i, own: (f(rng, *c, *column(cov, i, m)), 0.0))
+
+    def _moved(self, histograms: list[Histogram]) -> Function:
+        total = part_of_kernel(lambda total, value, params, old, left, entered: total)
         for h, histogram in enumerate(histograms):
-            k, rv = starts[h][0], histogram.release.rv
-            lines += [f"                if a{h} != b{h}:"]
-            for j, by in ((f"a{h}", "- 1.0"), (f"b{h}", "+ 1.0")):
-                args = "".join(f", params[{j}, {m}]" for m in range(len(parameters_of(rv)) - 1))
-                term = f"change{k}(value[{j}], old[{j}], old[{j}] {by}{args})[0]"
-                lines += [f"                    total += {term}"]
-        lines += [
-            f"                if s[{d}] != -np.inf:",
-            f"                    total += r[{p + d}] - s[{d}]",
-            f"                total += {self._extra}",
-            f"            elif r[{p + d}] == -np.inf:",
-            "                total = -np.inf",
-            *indented([WAIT, *DECISION], 12),
-            *(f"                x[i, {j}] = r[{j}]" for j in range(p)),
-            *(f"                old[{at}] = new[{at}]" for _, at in dense),
-        ]
-        for h in every:
-            lines += [
-                f"                if a{h} != b{h}:",
-                f"                    old[a{h}] -= 1.0",
-                f"                    old[b{h}] += 1.0",
-                f"                    bins[{h}, i] = b{h} - {starts[h][1]}",
-            ]
-        lines += [
-            *COUNTS,
-            "    for j in range(old.size):",
-            "        totals[j] = old[j] - offset[j]",
-        ]
-        return "\n".join(lines) + "\n"
+            rv = histogram.release.rv
+            f = self.program.central.functions[f"change{self._starts[rv][0]}"]
+            total = _with_histogram(total, f, h, len(parameters_of(rv)) - 1)
+        return total
+
+
+def bins_of(histograms: list[Histogram]) -> Function:
+    """Return a part of kernels: the bin of a number in a histogram."""
+    edges, bin_of = tuple(histogram.edges for histogram in histograms), bins.bin_of
+    return part_of_kernel(lambda h, number: bin_of(edges[h], number))
+
+
+def _with_histogram(before: Function, f: Any, h: int, n_params: int) -> Function:
+    @part_of_kernel
+    def moved(total, value, params, old, left, entered):  # type: ignore[no-untyped-def]
+        total = before(total, value, params, old, left, entered)
+        a, b = left[h], entered[h]
+        if a != b:
+            total += f(value[a], old[a], old[a] - 1.0, *row(params, a, n_params))[0]
+            total += f(value[b], old[b], old[b] + 1.0, *row(params, b, n_params))[0]
+        return total
+
+    return moved
 
 
 class BinSweep(HistogramSweep):
     """Candidates for the one record variable from the bins of a histogram."""
-
-    _candidate = "drawn"
 
     def __init__(self, program: RecordProgram):
         (record, *others) = program.block.records
@@ -175,10 +256,13 @@ class BinSweep(HistogramSweep):
         (record,) = self.program.block.records
         return [self._state.entry(record, (ROW,))]
 
-    def _draw_lines(self) -> list[str]:
-        return [f"drawn = draw_bin(rng, edges0, {self._own})"]
+    def _candidate(self, f: Any) -> Function:
+        m, edges = self.n_columns, next(iter(self.program.histograms.values())).edges
+        draw_bin, log_preference = bins.draw_bin, bins.log_preference
 
-    def _source(self, d: int, p: int, histograms: list[Histogram]) -> str:
-        self._own = f"s[{d + 1 + len(histograms)}]"
-        self._extra = f"log_preference(edges0, {self._own}, drawn)"
-        return super()._source(d, p, histograms)
+        @part_of_kernel
+        def candidate(rng, c, cov, i, own):  # type: ignore[no-untyped-def]
+            drawn = draw_bin(rng, edges, own)
+            return f(drawn, *c, *column(cov, i, m)), log_preference(edges, own, drawn)
+
+        return candidate

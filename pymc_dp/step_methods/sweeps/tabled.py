@@ -10,40 +10,135 @@ says something about cells only. The density of the candidate counts slots of th
 exact however coarse they are.
 """
 
-from collections.abc import Sequence
+from typing import Any
 
+import numpy as np
 import pymc as pm
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering import tables
-from pymc_dp.lowering.native import ROWS, SourceFunction
+from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.bits import standard_exponential
+from pymc_dp.lowering.native import ROWS
 from pymc_dp.lowering.rowdraws import draw_entry
 from pymc_dp.lowering.rows import ROW, RowGraph
+from pymc_dp.lowering.tables import cell_of, draw_value, fetch, log_density, log_weight
+from pymc_dp.lowering.tuples import Numbers, column, entries, minus, part, row, set_row
 from pymc_dp.lowering.written import written_logp
 from pymc_dp.readings import with_query
 from pymc_dp.records import Release
 from pymc_dp.step_methods.block.cells import ChannelTable
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
-from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, WAIT, indented
+from pymc_dp.step_methods.sweeps.parts import contributions, count, least
+
+type Array = np.ndarray
+type Generator = np.random.Generator
 
 # Records of a group.
 GROUP = 16
-_FUNCTIONS = {
-    name: getattr(tables, name) for name in ("cell_of", "fetch", "log_density", "draw_value", "log_weight")
-}
+# What a model gives the kernel: numbers that no record changes, entries of a record, statistics, tables.
+N_CONSTANTS = WIDTH = N_STATISTICS = N_TABLES = 0
+
+
+def current(c: Numbers, cov: Array, i: int, y: Numbers) -> tuple[Numbers, float, Numbers, Numbers, Numbers]:
+    """Return what is to be known of a record.
+
+    Its statistics, its log weight, what the tables are asked for; addresses and rows of the tables, one after
+    the other; address and row of the table that proposes, and the record, where one does.
+    """
+    raise NotImplementedError
+
+
+def propose(
+    rng: Generator, c: Numbers, cov: Array, i: int, proposing: Numbers
+) -> tuple[Numbers, Numbers, float, Numbers, float]:
+    """Return a candidate, the first three of its own, and how much likelier the way back is, in logs."""
+    raise NotImplementedError
+
+
+def change(theta: Array, data: Array, value: Array, params: Array, old: Array, new: Array) -> float:
+    """Change of the log density of releases of sums."""
+    raise NotImplementedError
+
+
+def tabled_sweep(
+    rng: Generator,
+    theta: Array,
+    data: Array,
+    c: Array,
+    cov: Array,
+    value: Array,
+    params: Array,
+    offset: Array,
+    x: Array,
+    totals: Array,
+    tally: Array,
+    n_sweeps: int,
+    prior_only: int,
+) -> None:
+    """Sweep over groups of records: all candidates are drawn, then decided one after the other."""
+    n, constants = x.shape[0], entries(c, N_CONSTANTS)
+    lowest, n_accepted = 0.0, 0.0
+    old, new = offset.copy(), np.zeros(N_STATISTICS)
+    # of a group: candidates, how they change the statistics and the log weight, their log weights
+    drawn, moves = np.empty((GROUP, WIDTH)), np.empty((GROUP, N_STATISTICS))
+    gains, weights = np.empty(GROUP), np.empty(GROUP)
+    # tables of a group's records, their rows, and their cells before and after
+    headers, rows = np.empty((GROUP, N_TABLES), np.int64), np.empty((GROUP, N_TABLES), np.int64)
+    cells, cells_to = np.empty((GROUP, N_TABLES), np.int64), np.empty((GROUP, N_TABLES), np.int64)
+    if N_STATISTICS:
+        for i in range(n):
+            s, _, _, _, _ = current(constants, cov, i, row(x, i, WIDTH))
+            for j in range(N_STATISTICS):
+                old[j] += s[j]
+    for _ in range(n_sweeps):
+        for start in range(0, n, GROUP):
+            m = min(GROUP, n - start)
+            for k in range(m):
+                i = start + k
+                s, before, asked, places, proposing = current(constants, cov, i, row(x, i, WIDTH))
+                y, t, weight, asked_to, preference = propose(rng, constants, cov, i, proposing)
+                set_row(drawn, k, y)
+                set_row(moves, k, minus(t, s))
+                # a record that is impossible where the chain begins moves to anything
+                gains[k] = (weight - before if before != -np.inf else 0.0) + preference
+                weights[k] = weight
+                for q in range(N_TABLES):
+                    at, r = int(places[2 * q]), int(places[2 * q + 1])
+                    a, b = cell_of(at, asked[q]), cell_of(at, asked_to[q])
+                    fetch(at, r, a)
+                    fetch(at, r, b)
+                    headers[k, q], rows[k, q], cells[k, q], cells_to[k, q] = at, r, a, b
+            for k in range(m):
+                total = 0.0
+                for j in range(N_STATISTICS):
+                    new[j] = old[j] + moves[k, j]
+                if prior_only == 0:
+                    total = change(theta, data, value, params, old, new)
+                    total += gains[k]
+                    for q in range(N_TABLES):
+                        before = log_density(headers[k, q], rows[k, q], cells[k, q])
+                        if before != -np.inf:
+                            total += log_density(headers[k, q], rows[k, q], cells_to[k, q]) - before
+                elif weights[k] == -np.inf:
+                    total = -np.inf
+                wait = standard_exponential(rng)  # drawn in any case: ratios above 1 cannot be foreseen
+                lowest = least(lowest, total)
+                if total >= -wait:
+                    n_accepted += 1.0
+                    set_row(x, start + k, row(drawn, k, WIDTH))
+                    for j in range(N_STATISTICS):
+                        old[j] = new[j]
+    if prior_only == 0:
+        count(tally, n_accepted, lowest)
+    contributions(old, offset, totals)
 
 
 class TabledSweep(FusedSweep):
     """Candidates from the model, decided by tables; see :class:`FusedSweep`."""
-
-    # what the source says of a candidate: how it is drawn, and the weight that its proposal adds
-    _draw_lines: Sequence[str] = ()
-    _candidate = "rng"
-    _extra = "0.0"
 
     def __init__(self, program: RecordProgram):
         self._tables = list(program.tables.values())
@@ -76,96 +171,48 @@ class TabledSweep(FusedSweep):
         now = [*self._of(rows, statistics, weights), *self._queries(rows), *positions, *self._more()]
         new = [*columns, *self._of_draws(statistics, weights), *self._queries(self._draws)]
         inputs = [*rows.constant_inputs, *rows.column_inputs]
-        current, key_current = scalar_function([*inputs, *self._x], now)
-        propose, key_propose = scalar_function([self._given(), *inputs], new)
+        of_record, _ = scalar_function([*inputs, *self._x], now)
+        of_candidate, _ = scalar_function([self._given(), *inputs], new)
         self._compile_hoist()
-        functions, keys = self.program.central.functions, self.program.central.keys
-        source = self._source(len(statistics), len(columns))
-        self.rows = SourceFunction(
-            "rows_sweep",
-            source,
-            {**functions, **_FUNCTIONS, "current": current, "propose": propose},
+        d, p, m, n_tables = len(statistics), len(columns), self.n_columns, len(self._tables)
+        weight, n_places, n_more = p + d, 2 * n_tables, len(self._more())
+        asked, places, more, asked_of_candidate = d + 1, d + 1 + n_tables, d + 1 + 3 * n_tables, p + d + 1
+        draw = self._candidate(of_candidate)
+
+        @part_of_kernel
+        def current(c, cov, i, y):  # type: ignore[no-untyped-def]
+            r = of_record(*c, *column(cov, i, m), *y)
+            return (
+                part(r, 0, d),
+                r[d],
+                part(r, asked, n_tables),
+                part(r, places, n_places),
+                part(r, more, n_more),
+            )
+
+        @part_of_kernel
+        def propose(rng, c, cov, i, proposing):  # type: ignore[no-untyped-def]
+            r, preference = draw(rng, c, cov, i, proposing)
+            return part(r, 0, p), part(r, p, d), r[weight], part(r, asked_of_candidate, n_tables), preference
+
+        self.rows = Kernel(
+            tabled_sweep,
             ROWS,
-            [*keys, key_current, key_propose],
+            {
+                "N_CONSTANTS": self.n_constants,
+                "WIDTH": p,
+                "N_STATISTICS": d,
+                "N_TABLES": n_tables,
+                "current": current,
+                "propose": propose,
+                "change": self.program.central.part(),
+            },
         )
 
-    def _source(self, d: int, p: int) -> str:
-        """Source of the sweep over records with ``d`` statistics and ``p`` numbers."""
-        n_tables = len(self._tables)
-        hoisted = [
-            *(f"c{k}" for k in range(self.n_constants)),
-            *(f"cov[{k}, i]" for k in range(self.n_columns)),
-        ]
-        now = f"current({', '.join([*hoisted, *(f'x[i, {k}]' for k in range(p))])})"
-        candidate = f"propose({', '.join([self._candidate, *hoisted])})"
-        # columns of the work array of a group: what is kept of a candidate until it is decided
-        kept = [
-            *(f"r[{k}]" for k in range(p)),
-            *(f"r[{p + j}] - s[{j}]" for j in range(d)),
-            f"(r[{p + d}] - s[{d}] if s[{d}] != -np.inf else 0.0) + {self._extra}",
-            f"r[{p + d}]",
-        ]
-        lines = [
-            *HEADER,
-            f"    old, new = np.zeros({max(d, 1)}), np.zeros({max(d, 1)})",
-            f"    kept = np.empty(({GROUP}, {len(kept)}))",
-            f"    where = np.empty(({GROUP}, {max(4 * n_tables, 1)}), np.int64)",
-            f"    for j in range({d}):",
-            "        old[j] = offset[j]",
-            *(f"    c{k} = c[{k}]" for k in range(self.n_constants)),
-        ]
-        if d:
-            lines += ["    for i in range(n):", f"        s = {now}"]
-            lines += [f"        old[{j}] += s[{j}]" for j in range(d)]
-        lines += [
-            "    for _ in range(n_sweeps):",
-            f"        for start in range(0, n, {GROUP}):",
-            f"            m = min({GROUP}, n - start)",
-            "            for k in range(m):",
-            "                i = start + k",
-            f"                s = {now}",
-            *(f"                {line}" for line in self._draw_lines),
-            f"                r = {candidate}",
-            *(f"                kept[k, {j}] = {what}" for j, what in enumerate(kept)),
-        ]
-        for t in range(n_tables):
-            header, row = (f"int(s[{d + 1 + n_tables + 2 * t + k}])" for k in range(2))
-            lines += [
-                f"                at, row = {header}, {row}",
-                f"                a, b = cell_of(at, s[{d + 1 + t}]), cell_of(at, r[{p + d + 1 + t}])",
-                "                fetch(at, row, a)",
-                "                fetch(at, row, b)",
-                *(
-                    f"                where[k, {4 * t + j}] = {v}"
-                    for j, v in enumerate(("at", "row", "a", "b"))
-                ),
-            ]
-        lines += [
-            "            for k in range(m):",
-            "                i = start + k",
-            "                total = 0.0",
-            *(f"                new[{j}] = old[{j}] + kept[k, {p + j}]" for j in range(d)),
-            "                if prior_only == 0:",
-        ]
-        lines += indented(self.program.central.loops(), 20)
-        lines += [f"                    total += kept[k, {p + d}]"]
-        for t in range(n_tables):
-            at, row, a, b = (f"where[k, {4 * t + j}]" for j in range(4))
-            lines += [
-                f"                    before = log_density({at}, {row}, {a})",
-                "                    if before != -np.inf:",
-                f"                        total += log_density({at}, {row}, {b}) - before",
-            ]
-        lines += [
-            f"                elif kept[k, {p + d + 1}] == -np.inf:",
-            "                    total = -np.inf",
-            *indented([WAIT, *DECISION], 16),
-            *(f"                    x[i, {j}] = kept[k, {j}]" for j in range(p)),
-            *(f"                    old[{j}] = new[{j}]" for j in range(d)),
-            *COUNTS,
-            *(f"    totals[{j}] = old[{j}] - offset[{j}]" for j in range(d)),
-        ]
-        return "\n".join(lines) + "\n"
+    def _candidate(self, f: Any) -> Function:
+        """Return a part of kernels that draws a candidate with what the kernel is to know of it."""
+        m = self.n_columns
+        return part_of_kernel(lambda rng, c, cov, i, proposing: (f(rng, *c, *column(cov, i, m)), 0.0))
 
 
 class CellSweep(TabledSweep):
@@ -177,8 +224,6 @@ class CellSweep(TabledSweep):
     table : ChannelTable
         Says where candidates are likely; need not stand for the density of its release.
     """
-
-    _candidate = "drawn"
 
     def __init__(self, program: RecordProgram, table: ChannelTable):
         self._proposing = table
@@ -199,14 +244,16 @@ class CellSweep(TabledSweep):
         (record,) = self.program.block.records
         return [*self._position(self._proposing), self._state.entry(record, (ROW,))]
 
-    def _source(self, d: int, p: int) -> str:
-        start = d + 1 + 3 * len(self._tables)
-        self._draw_lines = [
-            f"at, row = int(s[{start}]), int(s[{start + 1}])",
-            "drawn = draw_value(rng, at, row)",
-        ]
-        self._extra = f"log_weight(at, row, s[{start + 2}], drawn)"
-        return super()._source(d, p)
+    def _candidate(self, f: Any) -> Function:
+        m = self.n_columns
+
+        @part_of_kernel
+        def candidate(rng, c, cov, i, proposing):  # type: ignore[no-untyped-def]
+            at, row, own = proposing
+            drawn = draw_value(rng, int(at), int(row))
+            return f(drawn, *c, *column(cov, i, m)), log_weight(int(at), int(row), own, drawn)
+
+        return candidate
 
 
 class ReversedSweep(FusedSweep):

@@ -1,0 +1,29 @@
+"""Parts that kernels of record sweeps have in common: decisions and their counts, sums over the records."""
+
+import numpy as np
+
+from pymc_dp.lowering.bind import part_of_kernel
+
+type Array = np.ndarray
+
+
+@part_of_kernel
+def least(lowest: float, log_ratio: float) -> float:
+    """Return the lowest log ratio so far, 0 at most; one that is not a number is refused, as if -inf."""
+    if not log_ratio >= lowest:
+        lowest = log_ratio if log_ratio < lowest else -np.inf
+    return lowest
+
+
+@part_of_kernel
+def count(tally: Array, n_accepted: float, lowest: float) -> None:
+    """Add to what :func:`pymc_dp.step_methods.sweeps.kernels.accept` counts."""
+    tally[0] += n_accepted
+    tally[1] = min(tally[1], np.exp(lowest))
+
+
+@part_of_kernel
+def contributions(old: Array, offset: Array, totals: Array) -> None:
+    """Fill the sums over the records, of which the sums behind the releases are another constant away."""
+    for j in range(totals.size):
+        totals[j] = old[j] - offset[j]

@@ -1,0 +1,82 @@
+"""Kernels of record sweeps do the same in plain Python, where coverage and debuggers see them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_dp as dp
+from pymc_dp.lowering.bind import plain
+from pymc_dp.records import find_record_blocks
+from pymc_dp.step_methods.base import RecordChain
+from pymc_dp.step_methods.sweeps import kernels
+
+pytestmark = pytest.mark.compiles(4)
+
+N = 40
+EDGES = np.array([-1.5, -1.2, -0.3, 0.5, 1.5])
+
+
+def alias_tables():
+    c = pm.Categorical("c", pm.Dirichlet("p", np.ones(4)), shape=N)
+    dp.RandomizedResponse("z", c, n_categories=4, epsilon=2, observed=np.arange(N) % 4)
+
+
+def own_laws():
+    c = pm.Categorical("c", np.random.default_rng(1).dirichlet(np.ones(4), size=N))
+    dp.RandomizedResponse("z", c, n_categories=4, epsilon=2, observed=np.arange(N) % 4)
+    dp.LaplaceMechanism("s", c, scale=1.0, bounds=(0, 3), observed=np.linspace(0, 3, N))
+
+
+def bins():
+    y = pm.Normal("y", pm.Normal("mu"), 1, shape=N)
+    dp.PerturbedHistogram("z", y, edges=EDGES, epsilon=9, observed=np.array([4.0, 12.0, 12.0, 12.0]))
+    dp.LaplaceMechanism("s", dp.record_sum(dp.clamp(y, -2, 2)), scale=2.0, observed=4.0)
+
+
+def cells():
+    y = pm.Normal("y", pm.Normal("mu"), 1, shape=N)
+    law = {"epsilon": 10, "level": 4, "bounds": (-2, 2)}
+    z = pm.draw(dp.WaveletMechanism.dist(np.linspace(-1.5, 1.5, N), **law), random_seed=1)
+    dp.WaveletMechanism("z", y, **law, observed=z)
+    dp.LaplaceMechanism("s", dp.record_sum(dp.clamp(y, -2, 2)), scale=2.0, observed=4.0)
+
+
+# a model, its proposals, the kernel that fits
+CASES = {
+    "alias_tables": (alias_tables, "auto", "shared_sweep"),
+    "own_laws": (own_laws, "auto", "sweep"),
+    "bins": (bins, "informed", "histogram_sweep"),
+    "cells": (cells, "informed", "tabled_sweep"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("prior_only", [0, 1])
+def test_the_same_in_python(name, prior_only):
+    declare, proposals, kernel = CASES[name]
+    with pm.Model() as model:
+        declare()
+    (block,) = find_record_blocks(model)
+    chain = RecordChain(model, block, proposals, model.initial_point())
+    program, fused = chain.program, chain.moves[0].fused
+    assert fused.rows.kernel.__name__ == kernel
+    theta = program.parameters.flatten(model.initial_point())
+    start = chain.draw(np.random.default_rng(2), theta).copy()
+    c, cov = np.empty(fused.n_constants), np.empty((fused.n_columns, N))
+    kernels.hoist(fused.hoist.address, theta, chain.data, c, cov)
+    value, params = np.empty(program.n_statistics), np.empty((program.n_statistics, program.n_parameters))
+    offset = np.empty(program.n_statistics)
+    if program.n_statistics:
+        program.central.releases.dispatcher(theta, chain.data, value, params, offset)
+    results = []
+    for run in (plain(fused.rows.kernel, fused.rows.names), fused.rows.dispatcher):
+        rng, x, totals = np.random.default_rng(3), start.copy(), np.zeros(program.n_statistics)
+        tally = np.array([0.0, 1.0])
+        run(rng, theta, chain.data, c, cov, value, params, offset, x, totals, tally, 2, prior_only)
+        results.append((x, totals, tally, rng.random()))
+    assert results[0][3] == results[1][3]  # as many random numbers
+    for python, machine in zip(*(r[:3] for r in results), strict=True):
+        np.testing.assert_allclose(python, machine, rtol=1e-12, atol=1e-12)
+    assert not np.array_equal(results[0][0], start)
