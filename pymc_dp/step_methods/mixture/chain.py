@@ -176,7 +176,7 @@ class LoweredMixture:
     @cached_property
     def transfer(self) -> tuple[Addressed, Addressed, Addressed]:
         """Load, store, refresh."""
-        return transfer.load(self.program), transfer.store(self.program), transfer.refresh(self.program)
+        return transfer.kernels_of(self.program)
 
 
 def lowered_mixture(program: RecordProgram, mixture: Mixture) -> LoweredMixture:
