@@ -104,11 +104,11 @@ class LoweredMixture:
             if kind == "collapsed":
                 self._labels[key] = collapsed.compiled(self.program, self.laws)
             elif kind == "slice":
-                self._labels[key] = sticks.slice_sweep(self.program)
+                self._labels[key] = sticks.compiled(self.program)
             elif kind == "neal2":
                 self._labels[key] = conjugate_gibbs.compiled(self.program, self.laws)
             else:
-                self._labels[key] = labels.conditional_sweep(self.program, n_empty)
+                self._labels[key] = labels.compiled(self.program, n_empty)
         return self._labels[key]
 
     def scans(self, n_scans: int) -> Addressed:

@@ -11,18 +11,33 @@ labels that are exchangeable slots are not.
 
 import numpy as np
 
+from pymc_dp.lowering.bind import Kernel, part_of_kernel
+from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.exponential import SPARE
-from pymc_dp.lowering.native import SourceFunction
 from pymc_dp.lowering.nopython import njit
-from pymc_dp.step_methods.mixture.labels import density_of, record_numbers
-from pymc_dp.step_methods.mixture.moments import coefficients, n_moments, scales
+from pymc_dp.lowering.tuples import entries, row
+from pymc_dp.lowering.urn import weight_of_new_cluster
+from pymc_dp.step_methods.mixture.bound import (
+    N_ATOMS,
+    N_CONSTANTS,
+    Generator,
+    Integers,
+    Matrix,
+    Vector,
+    base_draw,
+    bound,
+    urn,
+)
+from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, density, expand, moments_of, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.source import compiled, header, numbers, occupation
-from pymc_dp.step_methods.sweeps.source import indented
+from pymc_dp.step_methods.mixture.slots import occupied_first, pick
+from pymc_dp.step_methods.mixture.tally import CONSIDERED, FULL, MOVED
 
 # Components beyond which a sweep is left out. Weights and slice variables decide which ones are, and no sweep
 # changes them, so that leaving it out is exact; only a discount near 1 needs so many often.
 MAX_STICKS = 10_000
+# Components up to which they are put in order one by one.
+_FEW = 64
 
 
 @njit
@@ -44,124 +59,137 @@ def longer(array, size):
     return out
 
 
-def slice_sweep(program: MixtureProgram) -> SourceFunction:
-    """Compile the sweep: O(components above a record's slice variable) per record."""
-    width = program.width
-    kept = n_moments(program) if program.degree else 1
-    prepare = [
-        f"{''.join(f'parts[t, {j}], ' for j in range(width))} = {', '.join(numbers('atoms', 'g', width))},"
-    ]
-    fresh = [
-        f"{''.join(f'parts[t, {j}], ' for j in range(width))} = {program.call('base_draw', rng=True, row='')}"
-    ]
-    density = coefficients(program, "own", numbers("parts", "t", width), 1, "coef") if program.degree else []
-    density += [f"terms[t, {j}] = coef[0, {j}]" for j in range(kept)] if program.degree else []
-    lines = [
-        *header("slice_sweep", program),
-        f"    alpha, d = {program.call('urn', row='')}",
-        *(indented(scales(program), 4) if program.degree else []),
-        f"    coef = np.empty((1, {kept}))",
-        "    room = 2 * n_slots + 16",
-        f"    parts, terms = np.empty((room, {width})), np.empty((room, {kept}))",
-        "    weights = np.empty((room, 1))",
-        "    slot_of = np.empty(n_slots, np.int64)",
-        f"    u, logs, which = np.empty(n), np.empty(room + {SPARE}), np.empty(n, np.int64)",
-        "    moved, order = 0.0, np.empty(64, np.int64)",
-        "    for _ in range(n_sweeps):",
-        *indented(occupation(), 4),
+@njit
+def heaviest_first(weights, size, order):
+    """Return the order of components by their weights, which `order` has room for if they are few."""
+    if size > order.size:
+        return np.argsort(-weights[:size, 0])
+    for t in range(size):
+        m = t
+        while m > 0 and weights[order[m - 1], 0] < weights[t, 0]:
+            order[m] = order[m - 1]
+            m -= 1
+        order[m] = t
+    return order
+
+
+@part_of_kernel
+def random_free_slot(rng, counts):
+    """Return a slot without a record chosen uniformly, -1 if there is none."""
+    free = 0
+    for h in range(counts.size):
+        free += counts[h] == 0
+    if free == 0:
+        return -1
+    left = int(random(rng) * free)
+    for h in range(counts.size):
+        if counts[h] == 0:
+            if left == 0:
+                return h
+            left -= 1
+    return -1
+
+
+def slice_sweep(
+    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
+    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
+    counts: Integers, learnt: Vector, tally: Vector,
+) -> None:  # fmt: skip
+    """Slice sampler: O(components above a record's slice variable) per record."""
+    n, n_slots = x.shape[0], atoms.shape[0]
+    constants = entries(c, N_CONSTANTS)
+    alpha, d = urn(constants)
+    scale = scales(learnt)
+    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
+    room = 2 * n_slots + 16
+    parts, terms, weights = np.empty((room, N_ATOMS)), np.empty((room, N_MOMENTS)), np.empty((room, 1))
+    slot_of = np.empty(n_slots, np.int64)
+    u, logs, which = np.empty(n), np.empty(room + SPARE), np.empty(n, np.int64)
+    moved, few = 0.0, np.empty(_FEW, np.int64)
+    for _ in range(n_sweeps):
+        k = occupied_first(counts, slots, where)
         # components: the occupied slots first, then those without a record
-        "        total, size = 0.0, k",
-        "        for t in range(k):",
-        "            g = slots[t]",
-        "            slot_of[t] = g",
-        "            weights[t, 0] = rng.standard_gamma(counts[g] - d)",
-        "            total += weights[t, 0]",
-        *indented([*prepare, *density], 12),
-        "        rest = weight_of_new_cluster(alpha, d, k)",
-        "        rest = rng.standard_gamma(rest) if rest > 0.0 else 0.0",
-        "        total += rest",
-        "        for t in range(k):",
-        "            weights[t, 0] /= total",
-        "        rest /= total",
-        "        least = 1.0",
-        "        for i in range(n):",
-        "            which[i] = where[labels[i]]",
-        "            u[i] = random(rng) * weights[which[i], 0]",
-        "            least = min(least, u[i])",
-        "        while rest > least:",
-        "            if size == room:",
-        f"                if room > {MAX_STICKS}:",
-        "                    break",
-        "                room *= 2",
-        "                parts, terms = longer(parts, room), longer(terms, room)",
-        f"                weights, logs = longer(weights, room), np.empty(room + {SPARE})",
-        "            t = size",
-        "            share = break_stick(rng, alpha, d, k, size - k + 1)",
-        "            weights[t, 0] = rest * share",
-        "            rest *= 1.0 - share",
-        *indented([*fresh, *density], 12),
-        "            size += 1",
-        "        if rest > least:",
-        "            continue",
+        total, size = 0.0, k
+        for t in range(k):
+            g = slots[t]
+            slot_of[t] = g
+            weights[t, 0] = rng.standard_gamma(counts[g] - d)
+            total += weights[t, 0]
+            for j in range(N_ATOMS):
+                parts[t, j] = atoms[g, j]
+            expand(constants, row(parts, t, N_ATOMS), scale, terms, t)
+        rest = weight_of_new_cluster(alpha, d, k)
+        rest = rng.standard_gamma(rest) if rest > 0.0 else 0.0
+        total += rest
+        for t in range(k):
+            weights[t, 0] /= total
+        rest /= total
+        least = 1.0
+        for i in range(n):
+            which[i] = where[labels[i]]
+            u[i] = random(rng) * weights[which[i], 0]
+            least = min(least, u[i])
+        while rest > least:
+            if size == room:
+                if room > MAX_STICKS:
+                    break
+                room *= 2
+                parts, terms, weights = longer(parts, room), longer(terms, room), longer(weights, room)
+                logs = np.empty(room + SPARE)
+            share = break_stick(rng, alpha, d, k, size - k + 1)
+            weights[size, 0] = rest * share
+            rest *= 1.0 - share
+            a = base_draw(rng, constants)
+            for j in range(N_ATOMS):
+                parts[size, j] = a[j]
+            expand(constants, a, scale, terms, size)
+            size += 1
+        if rest > least:
+            continue
         # heaviest first, so that a record need not look further than its slice variable
-        "        if size > 64:",
-        "            order = np.argsort(-weights[:size, 0])",
-        "        else:",
-        "            for t in range(size):",
-        "                m = t",
-        "                while m > 0 and weights[order[m - 1], 0] < weights[t, 0]:",
-        "                    order[m] = order[m - 1]",
-        "                    m -= 1",
-        "                order[m] = t",
-        f"        heaviest, ordered = np.empty(size), np.empty((size, {kept}))",
-        "        for m in range(size):",
-        "            heaviest[m] = weights[order[m], 0]",
-        f"            for j in range({kept}):",
-        "                ordered[m, j] = terms[order[m], j]",
-        "        for i in range(n):",
-        *indented(record_numbers(program), 12),
-        "            m = 0",
-        "            while m < size and heaviest[m] > u[i]:",
-        f"                logs[m] = {density_of(program, 'ordered', 'm', 'parts', 'order[m]')}",
-        "                m += 1",
-        # the only one is where the record is
-        "            if m == 1:",
-        "                continue",
-        "            m = pick(rng, logs, m)",
-        "            if m >= 0:",
-        "                moved += order[m] != which[i]",
-        "                which[i] = order[m]",
+        order = heaviest_first(weights, size, few)
+        heaviest, ordered = np.empty(size), np.empty((size, N_MOMENTS))
+        for m in range(size):
+            heaviest[m] = weights[order[m], 0]
+            for j in range(N_MOMENTS):
+                ordered[m, j] = terms[order[m], j]
+        for i in range(n):
+            v = moments_of(constants, cov, i, x, scale)
+            m = 0
+            while m < size and heaviest[m] > u[i]:
+                logs[m] = density(constants, cov, i, v, ordered, m, row(parts, order[m], N_ATOMS))
+                m += 1
+            if m == 1:  # the only one is where the record is
+                continue
+            m = pick(rng, logs, m)
+            if m >= 0:
+                moved += order[m] != which[i]
+                which[i] = order[m]
         # give the components that have records now, and had none, a slot each
-        "        for h in range(n_slots):",
-        "            counts[h] = 0",
-        "        for i in range(n):",
-        "            if which[i] < k:",
-        "                counts[slot_of[which[i]]] += 1",
-        "        taken = np.full(size, -1)",
-        "        for i in range(n):",
-        "            t = which[i]",
-        "            if t < k:",
-        "                labels[i] = slot_of[t]",
-        "                continue",
-        "            if taken[t] < 0:",
-        "                free = 0",
-        "                for h in range(n_slots):",
-        "                    free += counts[h] == 0",
-        "                if free == 0:",
-        "                    tally[6] = 1.0",
-        "                    return",
-        "                left = int(random(rng) * free)",
-        "                for h in range(n_slots):",
-        "                    if counts[h] == 0:",
-        "                        if left == 0:",
-        "                            taken[t] = h",
-        "                            break",
-        "                        left -= 1",
-        *(f"                atoms[taken[t], {j}] = parts[t, {j}]" for j in range(width)),
-        "            labels[i] = taken[t]",
-        "            counts[taken[t]] += 1",
-        "    tally[2] += moved",
-        "    tally[3] += n * n_sweeps",
-    ]
-    used = ["urn", "base_draw", "features", "own"]
-    return compiled("slice_sweep", lines, program, used, break_stick=break_stick, longer=longer)
+        for h in range(n_slots):
+            counts[h] = 0
+        for i in range(n):
+            if which[i] < k:
+                counts[slot_of[which[i]]] += 1
+        taken = np.full(size, -1)
+        for i in range(n):
+            t = which[i]
+            if t < k:
+                labels[i] = slot_of[t]
+                continue
+            if taken[t] < 0:
+                taken[t] = random_free_slot(rng, counts)
+                if taken[t] < 0:
+                    tally[FULL] = 1.0
+                    return
+                for j in range(N_ATOMS):
+                    atoms[taken[t], j] = parts[t, j]
+            labels[i] = taken[t]
+            counts[taken[t]] += 1
+    tally[MOVED] += moved
+    tally[CONSIDERED] += n * n_sweeps
+
+
+def compiled(program: MixtureProgram) -> Kernel:
+    """Compile the sweep."""
+    return bound(slice_sweep, program)
