@@ -1,4 +1,4 @@
-"""Three functions of PyMC that are wrapped, because it has no hook for what has to be known there.
+"""Four functions of PyMC that are wrapped, because it has no hook for what has to be known there.
 
 * ``pymc.sampling.mcmc.assign_step_methods`` says which step of ``pm.sample`` moves which variable. A step
   that does not know of a mechanism must not get its records unasked, and nobody's ``competence`` is asked
@@ -7,6 +7,8 @@
   and without look the same afterwards, so it is noted there which it was.
 * ``pymc.sampling.forward.compile_forward_sampling_function`` says which variables predictive sampling draws
   anew. Records that were not stored are among them, and are then drawn as if nothing had been released.
+* ``pymc.sampling.mcmc.init_traces`` compiles the function that records draws, which takes seconds for tables
+  of probabilities, and less in a mode of ours.
 
 All are looked up by these names when PyMC samples; were one renamed, importing this package would fail. The
 wrappers pass all arguments on, and change nothing for models without a mechanism.
@@ -18,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
 
+import pytensor
 from pymc.model.core import Model
 from pymc.sampling import forward, mcmc
 from pymc.step_methods import STEP_METHODS
@@ -25,6 +28,7 @@ from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, fl
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
+from pymc_dp.lowering.modes import default_mode
 from pymc_dp.marginals.plan import removals
 from pymc_dp.propriety import refuse_improper
 from pymc_dp.recordrules import named
@@ -47,6 +51,7 @@ def install() -> None:
     for owner, name, wrapper in (
         (mcmc, "assign_step_methods", _checked),
         (BlockedStep, "__new__", _noting_names),
+        (mcmc, "init_traces", _recording),
         (forward, "compile_forward_sampling_function", _warning),
     ):
         function: Any = getattr(owner, name)
@@ -170,6 +175,19 @@ def _tell_of_parameters(model: Model, takers: dict[Variable, type[BlockedStep]])
 
 def _listed(variables: Iterable[Variable]) -> str:
     return f"[{', '.join(str(v.name) for v in variables)}]"
+
+
+# -- how draws are recorded -----------------------------------------------------------------------
+
+
+def _recording(init_traces: Callable[..., Any]) -> Callable[..., Any]:
+    def in_a_mode_of_ours(*, model: Model, step: Any, **kwargs: Any) -> Any:
+        released = any(hasattr(getattr(rv.owner, "op", None), "guarantee") for rv in model.basic_RVs)
+        ours = released or any(isinstance(s, RecordStep) for s in _steps_in(step))
+        with pytensor.config.change_flags(**({"mode": default_mode()} if ours else {})):
+            return init_traces(model=model, step=step, **kwargs)
+
+    return in_a_mode_of_ours
 
 
 # -- what predictive sampling draws anew ----------------------------------------------------------

@@ -11,7 +11,6 @@ import pytensor.tensor as pt
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.io import In, Out
-from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.graph.rewriting.utils import rewrite_graph
@@ -21,6 +20,8 @@ from pytensor.tensor.basic import MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.math import All
 from pytensor.tensor.random.type import RandomGeneratorType
+
+from pymc_dp.lowering.modes import own_mode
 
 
 @node_rewriter(tracks=[CheckParameterValue])
@@ -142,7 +143,7 @@ def jit_scalar(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple
         function = pytensor.function(
             wrapped,
             list[Any](Out(o, borrow=True) for o in flat),
-            mode=get_mode("NUMBA"),
+            mode=own_mode(),
             on_unused_input="ignore",
             trust_input=True,
         )

@@ -24,7 +24,6 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from pytensor.compile.io import In
-from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
@@ -41,6 +40,7 @@ from pymc_dp.lowering.bits import (
     standard_normal,
 )
 from pymc_dp.lowering.keys import digest, key_of, version_of
+from pymc_dp.lowering.modes import own_mode
 from pymc_dp.lowering.nopython import Declared, njit, njit_for_graphs
 
 GENERATOR = numba.typeof(np.random.default_rng(0))
@@ -269,7 +269,7 @@ def jit_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tup
         for v in inputs
     ]
     # as in PyMC: a parameter outside of its domain has density zero
-    mode = get_mode("NUMBA").including("local_check_parameter_to_ninf_switch")
+    mode = own_mode().including("local_check_parameter_to_ninf_switch")
     mode = mode.register((dfs_rewriter(_trust_shape), _AFTER_SPECIALIZATION))
     function = pytensor.function(
         wrapped, [pytensor.Out(o, borrow=True) for o in outputs], mode=mode, on_unused_input="ignore",
@@ -368,15 +368,6 @@ def address_of(dispatcher: Any, signature: Any) -> int:
 def addresses_of(functions: Iterable[Addressed | None]) -> np.ndarray:
     """Return the addresses of functions as native code takes them, 0 where there is none."""
     return np.array([0 if f is None else f.address for f in functions], dtype=np.intp)
-
-
-def keep_freed_memory() -> None:
-    """Ask the C library to keep freed arrays for the next draw instead of handing their pages back.
-
-    glibc raises its threshold to the largest block freed so far; below it, every draw on large data would
-    touch fresh pages, which costs more than the arithmetic. Harmless with other C libraries.
-    """
-    np.empty(32 * 2**20 - 4 * 4096, dtype=np.uint8)
 
 
 def _copy_loop(target: str, source: str, ndim: int) -> str:

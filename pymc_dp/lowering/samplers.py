@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import pytensor.tensor.random.basic as ptr
 from pymc.distributions import continuous, discrete
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.link.numba.cache import hash_from_pickle_dump
 from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
@@ -273,9 +274,33 @@ def register_draw_of(kind: type[RandomVariable], factory: Callable[[Any], Callab
         return function, version_of(function)
 
 
-# draws of arrays go through PyTensor, whose own functions for these divide by what may be zero, or do not end
-for _kind in (ptr.StudentTRV, ptr.InvGammaRV, ptr.BetaRV):
-    register_draw(_kind, SAMPLERS[_kind])
+# Draws of arrays go through PyTensor, whose functions for these divide by what may be zero, or do not end.
+class _StudentTRV(ptr.StudentTRV):
+    pass
+
+
+class _InvGammaRV(ptr.InvGammaRV):
+    pass
+
+
+class _BetaRV(ptr.BetaRV):
+    pass
+
+
+_REPLACED: dict[type[RandomVariable], type[RandomVariable]] = {
+    ptr.StudentTRV: _StudentTRV,
+    ptr.InvGammaRV: _InvGammaRV,
+    ptr.BetaRV: _BetaRV,
+}
+for _kind, _own in _REPLACED.items():
+    register_draw(_own, SAMPLERS[_kind])
+
+
+@node_rewriter(tracks=[*_REPLACED])
+def draws_without_errors(fgraph: Any, node: Apply) -> list[Variable] | None:
+    """Let random variables be drawn by the functions of this module."""
+    own = _REPLACED.get(type(node.op))
+    return None if own is None else own(**node.op._props_dict()).make_node(*node.inputs).outputs
 
 
 def core_sampler(

@@ -1,8 +1,8 @@
 """PyMC's transform of probability tables as two loops.
 
 Written out in PyTensor, it is a dozen operations on arrays of one more axis than the table's rows have,
-which take ten seconds to compile where these take one. PyMC compiles it too, to record draws; so the way
-back to probabilities is a rewrite of PyTensor's numba mode, and holds for every function compiled in it.
+which take ten seconds to compile where these take one. The way back to probabilities is a rewrite of our
+modes (``modes.py``).
 """
 
 from functools import reduce
@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.transforms import simplex
-from pytensor.compile.mode import optdb
 from pytensor.graph.basic import Apply, equal_computations
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
-from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import Elemwise
@@ -113,7 +112,7 @@ def _funcify_forward(op: Any, **kwargs: Any) -> Any:
 
 
 @node_rewriter(tracks=[pt.true_div])
-def _use_loops(fgraph: FunctionGraph, node: Apply) -> list[TensorVariable] | None:
+def tables_by_loops(fgraph: FunctionGraph, node: Apply) -> list[TensorVariable] | None:
     """Recognise ``transforms.simplex.backward(value)`` as PyMC writes it, in double precision.
 
     A gradient shares its exponentials, and would not be spared them.
@@ -133,10 +132,6 @@ def _use_loops(fgraph: FunctionGraph, node: Apply) -> list[TensorVariable] | Non
     if not equal_computations(node.outputs, [simplex.backward(value)]):
         return None
     return [_by_rows(_RowsToProbabilities(), value, 1)]
-
-
-# before anything else has changed the graph
-optdb.register("pymc_dp_simplex", dfs_rewriter(_use_loops), "numba", position=0.01)
 
 
 def simplex_forward(probabilities: TensorVariable) -> TensorVariable:

@@ -3,15 +3,22 @@
 from typing import Any
 
 import numpy as np
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.scalar.math import TriGamma
+from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.lowering.keys import key_of
 from pymc_dp.lowering.nopython import njit_for_graphs
 
 
-@register_funcify_and_cache_key(TriGamma)
-def _funcify_trigamma(op: TriGamma, **kwargs: Any) -> Any:
+class _TriGamma(TriGamma):
+    """PyTensor's operation, which has no native code."""
+
+
+@register_funcify_and_cache_key(_TriGamma)
+def _funcify_trigamma(op: _TriGamma, **kwargs: Any) -> Any:
     @njit_for_graphs
     def trigamma(x):  # type: ignore[no-untyped-def]
         if not x > 0.0:
@@ -26,3 +33,12 @@ def _funcify_trigamma(op: TriGamma, **kwargs: Any) -> Any:
         return total + 1.0 / x + 0.5 * y + y / x * series
 
     return trigamma, key_of(trigamma)
+
+
+@node_rewriter(tracks=[Elemwise])
+def trigamma_in_native_code(fgraph: Any, node: Apply) -> list[Variable] | None:
+    """Replace PyTensor's operation."""
+    if type(node.op.scalar_op) is not TriGamma:
+        return None
+    own = _TriGamma(node.op.scalar_op.output_types_preference, name=node.op.scalar_op.name)
+    return [Elemwise(own)(*node.inputs)]

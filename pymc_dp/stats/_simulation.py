@@ -13,6 +13,8 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.modes import default_mode
+
 
 def _again(rv: TensorVariable) -> TensorVariable:
     """A second release of the same query."""
@@ -29,7 +31,7 @@ def simulate(
 ) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Draw from the prior; keep the parameters, the first releases, and the releases' moments."""
     outputs = [*releases, *(_again(rv) for rv in releases), *parameters]
-    draw = pm.compile([], outputs, random_seed=seed)
+    draw = pm.compile([], outputs, random_seed=seed, mode=default_mode())
     kept: list[dict[str, np.ndarray]] = []
     prior: dict[str, list[np.ndarray]] = {str(rv.name): [] for rv in parameters}
     moments: dict[str, np.ndarray] = {}

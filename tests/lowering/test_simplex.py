@@ -1,4 +1,4 @@
-"""PyMC's transform of probability tables as two loops: the same numbers, in PyMC's own functions too."""
+"""PyMC's transform of probability tables as two loops: the same numbers, where draws are recorded too."""
 
 import numpy as np
 import pymc as pm
@@ -6,7 +6,10 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pymc.distributions.transforms import simplex
+from pymc.sampling import mcmc
 
+import pymc_dp as dp
+from pymc_dp.lowering.modes import own_mode
 from pymc_dp.lowering.simplex import _RowsToProbabilities, simplex_forward
 
 
@@ -18,7 +21,7 @@ def uses_loops(function):
 @pytest.mark.parametrize("known", [True, False], ids=["static shape", "unknown shape"])
 def test_probabilities_are_pymcs(shape, known):
     value = pt.tensor("value", shape=shape if known else (None,) * len(shape), dtype="float64")
-    ours = pytensor.function([value], simplex.backward(value), mode="NUMBA")
+    ours = pytensor.function([value], simplex.backward(value), mode=own_mode())
     assert uses_loops(ours)
     rng = np.random.default_rng(1)
     for scale in (0.1, 3.0, 300.0):  # exp(900) is infinite: nothing may overflow
@@ -34,15 +37,22 @@ def test_values_are_pymcs():
     assert simplex_forward(pt.as_tensor(probabilities)).eval(mode="NUMBA") == pytest.approx(wanted, rel=1e-13)
 
 
-def test_pymc_records_draws_by_it():
+@pytest.mark.parametrize("released", [True, False])
+def test_pymc_records_draws_by_it_where_something_was_released(released):
     with pm.Model() as model:
         pm.Dirichlet("table", np.ones(3), shape=(4, 3))
-        pm.Dirichlet("p", np.ones(5))
-    record = model.compile_fn(model.unobserved_value_vars)
-    assert sum(isinstance(n.op, _RowsToProbabilities) for n in record.f.maker.fgraph.apply_nodes) == 2
+        p = pm.Dirichlet("p", np.ones(5))
+        if released:
+            dp.RandomizedResponse("counts", p, n=10, epsilon=1.0, observed=[1, 2, 3, 4, 0])
+        step = pm.Metropolis(compile_kwargs={"mode": "FAST_COMPILE"})
+    _, (trace,) = mcmc.init_traces(
+        backend=None, chains=1, expected_length=1, step=step, initial_point=model.initial_point(), model=model
+    )
+    loops = [n for n in trace.fn.maker.fgraph.apply_nodes if isinstance(n.op, _RowsToProbabilities)]
+    assert len(loops) == 2 * released
     rng = np.random.default_rng(3)
     point = {name: value + rng.normal(size=value.shape) for name, value in model.initial_point().items()}
-    *_, table, p = record(point)
+    *_, table, p = trace.fn(**point)
     assert table == pytest.approx(_rows(point["table_simplex__"]), rel=1e-13)
     assert p == pytest.approx(_rows(point["p_simplex__"]), rel=1e-13)
 
@@ -63,8 +73,8 @@ def test_what_is_not_pymcs_transform_stays_as_it_is():
         pt.concatenate([value, value], axis=-1) / value.sum(),
         value / value.sum(-1, keepdims=True),
     ]
-    assert not uses_loops(pytensor.function([value], other, mode="NUMBA"))
-    assert not uses_loops(pytensor.function([short], simplex.backward(short), mode="NUMBA"))
+    assert not uses_loops(pytensor.function([value], other, mode=own_mode()))
+    assert not uses_loops(pytensor.function([short], simplex.backward(short), mode=own_mode()))
 
 
 @pytest.mark.statistical

@@ -20,7 +20,6 @@ from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.lowering.native import INTEGERS, MATRIX, VECTOR, SourceFunction
 from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.lowering.trigamma import TriGamma  # noqa: F401  (registers its code)
 from pymc_dp.step_methods.mixture.conjugacy import Derivatives
 from pymc_dp.step_methods.mixture.draws import back
 from pymc_dp.step_methods.mixture.labels import record_numbers

@@ -25,7 +25,6 @@ from pymc_dp.lowering.native import (
     WHOLE,
     function_at,
     generator_at,
-    keep_freed_memory,
 )
 from pymc_dp.lowering.nopython import njit
 
@@ -40,8 +39,6 @@ _ROWS = types.FunctionType(ROWS)
 _COORDINATES = types.FunctionType(COORDINATES)
 _TABLES = types.FunctionType(TABLES)
 _VALUES = types.FunctionType(VALUES)
-
-keep_freed_memory()
 
 
 @njit(types.boolean(GENERATOR, types.float64, VECTOR), cache=True, forceinline=True)
