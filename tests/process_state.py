@@ -102,7 +102,7 @@ def state():
         "numba": {k: str(v) for k, v in vars(numba.config).items() if k.isupper()},
         "caches": {"places": str(numba.core.caching.CacheImpl._locator_classes)},
         "numpy": {"errors": str(np.geterr()), "printing": str(np.get_printoptions())},
-        "random": {"numpy": str(np.random.get_state(legacy=False))},
+        "random": {"numpy": str(np.random.get_state(legacy=False))},  # noqa: NPY002
         "signals": {str(s): str(signal.getsignal(s)) for s in signal.valid_signals()},
         "logging": {name: f"{log.level} {log.handlers}" for name, log in loggers.items()},
         "process": {

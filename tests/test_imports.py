@@ -47,6 +47,25 @@ def test_nothing_else_is_changed(changed, what):
     assert changed[what] == []
 
 
+LOADED = """
+import json, sys
+import pymc_dp
+from numba.core.dispatcher import Dispatcher
+ours = [vars(m) for n, m in sys.modules.items() if n.startswith("pymc_dp")]
+compiled = [name for m in ours for name, f in m.items() if isinstance(f, Dispatcher) and f.overloads]
+print(json.dumps({"modules": [*sys.modules], "compiled": compiled}))
+"""
+
+
+def test_nothing_is_loaded_that_can_wait():
+    """Machine code is compiled, or read, when it is called; the rest takes a second of every script."""
+    run = subprocess.run([sys.executable, "-c", LOADED], cwd=ROOT, capture_output=True, text=True, check=True)
+    loaded = json.loads(run.stdout)
+    assert loaded["compiled"] == []
+    waiting = {"arviz", "arviz_stats", "matplotlib", "scipy.cluster", "scipy.optimize", "scipy.stats"}
+    assert not waiting & set(loaded["modules"])
+
+
 def test_changes_are_seen():
     found = changes({"same": 1, "other": 2, "gone": 3}, {"same": 1, "other": 4, "new": 5})
     assert found == ["gone", "new", "other"]

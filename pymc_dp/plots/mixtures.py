@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy
 import xarray as xr
-from scipy.cluster.hierarchy import leaves_list, linkage
-from scipy.spatial.distance import squareform
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -286,7 +285,7 @@ def _side_by_side(similarity: np.ndarray) -> np.ndarray:
     n = len(similarity)
     if n < 3:
         return np.arange(n)
-    distance = squareform(1.0 - (similarity + similarity.T) / 2, checks=False)
-    tree = linkage(np.maximum(distance, 0.0), "average", optimal_ordering=n <= 500)
-    order: np.ndarray = leaves_list(tree)
+    distance = scipy.spatial.distance.squareform(1.0 - (similarity + similarity.T) / 2, checks=False)
+    tree = scipy.cluster.hierarchy.linkage(np.maximum(distance, 0.0), "average", optimal_ordering=n <= 500)
+    order: np.ndarray = scipy.cluster.hierarchy.leaves_list(tree)
     return order

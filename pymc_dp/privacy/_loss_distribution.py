@@ -21,8 +21,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
+import scipy
 from scipy.fft import irfft, next_fast_len, rfft
-from scipy.optimize import brentq, minimize_scalar
 from scipy.special import log_ndtr, logsumexp, ndtr
 
 from pymc_dp.privacy.costs import Cost
@@ -187,7 +187,9 @@ class LossDistribution:
                 return self._log_moment(order) - order * epsilon
             return (self._log_moment(order) - log_delta) / order
 
-        best = minimize_scalar(bound, bounds=(-8, 20), method="bounded", options={"xatol": 0.02})
+        best = scipy.optimize.minimize_scalar(
+            bound, bounds=(-8, 20), method="bounded", options={"xatol": 0.02}
+        )
         self._order = math.exp(best.x)
         return float(best.fun)
 
@@ -238,7 +240,9 @@ class LossDistribution:
             return 0.0
         if self.delta(self._top) > delta:
             return math.inf
-        root = brentq(lambda e: math.log(self.delta(e) / delta), 0.0, self._top, xtol=1e-12, rtol=1e-12)
+        root = scipy.optimize.brentq(
+            lambda e: math.log(self.delta(e) / delta), 0.0, self._top, xtol=1e-12, rtol=1e-12
+        )
         while self.delta(root) > delta:
             root += 1e-12 * max(root, 1.0)
         return root
@@ -275,7 +279,7 @@ def _ratio(x: float, noise: float) -> float:
 
 def _normal_quantile(log_tail: float) -> float:
     """Return x with log(Phi(x)) = log_tail, to some digits."""
-    return brentq(lambda x: float(log_ndtr(x)) - log_tail, -60.0, 5.0, xtol=1e-3)
+    return scipy.optimize.brentq(lambda x: float(log_ndtr(x)) - log_tail, -60.0, 5.0, xtol=1e-3)
 
 
 def _variance(noise: float, rate: float) -> float:

@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy
 from scipy.special import expit
-from scipy.stats import binom
 
 from pymc_dp.privacy._checks import probability
 from pymc_dp.privacy._gaussian_curve import deltas
@@ -313,7 +313,7 @@ def _losses(epsilons: list[float]) -> tuple[np.ndarray, np.ndarray]:
     loss, chance = np.zeros(1), np.ones(1)
     for epsilon, count in sorted(Counter(epsilons).items()):
         truths = np.arange(count + 1)
-        one = _merged((2 * truths - count) * epsilon, binom.pmf(truths, count, expit(epsilon)))
+        one = _merged((2 * truths - count) * epsilon, scipy.stats.binom.pmf(truths, count, expit(epsilon)))
         loss, chance = _merged(np.add.outer(loss, one[0]).ravel(), np.multiply.outer(chance, one[1]).ravel())
     return loss, chance
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from scipy.optimize import brentq
+import scipy
 
 from pymc_dp.privacy import _renyi
 from pymc_dp.privacy._checks import as_budget, positive, probability
@@ -280,7 +280,7 @@ def smallest_noise(costs: Callable[[float], Sequence[Cost]], epsilon: float, del
             return NOISE_ON_BATCHES[0]
         lower, upper = lower - 1.0, lower
     lower = max(lower, least)
-    root = brentq(excess, lower, upper, xtol=1e-7)
+    root = scipy.optimize.brentq(excess, lower, upper, xtol=1e-7)
     while excess(root) > 0:
         root += 1e-7
     return math.exp(root)

@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 from scipy.special import erf
 
 from pymc_dp.privacy._checks import finite_noise, positive, probability
@@ -293,7 +293,7 @@ def gaussian_sigma_analytic(epsilon: float, delta: float, sensitivity: float) ->
         lower -= 2 * (upper - lower)
     while gap(upper) < 0:
         upper += 2 * (upper - lower)
-    return sensitivity * math.exp(-brentq(gap, lower, upper, xtol=1e-15, rtol=_RTOL))
+    return sensitivity * math.exp(-scipy.optimize.brentq(gap, lower, upper, xtol=1e-15, rtol=_RTOL))
 
 
 def gaussian_delta(epsilon: float, sigma: float, sensitivity: float) -> float:
@@ -367,4 +367,4 @@ def gaussian_epsilon(delta: float, sigma: float, sensitivity: float) -> float:
     target = math.log(delta)
     # The zCDP conversion, rho + 2 sqrt(rho log(1/delta)) with rho = mu^2/2, is an upper bound.
     upper = mu * mu / 2 + mu * math.sqrt(-2 * target)
-    return brentq(lambda e: log_delta(e, mu) - target, 0.0, upper, xtol=1e-300, rtol=_RTOL)
+    return scipy.optimize.brentq(lambda e: log_delta(e, mu) - target, 0.0, upper, xtol=1e-300, rtol=_RTOL)

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
+import scipy
 
 from pymc_dp.privacy._checks import positive, probability
 
@@ -123,7 +123,9 @@ def discrete_gaussian_epsilon(delta: float, sigma: float, sensitivity: int) -> f
         return 0.0
     rho = 0.5 * (shift / sigma) ** 2
     upper = rho + 2 * math.sqrt(-rho * target)  # the conversion of zero-concentrated privacy
-    return brentq(lambda e: _log_delta(e, sigma, shift) - target, 0.0, upper, xtol=1e-300, rtol=1e-14)
+    return scipy.optimize.brentq(
+        lambda e: _log_delta(e, sigma, shift) - target, 0.0, upper, xtol=1e-300, rtol=1e-14
+    )
 
 
 def _checked(sigma: Any, sensitivity: Any) -> tuple[float, int]:

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import minimize_scalar
+import scipy
 
 from pymc_dp.privacy.calibration import gaussian_delta, gaussian_epsilon
 
@@ -378,6 +378,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
     # the order that minimises the simpler bound of Bun and Steinke is near the best one
     centre = 0.5 * math.log(-math.log(delta) / rho)
-    best = minimize_scalar(bound, bounds=(centre - 8, centre + 8), method="bounded", options={"xatol": 1e-9})
+    best = scipy.optimize.minimize_scalar(
+        bound, bounds=(centre - 8, centre + 8), method="bounded", options={"xatol": 1e-9}
+    )
     simple = rho + 2 * math.sqrt(rho * -math.log(delta))
     return max(0.0, min(float(best.fun), simple))

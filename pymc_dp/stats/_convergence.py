@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import arviz as az
 import numpy as np
 import xarray as xr
 
@@ -27,6 +26,8 @@ def effective_draws(chains: np.ndarray) -> np.ndarray:
     ndarray, shape (points,)
         Between 1 and the number of draws.
     """
+    import arviz as az  # takes longer to load than all else that this package loads
+
     n_chains, n_draws, _ = chains.shape
     estimated = np.full(chains.shape[2], float(n_chains))
     if n_draws >= _SHORTEST:
@@ -41,6 +42,8 @@ def r_hat(chains: np.ndarray) -> np.ndarray:
     """R-hat of draws, shape (chains, draws, points), at every point; nan for one chain, or equal draws."""
     if chains.shape[0] < 2 or chains.shape[1] < _SHORTEST:
         return np.full(chains.shape[2], np.nan)
+    import arviz as az
+
     with np.errstate(divide="ignore", invalid="ignore"):
         found: np.ndarray = az.rhat(_dataset(chains))["f"].values
     return found

@@ -10,7 +10,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import arviz as az
 import numpy as np
 import pandas as pd
 from pymc.model.core import Model
@@ -322,6 +321,8 @@ def _slowest(idata: Any, names: list[str]) -> tuple[str | None, float, float]:
     kept = [name for name in names if name in posterior]
     if not kept:
         return None, math.nan, math.nan
+    import arviz as az  # takes longer to load than all else that this package loads
+
     sizes = az.ess(posterior[kept], method="bulk")
     worst, fewest = None, math.inf
     for name in kept:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.stats import rankdata
+import scipy
 
 
 def pointwise_band(draws: np.ndarray, prob: float) -> tuple[np.ndarray, np.ndarray]:
@@ -48,7 +48,9 @@ def simultaneous_band(draws: np.ndarray, prob: float) -> tuple[np.ndarray, np.nd
     size = draws.shape[0]
     wanted = min(size, int(np.ceil(prob * size - 1e-9)))
     # equal values share the rank that is less extreme
-    depth = np.minimum(rankdata(draws, "max", axis=0), size + 1 - rankdata(draws, "min", axis=0))
+    depth = np.minimum(
+        scipy.stats.rankdata(draws, "max", axis=0), size + 1 - scipy.stats.rankdata(draws, "min", axis=0)
+    )
     depth.sort(axis=1)
     kept = draws[np.lexsort(depth.T[::-1])[size - wanted :]]
     return kept.min(axis=0), kept.max(axis=0)

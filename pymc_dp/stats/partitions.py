@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
+import scipy
 import xarray as xr
-from scipy.cluster.hierarchy import cut_tree, linkage
-from scipy.spatial.distance import squareform
 
 from pymc_dp.stats._draws import canonical, labels_of, stacked
 from pymc_dp.stats._partition_search import BinderLoss, InformationLoss, PartitionLoss, by_appearance
@@ -187,7 +186,9 @@ def _cuts(similarity: np.ndarray, most: int) -> Iterator[np.ndarray]:
     yield np.zeros(n, dtype=np.int64)
     if n > 1:
         # rounding may leave the matrix short of symmetric
-        distance = squareform(1.0 - (similarity + similarity.T) / 2, checks=False)
+        distance = scipy.spatial.distance.squareform(1.0 - (similarity + similarity.T) / 2, checks=False)
         numbers = np.arange(2, min(n, most + 5) + 1)
-        for labels in cut_tree(linkage(np.maximum(distance, 0.0), "average"), numbers).T:
+        for labels in scipy.cluster.hierarchy.cut_tree(
+            scipy.cluster.hierarchy.linkage(np.maximum(distance, 0.0), "average"), numbers
+        ).T:
             yield by_appearance(labels)
