@@ -89,13 +89,22 @@ class AdditiveNoise:
         """Return what noise of a level spends; None where level or sensitivity is not known."""
         if noise is None or prepared.sensitivity is None:
             return None
-        if prepared.width is None:
-            return (prepared.sensitivity / float(noise.min())) ** self.order / self.order
-        # `width` has the shape of one release, or of one row of a local query; a noise level with more
-        # axes than that differs between rows, and a person is in one row only.
-        terms = (prepared.width / noise) ** self.order
-        axes = tuple(range(terms.ndim - prepared.width.ndim, terms.ndim))
-        return float(np.max(np.sum(terms, axis=axes))) / self.order
+        with np.errstate(over="ignore"):
+            if prepared.width is None:
+                spent = float((np.float64(prepared.sensitivity) / noise.min()) ** self.order) / self.order
+            else:
+                # `width` has the shape of one release, or of one row of a local query; a noise level with
+                # more axes than that differs between rows, and a person is in one row only.
+                terms = (prepared.width / noise) ** self.order
+                axes = tuple(range(terms.ndim - prepared.width.ndim, terms.ndim))
+                spent = float(np.max(np.sum(terms, axis=axes))) / self.order
+        if not math.isfinite(spent):
+            raise ValueError(
+                f"{self.level} = {float(noise.min()):g} is too small for a sensitivity of "
+                f"{prepared.sensitivity:g}: the {self.budget} that it spends is beyond what floating point "
+                f"holds. Give a larger {self.level}."
+            )
+        return spent
 
     def _rounded_up(self, level: float, budget: float, sensitivity: float) -> float:
         """Return `level`, or the next number where rounding has made it cost more than `budget`."""
@@ -111,12 +120,14 @@ GAUSSIAN = AdditiveNoise(
 )
 
 
-def given_once(mechanism: str, **levels: Any) -> tuple[dict[str, Any], bool]:
+def given_once(mechanism: str, calibration: str | None = None, **levels: Any) -> tuple[dict[str, Any], bool]:
     """Return what was given of the level of either kind of noise, and whether that means Gaussian noise.
 
     Parameters
     ----------
     mechanism : str
+    calibration : str, optional
+        How Gaussian noise follows from epsilon and delta.
     **levels
         ``scale``, ``sigma``, ``epsilon``, ``delta`` and ``rho``: None where it was not given.
     """
@@ -124,7 +135,15 @@ def given_once(mechanism: str, **levels: Any) -> tuple[dict[str, Any], bool]:
     ways = {f"{k}=": k in given for k in ("scale", "sigma", "epsilon", "rho")}
     ways["delta="] = "delta" in given and "epsilon" not in given
     exactly_one(mechanism, ways, "epsilon= (with delta= for Gaussian noise), rho=, scale= or sigma=")
-    return given, bool({"sigma", "rho", "delta"} & given.keys())
+    normal = bool({"sigma", "rho", "delta"} & given.keys())
+    if calibration is not None:
+        if not normal:
+            raise ValueError(
+                f"calibration={calibration!r} is for Gaussian noise: give delta= beside epsilon=, or leave "
+                "calibration out."
+            )
+        given["calibration"] = calibration
+    return given, normal
 
 
 def query_as_support_point(size: Any, query: TensorVariable, noise: TensorVariable) -> Any:

@@ -41,6 +41,9 @@ _NEVER = {
     "records": "the query is made of data, not of a model's variables",
     "return_next_rng": "the noise of a release comes from the operating system's entropy",
     "promised": "the guarantee follows from the noise",
+    "granularity": "the grid that sums are rounded to follows from the noise",
+    "changes": "what one person can change follows from the query",
+    "n_records": "how many records the query is of follows from the data",
     "neighbouring": "the guarantee follows from the noise",
 }
 _NOISE_TOO_LARGE = ("A draw of the noise does not fit", "noise must be finite")  # of the exact samplers
@@ -305,14 +308,19 @@ def as_declared(param: np.ndarray) -> Any:
 
 
 def _argument(key: str, value: Any) -> Any:
-    if key == "bounds" and value is not None:
-        if not isinstance(value, tuple) or len(value) != 2:
-            raise ValueError(
-                f"observed states bounds = {value!r}, which is no pair of a lower and an upper end: the "
-                "release is damaged. Ask for it again."
-            )
-        return tuple(np.asarray(end, dtype=float) for end in value)  # the form that is never ambiguous
-    return np.asarray(value) if isinstance(value, tuple) else value
+    """Return a parameter as the mechanism takes it: lists as arrays, bounds in the form of two ends."""
+    if value is None or (key != "bounds" and not isinstance(value, tuple)):
+        return value
+    try:
+        if key != "bounds":
+            return np.asarray(value)
+        low, high = value
+        return np.asarray(low, dtype=float), np.asarray(high, dtype=float)
+    except (TypeError, ValueError):  # text among numbers, rows of several lengths
+        what = "pair of a lower and an upper end" if key == "bounds" else "array of numbers"
+    raise ValueError(
+        f"observed states {key} = {value!r}, which is no {what}: the release is damaged. Ask for it again."
+    )
 
 
 def _agree(key: str, given: Any, stated: Any) -> bool:

@@ -239,16 +239,13 @@ class PerturbedHistogram(Mechanism):
         refuse_sensitivity(cls.__name__, kwargs)
         cut = cls._edges(n_bins, edges, bounds)
         given, normal = given_once(
-            cls.__name__, scale=scale, sigma=sigma, epsilon=epsilon, delta=delta, rho=rho
+            cls.__name__, calibration, scale=scale, sigma=sigma, epsilon=epsilon, delta=delta, rho=rho
         )
         if noise is None:
             noise = "gaussian" if normal else "laplace"
         kind = cls._noise(noise, given)
-        if neighbours not in NEIGHBOURS:
-            raise ValueError(f"neighbours must be one of {', '.join(NEIGHBOURS)}, got {neighbours!r}.")
+        check_setting("neighbours", neighbours, NEIGHBOURS)
         given["sensitivity"] = histogram_sensitivity(kind.order, neighbours)
-        if calibration is not None:
-            given["calibration"] = calibration
         rows = clamped_rows(cls.__name__, as_query(query), cut[0], cut[-1])
         counts = one_hot(rows, cut).sum(axis=0)
         special = {"op_class": kind.op_class, "props": {"edges": cut}}

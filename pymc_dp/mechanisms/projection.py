@@ -165,11 +165,9 @@ class ProjectionMechanism(Mechanism):
         """Return an unregistered release; parameters as for the class."""
         refuse_sensitivity(cls.__name__, kwargs)
         given, normal = given_once(
-            cls.__name__, scale=scale, sigma=sigma, epsilon=epsilon, delta=delta, rho=rho
+            cls.__name__, calibration, scale=scale, sigma=sigma, epsilon=epsilon, delta=delta, rho=rho
         )
         mechanism: type[Mechanism] = GaussianMechanism if normal else LaplaceMechanism
-        if calibration is not None:
-            given["calibration"] = calibration
         check_setting("basis", basis, BASES)
         terms = cls._terms(n_terms)
         lo, hi = interval(bounds)

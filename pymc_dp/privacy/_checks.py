@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 _LARGEST_EPSILON = 1e6
+# Gaussian noise for a budget of which both numbers are smaller is beyond floating point.
+_SMALLEST = 1e-100
 
 
 def as_number(name: str, value: Any) -> float:
@@ -69,7 +71,7 @@ def probability(name: str, value: Any) -> float:
 
 def as_budget(epsilon: Any, delta: Any) -> tuple[float, float]:
     """Return a budget as two floats; it must be one that noise is computed for."""
-    epsilon, delta = positive("epsilon", epsilon), probability("delta", delta)
+    epsilon, delta = not_both_tiny(positive("epsilon", epsilon), probability("delta", delta))
     if epsilon > _LARGEST_EPSILON:
         raise ValueError(
             f"epsilon must be at most {_LARGEST_EPSILON:g} for a budget, got {epsilon:g}: a larger one "
@@ -78,11 +80,26 @@ def as_budget(epsilon: Any, delta: Any) -> tuple[float, float]:
     return epsilon, delta
 
 
+def not_both_tiny(epsilon: float, delta: float) -> tuple[float, float]:
+    """Return epsilon and delta, of which one at least must be a number that noise is computed for."""
+    if max(epsilon, delta) < _SMALLEST:
+        raise ValueError(
+            f"epsilon = {epsilon:g} and delta = {delta:g} are too small together: the noise for them is not "
+            f"computed. Give an epsilon or a delta of at least {_SMALLEST:g}."
+        )
+    return epsilon, delta
+
+
 def finite_noise(budget: str, value: float, level: float) -> float:
-    """Return the noise level that a budget gives; it must be finite."""
+    """Return the noise level that a budget gives; it must be a finite number above 0."""
     if not math.isfinite(level):
         raise ValueError(
             f"{budget} = {value:g} is too small for this sensitivity: the noise would not be finite. Give a "
             f"larger {budget}, or release the query in larger units."
+        )
+    if level == 0:
+        raise ValueError(
+            f"{budget} = {value:g} is too large for this sensitivity: the noise would round to 0. Give a "
+            f"smaller {budget}, or release the query in smaller units."
         )
     return level

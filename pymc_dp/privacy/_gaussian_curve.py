@@ -25,7 +25,8 @@ def log_delta(epsilon: float, mu: float) -> float:
     if mu < 1:
         # M(near) - M(far) would lose digits: integrate -M'(x) = 1 - x M(x), which is positive.
         x = near + 0.5 * mu * (1 + _NODES)
-        return log_density + math.log(0.5 * mu * float(_WEIGHTS @ _minus_mills_slope(x)))
+        mass = 0.5 * mu * float(_WEIGHTS @ _minus_mills_slope(x))
+        return log_density + math.log(mass) if mass > 0 else -math.inf
     if near >= 0:
         return log_density + math.log(_mills(near) - _mills(far))
     return math.log(float(ndtr(-near)) - math.exp(log_density) * _mills(far))

@@ -13,12 +13,14 @@ import numpy as np
 import scipy
 from scipy.special import erf
 
-from pymc_dp.privacy._checks import finite_noise, positive, probability
+from pymc_dp.privacy._checks import finite_noise, not_both_tiny, positive, probability
 from pymc_dp.privacy._gaussian_curve import log_delta, log_one_minus_delta
 from pymc_dp.privacy.bounds import parse_bounds
 
 # Where root finding stops: a few units in the last place (the smallest that brentq takes).
 _RTOL = 4 * np.finfo(float).eps
+# The quotients of sensitivity and sigma whose privacy curve floating point holds.
+_LEAST_MU, _LARGEST_MU = 1e-150, 1e150
 
 
 def l1_sensitivity(bounds: Any) -> float:
@@ -196,7 +198,8 @@ def gaussian_rho(sigma: float, sensitivity: float) -> float:
     >>> gaussian_rho(3.0, 3.0)
     0.5
     """
-    return (positive("sensitivity", sensitivity) / positive("sigma", sigma)) ** 2 / 2
+    mu = positive("sensitivity", sensitivity) / positive("sigma", sigma)
+    return mu * mu / 2
 
 
 def gaussian_sigma_classic(epsilon: float, delta: float, sensitivity: float) -> float:
@@ -273,8 +276,7 @@ def gaussian_sigma_analytic(epsilon: float, delta: float, sensitivity: float) ->
     >>> round(gaussian_sigma_analytic(1.0, 1e-6, 1.0), 4)
     4.2247
     """
-    epsilon = positive("epsilon", epsilon)
-    delta = probability("delta", delta)
+    epsilon, delta = not_both_tiny(positive("epsilon", epsilon), probability("delta", delta))
     sensitivity = positive("sensitivity", sensitivity)
     if delta <= 0.5:
         target = math.log(delta)
@@ -314,7 +316,7 @@ def gaussian_delta(epsilon: float, sigma: float, sensitivity: float) -> float:
     Raises
     ------
     TypeError, ValueError
-        An argument is not a finite number > 0.
+        An argument is not a finite number > 0; or sensitivity / sigma is not within 1e-150 and 1e150.
 
     References
     ----------
@@ -327,6 +329,10 @@ def gaussian_delta(epsilon: float, sigma: float, sensitivity: float) -> float:
     0.126937
     """
     mu = positive("sensitivity", sensitivity) / positive("sigma", sigma)
+    if not _LEAST_MU <= mu <= _LARGEST_MU:
+        raise ValueError(
+            f"sensitivity / sigma must be between {_LEAST_MU:g} and {_LARGEST_MU:g}, got {mu:g}."
+        )
     return math.exp(log_delta(positive("epsilon", epsilon), mu))
 
 
@@ -362,6 +368,8 @@ def gaussian_epsilon(delta: float, sigma: float, sensitivity: float) -> float:
     """
     delta = probability("delta", delta)
     mu = positive("sensitivity", sensitivity) / positive("sigma", sigma)
+    if mu > _LARGEST_MU:
+        raise ValueError(f"sensitivity / sigma must be at most {_LARGEST_MU:g}, got {mu:g}.")
     if float(erf(mu / math.sqrt(8))) <= delta:  # total variation distance
         return 0.0
     target = math.log(delta)

@@ -442,6 +442,7 @@ def test_models_are_not_data():
         y = pm.Normal("y", shape=5)
         with pytest.raises(ValueError, match=r"LaplaceMechanism.release works on data, but its arguments"):
             dp.LaplaceMechanism.release(y.sum(), epsilon=1, bounds=(0, 1))
-    for key, value in {"observed": 1.0, "dims": "x", "records": ["y"], "shape": 3}.items():
+    never = {"observed": 1.0, "dims": "x", "records": ["y"], "shape": 3, "granularity": 1.0, "changes": 1.0}
+    for key, value in {**never, "n_records": 1}.items():
         with pytest.raises(TypeError, match=f"takes no {key}="):
             dp.LaplaceMechanism.release(1.0, epsilon=1, sensitivity=1, **{key: value})

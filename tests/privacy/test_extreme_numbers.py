@@ -1,0 +1,105 @@
+"""Levels and budgets beyond what floating point computes with: refused in words, at once."""
+
+import json
+import math
+
+import pytensor.tensor as pt
+import pytest
+
+import pymc_dp as dp
+from pymc_dp.privacy import calibration
+
+NUMBER = {"dtype": "int64", "shape": [], "data": [4]}
+ZEROS = {"dtype": "float64", "shape": [2], "data": [4.0, 3.0]}
+
+
+def read(mechanism, value=NUMBER, **parameters):
+    content = {"format": "pymc_dp.Release", "version": 1, "mechanism": mechanism, "parameters": parameters}
+    return dp.Release.from_json(json.dumps({**content, "guarantee": {"epsilon": 1.0}, "value": value}))
+
+
+COUNT, SUM = ("DiscreteGaussianMechanism", NUMBER), ("LaplaceMechanism", NUMBER)
+COUNTS = ("PerturbedHistogram", ZEROS)
+FILES = {
+    "no noise left": (
+        ("DiscreteGaussianMechanism", NUMBER),
+        {"rho": 1e308, "sensitivity": 1.0},
+        "round to 0",
+    ),
+    "a histogram without noise": (
+        COUNTS,
+        {"rho": 1e308, "edges": [0, 1, 2], "noise": "discrete_gaussian"},
+        "round to 0",
+    ),
+    "no finite cost": (
+        ("DiscreteGaussianMechanism", NUMBER),
+        {"sigma": 1e-300, "sensitivity": 1.0},
+        "larger s",
+    ),
+    "text as bounds": (
+        ("LaplaceMechanism", NUMBER),
+        {"scale": 1, "bounds": [["x"], ["y"]]},
+        "no pair of a low",
+    ),
+    "rows of two lengths": (SUM, {"scale": [[1], [2, 3]]}, "no array of numbers"),
+    "several neighbours": (
+        COUNTS,
+        {"scale": 1.0, "edges": [0, 1, 2], "neighbours": [1, 2]},
+        "neighbours must be one of",
+    ),
+    "calibration of Laplace noise": (
+        COUNTS,
+        {"epsilon": 1.0, "edges": [0, 1, 2], "calibration": "analytic"},
+        "is for Gaussian noise",
+    ),
+}
+
+
+@pytest.mark.parametrize(("kind", "parameters", "message"), FILES.values(), ids=FILES)
+def test_files_with_extreme_levels_are_refused(kind, parameters, message):
+    mechanism, value = kind
+    with pytest.raises(ValueError, match=message):
+        dp.guarantee(read(mechanism, value, **parameters))
+
+
+DECLARED = {
+    "no noise left": ("GaussianMechanism", {"rho": 1e308, "sensitivity": 1.0}, "smaller rho"),
+    "no Laplace noise": ("LaplaceMechanism", {"epsilon": 1e300, "sensitivity": 1e-300}, "smaller epsilon"),
+    "no finite rho": ("GaussianMechanism", {"sigma": 5e-324, "sensitivity": 1e-155}, "larger sigma"),
+    "no finite epsilon": ("LaplaceMechanism", {"scale": 1e-300, "sensitivity": 1e300}, "larger scale"),
+    "both tiny": (
+        "GaussianMechanism",
+        {"epsilon": 1e-150, "delta": 1e-150, "sensitivity": 1},
+        "at least 1e-100",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "level", "message"), DECLARED.values(), ids=DECLARED)
+def test_extreme_levels_are_refused_in_words(name, level, message):
+    mechanism = getattr(dp, name)
+    for act in (lambda: mechanism.dist(pt.constant(3.0), **level), lambda: mechanism.release(3.0, **level)):
+        with pytest.raises(ValueError, match=message):
+            act()
+
+
+def test_budgets_without_noise_are_refused_when_a_ledger_is_made(tmp_path):
+    with pytest.raises(ValueError, match="Give an epsilon or a delta of at least 1e-100"):
+        dp.PrivacyLedger(tmp_path / "a.db", epsilon=1e-300, delta=1e-300)
+    for epsilon, delta in [(1e-300, 1e-99), (1e-99, 1e-300), (1e6, 1e-300)]:
+        ledger = dp.PrivacyLedger(tmp_path / f"{epsilon}.db", epsilon=epsilon, delta=delta)
+        assert 0 <= ledger.epsilon_left <= epsilon
+
+
+def test_privacy_curves_end_where_floating_point_does():
+    assert calibration.gaussian_rho(1e-300, 1.0) == math.inf
+    assert calibration.gaussian_delta(1.0, 1e149, 1.0) == 0.0
+    # at epsilon = 0 it is the total variation distance, mu / sqrt(2 pi)
+    assert calibration.gaussian_delta(1e-300, 1e149, 1.0) == pytest.approx(1e-149 / math.sqrt(2 * math.pi))
+    sigma = calibration.gaussian_sigma_analytic(1e-300, 1e-99, 1.0)
+    assert sigma == pytest.approx(1e99 / math.sqrt(2 * math.pi))
+    for curve in (calibration.gaussian_delta, calibration.gaussian_epsilon):
+        with pytest.raises(ValueError, match=r"sensitivity / sigma must be"):
+            curve(0.5, 1e-300, 1.0)
+    with pytest.raises(ValueError, match=r"sensitivity / sigma must be between"):
+        calibration.gaussian_delta(0.5, 1e300, 1.0)
