@@ -81,10 +81,11 @@ def test_laws_of_atoms_are_recognised(model_type):
 
 def hardly_any_end(patch):
     """The number is taken to have hardly any lower end where it is integrated out."""
-    fill_in, end = slot_sums._of_end, 1e-9
+    fill_in, end, broken = slot_sums._of_end, 1e-9, []
 
     def of_end(program, k, r):
         as_it_is = fill_in(program, k, r)
+        broken.append(k)
 
         @part_of_kernel
         def filled_in(c, s, scale, weights, empty):
@@ -94,6 +95,7 @@ def hardly_any_end(patch):
         return filled_in
 
     patch.setattr(slot_sums, "_of_end", of_end)
+    return broken
 
 
 # what is broken: (line, what takes its place, kernel, sampler, model)
@@ -129,11 +131,11 @@ BROKEN = {
         r"total \+= split_ratio\(.*\)", "total += 0.0", "collapsed_scans", "splits", "KnownVariance",
     ),
     "proposed atoms without their density": (
-        r"part_of_total = out\[0\] - student_logp\(.*\)", "part_of_total = out[0]",
+        r"part = out\[0\] - student_logp\(.*\)", "part = out[0]",
         "laplace_scans", "splits", "HalfNormalScales",
     ),
     "no law of the atoms": (
-        r"part_of_total = out\[0\] - ", "part_of_total = -",
+        r"part = out\[0\] - ", "part = -",
         "laplace_scans", "split-merge of neal 8", "BetaShapes",
     ),
     "labels without their probability": (
@@ -147,9 +149,7 @@ BROKEN = {
 def test_broken_on_purpose(monkeypatch, name):
     """A line of a kernel, replaced on its way to the compiler: the joint distribution test rejects."""
     pattern, by, kernel, sampler, model = BROKEN[name]
-    if pattern is None:
-        by(monkeypatch)
-    broken = rewritten(monkeypatch, pattern, by, kernel) if pattern else [kernel]
+    broken = by(monkeypatch) if pattern is None else rewritten(monkeypatch, pattern, by, kernel)
     kernel = kernel_of(BY_NAME[model](1.0), sampler, 3)
     verdict = kernel.short_chains(seed=4, alpha=ALPHA, replicates=2000, transitions=2)
     assert broken

@@ -200,7 +200,7 @@ LINES = {
     "means at the old variance": (r"sums\[h, j\] \*= s / drawn", "pass", ("conjugate_draws",)),
     "count of the new bin only": (r"old\[left\[q\]\] -= 1\.0", "pass", ("urn_sweep",)),
     "sum not brought up to date": (r"old\[POSITIONS\[j\]\] = new\[.*\]", "pass", ("urn_sweep",)),
-    "no volume of the transform": (r"\+= r\[0\] \+ v\[0\]", "+= r[0]", ("langevin",)),
+    "no volume of the transform": (r"\+= of_base\[0\] \+ of_values\[0\]", "+= of_base[0]", ("langevin",)),
 }
 
 # sampler, kernel, channel, urn

@@ -118,9 +118,7 @@ class LoweredMixture:
                 self._scans[n_scans] = restricted_scans.compiled(self.program, self.laws, n_scans)
             else:
                 with explained(self.program.mixture):
-                    self._scans[n_scans] = laplace_scans.laplace_scans(
-                        self.program, self._derivatives, n_scans
-                    )
+                    self._scans[n_scans] = laplace_scans.compiled(self.program, self._derivatives, n_scans)
         return self._scans[n_scans]
 
     @cached_property
@@ -165,7 +163,7 @@ class LoweredMixture:
             found.append(atoms.conjugate_draws(self.program, self.laws))
         if self.laws.other:
             with explained(self.program.mixture):
-                found.append(langevin.langevin(self.program, self._derivatives, self.laws.other))
+                found.append(langevin.compiled(self.program, self._derivatives, self.laws.other))
         return found
 
     @property

@@ -6,18 +6,30 @@ which is the mean square of the gradient. That grows with the records of a slot;
 size is, for each power of two of records separately, while tuning.
 """
 
+import numpy as np
 import pytensor.gradient as tg
 import pytensor.tensor as pt
 from pytensor.graph.replace import graph_replace
 
-from pymc_dp.lowering.native import SourceFunction
+from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.bits import standard_exponential, standard_normal
 from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.lowering.tuples import Numbers, entries, row, set_entries, set_row
+from pymc_dp.step_methods.mixture.bound import (
+    N_ATOMS,
+    N_CONSTANTS,
+    Generator,
+    Integers,
+    Matrix,
+    Vector,
+    bound,
+    of_slots,
+)
 from pymc_dp.step_methods.mixture.conjugacy import Derivatives
-from pymc_dp.step_methods.mixture.moments import add_sums, sums_of_moments
+from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.source import compiled, header, numbers
+from pymc_dp.step_methods.mixture.slot_totals import Records, add_moments, moments_by_slot, total_of
 from pymc_dp.step_methods.mixture.tally import ATOMS_ACCEPTED, ATOMS_PROPOSED
-from pymc_dp.step_methods.sweeps.source import indented
 
 # Powers of two of a slot's records that are told apart.
 N_SIZES = 24
@@ -25,14 +37,152 @@ N_SIZES = 24
 _STEPS = 3
 # Acceptance at which the algorithm moves fastest (Roberts & Rosenthal 1998).
 _TARGET = 0.574
+# What is learnt for a size: draws seen, logarithm of the step size, then the mean square of each slope.
+_SEEN, _SIZE, _SQUARES = range(3)
+
+# Which numbers of a slot move, whether each does and how many do; where what is learnt begins.
+WHICH = MOVES = np.zeros(0, np.int64)
+N_MOVED = LEARNT_FROM = 0
+
+
+def load(c: Numbers, *values: float) -> Numbers:
+    """Atoms of a slot, from their values."""
+    raise NotImplementedError
+
+
+def store(c: Numbers, *a: float) -> Numbers:
+    """Return the values of a slot's atoms."""
+    raise NotImplementedError
+
+
+def add_slopes(
+    c: Numbers, records: Records, atoms: Matrix, values: Matrix, room: Matrix, out: Matrix
+) -> None:
+    """Add log density and slopes of the records of each slot up."""
+    raise NotImplementedError
+
+
+def base_langevin(c: Numbers, *a: float) -> Numbers:
+    """Log density and slopes of a slot's own law."""
+    raise NotImplementedError
+
+
+def volume(c: Numbers, *values: float) -> Numbers:
+    """Return the logarithm of the transforms' volume, their slopes, and those of the former."""
+    raise NotImplementedError
+
+
+def langevin(
+    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
+    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
+    counts: Integers, learnt: Vector, tally: Vector,
+) -> None:  # fmt: skip
+    """Update some numbers of every occupied slot."""
+    n_slots = atoms.shape[0]
+    constants = entries(c, N_CONSTANTS)
+    records = (cov, x, labels, counts, scales(learnt), np.zeros((n_slots, N_MOMENTS)))
+    add_moments(constants, records)
+    values, there, kept = (
+        np.empty((n_slots, N_ATOMS)), np.empty((n_slots, N_ATOMS)), np.empty((n_slots, N_ATOMS))
+    )  # fmt: skip
+    noise, room = np.empty((n_slots, N_MOVED)), np.empty((1 + N_MOVED, N_MOMENTS))
+    before, after = np.zeros((n_slots, 1 + N_MOVED)), np.zeros((n_slots, 1 + N_MOVED))
+    of_base, of_values = np.empty(1 + N_MOVED), np.empty(1 + 2 * N_MOVED)
+    for h in range(n_slots):
+        if counts[h] > 0:
+            set_row(values, h, store(constants, *row(atoms, h, N_ATOMS)))
+    add_slopes(constants, records, atoms, values, room, before)
+    for h in range(n_slots):
+        if counts[h] > 0:
+            set_entries(of_base, base_langevin(constants, *row(atoms, h, N_ATOMS)))
+            set_entries(of_values, volume(constants, *row(values, h, N_ATOMS)))
+            to_value_space(before, h, of_base, of_values)
+    for _ in range(n_sweeps * _STEPS):
+        for h in range(n_slots):
+            if counts[h] == 0:
+                continue
+            at = place_of(counts[h], LEARNT_FROM, N_MOVED)
+            if learnt[at + _SEEN] == 0.0:
+                for j in range(N_MOVED):
+                    learnt[at + _SQUARES + j] = 1.0 + counts[h]
+            size = np.exp(learnt[at + _SIZE])
+            for k in range(N_ATOMS):
+                there[h, k], kept[h, k] = values[h, k], atoms[h, k]
+            for j in range(N_MOVED):
+                scale = size / np.sqrt(learnt[at + _SQUARES + j])
+                noise[h, j] = standard_normal(rng)
+                there[h, WHICH[j]] += 0.5 * scale**2 * before[h, 1 + j] + scale * noise[h, j]
+            set_row(atoms, h, load(constants, *row(there, h, N_ATOMS)))
+            for k in range(N_ATOMS):
+                if not MOVES[k]:
+                    atoms[h, k] = kept[h, k]
+        after[:, :] = 0.0
+        add_slopes(constants, records, atoms, there, room, after)
+        for h in range(n_slots):
+            if counts[h] == 0:
+                continue
+            set_entries(of_base, base_langevin(constants, *row(atoms, h, N_ATOMS)))
+            set_entries(of_values, volume(constants, *row(there, h, N_ATOMS)))
+            to_value_space(after, h, of_base, of_values)
+        for h in range(n_slots):
+            if counts[h] == 0:
+                continue
+            at = place_of(counts[h], LEARNT_FROM, N_MOVED)
+            size = np.exp(learnt[at + _SIZE])
+            total = after[h, 0] - before[h, 0]
+            for j in range(N_MOVED):
+                scale = size / np.sqrt(learnt[at + _SQUARES + j])
+                back = noise[h, j] + 0.5 * scale * (before[h, 1 + j] + after[h, 1 + j])
+                total += 0.5 * (noise[h, j] ** 2 - back**2)
+            accepted = total >= 0.0 or total > -standard_exponential(rng)
+            tally[ATOMS_PROPOSED] += 1.0
+            if accepted:
+                tally[ATOMS_ACCEPTED] += 1.0
+                for j in range(N_MOVED):
+                    values[h, WHICH[j]] = there[h, WHICH[j]]
+                for j in range(1 + N_MOVED):
+                    before[h, j] = after[h, j]
+            else:
+                for j in range(N_MOVED):
+                    atoms[h, WHICH[j]] = kept[h, WHICH[j]]
+            if learnt[0] > 0.0:
+                probability = min(1.0, np.exp(total)) if total == total else 0.0
+                learn(learnt, at, before, h, probability, N_MOVED)
+
+
+@part_of_kernel
+def to_value_space(density, h, of_base, of_values):
+    """Add a slot's own law to the density of its records; slopes become those in the values."""
+    q = density.shape[1] - 1
+    density[h, 0] += of_base[0] + of_values[0]
+    for j in range(1, 1 + q):
+        density[h, j] = (density[h, j] + of_base[j]) * of_values[j] + of_values[j + q]
+
+
+@part_of_kernel
+def place_of(count, start, q):
+    """Where that begins which is learnt of slots of this size."""
+    return start + (_SQUARES + q) * min(int(np.log2(count)), N_SIZES - 1)
+
+
+@part_of_kernel
+def learn(learnt, at, density, h, probability, q):
+    """Learn from a proposal that was accepted with some probability, and from the slopes now."""
+    learnt[at + _SEEN] += 1.0
+    rate = 1.0 / np.sqrt(learnt[at + _SEEN])
+    learnt[at + _SIZE] += rate * (probability - _TARGET)
+    for j in range(q):
+        mean = at + _SQUARES + j
+        square = min(density[h, 1 + j] ** 2, 100.0 * learnt[mean])
+        learnt[mean] += (square - learnt[mean]) / (10.0 + learnt[at + _SEEN])
 
 
 def room_for(program: MixtureProgram, which: list[int]) -> int:
-    """How many numbers are learnt: for each size, draws seen, step size, mean square of each slope."""
-    return N_SIZES * (2 + len(which)) if which else 0
+    """How many numbers are learnt."""
+    return N_SIZES * (_SQUARES + len(which)) if which else 0
 
 
-def langevin(program: MixtureProgram, derivatives: Derivatives, which: list[int]) -> SourceFunction:
+def compiled(program: MixtureProgram, derivatives: Derivatives, which: list[int]) -> Kernel:
     """Compile the update of some numbers of every slot.
 
     Raises
@@ -41,98 +191,20 @@ def langevin(program: MixtureProgram, derivatives: Derivatives, which: list[int]
         If a number is an integer or a probability, or its transform depends on other numbers of the slot.
     """
     _add_functions(program, derivatives, which)
-    q, width, start = len(which), program.width, program.learnt_from
-    step = 2 + q
-    values, moved = numbers("values", "h", width), numbers("there", "h", width)
-    lines = header("langevin", program)
-    lines += indented(sums_of_moments(program), 4) if program.degree else []
-    lines += [
-        f"    values, there = np.empty((n_slots, {width})), np.empty((n_slots, {width}))",
-        f"    kept, noise = np.empty((n_slots, {width})), np.empty((n_slots, {q}))",
-        f"    before, after = np.zeros((n_slots, {1 + q})), np.zeros((n_slots, {1 + q}))",
-        "    for h in range(n_slots):",
-        "        if counts[h] > 0:",
-        f"            {_targets('values', width)} = {_call(program, 'store', numbers('atoms', 'h', width))}",
-        *indented(_density(program, q, "before", values), 4),
-        f"    for _ in range(n_sweeps * {_STEPS}):",
-        "        for h in range(n_slots):",
-        "            if counts[h] == 0:",
-        "                continue",
-        f"            at = {start} + {step} * min(int(np.log2(counts[h])), {N_SIZES - 1})",
-        "            if learnt[at] == 0.0:",
-        *(f"                learnt[at + {2 + j}] = 1.0 + counts[h]" for j in range(q)),
-        "            size = np.exp(learnt[at + 1])",
-        *(f"            there[h, {k}], kept[h, {k}] = values[h, {k}], atoms[h, {k}]" for k in range(width)),
-    ]
-    for j, k in enumerate(which):
-        lines += [
-            f"            scale = size / np.sqrt(learnt[at + {2 + j}])",
-            f"            noise[h, {j}] = standard_normal(rng)",
-            f"            there[h, {k}] += 0.5 * scale**2 * before[h, {1 + j}] + scale * noise[h, {j}]",
-        ]
-    lines += [
-        f"            {_targets('atoms', width)} = {_call(program, 'load', moved)}",
-        *(f"            atoms[h, {k}] = kept[h, {k}]" for k in range(width) if k not in which),
-        "        after[:, :] = 0.0",
-        *indented(_density(program, q, "after", moved), 8),
-        "        for h in range(n_slots):",
-        "            if counts[h] == 0:",
-        "                continue",
-        f"            at = {start} + {step} * min(int(np.log2(counts[h])), {N_SIZES - 1})",
-        "            size = np.exp(learnt[at + 1])",
-        "            total = after[h, 0] - before[h, 0]",
-    ]
-    for j in range(q):
-        lines += [
-            f"            scale = size / np.sqrt(learnt[at + {2 + j}])",
-            f"            back = noise[h, {j}] + 0.5 * scale * (before[h, {1 + j}] + after[h, {1 + j}])",
-            f"            total += 0.5 * (noise[h, {j}] ** 2 - back**2)",
-        ]
-    lines += [
-        "            accepted = total >= 0.0 or total > -standard_exponential(rng)",
-        f"            tally[{ATOMS_PROPOSED}] += 1.0",
-        "            if accepted:",
-        f"                tally[{ATOMS_ACCEPTED}] += 1.0",
-        *(f"                values[h, {k}] = there[h, {k}]" for k in which),
-        *(f"                before[h, {j}] = after[h, {j}]" for j in range(1 + q)),
-        "            else:",
-        *(f"                atoms[h, {k}] = kept[h, {k}]" for k in which),
-        "            if learnt[0] > 0.0:",
-        "                learnt[at] += 1.0",
-        "                rate = 1.0 / np.sqrt(learnt[at])",
-        "                probability = min(1.0, np.exp(total)) if total == total else 0.0",
-        f"                learnt[at + 1] += rate * (probability - {_TARGET})",
-    ]
-    for j in range(q):
-        lines += [
-            f"                square = min(before[h, {1 + j}] ** 2, 100.0 * learnt[at + {2 + j}])",
-            f"                learnt[at + {2 + j}] += (square - learnt[at + {2 + j}]) / (10.0 + learnt[at])",
-        ]
-    used = ["load", "store", "features", "own_langevin", "base_langevin", "volume"]
-    return compiled("langevin", lines, program, used)
-
-
-def _call(program: MixtureProgram, name: str, arguments: list[str]) -> str:
-    return program.call(name, *arguments, row="")
-
-
-def _targets(array: str, width: int) -> str:
-    return "".join(f"{array}[h, {k}], " for k in range(width))
-
-
-def _density(program: MixtureProgram, q: int, target: str, values: list[str]) -> list[str]:
-    """Source of the log density of every occupied slot in value space, and its slopes."""
-    atoms = numbers("atoms", "h", program.width)
-    return [
-        *add_sums(program, "own_langevin", atoms, 1 + q, target),
-        "for h in range(n_slots):",
-        "    if counts[h] > 0:",
-        f"        r = {program.call('base_langevin', *atoms, row='')}",
-        f"        v = {program.call('volume', *values, row='')}",
-        f"        {target}[h, 0] += r[0] + v[0]",
-        f"        for j in range(1, {1 + q}):",
-        f"            {target}[h, j] = ({target}[h, j] + r[j]) * v[j] + v[j + {q}]",
-    ]
+    of_slot: dict[str, Function] = {
+        name: of_slots(program, name) for name in ("load", "store", "base_langevin", "volume")
+    }
+    return bound(
+        langevin,
+        program,
+        **of_slot,
+        add_moments=moments_by_slot(program),
+        add_slopes=total_of(program, "own_langevin", 1 + len(which)),
+        WHICH=np.array(which, np.int64),
+        MOVES=np.array([k in which for k in range(program.width)]),
+        N_MOVED=len(which),
+        LEARNT_FROM=program.learnt_from,
+    )
 
 
 def _add_functions(program: MixtureProgram, derivatives: Derivatives, which: list[int]) -> None:

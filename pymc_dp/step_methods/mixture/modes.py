@@ -1,0 +1,232 @@
+"""Modes of the atoms of some records in value space, and Student laws about them.
+
+Records are the members of two clusters, of which ``side_of`` tells the part; a ``side`` is one of them, the
+other, or both together. Modes are found by Newton's method with the second derivatives of the density of the
+records and of the slot's own law.
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytensor.gradient as tg
+import pytensor.tensor as pt
+from numba import types
+from pytensor.graph.replace import graph_replace
+
+from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.bits import standard_normal
+from pymc_dp.lowering.native import INTEGERS, MATRIX, VECTOR
+from pymc_dp.lowering.nopython import njit
+from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.lowering.trigamma import TriGamma  # noqa: F401  (registers its code)
+from pymc_dp.lowering.tuples import Numbers, column, entries, plus, row, set_entries
+from pymc_dp.step_methods.mixture.bound import N_ATOMS, N_CONSTANTS, Integers, Matrix, Vector, of_slots
+from pymc_dp.step_methods.mixture.conjugacy import Derivatives
+from pymc_dp.step_methods.mixture.draws import back
+from pymc_dp.step_methods.mixture.polynomials import coefficients, n_moments, scales_for
+from pymc_dp.step_methods.mixture.program import MixtureProgram
+
+# Newton steps from the mode of one scan to that of the next, and times that a step is halved.
+_STEPS, _HALVINGS = 3, 8
+# Which records of both clusters: those of either part, or all.
+ONE, OTHER, BOTH = range(3)
+
+# hoisted numbers, covariates, records, what was learnt, records of both clusters, part of each, how many,
+# which part, moments by part, values of the atoms; filled in by the first: log density, slopes, negative
+# curvature; by the other, beside the values: a root of the curvature
+_CURVED = types.void(
+    VECTOR, MATRIX, MATRIX, VECTOR, INTEGERS, INTEGERS, types.int64, types.int64, MATRIX, VECTOR, VECTOR
+)
+_ASCEND = types.void(*_CURVED.args[:-1], MATRIX)
+
+# How many numbers :func:`curved` fills in.
+N_CURVED = 0
+
+
+def base_curved(c: Numbers, *values: float) -> Numbers:
+    """Log density of a slot's own law in value space, with its derivatives."""
+    raise NotImplementedError
+
+
+def add_curved(
+    c: Numbers, cov: Matrix, x: Matrix, learnt: Vector, members: Integers, side_of: Integers, size: int,
+    side: int, moments: Matrix, at: Numbers, out: Vector,
+) -> None:  # fmt: skip
+    """Add log density and derivatives of the records of a part."""
+    raise NotImplementedError
+
+
+@njit
+def newton_direction(out, root, direction, q):
+    """Cholesky factor of the curvature, made positive where it is not, and the step to the mode."""
+    positive, at = True, 1 + q
+    for i in range(q):
+        for j in range(i + 1):
+            total = out[at]
+            at += 1
+            for m in range(j):
+                total -= root[i, m] * root[j, m]
+            if i == j and not total > 0.0:
+                positive, total = False, 1.0
+            root[i, j] = np.sqrt(total) if i == j else total / root[j, j]
+    if not positive:
+        at = 1 + q
+        for i in range(q):
+            for j in range(i + 1):
+                root[i, j] = 0.0
+                if i == j:
+                    root[i, j] = np.sqrt(max(abs(out[at]), 1e-8 + out[1 + i] ** 2))
+                at += 1
+    for i in range(q):
+        direction[i] = out[1 + i]
+        for j in range(i):
+            direction[i] -= root[i, j] * direction[j]
+        direction[i] /= root[i, i]
+    back(root, direction, q)
+
+
+@njit
+def student_draw(rng, mode, root, value, freedom, q):
+    """Draw from the Student law about a mode."""
+    spread = np.sqrt(freedom / (2.0 * rng.standard_gamma(0.5 * freedom)))
+    for i in range(q):
+        value[i] = spread * standard_normal(rng)
+    back(root, value, q)
+    for i in range(q):
+        value[i] += mode[i]
+
+
+@njit
+def student_logp(mode, root, value, freedom, q):
+    """Log density of that draw."""
+    total, square = 0.0, 0.0
+    for j in range(q):
+        z = 0.0
+        for i in range(j, q):
+            z += root[i, j] * (value[i] - mode[i])
+        square += z * z
+        total += np.log(root[j, j])
+    total += math.lgamma(0.5 * (freedom + q)) - math.lgamma(0.5 * freedom)
+    return total - 0.5 * q * np.log(np.pi * freedom) - 0.5 * (freedom + q) * np.log1p(square / freedom)
+
+
+def curved(
+    c: Vector, cov: Matrix, x: Matrix, learnt: Vector, members: Integers, side_of: Integers, size: int,
+    side: int, moments: Matrix, value: Vector, out: Vector,
+) -> None:  # fmt: skip
+    """Fill in the log density of the atoms of a part with its derivatives in value space."""
+    constants, at = entries(c, N_CONSTANTS), entries(value, N_ATOMS)
+    set_entries(out, base_curved(constants, *at))
+    add_curved(constants, cov, x, learnt, members, side_of, size, side, moments, at, out)
+
+
+def ascend(
+    c: Vector, cov: Matrix, x: Matrix, learnt: Vector, members: Integers, side_of: Integers, size: int,
+    side: int, moments: Matrix, value: Vector, root: Matrix,
+) -> None:  # fmt: skip
+    """Go from some values of the atoms of a part towards the mode, and fill in a root of the curvature."""
+    now, then = np.empty(N_CURVED), np.empty(N_CURVED)
+    direction, moved = np.empty(N_ATOMS), np.empty(N_ATOMS)
+    curved(c, cov, x, learnt, members, side_of, size, side, moments, value, now)
+    for _ in range(_STEPS):
+        newton_direction(now, root, direction, N_ATOMS)
+        better, share = False, 1.0
+        for _ in range(_HALVINGS):
+            for j in range(N_ATOMS):
+                moved[j] = value[j] + share * direction[j]
+            curved(c, cov, x, learnt, members, side_of, size, side, moments, moved, then)
+            # written so that what is no number is no improvement
+            if then[0] >= now[0]:
+                better = True
+                break
+            share *= 0.5
+        if not better:
+            break
+        for j in range(N_ATOMS):
+            value[j] = moved[j]
+        for o in range(N_CURVED):
+            now[o] = then[o]
+    newton_direction(now, root, direction, N_ATOMS)
+
+
+def curved_and_ascend(program: MixtureProgram, derivatives: Derivatives) -> dict[str, Any]:
+    """Compile :func:`curved` and :func:`ascend` for a kernel that calls them, with what they fill in.
+
+    Raises
+    ------
+    NotScalar
+        If an atom is an integer, or the curvature has no scalar form.
+    """
+    _add_curvature(program, derivatives)
+    q = program.width
+    n_curved = 1 + q + q * (q + 1) // 2
+    names = {
+        "N_CONSTANTS": program.n_constants,
+        "N_ATOMS": q,
+        "base_curved": of_slots(program, "base_curved"),
+        "add_curved": _add_curved(program, n_curved),
+    }
+    density = Kernel(curved, _CURVED, names).dispatcher
+    names = {"N_ATOMS": q, "N_CURVED": n_curved, "curved": density}
+    return {"N_CURVED": n_curved, "curved": density, "ascend": Kernel(ascend, _ASCEND, names).dispatcher}
+
+
+def _add_curved(program: MixtureProgram, outputs: int) -> Function:
+    f, features = program.functions["own_curved"], program.functions["features"]
+    n_columns, p = program.n_columns, program.n_columns_of_record
+    if program.degree:
+        expand, size, scales = (
+            coefficients(program, "own_curved", outputs),
+            n_moments(program),
+            scales_for(program),
+        )
+
+        @njit
+        def by_moments(c, cov, x, learnt, members, side_of, n, side, moments, at, out):
+            coef = np.empty((outputs, size))
+            expand(c, at, scales(learnt), coef)
+            for o in range(outputs):
+                for j in range(size):
+                    out[o] += coef[o, j] * moments[side, j]
+
+        return by_moments
+
+    @part_of_kernel
+    def by_records(c, cov, x, learnt, members, side_of, n, side, moments, at, out):
+        for r in range(n):
+            if side == BOTH or side_of[r] == side:
+                i = members[r]
+                given = column(cov, i, n_columns)
+                v = features(*c, *given, *row(x, i, p))
+                set_entries(out, plus(entries(out, outputs), f(*c, *given, *v, *at)))
+
+    return by_records
+
+
+def _add_curvature(program: MixtureProgram, derivatives: Derivatives) -> None:
+    """Add the functions ``own_curved(C, v, values)`` and ``base_curved(C, values)`` to the program."""
+    program.values.check_numbers()
+    for atom, _ in program.each_atom():
+        if not atom.dtype.startswith("float"):
+            raise NotScalar(f"{atom.name} is an integer, which has no mode to move from")
+    q = range(program.width)
+    values = [pt.dscalar(f"at value {k}") for k in q]
+    to_tensor = {v: pt.scalar_from_tensor(t) for v, t in zip(program.values.inputs, values, strict=True)}
+    natural = graph_replace(program.natural_graphs, to_tensor, strict=False)
+    volume = graph_replace([program.values.volume(list(q))], to_tensor, strict=False)[0]
+    at = {a: pt.cast(b, "float64") for a, b in zip(derivatives.at, natural, strict=True)}
+    own, base = graph_replace([derivatives.own, derivatives.base], at, strict=False)
+    back_to_inputs = {t: pt.tensor_from_scalar(v) for v, t in zip(program.values.inputs, values, strict=True)}
+    for name, graph, more in (
+        ("own_curved", own, program.record_inputs),
+        ("base_curved", base + volume, []),
+    ):
+        slopes = _slopes(graph, values)
+        curvature = [-c for i in q for c in _slopes(slopes[i], values[: i + 1])]
+        outputs = graph_replace([graph, *slopes, *curvature], back_to_inputs, strict=False)
+        program.add(name, [*more, *program.values.inputs], outputs)
+
+
+def _slopes(graph, values):  # type: ignore[no-untyped-def]
+    return tg.grad(graph, values, disconnected_inputs="ignore", return_disconnected="zero")
