@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
@@ -43,11 +44,21 @@ def cells():
     dp.LaplaceMechanism("s", dp.record_sum(dp.clamp(y, -2, 2)), scale=2.0, observed=4.0)
 
 
+def tables():
+    p, w = pm.Dirichlet("p", np.ones(4)), pm.Dirichlet("w", np.ones((4, 3)))
+    a = pm.Categorical("a", p, shape=N)
+    b = pm.Categorical("b", w[a], shape=N)
+    rows = pt.cast(pt.stack([pt.eq(a, b), 2 * a * b, pt.eq(b, 1)], axis=1), "float64")
+    dp.LaplaceMechanism("z", dp.record_sum(rows), scale=4.0, observed=np.array([13.0, 120.0, 13.0]))
+    dp.GaussianMechanism("s", dp.record_sum(pt.cast(b, "float64")), sigma=6.0, sensitivity=2, observed=40.0)
+
+
 # a model, its proposals, the kernel that fits
 CASES = {
     "alias_tables": (alias_tables, "auto", "shared_sweep"),
     "own_laws": (own_laws, "auto", "sweep"),
     "bins": (bins, "informed", "histogram_sweep"),
+    "tables": (tables, "independence", "table_sweep"),
     "cells": (cells, "informed", "tabled_sweep"),
 }
 
@@ -80,3 +91,33 @@ def test_the_same_in_python(name, prior_only):
     for python, machine in zip(*(r[:3] for r in results), strict=True):
         np.testing.assert_allclose(python, machine, rtol=1e-12, atol=1e-12)
     assert not np.array_equal(results[0][0], start)
+
+
+def test_tables_and_records_the_same_in_python():
+    with pm.Model() as model:
+        tables()
+        step = dp.ConjugateUpdate()
+    (run,) = step._parts
+    program, update = run.chain.program, run.update
+    theta = program.parameters.flatten(model.initial_point())
+    start = run.chain.draw(np.random.default_rng(2), theta).copy()
+    value, params = np.empty(program.n_statistics), np.empty((program.n_statistics, program.n_parameters))
+    offset, alpha = np.empty(program.n_statistics), np.empty(update.size)
+    program.central.releases.dispatcher(theta, run.chain.data, value, params, offset)
+    update.start.dispatcher(theta, run.chain.data, alpha)
+    totals_of_start, results = run.chain.totals.copy(), []
+    for kernel in (plain(update.update.kernel, update.update.names), update.update.dispatcher):
+        rng, x, totals, p = (
+            np.random.default_rng(3),
+            start.copy(),
+            totals_of_start.copy(),
+            np.empty(update.size),
+        )
+        tally = np.zeros(2)
+        for _ in range(5):
+            kernel(rng, alpha, p, value, params, offset, x, totals, tally)
+        results.append((x, totals, p, tally, rng.random()))
+    assert results[0][4] == results[1][4]  # as many random numbers
+    for python, machine in zip(*(r[:4] for r in results), strict=True):
+        np.testing.assert_allclose(python, machine, rtol=1e-12, atol=1e-12)
+    assert 0 < results[0][3][0] < results[0][3][1] and not np.array_equal(results[0][0], start)

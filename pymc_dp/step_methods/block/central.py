@@ -27,6 +27,11 @@ def _no_change(theta, data, value, params, old, new):  # type: ignore[no-untyped
     return 0.0
 
 
+@part_of_kernel
+def _no_change_of_one(value, params, old, j, new):  # type: ignore[no-untyped-def]
+    return 0.0
+
+
 @dataclass
 class _Term:
     """Consecutive statistics of one release, and the function that gives the change of its density."""
@@ -133,6 +138,16 @@ class CentralReleases:
                 total = term.part(total, self.functions[term.function])
         return total
 
+    def part_of_one(self) -> Function:
+        """Return a part of kernels: the change of the density when one of the sums becomes another.
+
+        Its arguments are values, parameters and sums, the number of the sum and what it becomes.
+        """
+        change: Function = _no_change_of_one
+        for term in reversed(self.terms):
+            change = _of_one(self.functions[term.function], term.stop, term.n_params, change)
+        return change
+
     def loops(self, leaving_out: Collection[Variable] = ()) -> list[str]:
         """Source that adds the change of every density to ``total``, on arrays ``old`` and ``new``."""
         return [line for term in self.terms if term.release.rv not in leaving_out for line in term.loop()]
@@ -187,3 +202,15 @@ class CentralReleases:
         (query,) = substitute(with_known_shapes([query]), program.state)
         logp = pt.sum(pm.logp(with_query(release, program.state, query), program.state[release.rv]))
         return start, program.native(f"log density of {release.name}", [flat], [logp], OF_SUMS)
+
+
+def _of_one(f: Any, stop: int, n_params: Any, of_others: Function) -> Function:
+    """Return the change by a term's function for its statistics, by another for those that follow."""
+
+    @part_of_kernel
+    def change(value, params, old, j, new):  # type: ignore[no-untyped-def]
+        if j < stop:
+            return f(value[j], old[j], new, *row(params, j, n_params))[0]
+        return of_others(value, params, old, j, new)
+
+    return change

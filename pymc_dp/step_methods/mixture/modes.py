@@ -19,7 +19,6 @@ from pymc_dp.lowering.bits import standard_normal
 from pymc_dp.lowering.native import INTEGERS, MATRIX, VECTOR
 from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.lowering.trigamma import TriGamma  # noqa: F401  (registers its code)
 from pymc_dp.lowering.tuples import Numbers, column, entries, plus, row, set_entries
 from pymc_dp.step_methods.mixture.bound import N_ATOMS, N_CONSTANTS, Integers, Matrix, Vector, of_slots
 from pymc_dp.step_methods.mixture.conjugacy import Derivatives

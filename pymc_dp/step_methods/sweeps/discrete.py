@@ -8,10 +8,8 @@ ten of 150 for the log-linear model of Ju, Awan, Gong & Rao (2022). Groups are s
 contributes to one statistic of each: only the entry that it leaves and the one that it comes to change.
 """
 
-from collections.abc import Sequence
-from hashlib import sha256
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -27,25 +25,25 @@ from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction, SourceFunction
+from pymc_dp.lowering.bind import Kernel
+from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.readings import Reading
 from pymc_dp.records import is_elementwise, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.sweeps.discrete_kernels import (
+    Look,
+    drawn_in_turn,
+    found_in_turn,
+    strides_of,
+    table_sweep,
+)
 from pymc_dp.step_methods.sweeps.picked import picked_rows, table_shape
-from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, WAIT, indented
 from pymc_dp.supports import finite_support
 
 # Largest tables: combinations of all variables of a record, times statistics.
 _MAX_CELLS = 2_000_000
-
-
-class _Group(NamedTuple):
-    """Statistics of one release that look at the same variables."""
-
-    columns: list[int]
-    size: int  # parts: of each, a record contributes to one statistic
 
 
 class DiscreteSweep:
@@ -87,8 +85,7 @@ class DiscreteSweep:
         self.hoist: NativeFunction = program.native(
             "hoist", [], [pt.concatenate(self._parts), pt.constant(np.zeros((0, program.n)))], HOIST
         )
-        constant, groups = self._contributions()
-        self._compile(constant, groups)
+        self._compile(*self._contributions())
 
     def _size(self, rv: TensorVariable) -> int:
         support = finite_support(rv)
@@ -180,8 +177,12 @@ class DiscreteSweep:
             raise NotScalar(f"the law of {self.program.names[k]} differs between records")
         return np.broadcast_to(table, (self._padded(rows), table.shape[-1]))[:rows]
 
-    def _contributions(self) -> tuple[np.ndarray, list[tuple[_Group, np.ndarray]]]:
-        """Constant part of a record's contributions, and the groups of statistics with their tables."""
+    def _contributions(self) -> tuple[np.ndarray, list[tuple[list[int], np.ndarray]]]:
+        """Constant part of a record's contributions, and tables of the others by the variables they look at.
+
+        A table has a row for each combination of these, a column for each part: of the statistics of a part,
+        a record contributes to one. An entry is the number of this statistic and what is contributed.
+        """
         program, everything = self.program, list(range(len(self.sizes)))
         rows, reading = self._grid(everything)
         constant, found, start = np.zeros(program.n_statistics), [], 0
@@ -204,163 +205,55 @@ class DiscreteSweep:
                 at = tuple(slice(None) if i in columns else 0 for i in everything)
                 cells = joint[at].reshape(-1, joint.shape[-1])
                 parts = _apart(cells[:, statistics] != 0)
-                group = _Group(list(columns), len(parts))
                 entries = np.empty((len(cells), len(parts), 2))
                 for e, part in enumerate(parts):
                     chosen = cells[:, np.array(statistics)[part]]
                     where = np.argmax(chosen != 0, axis=1)
                     entries[:, e, 0] = start + np.array(statistics)[part][where]
                     entries[:, e, 1] = chosen[np.arange(len(cells)), where]
-                found.append((group, entries))
+                found.append((list(columns), entries))
             start += joint.shape[-1]
         return constant, found
 
-    def _compile(self, constant: np.ndarray, groups: list[tuple[_Group, np.ndarray]]) -> None:
+    def _compile(self, constant: np.ndarray, groups: list[tuple[list[int], np.ndarray]]) -> None:
         if not groups:
             raise NotScalar("no statistic depends on the records")
-        arrays: dict[str, np.ndarray] = {
-            "constant": constant,
-            "cell": np.concatenate([c.ravel() for c in self.cells]),
-        }
-        self.groups = [group for group, _ in groups]
         # all tables one after the other; part e of a group follows part e - 1
-        flat = [entries.transpose(1, 0, 2).reshape(-1, 2) for _, entries in groups]
-        self.firsts = np.cumsum([0, *(len(entries) for entries in flat)])
-        entries = np.concatenate(flat)
-        arrays["statistic"], arrays["amount"] = entries[:, 0].astype(np.int64), entries[:, 1].copy()
-        digest = sha256(b"".join(a.tobytes() for a in arrays.values())).hexdigest()
-        functions, keys = self.program.central.functions, self.program.central.keys
-        # what other generated code about the same records needs
-        self.names, self.keys = {**functions, **arrays}, [*keys, digest]
-        self.rows = SourceFunction("rows_sweep", self._source(), self.names, ROWS, self.keys)
-
-    def _source(self) -> str:
-        d, p = self.program.n_statistics, len(self.sizes)
-        lines = [
-            *HEADER,
-            f"    cumulative = np.empty({self.starts[-1]})",
+        looks, first = [], 0
+        for columns, entries in groups:
+            n_rows, n_parts, _ = entries.shape
+            strides = strides_of(columns, self.sizes, len(self.sizes))
+            looks.append(Look(strides, first, n_parts, n_rows))
+            first += n_rows * n_parts
+        flat = np.concatenate([entries.transpose(1, 0, 2).reshape(-1, 2) for _, entries in groups])
+        program = self.program
+        # what kernels about the same records need
+        self.names = {
+            "WIDTH": len(self.sizes),
+            "N_STATISTICS": program.n_statistics,
+            "N_PARTS": sum(look.n_parts for look in looks),
+            "find": found_in_turn(looks),
+            "STATISTIC": flat[:, 0].astype(np.int64),
+            "AMOUNT": flat[:, 1].copy(),
+            "density": program.central.part_of_one(),
+        }
+        picks = [
+            Look(strides_of(parents, self.sizes, k, last=self.sizes[k]), int(self.starts[k]))
+            for k, parents in enumerate(self.parents)
         ]
-        for k, size in enumerate(self.sizes):
-            lines += [
-                f"    for row in range({self.starts[k]}, {self.starts[k + 1]}, {size}):",
-                "        total = 0.0",
-                f"        for at in range(row, row + {size}):",
-                "            total += c[cell[at]]",
-                "            cumulative[at] = total",
-                # the last is exactly 1, and a value of probability zero is never drawn
-                f"        for at in range(row, row + {size}):",
-                "            cumulative[at] /= total",
-            ]
-        lines += [
-            *indented(self.work(), 4),
-            f"    old = np.empty({d})",
-            f"    for j in range({d}):",
-            "        old[j] = offset[j] + n * constant[j]",
-            "    for i in range(n):",
-            *(f"        a{k} = int(x[i, {k}])" for k in range(p)),
-        ]
-        lines += [
-            *indented(self.places("a"), 8),
-            "        for g in range(where_a.shape[0]):",
-            "            old[statistic[where_a[g]]] += amount[where_a[g]]",
-            "    for _ in range(n_sweeps):",
-            "        for i in range(n):",
-            *(f"            a{k} = int(x[i, {k}])" for k in range(p)),
-        ]
-        for k, size in enumerate(self.sizes):
-            lines += [
-                f"            at = {self.starts[k]} + {size} * ({self.index('b', self.parents[k])})",
-                # all are compared: where the search ends cannot be foreseen
-                f"            u, b{k} = random(rng), 0",
-                f"            for e in range(at, at + {size - 1}):",
-                f"                b{k} += u >= cumulative[e]",
-            ]
-        lines += [
-            *indented([*self.places("a"), *self.places("b")], 12),
-            "            total = 0.0",
-            "            if prior_only == 0:",
-            *indented(self._ratio(), 16),
-            f"                total *= data[{self.program.temper_at}]",
-            *indented([WAIT, *DECISION], 12),
-            *(f"                x[i, {k}] = b{k}" for k in range(p)),
-            *indented(self.shift("old"), 16),
-            *COUNTS,
-            f"    for j in range({d}):",
-            "        totals[j] = old[j] - offset[j]",
-        ]
-        return "\n".join(lines) + "\n"
-
-    def work(self) -> list[str]:
-        """Lines that make room for where a record stands in the tables."""
-        n_parts = sum(group.size for group in self.groups)
-        return [f"where_a, where_b = np.empty({n_parts}, np.int64), np.empty({n_parts}, np.int64)"]
-
-    def places(self, values: str) -> list[str]:
-        """Lines that find where a record with some values stands in the tables."""
-        lines, g = [], 0
-        for group, first in zip(self.groups, self.firsts, strict=False):
-            rows = int(np.prod([self.sizes[k] for k in group.columns]))
-            row = f"{first} + {self.index(values, group.columns)}"
-            if group.size == 1:
-                lines += [f"where_{values}[{g}] = {row}"]
-            else:
-                lines += [
-                    f"for e in range({group.size}):",
-                    f"    where_{values}[{g} + e] = {row} + {rows} * e",
-                ]
-            g += group.size
-        return lines
-
-    def _ratio(self) -> list[str]:
-        """Lines that add the change of the releases' density, were a record to have values b instead of a."""
-        return [
-            "for g in range(where_a.shape[0]):",
-            "    if where_a[g] != where_b[g]:",
-            "        j, k = statistic[where_a[g]], statistic[where_b[g]]",
-            "        left = old[j] - amount[where_a[g]]",
-            "        if j == k:",
-            "            left += amount[where_b[g]]",
-            "        else:",
-            *indented(self.change("k", "old[k] + amount[where_b[g]]"), 12),
-            *indented(self.change("j", "left"), 8),
-        ]
-
-    def shift(self, sums: str, after: Sequence[str] = ()) -> list[str]:
-        """Lines that change sums by what a record contributes with values b instead of a.
-
-        Lines ``after`` follow each changed statistic ``j``.
-        """
-        return [
-            "for g in range(where_a.shape[0]):",
-            "    if where_a[g] != where_b[g]:",
-            "        j = statistic[where_a[g]]",
-            f"        {sums}[j] -= amount[where_a[g]]",
-            *indented(after, 8),
-            "        j = statistic[where_b[g]]",
-            f"        {sums}[j] += amount[where_b[g]]",
-            *indented(after, 8),
-        ]
-
-    def change(self, statistic: str, new: str) -> list[str]:
-        """Lines that add the change of the density of a statistic, from ``old`` to a new sum."""
-        lines, start = [], 0
-        releases = self.program.of_kind("central")
-        for r, release in enumerate(releases):
-            start += int(np.prod(self.program.shape_of(release)))
-            n_params = len(parameters_of(release.rv)) - 1
-            args = "".join(f", params[{statistic}, {i}]" for i in range(n_params))
-            lines += [
-                "else:" if r and r == len(releases) - 1 else f"{'el' if r else ''}if {statistic} < {start}:",
-                f"    total += change{r}(value[{statistic}], old[{statistic}], {new}{args})[0]",
-            ]
-        return lines
-
-    def index(self, name: str, columns: list[int]) -> str:
-        """Expression for the row of a table that some variables pick."""
-        index = ""
-        for k in columns:
-            index = f"({index}) * {self.sizes[k]} + {name}{k}" if index else f"{name}{k}"
-        return index or "0"
+        self.rows = Kernel(
+            table_sweep,
+            ROWS,
+            {
+                **self.names,
+                "TEMPER_AT": program.temper_at,
+                "SIZES": np.array(self.sizes, np.int64),
+                "STARTS": self.starts.astype(np.int64),
+                "CELL": np.concatenate([c.ravel() for c in self.cells]),
+                "draw_values": drawn_in_turn(picks, self.sizes),
+                "CONSTANT": constant,
+            },
+        )
 
 
 def _apart(entries: np.ndarray) -> list[np.ndarray]:
