@@ -22,6 +22,7 @@ import pytensor
 import pytensor.tensor as pt
 from numba import types
 from numba.core import cgutils
+from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 from pytensor.compile.io import In
 from pytensor.graph.basic import Apply, Variable
@@ -215,7 +216,7 @@ def later(
 
 def native_code(python: Callable[..., Any], signature: Any, cached: bool) -> Declared:
     """Have a function with a key in PyTensor's cache compiled when it is first called."""
-    dispatcher = njit(signature, cache=cached, no_cfunc_wrapper=True)(python)
+    dispatcher = njit(signature, cache=cached)(python)
     _lowered.add(dispatcher)
     return dispatcher
 
@@ -227,7 +228,10 @@ _lowered: WeakSet[Declared] = WeakSet()
 def compile_lowered() -> None:
     """Compile what was lowered and not called yet: chains in other processes then load it from disk."""
     while _lowered:
-        _lowered.pop().ready()
+        try:
+            _lowered.pop().ready()
+        except NumbaError:  # raised again where the function is called, which may be nowhere
+            pass
 
 
 class KnownShape(Op):

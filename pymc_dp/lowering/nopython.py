@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from types import FunctionType
 from typing import Any
+from weakref import ref
 
 import numba
 from numba.core.caching import FunctionCache, NullCache, _Cache
@@ -21,6 +22,8 @@ from pytensor.link.numba.dispatch.basic import numba_njit
 from pymc_dp.lowering.keys import key_of
 
 _DIVISION = {"error_model": "numpy"}
+# what numba's decorator sets, and that C finds such functions by their address
+_OF_DECLARED = {"nopython": True, "boundscheck": None, "no_cfunc_wrapper": True}
 # for what PyTensor's functions call: without wrappers, and with their freedoms in arithmetic
 njit_for_graphs = partial(numba_njit, **_DIVISION)
 
@@ -40,10 +43,22 @@ class Declared(CPUDispatcher):
                 self.compile(self.signature)
                 self.disable_compile()
 
+    @cached_property
+    def _part(self) -> CPUDispatcher:
+        """The function as a part of others: Python's way into it takes as long to compile as itself."""
+        options = {**self.targetoptions, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        part = CPUDispatcher(self.py_func, targetoptions=options)
+        part.compile(self.signature)
+        part.disable_compile()
+        return part
+
     def get_call_template(self, args: Any, kws: Any) -> Any:
         """Compile it for a caller that is being compiled."""
-        self.ready()
-        return super().get_call_template(args, kws)
+        return self._part.get_call_template(args, kws)
+
+    def get_overload(self, sig: Any) -> Any:
+        """Return what such a caller calls."""
+        return self._part.get_overload(sig)
 
     def get_compile_result(self, sig: Any) -> Any:
         """Compile it for its address."""
@@ -59,27 +74,37 @@ class Declared(CPUDispatcher):
         return self.overloads[self.signature.args].entry_point
 
     def _reduce_states(self) -> Any:
-        self.ready()
-        return super()._reduce_states()
+        return {**super()._reduce_states(), "signature": self.signature}
+
+    @classmethod
+    def _rebuild(cls, signature: Any, **states: Any) -> Any:  # type: ignore[override]
+        rebuilt = super()._rebuild(**states)
+        rebuilt.signature = signature
+        return rebuilt
 
 
 class DiskCache(_Cache):
-    """The place of a function's machine code on disk, among PyTensor's, by :func:`key_of` the function.
+    """The place of a function's machine code on disk, among PyTensor's, by :func:`key_of` its dispatcher.
 
     Numba's own goes by the time of the file that a function stands in, whatever it calls in others. The key
     is asked for when the function is compiled: by then all that it calls is defined.
     """
 
-    def __init__(self, function: Callable[..., Any]):
-        self._function = function
+    def __init__(self, dispatcher: Any):
+        self._dispatcher = ref(dispatcher)
 
     @cached_property
     def _place(self) -> Any:
-        key = key_of(self._function) if config.numba__cache else None
+        dispatcher: Any = self._dispatcher()
+        key = key_of(dispatcher) if config.numba__cache else None
         if key is None:
             return NullCache()
-        CACHED_SRC_FUNCTIONS[self._function] = key  # where PyTensor's part of numba's cache looks for it
-        return FunctionCache(self._function)
+        function = dispatcher.py_func
+        same = FunctionType(
+            function.__code__, function.__globals__, function.__name__, None, function.__closure__
+        )
+        CACHED_SRC_FUNCTIONS[same] = key  # where PyTensor's part of numba's cache looks for it
+        return FunctionCache(same)
 
     @property
     def cache_path(self) -> Any:
@@ -123,10 +148,10 @@ def _compiler(signature: Any, cache: bool, options: dict[str, Any]) -> Callable[
         if signature is None:
             dispatcher = numba.njit(**options)(function)
         else:
-            dispatcher = Declared(function, targetoptions={"nopython": True, "boundscheck": None, **options})
+            dispatcher = Declared(function, targetoptions={**_OF_DECLARED, **options})
             dispatcher.signature = signature
         if cache:
-            dispatcher._cache = DiskCache(function)
+            dispatcher._cache = DiskCache(dispatcher)
         return dispatcher
 
     return compiled_later

@@ -186,6 +186,15 @@ def test_code_on_disk_is_never_that_of_another_callee(rng):
     assert _compiled(one, "") == (one, [])
 
 
+def test_code_on_disk_is_never_that_of_other_options(rng):
+    scope = {"__name__": __name__}
+    exec(f"def divided(x):\n    return {rng.random() + os.getpid()} / x\n", scope)
+    signature = types.float64(types.float64)
+    assert njit(signature, cache=True)(scope["divided"])(0.0) == np.inf
+    with pytest.raises(ZeroDivisionError):
+        njit(signature, cache=True, error_model="python")(scope["divided"])(0.0)
+
+
 _ALL = """
 import json, sys
 import pymc_dp

@@ -1,6 +1,7 @@
 """Functions with declared types: compiled at their first call, once, whoever calls."""
 
 import os
+import pickle
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from numba.core.errors import TypingError
 
 from pymc_dp.lowering import native
 from pymc_dp.lowering.native import VECTOR, SourceFunction, compile_lowered, function_at
-from pymc_dp.lowering.nopython import njit
+from pymc_dp.lowering.nopython import Declared, njit
 
 SIGNATURE = types.float64(types.float64)
 FUNCTION = types.FunctionType(SIGNATURE)
@@ -80,6 +81,16 @@ def _in_threads(functions):
         return list(pool.map(address, functions))
 
 
+def test_a_pickle_declares_the_same_types():
+    function = njit(types.float64(types.uint64))(lambda k: 1.0 / k)
+    states = {**function._reduce_states(), "uuid": "as in another process"}
+    again = pickle.loads(pickle.dumps(function)), Declared._rebuild(**states)
+    assert again[0] is function
+    assert again[1](4.0) == 0.25
+    rebuilt = again[1]
+    assert njit(lambda k: rebuilt(k))(4.0) == 0.25
+
+
 def test_a_caller_compiles_what_it_calls():
     inner = _function()
     outer = SourceFunction(
@@ -126,9 +137,9 @@ def test_errors_are_raised_where_the_function_is_called():
 
 def test_other_processes_begin_with_all_compiled():
     """What was lowered is compiled at once, so that no forked process has to."""
-    functions, dropped = [_function(), _function()], _function()
-    del dropped
+    wrong, functions = _function("return x.nothing"), [_function(), _function()]
     compile_lowered()
+    assert not _is_compiled(wrong)
     assert not native._lowered
     assert all(_is_compiled(f) for f in functions)
     pid = os.fork()
