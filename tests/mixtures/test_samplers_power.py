@@ -43,8 +43,8 @@ LINES = {
         ("refresh_atoms",),
     ),
     "lowest free slot": (
-        r"return free_slot\(rng, slots, k\)",
-        "for t in range(k, slots.size):\n        k = t if slots[t] < slots[k] else k\n    return slots[k]",
+        r"g = free_slot\(rng, slots, k\)",
+        "g = slots[k]\n        for t in range(k, slots.size):\n            g = min(g, slots[t])",
         ("urn_sweep", "auxiliary_sweep"),
     ),
     "the slot left first": (

@@ -169,7 +169,7 @@ def splits(
             if not has_weight(v, m):
                 continue
             a = row(atoms, g, N_ATOMS)
-        tried = min(1.0, TRIED * v)
+        tried = min(1.0, TRIED * v) if TRIED < np.inf else 1.0
         weight, again = v / tried, (tried - v) / (1.0 - v)
         total, product, size = 0.0, 1.0, 0
         for i in range(n):

@@ -9,9 +9,10 @@ cluster that it is in then.
 from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
 from pymc_dp.lowering.tuples import column
 from pymc_dp.step_methods.mixture import summed_kernels
-from pymc_dp.step_methods.mixture.bound import bound, part_for
+from pymc_dp.step_methods.mixture.bound import part_for
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.released import SummedRelease
+from pymc_dp.step_methods.mixture.urn import compiled
 
 # The most numbers for which the kernel's density is kept; values for which there is room where they have no
 # end.
@@ -40,7 +41,7 @@ def summed_sweep(program: MixtureProgram, values: SummedRelease) -> Kernel:
             "terms": part_for(kernels.listed, program, FIRST=first, N_VALUES=size, both_terms=both),
             "value_of": part_for(kernels.value_listed, program, FIRST=first),
         }
-    return bound(kernels.summed_sweep, program, MOST_KEPT=_MOST_KEPT, **meanings)
+    return compiled(kernels.summed_sweep, program, MOST_KEPT=_MOST_KEPT, **meanings)
 
 
 def _mass(program: MixtureProgram) -> Function:

@@ -8,21 +8,18 @@ from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.lowering.tuples import Numbers, entries, row
 from pymc_dp.step_methods.mixture.bound import (
-    BY_RECORD,
     N_ATOMS,
     N_CONSTANTS,
     Generator,
     Integers,
     Matrix,
     Vector,
-    base_draw,
     current,
-    inside,
     urn,
 )
 from pymc_dp.step_methods.mixture.slots import enter, exponentials, leave, occupied_first, pick, weighted
 from pymc_dp.step_methods.mixture.tally import ACCEPTED, CONSIDERED, MOVED, PROPOSED
-from pymc_dp.step_methods.mixture.urn_kernels import from_urn, new_slot
+from pymc_dp.step_methods.mixture.urn_kernels import candidate, from_urn, open_slot
 
 # Where values have no end: logarithm of the share of a sum that may be left out, and the distance from the
 # release beyond which no value is asked for, which only ends sums that have no term.
@@ -202,10 +199,7 @@ def summed_sweep(
         for i in range(n):
             h, k = leave(i, k, labels, counts, slots, where)
             g = from_urn(rng, i, n, k, alpha, d, labels, counts, slots)
-            a = row(atoms, g, N_ATOMS) if g >= 0 else base_draw(rng, constants)
-            defined = (g == h if BY_RECORD else g >= 0) or inside(constants, cov, i, a)
-            if not defined:  # as in `urn_sweep`
-                a = row(atoms, h, N_ATOMS)
+            a, defined = candidate(rng, constants, cov, i, g, h, atoms)
             line = g
             if g < 0:
                 line = n_slots
@@ -231,9 +225,7 @@ def summed_sweep(
             if accept:
                 accepted += 1.0
                 if g < 0:
-                    g = new_slot(rng, h, k, slots, tally)
-                    for j in range(N_ATOMS):
-                        atoms[g, j] = a[j]
+                    g = open_slot(rng, a, h, k, slots, atoms, tally)
                     kept[g] = kept[n_slots]
                 n_moved += g != h
             else:

@@ -6,24 +6,31 @@ picked at random, or one of a new cluster. Where the release has a closed law wi
 decide instead, and the record is drawn given the release.
 """
 
+from typing import Any
+
 import numpy as np
 
 from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
 from pymc_dp.lowering.tuples import column
 from pymc_dp.step_methods.mixture import urn_kernels
-from pymc_dp.step_methods.mixture.bound import bound
+from pymc_dp.step_methods.mixture.bound import bound, part_for
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.released import SummedRelease, not_closed
 
 
 def urn_sweep(program: MixtureProgram) -> Kernel:
     """Compile the sweep with one auxiliary record, for releases of any kind."""
-    return bound(urn_kernels.urn_sweep, program)
+    return compiled(urn_kernels.urn_sweep, program)
+
+
+def compiled(sweep: Function, program: MixtureProgram, **more: Any) -> Kernel:
+    """Compile a sweep in which each record is proposed atoms from the urn."""
+    return bound(sweep, program, candidate=part_for(urn_kernels.candidate_inside, program), **more)
 
 
 def auxiliary_sweep(program: MixtureProgram, m: int) -> Kernel:
     """Compile the sweep with m auxiliary records, for local releases."""
-    return bound(urn_kernels.auxiliary_sweep, program, N_AUXILIARY=m, peak=_peak(program))
+    return compiled(urn_kernels.auxiliary_sweep, program, N_AUXILIARY=m, peak=_peak(program))
 
 
 def _peak(program: MixtureProgram) -> Function:
@@ -60,4 +67,4 @@ def closed_sweep(program: MixtureProgram) -> Kernel:
         If the release has no closed law without the record.
     """
     add_closed(program)
-    return bound(urn_kernels.closed_sweep, program)
+    return compiled(urn_kernels.closed_sweep, program)

@@ -5,7 +5,7 @@ import numpy as np
 from pymc_dp.lowering.bind import part_of_kernel
 from pymc_dp.lowering.bits import random, standard_exponential
 from pymc_dp.lowering.exponential import SPARE
-from pymc_dp.lowering.tuples import entries, row
+from pymc_dp.lowering.tuples import entries, row, set_row
 from pymc_dp.lowering.urn import weight_of_new_cluster
 from pymc_dp.step_methods.mixture.bound import (
     BY_RECORD,
@@ -82,12 +82,36 @@ def from_urn(rng, i, n, k, alpha, d, labels, counts, slots):
 
 
 @part_of_kernel
-def new_slot(rng, h, k, slots, tally):
-    """Return the slot of a new cluster; that which the record has left if none is free, which is told."""
+def open_slot(rng, a, h, k, slots, atoms, tally):
+    """Return a slot with atoms a for a new cluster; without a free one, tell it and take that just left."""
     if k == slots.size:
         tally[FULL] = 1.0
-        return h
-    return free_slot(rng, slots, k)
+        g = h
+    else:
+        g = free_slot(rng, slots, k)
+    set_row(atoms, g, a)
+    return g
+
+
+def candidate(
+    rng: Generator, c: Numbers, cov: Matrix, i: int, g: int, h: int, atoms: Matrix
+) -> tuple[Numbers, bool]:
+    """Atoms of slot g, or of a new cluster if g is negative, and whether the kernel has a law for them.
+
+    Where it has none, the record's own atoms, those of slot h, take their place: the move is refused, and
+    draws from no law need not come to an end. Atoms of occupied slots are inside, for their own records.
+    """
+    raise NotImplementedError
+
+
+def candidate_inside(
+    rng: Generator, c: Numbers, cov: Matrix, i: int, g: int, h: int, atoms: Matrix
+) -> tuple[Numbers, bool]:
+    """Return what :func:`candidate` is to."""
+    a = row(atoms, g, N_ATOMS) if g >= 0 else base_draw(rng, c)
+    if (g == h if BY_RECORD else g >= 0) or inside(c, cov, i, a):
+        return a, True
+    return row(atoms, h, N_ATOMS), False
 
 
 def urn_sweep(
@@ -117,12 +141,7 @@ def urn_sweep(
         for i in range(n):
             h, k = leave(i, k, labels, counts, slots, where)
             g = from_urn(rng, i, n, k, alpha, d, labels, counts, slots)
-            a = row(atoms, g, N_ATOMS) if g >= 0 else base_draw(rng, constants)
-            # where the kernel has no law, the record's own atoms take the place of these, since draws from no
-            # law need not come to an end; the move is refused
-            defined = (g == h if BY_RECORD else g >= 0) or inside(constants, cov, i, a)
-            if not defined:
-                a = row(atoms, h, N_ATOMS)
+            a, defined = candidate(rng, constants, cov, i, g, h, atoms)
             y, t, weight, seen = propose(rng, constants, cov, i, a)
             if N_STATISTICS:
                 s, _, _ = current(constants, cov, i, row(x, i, WIDTH))
@@ -142,9 +161,7 @@ def urn_sweep(
             if total >= 0.0 or total > -standard_exponential(rng):
                 accepted += 1.0
                 if g < 0:
-                    g = new_slot(rng, h, k, slots, tally)
-                    for j in range(N_ATOMS):
-                        atoms[g, j] = a[j]
+                    g = open_slot(rng, a, h, k, slots, atoms, tally)
                 n_moved += g != h
                 for j in range(WIDTH):
                     x[i, j] = y[j]
@@ -192,10 +209,7 @@ def auxiliary_sweep(
             h, k = leave(i, k, labels, counts, slots, where)
             _, before[0], _ = current(constants, cov, i, row(x, i, WIDTH))
             g = from_urn(rng, i, n, k, alpha, d, labels, counts, slots)
-            a = row(atoms, g, N_ATOMS) if g >= 0 else base_draw(rng, constants)
-            defined = (g == h if BY_RECORD else g >= 0) or inside(constants, cov, i, a)
-            if not defined:  # as in `urn_sweep`
-                a = row(atoms, h, N_ATOMS)
+            a, defined = candidate(rng, constants, cov, i, g, h, atoms)
             for j in range(N_AUXILIARY):
                 y, _, after[j], _ = propose(rng, constants, cov, i, a)
                 for q in range(WIDTH):
@@ -222,9 +236,7 @@ def auxiliary_sweep(
             if defined and (now == 0.0 or u * now < then):
                 accepted += 1.0
                 if g < 0:
-                    g = new_slot(rng, h, k, slots, tally)
-                    for j in range(N_ATOMS):
-                        atoms[g, j] = a[j]
+                    g = open_slot(rng, a, h, k, slots, atoms, tally)
                 n_moved += g != h
                 t = weighted(rng, weights, then, N_AUXILIARY)
                 for q in range(WIDTH):
@@ -255,10 +267,7 @@ def closed_sweep(
             h, k = leave(i, k, labels, counts, slots, where)
             g = from_urn(rng, i, n, k, alpha, d, labels, counts, slots)
             total = 0.0
-            a = row(atoms, g, N_ATOMS) if g >= 0 else base_draw(rng, constants)
-            defined = (g == h if BY_RECORD else g >= 0) or inside(constants, cov, i, a)
-            if not defined:  # as in `urn_sweep`
-                a = row(atoms, h, N_ATOMS)
+            a, defined = candidate(rng, constants, cov, i, g, h, atoms)
             if g != h:  # of its own cluster there is nothing to decide
                 before = released(constants, cov, i, row(atoms, h, N_ATOMS))
                 if before != -np.inf:
@@ -268,9 +277,7 @@ def closed_sweep(
             if total >= 0.0 or total > -standard_exponential(rng):
                 accepted += 1.0
                 if g < 0:
-                    g = new_slot(rng, h, k, slots, tally)
-                    for j in range(N_ATOMS):
-                        atoms[g, j] = a[j]
+                    g = open_slot(rng, a, h, k, slots, atoms, tally)
                 n_moved += g != h
             else:
                 g = h
