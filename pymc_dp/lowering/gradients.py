@@ -17,10 +17,12 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.bind import Kernel, part_of_kernel
 from pymc_dp.lowering.graphs import jit_scalar
-from pymc_dp.lowering.native import MATRIX, VECTOR, SourceFunction, function_at
+from pymc_dp.lowering.native import MATRIX, VECTOR, function_at
 from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.lowering.tuples import Numbers, column, entries, set_column
 
 # numbers of the parameters, columns of the rows, first and last row -> worth of each number to each of them
 WORTH = types.void(VECTOR, MATRIX, types.int64, types.int64, MATRIX)
@@ -217,6 +219,44 @@ def _dot(x, y, m):  # type: ignore[no-untyped-def]  # pragma: no cover
     return total
 
 
+# What a model gives the kernels: columns that are multiplied, those of number k from ENDS[k] to ENDS[k + 1];
+# how many numbers there are otherwise.
+ENDS, COLUMNS = np.zeros(1, np.int64), np.zeros(0, np.int64)
+N_NUMBERS = 0
+
+
+def slopes(numbers: Numbers, x: np.ndarray, i: int) -> Numbers:
+    """Derivatives of the log density of a row with respect to each number."""
+    raise NotImplementedError
+
+
+@part_of_kernel
+def _multiply_columns(to: np.ndarray, m: int, a: np.ndarray, b: np.ndarray) -> None:
+    for i in range(m):
+        to[i] = a[i] * b[i]
+
+
+def worth_of_products(numbers: np.ndarray, x: np.ndarray, low: int, high: int, out: np.ndarray) -> None:
+    """Fill the worth of numbers that products of entries of a row are multiplied with; single ones stay."""
+    m = high - low
+    for k in range(ENDS.size - 1):
+        at, n_factors = ENDS[k], ENDS[k + 1] - ENDS[k]
+        if n_factors == 0:
+            for i in range(m):
+                out[k, i] = 1.0
+        elif n_factors > 1:
+            _multiply_columns(out[k], m, x[COLUMNS[at], low:high], x[COLUMNS[at + 1], low:high])
+            for t in range(at + 2, at + n_factors):
+                _multiply_columns(out[k], m, out[k], x[COLUMNS[t], low:high])
+
+
+def worth_of_rows(numbers: np.ndarray, x: np.ndarray, low: int, high: int, out: np.ndarray) -> None:
+    """Fill the worth of each number, row by row."""
+    given = entries(numbers, N_NUMBERS)
+    for i in range(low, high):
+        set_column(out, i - low, slopes(given, x, i))
+
+
 class RowGradient:
     """Worth of each number to a row.
 
@@ -235,30 +275,26 @@ class RowGradient:
         x: Sequence[TensorVariable],
         constant_inputs: Sequence[Variable],
     ):
+
         single = [f[0] if len(f) == 1 else -1 for f in features or ()]
         self._columns = np.array(
             single if features is not None else [-1] * len(constant_inputs), dtype=np.int64
         )
-        functions: dict[str, Any] = {}
-        keys: list[str | None] = []
         if features is not None:
-            # a loop for each number, which machine code runs through several rows at once
-            lines = ["    m = high - low"]
-            for k, feature in enumerate(features):
-                if len(feature) == 1:  # a column, which needs no copy
-                    continue
-                lines += [f"    c{a} = x[{j}, low:high]" for a, j in enumerate(feature)]
-                product = " * ".join(f"c{a}[i]" for a in range(len(feature))) or "1.0"
-                lines += [f"    to = out[{k}]", "    for i in range(m):", f"        to[i] = {product}"]
+            ends = np.cumsum([0, *(len(f) for f in features)])
+            names: dict[str, Any] = {
+                "ENDS": ends,
+                "COLUMNS": np.array([j for f in features for j in f], np.int64),
+            }
+            self.function = Kernel(worth_of_products, WORTH, names)
         else:
-            functions["slopes"], key = _slopes(terms, x, constant_inputs)
-            keys.append(key)
-            given = [f"numbers[{k}]" for k in range(len(constant_inputs))]
-            given += [f"x[{j}, i]" for j in range(len(x))]
-            lines = ["    for i in range(low, high):", f"        s = slopes({', '.join(given)})"]
-            lines += [f"        out[{k}, i - low] = s[{k}]" for k in range(len(constant_inputs))]
-        source = "\n".join(["def worth(numbers, x, low, high, out):", *lines, "    return"])
-        self.function = SourceFunction("worth", source + "\n", functions, WORTH, keys)
+            f, n_numbers, width = _slopes(terms, x, constant_inputs), len(constant_inputs), len(x)
+
+            @part_of_kernel
+            def slopes(numbers, x, i):  # type: ignore[no-untyped-def]
+                return f(*numbers, *column(x, i, width))
+
+            self.function = Kernel(worth_of_rows, WORTH, {"N_NUMBERS": n_numbers, "slopes": slopes})
 
     def total(
         self,
@@ -297,7 +333,7 @@ def moment_bits(n: int) -> int:
     return (_EXACT - max(n - 1, 1).bit_length()) // 2
 
 
-def _slopes(terms: Any, x: Any, constant_inputs: Any) -> tuple[Any, str | None]:
+def _slopes(terms: Any, x: Any, constant_inputs: Any) -> Any:
     """Derivatives of the log density with respect to the hoisted numbers."""
     entries = [ps.float64(f"x{j}") for j in range(len(x))]
     numbers = [pt.dscalar() for _ in constant_inputs]
@@ -308,7 +344,7 @@ def _slopes(terms: Any, x: Any, constant_inputs: Any) -> tuple[Any, str | None]:
     back: dict[Any, Any] = {v: pt.tensor_from_scalar(e) for v, e in zip(x, entries)}
     back |= {h: pt.tensor_from_scalar(v) for v, h in zip(constant_inputs, numbers)}
     outputs = [pt.cast(s, "float64") for s in graph_replace(list(slopes), back, strict=False)]
-    function, key, why = jit_scalar([*constant_inputs, *entries], outputs)
+    function, _, why = jit_scalar([*constant_inputs, *entries], outputs)
     if why:
         raise NotScalar(why)
-    return function, key
+    return function
