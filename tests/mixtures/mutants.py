@@ -1,6 +1,6 @@
 """Kernels with an error in them: a pattern of the source is replaced before a model's kernel is compiled.
 
-Kernels are functions, or generated source. In a function the pattern may also stand in one of its parts.
+The pattern may also stand in one of the kernel's parts.
 """
 
 import inspect
@@ -11,21 +11,12 @@ from hashlib import sha256
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
 from pymc_dp.lowering import bind
-from pymc_dp.step_methods.mixture import source
 
 
 def rewritten(patch, pattern, by, *kernels):
     """Replace a pattern in some kernels, as ``re.sub``; return a list of those compiled with the error."""
     broken = []
-    generated, bound = source.SourceFunction, bind.Kernel.__init__
-
-    def from_source(name, text, *args):
-        if name in kernels:
-            after = re.sub(pattern, by, text)
-            assert after != text, f"the line to break has gone from {name}"
-            text = after
-            broken.append(name)
-        return generated(name, text, *args)
+    bound = bind.Kernel.__init__
 
     def from_function(self, kernel, signature, names):
         if kernel.__name__ in kernels and (found := mutant(kernel, names, pattern, by)):
@@ -33,7 +24,6 @@ def rewritten(patch, pattern, by, *kernels):
             kernel, names = found
         bound(self, kernel, signature, names)
 
-    patch.setattr(source, "SourceFunction", from_source)
     patch.setattr(bind.Kernel, "__init__", from_function)
     return broken
 

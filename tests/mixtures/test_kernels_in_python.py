@@ -80,13 +80,14 @@ KERNELS = {
     "neal 2": lambda m: m.labels("neal2"),
     "neal 3": lambda m: m.labels("collapsed"),
     "scans": lambda m: m.scans(2),
+    "conjugate": lambda m: m.updates[0],
     "langevin": lambda m: m.updates[-1],
     "load": lambda m: m.transfer[0],
     "refresh": lambda m: m.transfer[2],
     "neal 8": lambda m: m.labels("neal8"),
     "slice": lambda m: m.labels("slice"),
 }
-OF_ATOMS = ("langevin", "load", "refresh")
+OF_ATOMS = ("conjugate", "langevin", "load", "refresh")
 GIVEN_RECORDS = ("kept splits", "neal 2", "neal 3", "neal 8", "slice", "scans")
 CASES = [
     ("joint", NormalInverseGamma), ("joint", Histogram), ("joint", models.ReleasedSum), ("joint", outside),
@@ -95,7 +96,8 @@ CASES = [
     ("neal 2", NormalInverseGamma), ("neal 2", models.BinomialBeta), ("neal 3", NormalInverseGamma),
     ("neal 3", models.CutVariances), ("neal 3", models.Regressions), ("scans", models.PoissonGamma),
     ("scans", models.CutVariances), ("scans", models.HalfNormalScales), ("scans", models.BetaShapes),
-    ("langevin", models.HalfNormalScales),
+    ("conjugate", NormalInverseGamma), ("conjugate", models.LatentClasses), ("conjugate", models.Precisions),
+    ("conjugate", models.CutVariances), ("langevin", models.HalfNormalScales),
     ("langevin", models.BetaShapes), ("load", models.TwoColumns), ("refresh", models.TwoColumns),
     ("fresh splits", outside), ("released splits", NormalInverseGamma), ("kept splits", models.ReleasedSum),
     ("neal 8", NormalInverseGamma), ("neal 8", models.LatentClasses), ("slice", KnownVariance),

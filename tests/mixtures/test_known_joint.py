@@ -118,7 +118,7 @@ BROKEN = {
         None, hardly_any_end, "collapsed_sweep", "neal 3", "CutVariances",
     ),
     "another shape above the end": (
-        r"truncated_inverse_gamma\(rng, ", "truncated_inverse_gamma(rng, 1.0 + ",
+        r"draw_inverse_gamma\(rng, constants, ", "draw_inverse_gamma(rng, constants, 1.0 + ",
         "conjugate_draws", "neal 8", "CutVariances",
     ),
     "proposals without their probability": (

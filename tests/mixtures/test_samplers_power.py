@@ -193,8 +193,8 @@ LINES = {
         SPLITS,
     ),
     "variance given means that are integrated out": (
-        r"standard_gamma\(shape - [\d.]+\)",
-        "standard_gamma(shape)",
+        r"shape - 0\.5 \* N_NORMAL",
+        "shape",
         ("conjugate_draws",),
     ),
     "means at the old variance": (r"sums\[h, j\] \*= s / drawn", "pass", ("conjugate_draws",)),

@@ -1,153 +1,276 @@
-"""Source of the update of atoms given labels and records."""
+"""The update of atoms given labels and records, where their laws are known ones."""
 
+from collections.abc import Sequence
 from typing import Any
 
-from pymc_dp.lowering.native import SourceFunction
+import numpy as np
+
+from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
 from pymc_dp.lowering.rowdraws import SMALLEST
 from pymc_dp.lowering.truncated import truncated_inverse_gamma
+from pymc_dp.lowering.tuples import Numbers, entries, row, set_row
+from pymc_dp.step_methods.mixture.bound import (
+    N_CONSTANTS,
+    Generator,
+    Integers,
+    Matrix,
+    Vector,
+    bound,
+    of_slots,
+)
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
-from pymc_dp.step_methods.mixture.draws import solve_normal
-from pymc_dp.step_methods.mixture.moments import add_sums, sums_of_moments
+from pymc_dp.step_methods.mixture.draws import draw_normal, solve_mean
+from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.source import compiled, header, numbers
-from pymc_dp.step_methods.sweeps.source import indented
+from pymc_dp.step_methods.mixture.slot_sums import FAMILIES, Family
+from pymc_dp.step_methods.mixture.slot_totals import Records, add_moments, moments_by_slot, total_of
+
+# Which numbers of a slot are normal, how many, and of how many slopes and second derivatives they are drawn;
+# the number that divides all of these, -1 if there is none.
+NORMAL = np.zeros(0, np.int64)
+N_NORMAL = N_QUADRATIC = 0
+SCALE = -1
 
 
-def conjugate_draws(program: MixtureProgram, laws: AtomLaws) -> SourceFunction:
-    """Compile exact draws of the atoms of occupied slots, in one or two passes over the records.
+def add_quadratic(c: Numbers, records: Records, atoms: Matrix, room: Matrix, out: Matrix) -> None:
+    """Fill in slopes and precisions of the normal numbers by slot, of records and base together."""
+    raise NotImplementedError
+
+
+def scale_slopes(
+    c: Numbers, records: Records, atoms: Matrix, mean: Matrix, room: Matrix, part: Matrix, out: Matrix
+) -> None:
+    """Fill in two slopes of the number that scales the normal ones, with these at their mean.
+
+    Slopes at two values of the number, times what makes them affine.
+    """
+    raise NotImplementedError
+
+
+def draw_inverse_gamma(rng: Generator, c: Numbers, shape: float, scale: float) -> float:
+    """Draw the number that scales the normal ones."""
+    raise NotImplementedError
+
+
+def draw_single(
+    rng: Generator, c: Numbers, records: Records, atoms: Matrix, mean: Matrix, room: Matrix, part: Matrix,
+    slopes: Matrix,
+) -> None:  # fmt: skip
+    """Draw each number with a law of its own given the others."""
+    raise NotImplementedError
+
+
+def divide_by_sums(counts: Integers, atoms: Matrix) -> None:
+    """Make probabilities of gamma numbers."""
+    raise NotImplementedError
+
+
+def conjugate_draws(
+    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
+    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
+    counts: Integers, learnt: Vector, tally: Vector,
+) -> None:  # fmt: skip
+    """Draw the atoms of occupied slots, in one or two passes over the records.
 
     The normal numbers of a slot are drawn together; where one number divides all their terms (a variance with
     means whose law scales with it), it is drawn first with the means integrated out.
     """
-    width, q = program.width, len(laws.normal)
-    at_slot = numbers("atoms", "h", width)
-    lines = header("conjugate_draws", program)
-    if program.degree:
-        lines += indented(sums_of_moments(program), 4)
-    lines += ["    for _ in range(n_sweeps):"]
-    used = ["features"]
-    if q:
-        used += ["own_quadratic", "base_quadratic"]
-        size = q + q * (q + 1) // 2
-        lines += indented(_sums("quadratic", size, at_slot, program), 8)
-        lines += [f"        root, mean = np.zeros(({q}, {q})), np.empty((n_slots, {q}))"]
-        lines += [
-            "        for h in range(n_slots):",
-            "            if counts[h] > 0:",
-            f"                solve_mean(sums[h], mean[h], root, {q})",
-        ]
-    if laws.scale is not None:
-        k = laws.scale
-        used += [f"own_slope{k}", f"base_slope{k}"]
-        # the number's own law with the normal numbers at their mean, and one half less for each of them
-        atoms = [
-            f"mean[h, {laws.normal.index(j)}]" if j in laws.normal else f"atoms[h, {j}]" for j in range(width)
-        ]
-        lines += [
-            *indented(_two_slopes(k, "inverse gamma", atoms, program), 8),
-            "        for h in range(n_slots):",
-            "            if counts[h] > 0:",
-            f"                s = atoms[h, {k}]",
-            "                scale = 2.0 * s * (slopes[h, 0] - slopes[h, 1])",
-            "                shape = scale / s - slopes[h, 0] - 1.0",
-            f"                drawn = {_inverse_gamma(k, f'shape - {q / 2}', laws, program)}",
-            # the precisions were those at the old value
-            f"                for j in range({size}):",
-            "                    sums[h, j] *= s / drawn",
-            f"                atoms[h, {k}] = drawn",
-        ]
-    if q:
-        lines += [
-            "        for h in range(n_slots):",
-            "            if counts[h] > 0:",
-            f"                draw_normal(rng, sums[h], mean[h], root, {q})",
-            *(f"                atoms[h, {k}] = mean[h, {j}]" for j, k in enumerate(laws.normal)),
-        ]
-    for k, family in laws.single:
-        used += [f"own_slope{k}", f"base_slope{k}"]
-        lines += indented(_two_slopes(k, family, at_slot, program), 8)
-        lines += ["        for h in range(n_slots):", "            if counts[h] > 0:"]
-        lines += indented(_single_draw(k, family, laws, program), 16)
-    lines += indented(_divide_by_sums(program, laws), 8)
-    used += [f"lower{k}" for k in laws.above]
-    above = {"truncated_inverse_gamma": truncated_inverse_gamma}
-    return compiled("conjugate_draws", lines, program, used, **solve_normal, **above)
+    n_slots = atoms.shape[0]
+    constants = entries(c, N_CONSTANTS)
+    records = (cov, x, labels, counts, scales(learnt), np.zeros((n_slots, N_MOMENTS)))
+    add_moments(constants, records)
+    sums, room = np.empty((n_slots, N_QUADRATIC)), np.empty((max(N_QUADRATIC, 1), N_MOMENTS))
+    root, mean = np.empty((N_NORMAL, N_NORMAL)), np.empty((n_slots, N_NORMAL))
+    part, slopes = np.empty((n_slots, 1)), np.empty((n_slots, 2))
+    for _ in range(n_sweeps):
+        add_quadratic(constants, records, atoms, room, sums)
+        for h in range(n_slots):
+            if counts[h] > 0:
+                solve_mean(sums[h], mean[h], root, N_NORMAL)
+        if SCALE >= 0:
+            # its own law with the normal numbers at their mean, and one half less for each of them
+            scale_slopes(constants, records, atoms, mean, room, part, slopes)
+            for h in range(n_slots):
+                if counts[h] > 0:
+                    s = atoms[h, SCALE]
+                    scale = 2.0 * s * (slopes[h, 0] - slopes[h, 1])
+                    shape = scale / s - slopes[h, 0] - 1.0
+                    drawn = draw_inverse_gamma(rng, constants, shape - 0.5 * N_NORMAL, scale)
+                    # the precisions were those at the old value
+                    for j in range(N_QUADRATIC):
+                        sums[h, j] *= s / drawn
+                    atoms[h, SCALE] = drawn
+        for h in range(n_slots):
+            if counts[h] > 0:
+                draw_normal(rng, sums[h], mean[h], root, N_NORMAL)
+                for j in range(N_NORMAL):
+                    atoms[h, NORMAL[j]] = mean[h, j]
+        draw_single(rng, constants, records, atoms, mean, room, part, slopes)
+        divide_by_sums(counts, atoms)
 
 
-def _inverse_gamma(k: int, shape: str, laws: AtomLaws, program: MixtureProgram) -> str:
-    """Draw of an inverse gamma number, which may be cut off from below."""
+def compiled(program: MixtureProgram, laws: AtomLaws) -> Kernel:
+    """Compile exact draws of the atoms of occupied slots."""
+    q, k = len(laws.normal), -1 if laws.scale is None else laws.scale
+    n = q + q * (q + 1) // 2
+    draw = part_of_kernel(lambda rng, c, records, atoms, mean, room, part, slopes: None)
+    for number, family in laws.single:
+        draw = _with_single(draw, program, laws, number, family)
+    return bound(
+        conjugate_draws,
+        program,
+        NORMAL=np.array(laws.normal, np.int64),
+        N_NORMAL=q,
+        N_QUADRATIC=n,
+        SCALE=k,
+        add_moments=moments_by_slot(program),
+        add_quadratic=_quadratic(program, n),
+        scale_slopes=_two_slopes(program, k, "inverse gamma", laws.normal),
+        draw_inverse_gamma=_inverse_gamma(program, laws, k),
+        draw_single=draw,
+        divide_by_sums=_divide_by_sums(program, laws),
+    )
+
+
+def _quadratic(program: MixtureProgram, n: int) -> Function:
+    if not n:
+        return part_of_kernel(lambda c, records, atoms, room, out: None)
+    add, base = total_of(program, "own_quadratic", n), of_slots(program, "base_quadratic")
+    width = program.width
+
+    @part_of_kernel
+    def add_quadratic(c, records, atoms, room, out):
+        counts = records[3]
+        for h in range(counts.size):
+            if counts[h] > 0:
+                set_row(out, h, base(c, *row(atoms, h, width)))
+        add(c, records, atoms, atoms, room, out)
+
+    return add_quadratic
+
+
+# a number that is to be divided by the sum of its row: its slope times itself is a constant
+_PROBABILITY = Family(
+    FAMILIES["gamma"].points, FAMILIES["gamma"].factors, part_of_kernel(lambda one, two, s: (one, two))
+)
+
+
+def _two_slopes(program: MixtureProgram, k: int, family: str, at_mean: Sequence[int] = ()) -> Function:
+    """Fill in the slopes in number k at two values of it, times what makes them affine."""
+    if k < 0:
+        return part_of_kernel(lambda c, records, atoms, mean, room, part, out: None)
+    first, second = (_slope(program, k, family, j, at_mean) for j in range(2))
+
+    @part_of_kernel
+    def two_slopes(c, records, atoms, mean, room, part, out):
+        first(c, records, atoms, mean, room, part, out)
+        second(c, records, atoms, mean, room, part, out)
+
+    return two_slopes
+
+
+def _slope(program: MixtureProgram, k: int, family: str, j: int, at_mean: Sequence[int]) -> Function:
+    points, factors, _ = FAMILIES.get(family, _PROBABILITY)
+    at = part_of_kernel(lambda atoms, mean, h: ())
+    for number in range(program.width):
+        if number == k:
+            entry = _point(points, k, j)
+        else:
+            entry = _entry(number, at_mean.index(number) if number in at_mean else -1)
+        at = _with_entry(at, entry)
+    add = total_of(program, f"own_slope{k}", 1, at)
+    base = of_slots(program, f"base_slope{k}")
+
+    @part_of_kernel
+    def slope(c, records, atoms, mean, room, part, out):
+        counts = records[3]
+        for h in range(counts.size):
+            if counts[h] > 0:
+                part[h, 0] = base(c, *at(atoms, mean, h))[0]
+        add(c, records, atoms, mean, room, part)
+        for h in range(counts.size):
+            if counts[h] > 0:
+                out[h, j] = factors(atoms[h, k])[j] * part[h, 0]
+
+    return slope
+
+
+def _point(points: Any, k: int, j: int) -> Function:
+    return part_of_kernel(lambda atoms, mean, h: points(atoms[h, k])[j])
+
+
+def _entry(number: int, normal: int) -> Function:
+    if normal >= 0:
+        return part_of_kernel(lambda atoms, mean, h: mean[h, normal])
+    return part_of_kernel(lambda atoms, mean, h: atoms[h, number])
+
+
+def _with_entry(before: Any, entry: Any) -> Function:
+    return part_of_kernel(lambda atoms, mean, h: (*before(atoms, mean, h), entry(atoms, mean, h)))
+
+
+def _with_single(before: Any, program: MixtureProgram, laws: AtomLaws, k: int, family: str) -> Function:
+    """Draw number k after others."""
+    powers, two_slopes = FAMILIES.get(family, _PROBABILITY).powers, _two_slopes(program, k, family)
+    draw = _DRAWS.get(family)
+    if draw is None:
+        inverse_gamma = _inverse_gamma(program, laws, k)
+        draw = part_of_kernel(lambda rng, c, a, b: inverse_gamma(rng, c, a - 1.0, b))
+
+    @part_of_kernel
+    def draw_single(rng, c, records, atoms, mean, room, part, slopes):
+        before(rng, c, records, atoms, mean, room, part, slopes)
+        counts = records[3]
+        two_slopes(c, records, atoms, mean, room, part, slopes)
+        for h in range(counts.size):
+            if counts[h] > 0:
+                a, b = powers(slopes[h, 0], slopes[h, 1], atoms[h, k])
+                atoms[h, k] = draw(rng, c, a, b)
+
+    return draw_single
+
+
+# By family, given its two parameters: see :class:`~.slot_sums.Family`.
+_DRAWS = {
+    "gamma": part_of_kernel(lambda rng, c, a, b: rng.standard_gamma(a + 1.0) / b),
+    "beta": part_of_kernel(lambda rng, c, a, b: rng.beta(a + 1.0, b + 1.0)),
+    "probability": part_of_kernel(lambda rng, c, a, b: max(rng.standard_gamma(a + 1.0), SMALLEST)),
+}
+
+
+def _inverse_gamma(program: MixtureProgram, laws: AtomLaws, k: int) -> Function:
+    """Draw an inverse gamma number, which may be cut off from below."""
     if k not in laws.above:
-        return f"scale / rng.standard_gamma({shape})"
-    return f"truncated_inverse_gamma(rng, {shape}, scale, {program.call(f'lower{k}', row='')}[0])"
+        return part_of_kernel(lambda rng, c, shape, scale: scale / rng.standard_gamma(shape))
+    lower, draw = of_slots(program, f"lower{k}"), truncated_inverse_gamma
+    return part_of_kernel(lambda rng, c, shape, scale: draw(rng, shape, scale, lower(c)[0]))
 
 
-def _sums(name: str, size: int, at_slot: list[str], program: MixtureProgram) -> list[str]:
-    """Sum a function of several outputs over the records of each slot, and add the base's."""
-    return [
-        f"sums = np.zeros((n_slots, {size}))",
-        "for h in range(n_slots):",
-        "    if counts[h] > 0:",
-        f"        r = {program.call(f'base_{name}', *at_slot, row='')}",
-        *(f"        sums[h, {j}] = r[{j}]" for j in range(size)),
-        *add_sums(program, f"own_{name}", at_slot, size, "sums"),
-    ]
-
-
-def _two_slopes(k: int, family: str, atoms: list[str], program: MixtureProgram) -> list[str]:
-    """Sums of the slope in one number, times what makes it affine, at two values of the number."""
-    if family == "beta":
-        points, factors = ("0.25", "0.75"), ("0.1875", "0.1875")
-    else:
-        points = (f"atoms[h, {k}]", f"2.0 * atoms[h, {k}]")
-        factors = points
-    lines = ["slopes = np.zeros((n_slots, 2))"]
-    for j in range(2):
-        at = [*atoms[:k], points[j], *atoms[k + 1 :]]
-        lines += [
-            "part = np.zeros((n_slots, 1))",
-            "for h in range(n_slots):",
-            "    if counts[h] > 0:",
-            f"        part[h, 0] = {program.call(f'base_slope{k}', *at, row='')}[0]",
-            *add_sums(program, f"own_slope{k}", at, 1, "part"),
-            "for h in range(n_slots):",
-            f"    slopes[h, {j}] = {factors[j]} * part[h, 0]",
-        ]
-    return lines
-
-
-def _divide_by_sums(program: MixtureProgram, laws: AtomLaws) -> list[str]:
-    """Source that makes probabilities of gamma numbers, row by row."""
+def _divide_by_sums(program: MixtureProgram, laws: AtomLaws) -> Function:
+    """Make probabilities of gamma numbers, row by row."""
     rows: dict[tuple[Any, tuple[int, ...]], list[int]] = {}
     for k, family in laws.single:
         if family == "probability":
             atom, index = program.each_atom()[k]
             rows.setdefault((atom, index[:-1]), []).append(k)
-    lines = ["for h in range(n_slots):", "    if counts[h] > 0:"]
-    for numbers_of_row in rows.values():
-        each = [f"atoms[h, {k}]" for k in numbers_of_row]
-        lines += [f"        total = {' + '.join(each)}", *(f"        {p} /= total" for p in each)]
-    return lines if rows else []
+    divide = part_of_kernel(lambda counts, atoms: None)
+    for numbers in rows.values():
+        divide = _with_row(divide, np.array(numbers, np.int64))
+    return divide
 
 
-def _single_draw(k: int, family: str, laws: AtomLaws, program: MixtureProgram) -> list[str]:
-    """Draw of one number from the two slopes; see :mod:`.conjugacy` for what they are."""
-    if family == "probability":  # p l' = a - 1; a gamma number, to be divided by the sum of its row
-        return [f"atoms[h, {k}] = max(rng.standard_gamma(slopes[h, 0] + 1.0), {SMALLEST})"]
-    if family == "gamma":  # s l' = (a - 1) - b s, at s and 2 s
-        return [
-            f"s = atoms[h, {k}]",
-            "rate = (slopes[h, 0] - slopes[h, 1]) / s",
-            f"atoms[h, {k}] = rng.standard_gamma(2.0 * slopes[h, 0] - slopes[h, 1] + 1.0) / rate",
-        ]
-    if family == "inverse gamma":  # s l' = b / s - (a + 1), at s and 2 s
-        return [
-            f"s = atoms[h, {k}]",
-            "scale = 2.0 * s * (slopes[h, 0] - slopes[h, 1])",
-            f"atoms[h, {k}] = {_inverse_gamma(k, 'scale / s - slopes[h, 0] - 1.0', laws, program)}",
-        ]
-    # beta: s (1 - s) l' = (a - 1) - (a + b - 2) s, at 1/4 and 3/4
-    return [
-        "first = 1.5 * slopes[h, 0] - 0.5 * slopes[h, 1] + 1.0",
-        "second = 1.5 * slopes[h, 1] - 0.5 * slopes[h, 0]",
-        f"atoms[h, {k}] = rng.beta(first, 1.0 - second)",
-    ]
+def _with_row(before: Any, numbers: np.ndarray) -> Function:
+    size = len(numbers)
+
+    @part_of_kernel
+    def divide_by_sums(counts, atoms):
+        before(counts, atoms)
+        for h in range(counts.size):
+            if counts[h] > 0:
+                total = 0.0
+                for j in range(size):
+                    total += atoms[h, numbers[j]]
+                for j in range(size):
+                    atoms[h, numbers[j]] /= total
+
+    return divide_by_sums

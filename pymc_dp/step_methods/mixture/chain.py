@@ -160,7 +160,7 @@ class LoweredMixture:
         """Updates of the atoms given labels and records."""
         found: list[Addressed] = []
         if self.laws.normal or self.laws.single:
-            found.append(atoms.conjugate_draws(self.program, self.laws))
+            found.append(atoms.compiled(self.program, self.laws))
         if self.laws.other:
             with explained(self.program.mixture):
                 found.append(langevin.compiled(self.program, self._derivatives, self.laws.other))

@@ -17,7 +17,6 @@ from pymc_dp.step_methods.mixture.bound import (
     bound,
     urn,
 )
-from pymc_dp.step_methods.mixture.moments import features, standardised
 from pymc_dp.step_methods.mixture.polynomials import (
     N_MOMENTS,
     density,
@@ -89,8 +88,3 @@ def conditional_sweep(
 def compiled(program: MixtureProgram, m: int) -> Kernel:
     """Compile the sweep with m empty clusters."""
     return bound(conditional_sweep, program, N_EMPTY=m)
-
-
-def record_numbers(program: MixtureProgram) -> list[str]:
-    """Source of the numbers of record i on which its density depends."""
-    return standardised(program) if program.degree else [f"v = {features(program)}"]

@@ -353,9 +353,3 @@ class MixtureProgram(HistogramSweep):
                     else np.ravel(drawn[k])
                 )
         return found
-
-    def call(self, name: str, *args: str, rng: bool = False, row: str = "i") -> str:
-        """Source that calls a function with the hoisted numbers, and the covariates of one record."""
-        hoisted = [f"c{k}" for k in range(self.n_constants)]
-        hoisted += [f"cov[{k}, {row}]" if row else "0.0" for k in range(self.n_columns)]
-        return f"{name}({', '.join([*(['rng'] if rng else []), *hoisted, *args])})"
