@@ -10,8 +10,8 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 
-from pymc_dp.lowering.bind import Function, part_of_kernel
-from pymc_dp.lowering.native import CHANGE, OF_SUMS, RELEASES, NativeFunction, SourceFunction
+from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.native import CHANGE, OF_SUMS, RELEASES, NativeFunction
 from pymc_dp.lowering.tuples import row
 from pymc_dp.readings import substitute, with_query
 from pymc_dp.records import Release, is_elementwise, parameters_of
@@ -20,6 +20,21 @@ from pymc_dp.step_methods.block.changes import scalar_change, term_change
 
 if TYPE_CHECKING:
     from pymc_dp.step_methods.block.program import RecordProgram
+
+type Array = np.ndarray
+
+
+TEMPER_AT = 0  # where the power of the density stands in the data
+
+
+def untempered(theta: Array, data: Array, value: Array, params: Array, old: Array, new: Array) -> float:
+    """Change of the log density of all releases, without its power."""
+    raise NotImplementedError
+
+
+def change(theta: Array, data: Array, value: Array, params: Array, old: Array, new: Array) -> float:
+    """Change of the log density of all releases when their sums change."""
+    return untempered(theta, data, value, params, old, new) * data[TEMPER_AT]
 
 
 @part_of_kernel
@@ -97,7 +112,7 @@ class CentralReleases:
         Sums over records behind the releases, and parameters of the density of each.
     functions, keys
         Functions that generated source calls by name for the change of a density, and their cache keys.
-    releases, change : NativeFunction or None
+    releases, change : NativeFunction, Kernel or None
         See the signatures in :mod:`pymc_dp.lowering.native`.
     """
 
@@ -111,20 +126,13 @@ class CentralReleases:
         self.n_parameters = max([len(parameters_of(r.rv)) - 1 for r in given] + [1])
         columns = [self._separable(r) if program.is_separable(r) else self._function(r) for r in given]
         self.releases: NativeFunction | None = None
-        self.change: SourceFunction | None = None
+        self.change: Kernel | None = None
         if not columns:
             return
         values, params, offsets = zip(*columns, strict=True)
         outputs = [pt.concatenate(values), pt.concatenate(params, axis=0), pt.concatenate(offsets)]
         self.releases = program.native("releases", [], outputs, RELEASES)
-        lines = [
-            "def change(theta, data, value, params, old, new):",
-            "    total = 0.0",
-            *("    " + line for line in self.loops()),
-            f"    return total * data[{program.temper_at}]",
-        ]
-        source = "\n".join(lines) + "\n"
-        self.change = SourceFunction("change", source, self.functions, CHANGE, self.keys)
+        self.change = Kernel(change, CHANGE, {"untempered": self.part(), "TEMPER_AT": program.temper_at})
 
     def part(self, leaving_out: Collection[Variable] = ()) -> Function:
         """Return a part of kernels: the change of the density, without its power, on arrays of sums.
