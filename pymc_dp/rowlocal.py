@@ -17,7 +17,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs, io_toposort
 from pytensor.graph.utils import MissingInputError
@@ -221,6 +221,42 @@ def with_known_shapes(graphs: Sequence[Variable]) -> list[Variable]:
         elif not isinstance(v.owner.op, RNGConsumerOp):
             stack.extend(v.owner.inputs)
     return list(graph_replace(list(graphs), known, strict=False)) if known else list(graphs)
+
+
+def with_lengths_of_rows(graphs: Sequence[Variable], rows: Collection[Variable]) -> list[Variable]:
+    """Write the lengths of arrays of rows as numbers, where no value in the rows decides them.
+
+    The rows are inputs of the graphs, with static shapes. A mean over a row's entries divides by
+    ``x.shape[1]``: without this, what is free of the rows would still need them when it is compiled. A length
+    that shows values, as the number of rows that pass a test does, is left as it is.
+    """
+    known: dict[Variable, Variable] = {}
+    stack, seen = list(graphs), set()
+    while stack:
+        v = stack.pop()
+        if v in seen or v.owner is None:
+            continue
+        seen.add(v)
+        if isinstance(v.owner.op, Shape | Shape_i) and not set(rows).isdisjoint(ancestors([v])):
+            if shape_is_public(v.owner.inputs[0], lambda leaf: leaf not in rows, in_model=True):
+                known[v] = _length_without(v, rows)
+                continue
+        stack.extend(v.owner.inputs)
+    return list(graph_replace(list(graphs), known, strict=False)) if known else list(graphs)
+
+
+def _length_without(length: Variable, rows: Collection[Variable]) -> Variable:
+    """Return a length that depends on the shapes of some inputs only, without these inputs."""
+    node = length.owner
+    assert node is not None
+    shape = node.inputs[0].type.shape
+    if None not in shape:
+        return pt.constant(np.array(shape[node.op.i] if isinstance(node.op, Shape_i) else shape, np.int64))
+    zeros: dict[Variable, Variable] = {v: pt.zeros(v.type.shape, dtype=v.type.dtype) for v in rows}  # type: ignore[attr-defined]
+    (found,) = graph_replace([length], zeros, strict=False)
+    if all(isinstance(v, Constant) for v in explicit_graph_inputs([found])):
+        return pt.constant(found.eval(mode="FAST_COMPILE"))
+    return found
 
 
 def columns_of(rows: TensorVariable, width: int) -> list[TensorVariable]:

@@ -323,7 +323,8 @@ def _expand(
         zero: dict[Variable, Variable] = {x[j]: pt.constant(0.0, dtype="float64") for j in used}
         coefficients: dict[tuple[int, ...], TensorVariable] = {(): term}
         if order:
-            slopes: Any = tg.grad(_float(term), [x[j] for j in used])
+            # zeros in the shape of an entry are computed from it, and are no function of it
+            slopes: Any = tg.grad(_float(term), [x[j] for j in used], disconnected_inputs="ignore")
             coefficients |= {(j,): slope for j, slope in zip(used, slopes)}
         if order == 2:
             for a, j in enumerate(used):

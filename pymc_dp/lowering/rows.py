@@ -80,6 +80,7 @@ class RowGraph:
         self._hoisted: dict[tuple[Variable, tuple], TensorVariable] = {}
         self._memo: dict[tuple[Variable, tuple], TensorVariable] = {}
         self._values: dict[Variable, np.ndarray | None] = {}
+        self._repeated: dict[tuple[Variable, int], bool] = {}
         # entries that come together, of draws and of factors, by variable and by leading indices
         self.together: dict[tuple[Variable, tuple], list[TensorVariable]] = {}
 
@@ -101,6 +102,8 @@ class RowGraph:
         index = tuple(
             0 if s == 1 else i if i == ROW or i >= 0 else i + s for i, s in zip(index, shape, strict=True)
         )
+        if ROW in index and self.is_free(variable) and self._is_repeated(variable, index.index(ROW)):
+            index = tuple(0 if i == ROW else i for i in index)
         key = (variable, index)
         if key not in self._memo:
             self._memo[key] = self._entry(variable, index)
@@ -172,6 +175,33 @@ class RowGraph:
             self._hoisted[key] = pt.tensor_from_scalar(inputs[-1])
         hoisted = self._hoisted[key]
         return hoisted if variable.dtype == "float64" else pt.cast(hoisted, variable.dtype)
+
+    def _is_repeated(self, variable: Variable, axis: int) -> bool:
+        """Whether entries along an axis are the same by the graph: something was broadcast along it."""
+        key = (variable, axis)
+        if key not in self._repeated:
+            self._repeated[key] = self._follows_repeated(variable, axis)
+        return self._repeated[key]
+
+    def _follows_repeated(self, variable: Any, axis: int) -> bool:
+        shape, node = variable.type.shape, variable.owner
+        if shape[axis] == 1:
+            return True
+        if node is None or shape[axis] == 0:
+            return False
+        op, inputs = node.op, node.inputs
+        if isinstance(op, Alloc):
+            own = axis - len(shape) + inputs[0].type.ndim
+            return own < 0 or self._is_repeated(inputs[0], own)
+        if isinstance(op, Elemwise):
+            return all(self._is_repeated(v, axis) for v in inputs)
+        if isinstance(op, DimShuffle):
+            return op.new_order[axis] == "x" or self._is_repeated(inputs[0], op.new_order[axis])
+        if isinstance(op, SpecifyShape | ViewOp | CheckParameterValue):
+            return self._is_repeated(inputs[0], axis)
+        if isinstance(op, Join):
+            return axis != int(op.axis) % len(shape) and all(self._is_repeated(v, axis) for v in inputs)
+        return False
 
     def _known(self, variable: Variable) -> np.ndarray | None:
         """Value of a small graph of constants (the rows of an identity matrix, say)."""

@@ -22,7 +22,7 @@ from pymc_dp.privacy._checks import positive
 from pymc_dp.private.rows import ConfidentialRows
 from pymc_dp.private.sealed import sealed
 from pymc_dp.private.tables import as_tables, columns_of
-from pymc_dp.rowlocal import leaves_of, lengths_of
+from pymc_dp.rowlocal import leaves_of, lengths_of, with_lengths_of_rows
 
 __all__ = ["ConfidentialLikelihood", "RowTerm", "confidential_terms"]
 
@@ -99,7 +99,8 @@ class ConfidentialLikelihood:
         parameters have to be behind them: a move that changes none of them, or after which one is no number,
         is refused.
     covariates : mapping of str to array_like of shape (n,) or (n, k), optional
-        What else is known of each row, confidential or not: `dist` is called with a tensor for each.
+        What else is known of each row, confidential or not: `dist` is called with a tensor for each. Its
+        lengths are public numbers: ``x.shape[0]`` is n, for steps on batches too.
 
     Returns
     -------
@@ -198,6 +199,7 @@ class ConfidentialLikelihood:
             for k, v in enumerate(parameters)
         ]
         (free,) = graph_replace([law], dict(zip(parameters, roots)), strict=False)
+        (free,) = with_lengths_of_rows([free], set(inputs.values()))  # the number of rows is public
         if coordinates is not None:
             coordinates = _coordinates(name, coordinates, parameters, model)
             (coordinates,) = graph_replace([coordinates], dict(zip(parameters, roots)), strict=False)

@@ -21,7 +21,7 @@ from pymc_dp.lowering.ratios import RowRatio
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.written import written_logp
 from pymc_dp.private.confidential import RowTerm
-from pymc_dp.rowlocal import RowAnalysis, with_known_shapes
+from pymc_dp.rowlocal import RowAnalysis, with_known_shapes, with_lengths_of_rows
 
 _ONE_LAW = "the law of one row. Laws that differ from row to row are functions of covariates={...}"
 # Numbers of a multivariate normal row with a known covariance.
@@ -50,7 +50,7 @@ def domain(term: RowTerm) -> list[Variable]:
     rows: set[Variable] = {term.value, *term.covariates}
     of_vectors = term.law.owner.op.ndim_supp > 0  # type: ignore[union-attr]
     found: list[Variable] = []
-    for v in ancestors([pm.logp(term.law, term.value)]):
+    for v in ancestors(with_lengths_of_rows([pm.logp(term.law, term.value)], rows)):
         if v.owner is not None and isinstance(v.owner.op, CheckParameterValue):
             for condition in v.owner.inputs[1:]:
                 behind = set(ancestors([condition]))
@@ -111,7 +111,8 @@ class RowDensity:
             raise ValueError(
                 f"The law of '{self.term.name}' reads an array or a parameter with an entry for each of the "
                 f"{self.n} rows. Pass what is known of each row in covariates={{...}}, which keeps it out of "
-                "the graph; a parameter for each row cannot be estimated privately."
+                "the graph; give a number that all rows share as that number, which is broadcast; a "
+                "parameter for each row cannot be estimated privately."
             )
         return found
 
@@ -188,6 +189,7 @@ class RowDensity:
             logp = written_logp(law, value)
         else:
             logp = inlined(pm.logp(law, value))
+        (logp,) = with_lengths_of_rows([logp], set(self._inputs))
         (logp,) = with_known_shapes([row_checks_to_values(logp, self._has_rows)])
         return logp  # type: ignore[return-value]
 
