@@ -111,7 +111,7 @@ def _check_values(
             continue  # of transforms that move with other variables nothing is known
         drawn = table[rv.name].transpose("chain", "draw", ...).values
         moved = drawn[:, 1:] != drawn[:, :-1]
-        moved = moved.reshape(*moved.shape[:2], -1).any(axis=2)
+        moved = moved.any(axis=tuple(range(2, moved.ndim)))
         if (moved & stays).any():
             raise ValueError(
                 f"idata: '{rv.name}' moves in {group} where {type(step).__name__} has rejected its proposal: "

@@ -49,7 +49,7 @@ def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
         public, and the number of the ledger's entry (0 without a ledger); along ``release`` how many
         ratios, gradients and counts were released and their noise multipliers; and, where rows were
         counted, ``clipped_fraction``, the mean of the noisy shares of clipped rows over all stored draws,
-        with the standard deviation of its noise, ``clipped_fraction_sd``.
+        with the standard deviation of its noise, ``clipped_fraction_sd``; both are NaN where no draw is left.
 
     Raises
     ------
@@ -173,6 +173,9 @@ def _clipped_fractions(
         draws = idata["sample_stats"]["private_clipped_fraction"]
         if len(counting) > 1:  # PyMC stacks what several steps report under one name
             draws = draws[..., counting.index(step)]
+        if not draws.size:  # all were left out
+            found.append((math.nan, math.nan))
+            continue
         noise = costs["clipped count"].noise_multiplier / step.n_looked_at
         found.append((float(draws.mean()), noise / math.sqrt(draws.size)))
     return found

@@ -148,6 +148,26 @@ def test_refused(sampled):
         dp.with_privacy(idata, new)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("kept", [{"draw": []}, {"chain": []}, {"draw": [], "chain": []}, {"draw": [7]}])
+def test_draws_may_be_left_out(sampled, kept):
+    """All of them, or all but one: the run costs what it costs."""
+    idata, step, _ = sampled
+    whole = dp.with_privacy(idata.copy(), step)
+    part = dp.with_privacy(idata.isel(kept), step)
+    for name in ("privacy_epsilon", "privacy_delta", "privacy_costs", "privacy_budget_spent"):
+        assert part.attrs[name] == whole.attrs[name]
+    assert part.privacy["n_released"].equals(whole.privacy["n_released"])
+    left = part.sample_stats["private_clipped_fraction"].values
+    (fraction,), (sd,) = part.privacy["clipped_fraction"].values, part.privacy["clipped_fraction_sd"].values
+    if left.size:
+        of_all = idata.sample_stats["private_clipped_fraction"].size
+        assert fraction == left.mean()
+        assert np.isclose(sd, whole.privacy["clipped_fraction_sd"].values[0] * np.sqrt(of_all / left.size))
+    else:
+        assert np.isnan([fraction, sd]).all()
+
+
 # -- the count of clipped rows ----------------------------------------------------------------------
 
 
