@@ -269,7 +269,7 @@ class _Newton(GradientStep):
 
     def _curvature(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Curvature of the rest of the model, where it is positive; by differences of its gradient."""
-        found = np.empty((theta.size, theta.size))
+        found = np.zeros((theta.size, theta.size))
         for j in range(theta.size):
             away = np.zeros(theta.size)
             away[j] = 1e-4 * (1 + abs(theta[j]))

@@ -277,7 +277,7 @@ class PrivateStep(Life):
 
     def numbers_at(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
         """What the rows' log density takes of the parameters."""
-        out = np.empty(self.n_numbers)
+        out = np.zeros(self.n_numbers)  # a frame that an error leaves shows no stale memory
         self._numbers.dispatcher(theta, other, self.data, out)
         return out
 

@@ -45,13 +45,13 @@ class GradientStep(PrivateStep):
 
     def jacobian_at(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Derivatives of what the rows' log density takes of the parameters, shape (numbers, d)."""
-        out = np.empty((self.n_numbers, self.layout.size))
+        out = np.zeros((self.n_numbers, self.layout.size))  # as in numbers_at
         self._jacobian.dispatcher(theta, other, self.data, out)
         return out
 
     def slope_at(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
         """Gradient of the other terms."""
-        out = np.empty(self.layout.size)
+        out = np.zeros(self.layout.size)
         self._slope.dispatcher(theta, other, self.data, out)
         return out
 

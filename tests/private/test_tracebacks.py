@@ -3,6 +3,7 @@
 import sys
 import threading
 import traceback
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.traceback import Traceback
 
 import pymc_dp as dp
+from pymc_dp.private.approximation import _Newton
 from pymc_dp.private.rows import ConfidentialRows
 from tests.private import models
 
@@ -158,6 +160,26 @@ def test_noise_that_fails_leaves_no_exact_sum(step, monkeypatch):
         frames = [f for f, _ in traceback.walk_tb(caught.value.__traceback__) if f.f_code.co_filename != HERE]
         values = [v for f in frames for v in f.f_locals.values() if isinstance(v, int | float)]
         assert frames and not set(map(float, values)) & set(exact)
+
+
+def test_arrays_that_are_not_filled_yet_show_nothing(step, monkeypatch):
+    """Memory that is handed out may have been the rows', and an interrupt may come before it is filled."""
+    empty = np.empty
+    monkeypatch.setattr(np, "empty", lambda shape, dtype=float: np.full_like(empty(shape, dtype), CANARY))
+    point, other = np.zeros(step.layout.size), np.zeros(0)
+    calls = {
+        "_numbers": lambda: step.numbers_at(point, other),
+        "_jacobian": lambda: step.jacobian_at(point, other),
+        "_slope": lambda: step.slope_at(point, other),
+    }
+    for name, call in calls.items():
+        with monkeypatch.context() as patch, pytest.raises(Failure) as caught:
+            patch.setattr(getattr(step, name), "dispatcher", fails)
+            call()
+        assert locals_of(caught.value)[1] and not shows(caught.value)
+    with pytest.raises(Failure) as caught:
+        _Newton._curvature(SimpleNamespace(slope_at=fails), point, other)
+    assert locals_of(caught.value)[1] and not shows(caught.value)
 
 
 @pytest.mark.parametrize("what", ["_sums", "_count"])
