@@ -154,6 +154,8 @@ def jit_scalar(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple
         else:
             warnings.warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
     inner = function.vm.jit_fn
+    # or it inherits from the part of a kernel that compiles it first to have no counts of references at all
+    inner.targetoptions["_nrt"] = True
     if any(isinstance(v.type, RandomGeneratorType) for v in inputs):
         # a call would count references to the generator, which costs more than a draw
         inner.targetoptions["forceinline"] = True

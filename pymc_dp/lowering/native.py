@@ -14,7 +14,7 @@ import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
-from weakref import WeakSet
+from weakref import ref
 
 import numba
 import numpy as np
@@ -217,19 +217,22 @@ def later(
 def native_code(python: Callable[..., Any], signature: Any, cached: bool) -> Declared:
     """Have a function with a key in PyTensor's cache compiled when it is first called."""
     dispatcher = njit(signature, cache=cached)(python)
-    _lowered.add(dispatcher)
+    _lowered.append(ref(dispatcher))
     return dispatcher
 
 
-# What nobody has called yet; weak, since a step may drop what it need not call after all.
-_lowered: WeakSet[Declared] = WeakSet()
+# What nobody has called yet, in the order of lowering, since a callee inherits options from who compiles it
+# first; weak, since a step may drop what it need not call after all.
+_lowered: list[ref[Declared]] = []
 
 
 def compile_lowered() -> None:
     """Compile what was lowered and not called yet: chains in other processes then load it from disk."""
     while _lowered:
+        function = _lowered.pop(0)()
         try:
-            _lowered.pop().ready()
+            if function is not None:
+                function.ready()
         except NumbaError:  # raised again where the function is called, which may be nowhere
             pass
 
@@ -280,6 +283,7 @@ def jit_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tup
         trust_input=True,
     )  # fmt: skip
     inner = function.vm.jit_fn
+    inner.targetoptions["_nrt"] = True  # as in jit_scalar
     return inner, CACHED_SRC_FUNCTIONS.get(inner.py_func)
 
 

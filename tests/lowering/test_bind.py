@@ -1,10 +1,15 @@
 """Kernels whose names are bound to a model's functions and numbers; rows of arrays as tuples."""
 
+import os
+
 import numpy as np
+import pytensor.scalar as ps
+import pytensor.tensor as pt
 import pytest
 from numba import types
 
 from pymc_dp.lowering.bind import Kernel, bound_part, part_of_kernel, plain, rebound
+from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.native import MATRIX, VECTOR
 from pymc_dp.lowering.tuples import (
     column,
@@ -42,6 +47,10 @@ def total(m, out):
     for i in range(m.shape[0]):
         first = row(m, i, N)
         out[i] = law(*part(first, 1, 2)) + twice(entries(m[i], 1)[0]) + column(m, i, 1)[0]
+
+
+def fill(out):
+    out[0] = law(1.0, 2.0)
 
 
 def weighted(w):
@@ -90,6 +99,18 @@ def test_a_part_may_be_bound_itself(names):
         keys.add(kernel.cache_key)
     np.testing.assert_array_equal(results[1] - results[0], m[:, 2])
     assert len(keys) == 2
+
+
+def test_graphs_in_a_part_may_count_references():
+    """PyTensor's functions that cast to few bits do, and inherit from who compiles them that they may not."""
+    x = ps.float64("x")
+    small = pt.cast(pt.tensor_from_scalar(x), "int8")
+    unique = os.getpid() + 0.5  # a graph that no cache holds
+    graph, _, _ = jit_scalar([x], [pt.cast(small * small, "float64") + unique])
+    out = np.empty(1)
+    names = {"law": part_of_kernel(lambda a, b: graph(a + b)[0])}
+    Kernel(fill, types.void(VECTOR), names).dispatcher(out)
+    assert out[0] == 9.0 + unique
 
 
 def test_names_that_a_kernel_has_not_are_refused():
