@@ -18,7 +18,7 @@ from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
 from pymc_dp.step_methods.block.layout import positions
-from pymc_dp.step_methods.block.parents import ancestors_of_records
+from pymc_dp.step_methods.block.parents import ancestors_of_records, continuous_parameters
 from pymc_dp.step_methods.conjugate import cheaper_by_cycles, conjugate_parameters
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.updates.conditionals import Conditionals
@@ -173,6 +173,9 @@ class AncillaryUpdate(RecordStep):
         ]
         self.chains = [part.chain for part in self._parts]
 
+    def _moved(self) -> set[str]:
+        return super()._moved().union(*(part.names for part in self._parts))
+
     def _reset_factors(self) -> None:
         self.centred_factors = [np.eye(len(p.moving)) * 0.1 for p in self._parts]
         self.ancillary_factors = [np.eye(len(p.moving)) * 0.1 for p in self._parts]
@@ -230,8 +233,9 @@ class _Part:
         self.chain = RecordChain(model, block, step.proposals, step._default_point)
         program = self.chain.program
         layout = program.parameters
-        # in this block only the parameters that its records or queries see
-        mine = [rv for rv in layout.variables if rv in moving]
+        # what is whole, and records of other blocks, have moves of their own and no random walk
+        walking = moving & continuous_parameters(model, block)
+        mine = [rv for rv in layout.variables if rv in walking]
         self.names = [str(model.rvs_to_values[rv].name) for rv in mine]
         self.moving = positions(layout, self.names)
         conditionals = Conditionals(program, mine)

@@ -123,6 +123,9 @@ class AtomUpdate(RecordStep):
         if not hasattr(self, "learnt"):
             self.learnt = [m.learnt for m in self._mixtures]
 
+    def _moved(self) -> set[str]:
+        return {name for mixture in self._mixtures for name in mixture.names[1:]}
+
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for a new chain: forget what the last one learnt."""
         super().setup_chain(rng, tune, draws)

@@ -196,6 +196,22 @@ class RecordStep(BlockedStep):
     def _build(self) -> None:
         """Lower the model."""
 
+    def _moved(self) -> set[str]:
+        """Return the names of the value variables that a draw changes, once the model is lowered."""
+        return {name for chain in self.chains for name in chain.program.records.names}
+
+    def _check_moved(self) -> None:
+        """Refuse variables that the step was given and does not move: no other step would get them."""
+        moved = self._moved()
+        left = [str(self.model.values_to_rvs[v].name) for v in self.vars if v.name not in moved]
+        if left:
+            raise ValueError(
+                f"{', '.join(left)} in `vars`: {type(self).__name__} does not move what is named here, and "
+                "no other step would, so that it would keep its starting value. Take it out of `vars`, or "
+                "leave the step out where nothing else is in them: pm.sample chooses steps for all variables "
+                "that no given step takes."
+            )
+
     def _prepare(self, vars: Any, model: Any, rng: Any, initial_point: dict[str, Any] | None) -> None:
         self.model = modelcontext(model)
         self.vars = self._claim(vars, self.model)
@@ -207,6 +223,7 @@ class RecordStep(BlockedStep):
         self._near: list[NearEnds] = []
         refuse_improper(self.model)
         self._build()
+        self._check_moved()
         compile_lowered()  # here, once, and not by every chain in a process of its own
 
     def _sized(self) -> tuple[Model, list[Variable]]:

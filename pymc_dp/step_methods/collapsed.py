@@ -157,6 +157,9 @@ class CollapsedUpdate(RecordStep):
         ]
         self.chains = [part.chain for part in self._parts]
 
+    def _moved(self) -> set[str]:
+        return super()._moved().union(*(part.names for part in self._parts))
+
     def _reset_factors(self) -> None:
         self.factors = [np.eye(len(part.moving)) * 0.1 for part in self._parts]
 
@@ -192,7 +195,7 @@ class CollapsedUpdate(RecordStep):
     def _claim(cls, vars: Any, model: Model) -> list[Variable]:
         claimed = super()._claim(vars, model)
         able = {model.rvs_to_values[rv] for rv in collapsed_parameters(model)}
-        wrong = sorted(str(v.name) for v in claimed if v not in able)
+        wrong = sorted(str(model.values_to_rvs[v].name) for v in claimed if v not in able)
         if wrong:
             raise ValueError(
                 f"{', '.join(wrong)} in `vars`: CollapsedUpdate moves continuous parameters (at most "

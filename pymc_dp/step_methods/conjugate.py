@@ -130,6 +130,9 @@ class ConjugateUpdate(RecordStep):
         ]
         self.chains = [part.chain for part in self._parts]
 
+    def _moved(self) -> set[str]:
+        return super()._moved().union(*(part.names for part in self._parts))
+
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Alternate record sweeps and exact draws; the records of the returned point have moved too."""
         point = self._started(point)
@@ -153,7 +156,7 @@ class ConjugateUpdate(RecordStep):
     def _claim(cls, vars: Any, model: Model) -> list[Variable]:
         claimed = super()._claim(vars, model)
         able = [model.rvs_to_values[rv] for rv in conjugate_parameters(model)]
-        wrong = sorted(str(v.name) for v in claimed if v not in able)
+        wrong = sorted(str(model.values_to_rvs[v].name) for v in claimed if v not in able)
         if wrong:
             raise ValueError(
                 f"{', '.join(wrong)} in `vars`: ConjugateUpdate draws Dirichlet variables whose only "

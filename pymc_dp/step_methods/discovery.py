@@ -77,8 +77,9 @@ def blocks_with(model: Model, values: Sequence[Variable]) -> list[RecordBlock]:
             blocks.append(block)
             given -= own
     if given:
+        names = ", ".join(sorted(str(model.values_to_rvs[v].name) for v in given))
         raise ValueError(
-            f"{', '.join(sorted(str(v.name) for v in given))} in `vars` are no confidential records of this "
-            "model; leave `vars` out to take all records."
+            f"{names} in `vars` are no confidential records of this model; leave `vars` out to take all "
+            "records."
         )
     return blocks

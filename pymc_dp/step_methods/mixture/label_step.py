@@ -39,7 +39,7 @@ class LabelStep(MixtureStep):
         return plain_mixtures(model)
 
     @classmethod
-    def _moved(cls, mixture: Mixture, block: RecordBlock) -> list[Any]:
+    def _taken(cls, mixture: Mixture, block: RecordBlock) -> list[Any]:
         return [mixture.labels]
 
     def _rates_of(self, tally: np.ndarray) -> dict[str, Any]:

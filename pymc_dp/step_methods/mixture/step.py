@@ -123,7 +123,7 @@ class MixtureStep(RecordStep):
         return private_mixtures(model)
 
     @classmethod
-    def _moved(cls, mixture: Mixture, block: RecordBlock) -> list[Any]:
+    def _taken(cls, mixture: Mixture, block: RecordBlock) -> list[Any]:
         """Return the variables of a mixture that the step takes."""
         return [mixture.labels, *block.records]
 
@@ -157,9 +157,12 @@ class MixtureStep(RecordStep):
         for chain, learnt in zip(self._mixtures, self.learnt, strict=True):
             chain.learnt = learnt
 
+    def _moved(self) -> set[str]:
+        return super()._moved().union(*(mixture.names for mixture in self._mixtures))
+
     def _check_all(self, model: Model, mixture: Mixture, block: RecordBlock) -> None:
         taken = {v.name for v in self.vars}
-        mine = [str(model.rvs_to_values[rv].name) for rv in self._moved(mixture, block)]
+        mine = [str(model.rvs_to_values[rv].name) for rv in self._taken(mixture, block)]
         missing = [name for name in mine if name not in taken]
         if missing:
             raise ValueError(
@@ -256,7 +259,7 @@ class MixtureStep(RecordStep):
         claimed = [
             model.rvs_to_values[rv]
             for mixture, block in cls._mixtures_in(model)
-            for rv in cls._moved(mixture, block)
+            for rv in cls._taken(mixture, block)
         ]
         if not claimed:
             raise ValueError(f"{cls.__name__} {cls._needs}")
@@ -267,7 +270,7 @@ class MixtureStep(RecordStep):
         model = model_of(var)
         if model is None or not any(is_labels(rv) for rv in model.free_RVs):
             return False
-        return any(var in cls._moved(*found) for found in cls._mixtures_in(model))
+        return any(var in cls._taken(*found) for found in cls._mixtures_in(model))
 
     @staticmethod
     def competence(var: Variable, has_grad: bool) -> Competence:
