@@ -57,7 +57,7 @@ def check_child(model: Model, term: Variable, records: Collection[Variable], ana
         raise ValueError(
             f"{term.name} is sampled between ends that are records ({named(records)}), so that it would move "
             f"with them. Write it as a share of them, for example pm.Deterministic({term.name!r}, lower + "
-            "(upper - lower) * pm.Uniform('share', 0, 1, ...)), or give it transform=None."
+            "(upper - lower) * pm.Uniform('share', 0, 1, ...)), or give it default_transform=None."
         )
 
 

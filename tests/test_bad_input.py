@@ -121,7 +121,7 @@ CASES = {
     "child between records": (
         child_between_records,
         ValueError,
-        "w is sampled between ends that are records",
+        "w is sampled between ends that are records.*give it default_transform=None",
     ),
     "several children of one record": (
         several_children,

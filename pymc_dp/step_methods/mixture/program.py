@@ -129,7 +129,7 @@ class MixtureProgram(HistogramSweep):
         if transform is not None:
             natural = transform.backward(rv.type(), *rv.owner.inputs)  # type: ignore[union-attr]
             if set(leaves_of([natural], self._variables)) & self._of_mixture:
-                raise NotScalar(f"{rv.name} lies between ends that are atoms; give it transform=None")
+                raise NotScalar(f"{rv.name} lies between ends that are atoms; give it default_transform=None")
         return transform
 
     def _number_of(self, atom: Variable, index: tuple[int, ...]) -> int:
