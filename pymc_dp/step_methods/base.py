@@ -14,10 +14,11 @@ from pytensor.graph.basic import Variable
 
 from pymc_dp.lowering.native import compile_lowered, generator_handle
 from pymc_dp.propriety import refuse_improper, refuse_runaway
-from pymc_dp.records import RecordBlock
+from pymc_dp.records import RecordBlock, is_release
 from pymc_dp.step_methods.lengths import with_known_lengths
 from pymc_dp.step_methods.model_density import impossible_terms, is_possible
 from pymc_dp.step_methods.near_ends import RECORDS, NearEnds, ends_of
+from pymc_dp.step_methods.release_values import check_releases
 from pymc_dp.step_methods.starts import SHARES, DispersedStart, set_by_the_model
 from pymc_dp.step_methods.sweeps import kernels
 from pymc_dp.step_methods.sweeps.fused import TRIES
@@ -222,6 +223,7 @@ class RecordStep(BlockedStep):
         self.checked_at: list[int] = []
         self._near: list[NearEnds] = []
         refuse_improper(self.model)
+        check_releases(self.model)
         self._build()
         self._check_moved()
         compile_lowered()  # here, once, and not by every chain in a process of its own
@@ -242,6 +244,7 @@ class RecordStep(BlockedStep):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for a new chain: forget what the last one learnt, read the data again."""
         super().setup_chain(rng, tune, draws)
+        check_releases(self.model)  # data may have been set since the step was made
         self.started, self.n_steps, self.tune = False, 0, tune > 0
         self.n_tempered = min(MAX_TEMPERED, tune // 5)
         self.checked_at = [tune, tune + draws]
@@ -275,11 +278,23 @@ class RecordStep(BlockedStep):
             start, possible = self._settled({**point, **values})
             if possible:
                 return start
-            reason = f"the density of {impossible_terms(self.model, start)} is zero, or no number, there"
+            terms = impossible_terms(self.model, start)
+            reason = f"the density of {terms} is zero, or no number, there" + self._of_releases(terms)
         raise ValueError(
             f"No chain can start at the starting values, with records drawn from their law: {reason}. Give "
             "starting values at which all terms of the model are possible (initval= of a variable, or "
             "initvals= of pm.sample)."
+        )
+
+    def _of_releases(self, terms: str) -> str:
+        """Say what else to look at where a release among some terms has no density."""
+        released = [str(rv.name) for rv in self.model.observed_RVs if is_release(rv)]
+        named = ", ".join(name for name in released if name in terms.split(", "))
+        if not named:
+            return ""
+        return (
+            f" (where {named} holds values that its mechanism never releases, starting values do not help: "
+            "see whether observed= and pm.set_data gave what was released)"
         )
 
     def _starts(self, point: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray] | str]:
