@@ -1,4 +1,4 @@
-"""Four functions of PyMC that are wrapped, because it has no hook for what has to be known there.
+"""Five functions of PyMC that are wrapped, because it has no hook for what has to be known there.
 
 * ``pymc.sampling.mcmc.assign_step_methods`` says which step of ``pm.sample`` moves which variable. A step
   that does not know of a mechanism must not get its records unasked, and nobody's ``competence`` is asked
@@ -7,6 +7,8 @@
   and without look the same afterwards, so it is noted there which it was.
 * ``pymc.sampling.forward.compile_forward_sampling_function`` says which variables predictive sampling draws
   anew. Records that were not stored are among them, and are then drawn as if nothing had been released.
+* ``pymc.sampling.mcmc.make_initial_point_fns_per_chain`` gets ``initvals``, and nobody else sees them before
+  atoms are looked up by labels that may be no slots.
 * ``pymc.sampling.mcmc.init_traces`` compiles the function that records draws, which takes seconds for tables
   of probabilities, and less in a mode of ours.
 
@@ -30,6 +32,8 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.lowering.modes import default_mode
 from pymc_dp.marginals.plan import removals
+from pymc_dp.mixtures._arguments import check_start
+from pymc_dp.mixtures.structure import is_labels
 from pymc_dp.propriety import refuse_improper
 from pymc_dp.recordrules import named
 from pymc_dp.records import is_release
@@ -51,6 +55,7 @@ def install() -> None:
     for owner, name, wrapper in (
         (mcmc, "assign_step_methods", _checked),
         (BlockedStep, "__new__", _noting_names),
+        (mcmc, "make_initial_point_fns_per_chain", _of_slots),
         (mcmc, "init_traces", _recording),
         (forward, "compile_forward_sampling_function", _warning),
     ):
@@ -175,6 +180,20 @@ def _tell_of_parameters(model: Model, takers: dict[Variable, type[BlockedStep]])
 
 def _listed(variables: Iterable[Variable]) -> str:
     return f"[{', '.join(str(v.name) for v in variables)}]"
+
+
+# -- where labels start ---------------------------------------------------------------------------
+
+
+def _of_slots(make: Callable[..., Any]) -> Callable[..., Any]:
+    def make_initial_point_fns_per_chain(*, model: Model, overrides: Any, **kwargs: Any) -> Any:
+        for rv in filter(is_labels, model.free_RVs):
+            for given in [overrides] if isinstance(overrides, dict) else overrides or []:
+                values = given or {}
+                check_start(str(rv.name), values.get(rv.name, values.get(rv)), rv.owner.op.max_components)
+        return make(model=model, overrides=overrides, **kwargs)
+
+    return make_initial_point_fns_per_chain
 
 
 # -- how draws are recorded -----------------------------------------------------------------------

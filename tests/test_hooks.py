@@ -229,6 +229,25 @@ def test_pymcs_functions_are_wrapped_once():
     assert "compile_forward_sampling_function" in pm.sample_posterior_predictive.__code__.co_names
 
 
+# -- where labels start ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("first", [7, -1, 1.5])
+def test_starting_labels_are_slots(first):
+    """PyMC looks atoms up by them before any step sees them."""
+    start = np.array([0, 1, 2, first])
+    with pm.Model():
+        labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=4, max_components=5)
+        y = pm.Normal("y", pm.Normal("mu", shape=5)[labels], 1)
+        dp.LaplaceMechanism("z", y, scale=1, observed=np.zeros(4))
+        message = rf"labels labels must be slots.* 0 to 4 .*got {first} at index 3"
+        for given in ({"labels": start}, [{labels: start}, None]):
+            with pytest.raises(ValueError, match=message):
+                pm.sample(draws=1, tune=0, chains=2, initvals=given, progressbar=False)
+        with pytest.raises(ValueError, match="labels others must be slots"):
+            dp.ChineseRestaurantProcess("others", concentration=1, shape=4, max_components=5, initval=start)
+
+
 # -- records given a step, parameters left to PyMC ------------------------------------------------
 
 

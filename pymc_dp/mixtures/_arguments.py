@@ -120,3 +120,17 @@ def _whole(name: str, value: Any, more: str) -> int:
     if number < 1:
         raise ValueError(f"{advice}, got {number}: give a larger one.")
     return number
+
+
+def check_start(name: str, value: Any, slots: int) -> None:
+    """Refuse starting labels that are no slots, which would be looked up in the atoms all the same."""
+    if value is None or isinstance(value, str | Variable):
+        return
+    labels = np.asarray(value)
+    wrong = ~((labels >= 0) & (labels < slots) & (labels == np.floor(labels)))
+    if wrong.any():
+        raise ValueError(
+            f"The starting values of the labels {name} must be slots, whole numbers from 0 to {slots - 1} "
+            f"(max_components = {slots}), got {labels[wrong][0]:g} at index {int(np.flatnonzero(wrong)[0])}: "
+            "give each record one of these, or raise max_components and the shape of the atoms."
+        )

@@ -20,7 +20,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.lowering.urn import urn
-from pymc_dp.mixtures._arguments import components_of, number_of_records, scalar, slots_for
+from pymc_dp.mixtures._arguments import check_start, components_of, number_of_records, scalar, slots_for
 
 
 class ChineseRestaurantProcessRV(RandomVariable):
@@ -163,7 +163,9 @@ class ChineseRestaurantProcess(Discrete):
                     "observed must hold slots, which are whole numbers from 0 to max_components - 1, but has "
                     "fractions: give labels as integers."
                 )
-        return super().__new__(cls, name, *args, observed=observed, **kwargs)
+        labels = super().__new__(cls, name, *args, observed=observed, **kwargs)
+        check_start(name, kwargs.get("initval"), labels.owner.op.max_components)
+        return labels
 
     @classmethod
     def dist(
