@@ -32,8 +32,6 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.lowering.modes import default_mode
 from pymc_dp.marginals.plan import removals
-from pymc_dp.mixtures._arguments import check_start
-from pymc_dp.mixtures.structure import is_labels
 from pymc_dp.propriety import refuse_improper
 from pymc_dp.recordrules import named
 from pymc_dp.records import is_release
@@ -43,6 +41,7 @@ from pymc_dp.step_methods.behind import behind_mechanisms
 from pymc_dp.step_methods.collapsed import CollapsedUpdate
 from pymc_dp.step_methods.conjugate import ConjugateUpdate
 from pymc_dp.step_methods.imputation import RecordImputation
+from pymc_dp.step_methods.starts import check_starting_labels
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
@@ -187,10 +186,7 @@ def _listed(variables: Iterable[Variable]) -> str:
 
 def _of_slots(make: Callable[..., Any]) -> Callable[..., Any]:
     def make_initial_point_fns_per_chain(*, model: Model, overrides: Any, **kwargs: Any) -> Any:
-        for rv in filter(is_labels, model.free_RVs):
-            for given in [overrides] if isinstance(overrides, dict) else overrides or []:
-                values = given or {}
-                check_start(str(rv.name), values.get(rv.name, values.get(rv)), rv.owner.op.max_components)
+        check_starting_labels(model, overrides)
         return make(model=model, overrides=overrides, **kwargs)
 
     return make_initial_point_fns_per_chain

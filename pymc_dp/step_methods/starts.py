@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from pymc.model.core import Model
 
+from pymc_dp.mixtures._arguments import check_start
+from pymc_dp.mixtures.structure import is_labels
 from pymc_dp.step_methods.block.layout import beyond_message
 
 if TYPE_CHECKING:
@@ -22,6 +24,14 @@ def set_by_the_model(model: Model) -> set[str]:
         for rv, value in model.rvs_to_initial_values.items()
         if value is not None and not isinstance(value, str)
     }
+
+
+def check_starting_labels(model: Model, initvals: Any) -> None:
+    """Refuse ``initvals=``, of all chains or of each, whose labels are no slots of a mixture."""
+    for rv in filter(is_labels, model.free_RVs):
+        for given in [initvals] if isinstance(initvals, dict) else initvals or []:
+            values = given or {}
+            check_start(str(rv.name), values.get(rv.name, values.get(rv)), rv.owner.op.max_components)
 
 
 class DispersedStart:

@@ -90,7 +90,21 @@ def nothing():
 
 
 GAP = np.array([0.0, np.nan, 1.0, 2.0])
+
+
+def columns():
+    sd2 = pm.InverseGamma("sd2", 3, 3, shape=(H, 2))
+    mu, c = pm.Normal("mu", 0, pt.sqrt(sd2), shape=(H, 2)), labels()
+    pm.Normal("y", mu[c], pt.sqrt(sd2)[c], observed=np.zeros((N, 2)))
+    return dp.Neal2()
+
+
 CASES = {
+    "a variance for each column": (
+        columns,
+        ValueError,
+        r"columns with a variance each do not: one number per",
+    ),
     "a missing value": (normal(nothing, GAP), ValueError, "have missing values .* leave these records out"),
     "records across": (normal(nothing, np.zeros((3, N))), ValueError, "the first axis must be the records"),
     "Neal 2": (conjugate(dp.Neal2), ValueError, "need atoms that integrate out .* mu, sd .* Use dp.Neal8"),

@@ -246,8 +246,9 @@ class MixtureChain:
         if asked in ("collapsed", "neal2") and not self.lowered.integrates_out:
             atoms = ", ".join(str(rv.name) for rv in self.mixture.atoms)
             fit = (
-                "normal means with a known variance or an inverse gamma one that the means scale with, or "
-                "one number with a gamma, inverse gamma or beta law that fits the kernel"
+                "normal means with a known variance or a single inverse gamma one that they all scale with "
+                "(columns with a variance each do not: one number per record then), or one number with a "
+                "gamma, inverse gamma or beta law that fits the kernel"
             )
             if not (self.lowered.program.degree or self.lowered.laws.other):
                 fit = (
