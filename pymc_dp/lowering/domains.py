@@ -10,10 +10,8 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions import continuous
-from pymc.distributions.custom import CustomSymbolicDistRV
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import graph_replace
@@ -38,6 +36,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.graphs import as_tensor, listed
 from pymc_dp.lowering.intervals import RANDOM, Ranges
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
+from pymc_dp.lowering.written import density_at
 
 Free = Callable[[Variable], bool]
 
@@ -143,7 +142,7 @@ def domain_of(rv: Any, is_free: Free) -> Domain | None:
     if getattr(rv.owner.op, "ndim_supp", 0):
         return None
     try:
-        return Domain(_logp_at_itself(rv), is_free)
+        return Domain(density_at(rv, rv), is_free)
     except (NotImplementedError, AttributeError):
         # PyMC takes the points of an interpolated law for constants, and those of several variables are not
         return None
@@ -180,22 +179,6 @@ def is_number(graph: Any) -> TensorVariable:
         others = [v for v in inputs if v is not logs[0]]
         return pt.and_(is_number(logs[0]), is_number(pt.mul(*others) if len(others) > 1 else others[0]))
     return pt.isfinite(_ROOM * pt.cast(graph, "float64"))
-
-
-def _logp_at_itself(rv: Any) -> TensorVariable:
-    """Log density of a variable at its own value, as a graph of the variables that its parameters are.
-
-    PyMC derives that of a user's own graph of random variables from a clone of all that is behind it, which
-    would be drawn anew: inputs without anything behind them stand for the parameters meanwhile.
-    """
-    if not isinstance(rv.owner.op, CustomSymbolicDistRV):
-        return pm.logp(rv, rv)
-    value, params = rv.clone(), rv.owner.op.dist_params(rv.owner)
-    stand_ins = {p: p.type(name=p.name) for p in params if p.owner is not None}
-    inputs = [stand_ins.get(v, v) for v in rv.owner.inputs]
-    law = rv.owner.clone_with_new_inputs(inputs).outputs[rv.owner.outputs.index(rv)]
-    back = {value: rv, **{stand_in: p for p, stand_in in stand_ins.items()}}
-    return graph_replace([pm.logp(law, value)], back, strict=False)[0]
 
 
 def _each(condition: Variable) -> TensorVariable:

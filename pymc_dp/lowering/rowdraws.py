@@ -2,14 +2,18 @@
 
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import walk
 from pytensor.tensor.random.basic import CategoricalRV, DirichletRV, GammaRV, MvNormalRV, normal, uniform
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.domains import domain_of
 from pymc_dp.lowering.draws import ScalarDraw
+from pymc_dp.lowering.intervals import RANDOM
 from pymc_dp.lowering.normals import LARGEST, factor_of, is_multivariate_normal
 from pymc_dp.lowering.rows import MAX_UNROLL, ROW, NotScalar, RowGraph
 from pymc_dp.lowering.samplers import core_sampler
@@ -40,17 +44,85 @@ def draw_entry(
         if (rv, full[:-1]) not in rows.together:
             rows.together[rv, full[:-1]] = _draw_probabilities(rows, rv, full[:-1], rng, label)
         return rows.together[rv, full[:-1]][index[-1]]
-    if not isinstance(op, RandomVariable) or op.ndim_supp > 0 or any(op.ndims_params):
-        raise NotScalar(f"{rv.name} is neither univariate nor multivariate normal")
+    law = getattr(op, "_print_name", [type(op).__name__])[0]
+    if op.ndim_supp > 0 or (isinstance(op, RandomVariable) and any(op.ndims_params)):
+        raise NotScalar(f"{rv.name} has a law ({law}) that is neither univariate nor multivariate normal")
+    if isinstance(op, SymbolicRandomVariable):
+        # those of pm.Truncated are not told apart from their size
+        if getattr(op, "extended_signature", None) is None or _made_from_laws(op.dist_params(node)):
+            raise NotScalar(
+                f"{rv.name} has a law that is made from others ({law}). Declare these as records, and what "
+                "is made of them as the query, as x * b with a Bernoulli b, or pt.clip(x, 0, 1)"
+            )
+        guard = [] if defined else inside_of(rows, rv, index)
+        return _InnerGraph(rows, rv, index, rng, label, guard).drawn()
+    guard = [] if defined else inside_of(rows, rv, index)
+    return _draw_number(rows, rv, full, rng, label, guard)
+
+
+def _draw_number(
+    rows: RowGraph, rv: Any, full: tuple, rng: Variable, label: int, guard: list[Variable]
+) -> TensorVariable:
+    """Draw one number from a law with numbers for parameters."""
+    op, node = rv.owner.op, rv.owner
     if core_sampler(op, node)[0] is None:
         raise NotScalar(f"{rv.name} has no scalar draw")
     params = [
         rows.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ()) for p in op.dist_params(node)
     ]
     scalars = [pt.scalar_from_tensor(pt.cast(p, "float64") if p.dtype == "float32" else p) for p in params]
-    guard = [] if defined else inside_of(rows, rv, index)
     drawn = ScalarDraw(op, label, guarded=bool(guard))(rng, *guard, *scalars)
     return pt.cast(pt.tensor_from_scalar(drawn), rv.dtype)
+
+
+def _made_from_laws(parameters: list) -> bool:
+    """Whether variables of no model are behind parameters, as those of pm.Censored and of pm.Mixture are."""
+
+    def before(v: Variable) -> list | None:
+        return v.owner.inputs if v.owner and not isinstance(v.owner.op, RANDOM) else None
+
+    return any(v.owner and isinstance(v.owner.op, RANDOM) and not v.name for v in walk(parameters, before))
+
+
+class _InnerGraph(RowGraph):
+    """Entries of the graph that a law of PyMC's is drawn by: a function of numbers from other laws.
+
+    A draw must be of the entry that is asked for alone, so that no two entries share it.
+    """
+
+    def __init__(
+        self, rows: RowGraph, rv: Any, index: tuple[int, ...], rng: Variable, label: int, guard: list
+    ):
+        super().__init__(lambda v: isinstance(v, Constant), lambda v, index: v, [])  # type: ignore[arg-type]
+        self._rows, self._rv, self._rng = rows, rv, rng
+        self._own = (ROW, *index)[len(index) + 1 - rv.type.ndim :]
+        self._label, self._guard, self._n_draws = label, guard, 0
+        op = rv.owner.op
+        self._outer = dict(zip(op.inner_inputs, rv.owner.inputs, strict=True))
+
+    def drawn(self) -> TensorVariable:
+        """Return the entry, which is no number, or 0 if it is an integer, where the law is not defined."""
+        node = self._rv.owner
+        entry = self.entry(node.op.inner_outputs[node.outputs.index(self._rv)], self._own)
+        if self._guard:
+            nothing = np.nan if self._rv.dtype.startswith("float") else 0
+            entry = pt.switch(pt.tensor_from_scalar(self._guard[0]), entry, nothing)
+        return pt.cast(entry, self._rv.dtype)
+
+    def _entry(self, variable: Variable, index: tuple) -> TensorVariable:
+        if variable in self._outer:
+            return self._rows.entry(self._outer[variable], index)
+        node = variable.owner
+        if node is None or not isinstance(node.op, RANDOM):
+            return super()._entry(variable, index)
+        op = node.op
+        scalar = isinstance(op, RandomVariable) and op.ndim_supp == 0 and not any(op.ndims_params)
+        if not scalar or index != self._own or self._n_draws == MAX_UNROLL:
+            raise NotScalar(f"{self._rv.name} is drawn by way of {op}")
+        # apart from the labels of single draws, of vectors and of probabilities
+        label = -(2 * 10**9 + self._label * MAX_UNROLL + self._n_draws)
+        self._n_draws += 1
+        return _draw_number(self, variable, index, self._rng, label, self._guard)
 
 
 def inside_of(rows: RowGraph, rv: Variable, index: tuple[int, ...]) -> list[Variable]:

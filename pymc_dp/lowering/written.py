@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.custom import CustomSymbolicDistRV
 from pymc.distributions.dist_math import check_parameters
+from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random.basic import CategoricalRV, DirichletRV
 from pytensor.tensor.variable import TensorVariable
 
@@ -25,7 +27,23 @@ def written_logp(rv: Any, value: Any = None) -> TensorVariable:
         return _category_logp(rv, value)
     if isinstance(rv.owner.op, DirichletRV) and (rv.type.shape[-1] or np.inf) <= MAX_UNROLL:
         return _dirichlet_logp(rv, value)
-    return pm.logp(rv, value)
+    return density_at(rv, value)
+
+
+def density_at(rv: Any, value: Any) -> TensorVariable:
+    """Log density of a variable at a value, or at itself, as a graph of its own parameters.
+
+    PyMC derives that of a user's own graph of random variables from a clone of all that is behind it, which
+    would be drawn anew: inputs without anything behind them stand for the parameters meanwhile.
+    """
+    if not isinstance(rv.owner.op, CustomSymbolicDistRV):
+        return pm.logp(rv, value)
+    stand_in, params = rv.clone(), rv.owner.op.dist_params(rv.owner)
+    inputs = {p: p.type(name=p.name) for p in params if p.owner is not None}
+    node = rv.owner.clone_with_new_inputs([inputs.get(v, v) for v in rv.owner.inputs])
+    back = {stand_in: value, **{v: p for p, v in inputs.items()}}
+    law = node.outputs[rv.owner.outputs.index(rv)]
+    return graph_replace([pm.logp(law, stand_in)], back, strict=False)[0]
 
 
 def _dirichlet_logp(rv: Any, value: TensorVariable) -> TensorVariable:

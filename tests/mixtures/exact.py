@@ -392,6 +392,30 @@ def beta_gamma(z, scale, shape=2.0, rate=2.0, fine=1):
     return Released(a.shape, log_w, np.log(g), mean, second / g - mean**2, lambda x: kernel.pdf(x[:, None]))
 
 
+def scale_family(z, noise, pdf, sigma=0.7, fine=1):
+    """Positive records x of density pdf(x / s) / s, base log s ~ N(0, sigma^2), Laplace channel; z (n,).
+
+    Records are integrated out on the logarithmic axis, panel by panel between the kinks at the releases.
+    """
+    t, step = _axis(-9.0, 9.0, 0.15 / fine)
+    s = np.exp(sigma * t)
+    log_w = stats.norm._logpdf(t) + np.log(step)
+    nodes, weights = np.polynomial.legendre.leggauss(20 * fine)
+    rows = []
+    for one in z:
+        top = np.log(max(one, 0.0) + 60 * noise)
+        ends = np.linspace(-40.0, top, 200)
+        ends = np.unique(np.append(ends, np.log(one))) if one > 0 else ends
+        half = np.diff(ends)[:, None] / 2
+        x = np.exp((ends[:-1, None] + half * (1 + nodes)).ravel())
+        mass = (half * weights).ravel() * x * np.exp(-abs(one - x) / noise) / (2 * noise)
+        density = pdf(x / s[:, None]) / s[:, None]
+        rows.append([density @ (mass * x**k) for k in range(3)])
+    g, first, second = np.moveaxis(np.array(rows), 1, 0)
+    mean = first / g
+    return Released(s.shape, log_w, np.log(g), mean, second / g - mean**2, lambda x: pdf(x[:, None] / s) / s)
+
+
 def beta_bins(m, shape=2.0, rate=2.0, fine=1):
     """For the same base: log weights (G,), and probabilities (G, m) of the m equal bins of [0, 1]."""
     a, b, log_w = _beta_nodes(shape, rate, fine)

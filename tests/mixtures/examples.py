@@ -9,6 +9,7 @@ from tests.mixtures.exact import Channel
 
 Z = np.array([-4.0, -3.2, 0.3, 2.5, 6.0, 7.9])
 BETA_Z = np.array([-0.3, 0.02, 0.4, 0.45, 0.9, 1.4])
+SCALE_Z = np.array([-0.4, 0.5, 1.1, 3.0, 9.0])
 POISSON_Z = np.array([-3, 0, 2, 5, 5, 19])
 CHANNELS = {
     "laplace": Channel("laplace", 2.0),

@@ -19,11 +19,12 @@ from scipy import special, stats
 
 import pymc_dp as dp
 from tests.mixtures import exact
-from tests.mixtures.examples import BETA_Z, CHANNELS, POISSON_Z, Z
+from tests.mixtures.examples import BETA_Z, CHANNELS, POISSON_Z, SCALE_Z, Z
 from tests.statistics import harness
 
 BATCHES = 50
 BETA_SCALE = 0.3
+SCALE_NOISE = 0.8
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,14 @@ def _poisson(labels, slots, **known):
 def _beta(labels, slots, **known):
     a, b = (pm.Gamma(name, 2, 2, shape=slots) for name in ("a", "b"))
     return pm.Beta("y", a[labels], b[labels], **known)
+
+
+def _scales(law):
+    def declare(labels, slots, **known):
+        s = pm.LogNormal("s", 0, 0.7, shape=slots)
+        return law(s[labels], **known)
+
+    return declare
 
 
 # variance of the noise about records that are known through their noise only
@@ -187,6 +196,18 @@ KERNELS = {
 
 
 KERNELS["NIG behind noise"] = Kernel(_noisy, _nig_density, NORMAL_POINTS, KERNELS["NIG"].unchanging)
+# laws that PyMC draws as functions of other draws
+STANDARD = {"Weibull": stats.weibull_min(1.5).pdf, "half Cauchy": stats.halfcauchy.pdf}
+for _name, _law in (
+    ("Weibull", lambda s, **known: pm.Weibull("y", 1.5, s, **known)),
+    ("half Cauchy", lambda s, **known: pm.HalfCauchy("y", s, **known)),
+):
+    KERNELS[_name] = Kernel(
+        _scales(_law),
+        lambda x, p, pdf=STANDARD[_name]: pdf(x / p["s"]) / p["s"],
+        (0.2, 1.0, 4.0),
+        {"log s": (lambda p: np.log(p["s"]), 0.0), "log^2 s": (lambda p: np.log(p["s"]) ** 2, 0.49)},
+    )
 KNOWN_POISSON, KNOWN_BETA = np.array([0, 2, 5, 5, 19]), np.array([0.02, 0.4, 0.9])
 KNOWN = {
     "NIG": (Z, lambda z: exact.normal_nig(z, None)),
@@ -208,6 +229,8 @@ def released_by(kernel, channel, n):
         return exact.poisson_gamma(POISSON_Z[:n], 1.0)
     if kernel == "Beta":
         return exact.beta_gamma(BETA_Z[:n], BETA_SCALE)
+    if kernel in STANDARD:
+        return exact.scale_family(SCALE_Z[:n], SCALE_NOISE, STANDARD[kernel])
     make = exact.normal_nig if kernel == "NIG" else exact.normal_known
     return make(Z[:n], CHANNELS[channel])
 
@@ -224,6 +247,8 @@ def declared(kernel, channel, n, urn, slots=None):
             dp.DiscreteLaplaceMechanism("z", y, scale=1.0, observed=POISSON_Z[:n])
         elif kernel == "Beta":
             dp.LaplaceMechanism("z", y, scale=BETA_SCALE, observed=BETA_Z[:n])
+        elif kernel in STANDARD:
+            dp.LaplaceMechanism("z", y, scale=SCALE_NOISE, observed=SCALE_Z[:n])
         else:
             _release(y, Z[:n], CHANNELS[channel])
     return model

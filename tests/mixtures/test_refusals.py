@@ -274,7 +274,12 @@ CASES = {
     "kernel of a mixture": (
         kernel(lambda m: pm.NormalMixture("y", [0.5, 0.5], pt.stack([m, -m], axis=1), 1)),
         NotImplementedError,
-        "y is neither univariate nor multivariate normal",
+        r"y has a law that is made from others \(.*Mixture\). Declare these as records",
+    ),
+    "censored kernel": (
+        kernel(lambda m: pm.Censored("y", pm.Normal.dist(m, 1), lower=0, upper=None)),
+        NotImplementedError,
+        r"y has a law that is made from others \(.*\). Declare these as records",
     ),
     "kernel of many numbers": (
         kernel(lambda m: pm.MvNormal("y", m[:, None] * np.ones(11), np.eye(11))),
@@ -284,7 +289,12 @@ CASES = {
     "another kernel of vectors": (
         kernel(lambda m: pm.MvStudentT("y", 4, mu=m[:, None] * np.ones(2), scale=np.eye(2))),
         NotImplementedError,
-        "y is neither univariate nor multivariate normal",
+        "y has a law .* that is neither univariate nor multivariate normal",
+    ),
+    "an end of atoms": (
+        kernel(lambda m: pm.Uniform("y", -1, pt.exp(m))),
+        NotImplementedError,
+        "y lies between ends that are atoms; give it default_transform=None",
     ),
     "no covariance": (
         kernel(lambda m: pm.MvNormal("y", m[:, None] * np.ones(2), np.array([[1.0, 2.0], [2.0, 1.0]]))),
@@ -378,7 +388,13 @@ def nothing_is_drawn(*args, **kwargs):
 
 
 # refused when the vectorised moves of their records are compiled already, which takes most of a minute
-COSTLY = ("kernel of a mixture", "kernel of many numbers", "another kernel of vectors", "a matrix per slot")
+COSTLY = (
+    "kernel of a mixture",
+    "censored kernel",
+    "kernel of many numbers",
+    "another kernel of vectors",
+    "a matrix per slot",
+)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import numpy as np
 import pymc as pm
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pymc.distributions import continuous
 from pymc.distributions.transforms import _default_transform
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
@@ -40,7 +41,7 @@ from pymc_dp.step_methods.sweeps.kernels import hoist
 FIXED_SUPPORT = (
     rv_ops.NormalRV, rv_ops.LogNormalRV, rv_ops.GammaRV, rv_ops.ExponentialRV, rv_ops.InvGammaRV,
     rv_ops.PoissonRV, rv_ops.BernoulliRV, rv_ops.BinomialRV, rv_ops.NegBinomialRV, rv_ops.GeometricRV,
-    rv_ops.BetaRV, rv_ops.LaplaceRV, rv_ops.HalfNormalRV, rv_ops.WeibullRV, rv_ops.VonMisesRV,
+    rv_ops.BetaRV, rv_ops.LaplaceRV, rv_ops.HalfNormalRV, continuous.WeibullBetaRV, rv_ops.VonMisesRV,
     rv_ops.WaldRV, rv_ops.MvNormalRV,
 )  # fmt: skip
 
