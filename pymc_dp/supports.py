@@ -1,19 +1,23 @@
 """Where the law of a record has its mass, and which queries are a record up to a clamp."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pymc as pm
 from pymc.distributions.discrete import DiscreteUniformRV
 from pymc.distributions.mixture import _BaseMixtureRV
 from pymc.distributions.truncated import TruncatedRV
 from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, CategoricalRV
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
+from pymc_dp.readings import lift
 from pymc_dp.records import parameters_of
 
 # Largest support of one variable that is tabulated or enumerated.
@@ -55,6 +59,44 @@ def has_density(rv: Variable) -> bool:
     if isinstance(op, _BaseMixtureRV):  # hurdles too
         return all(has_density(component) for component in parameters_of(rv)[1:])
     return type(op.base_rv_op if isinstance(op, TruncatedRV) else op).__module__ in _CONTINUOUS
+
+
+def behind_atoms(rv: TensorVariable, variables: Collection[Variable]) -> list[Variable]:
+    """Return the variables that say where a law of real numbers has values of positive probability.
+
+    A density is a ratio of the law to a measure that counts these values. Where they depend on a variable, so
+    does the measure, and densities of a value given two values of the variable are of different kinds.
+
+    Such values are recognised by the log density, which has to ask whether a value is one of them: by an
+    equation between the value and a number. An infinite number is none, and its equations guard logarithms.
+
+    Parameters
+    ----------
+    rv : TensorVariable
+        Record variable of a model.
+    variables : collection of Variable
+        Random variables of the model.
+    """
+    if has_density(rv) or not rv.type.dtype.startswith("float"):
+        return []
+    reading: Any = {v: v.type(name=v.name) for v in variables if v is not rv}
+    value = rv.type()
+    try:
+        logp = pm.logp(lift(rv, reading), value)
+    except NotImplementedError:
+        return []  # no step can move a variable by a density that there is not
+    found: set[Variable] = set()
+    for graph in ancestors([logp]):
+        node = graph.owner
+        asks = (
+            node is not None
+            and isinstance(node.op, Elemwise)
+            and isinstance(node.op.scalar_op, ps.EQ | ps.NEQ)
+        )
+        if asks and not any(np.isinf(_number(side) or 0.0) for side in node.inputs):
+            compared = set(ancestors([graph]))
+            found |= compared if value in compared else set()
+    return [v for v, leaf in reading.items() if leaf in found]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
+from pymc_dp.supports import behind_atoms
 
 
 def continuous_parameters(model: Model, block: RecordBlock) -> set[Variable]:
@@ -32,3 +33,24 @@ def ancestors_of_records(model: Model, block: RecordBlock) -> list[TensorVariabl
                 found.add(rv)
                 queue.append(rv)
     return [rv for rv in model.free_RVs if rv in found]
+
+
+def check_atoms(model: Model, block: RecordBlock) -> None:
+    """Refuse records whose values of positive probability are where another variable says.
+
+    Records of the same block may say so, too: they are drawn together.
+    """
+    for rv in block.records:
+        others = set(model.free_RVs) - set(block.records)
+        behind = [v for v in behind_atoms(rv, model.basic_RVs) if v in others]
+        if behind:
+            names = ", ".join(sorted(str(v.name) for v in behind))
+            raise ValueError(
+                f"The record variable {rv.name} has values of positive probability at places that depend on "
+                f"{names} (an end at which it is censored, a constant in a mixture). A move of {names} given "
+                "the records would leave them where they had that probability before, so that they cannot be "
+                "sampled in this form. Take records whose law has fixed places, and let the query say the "
+                "rest: pm.Censored(name, law, lower=a, upper=c, shape=n) is dp.clamp(x, a, c) of records x "
+                "with the law inside, and a mixture with pm.DiracDelta(c) is pt.switch(b, c, x) of records x "
+                "and b = pm.Bernoulli(name, weight, shape=n)."
+            )

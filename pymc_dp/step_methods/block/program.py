@@ -41,6 +41,7 @@ from pymc_dp.rowlocal import rows_behind
 from pymc_dp.step_methods.block.cells import ChannelTable, find_histograms, find_tables
 from pymc_dp.step_methods.block.central import CentralReleases
 from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout, RecordLayout
+from pymc_dp.step_methods.block.parents import check_atoms
 
 
 class RecordProgram:
@@ -82,6 +83,8 @@ class RecordProgram:
                     f"The record variable {rv.name} was built from a log density alone and cannot be drawn; "
                     "give its CustomDist random= beside logp=, or dist= in place of both."
                 )
+        if block.releases:
+            check_atoms(model, block)
         self.parameters = ParameterLayout(model, others, point)
         self.records = self._layout_of_records(model, point)
         self.data = DataLayout()

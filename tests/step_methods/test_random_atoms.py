@@ -1,0 +1,191 @@
+"""Records with values of positive probability at random places: refused, and the way out is exact."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+
+import pymc_dp as dp
+from pymc_dp.supports import behind_atoms
+from tests.statistics import harness
+from tests.statistics.marginal import Marginal
+
+pytestmark = pytest.mark.compiles(1)
+
+Z = np.array([1.4, -0.3, 0.9])
+SCALE = 0.4
+
+
+def clipped(mu, c, size):
+    return pt.clip(pm.Normal.dist(mu, 1, size=size), 0, c)
+
+
+def shifted(mu, c, size):
+    return c + pt.maximum(pm.Normal.dist(mu, 1, size=size), 0)
+
+
+def rounded_down(mu, c, size):
+    return pt.floor(pm.Normal.dist(mu, c, size=size))
+
+
+def capped_logp(value, mu, c):
+    return pt.switch(
+        pt.eq(value, c), pm.logccdf(pm.Normal.dist(mu, 1), c), pm.logp(pm.Normal.dist(mu, 1), value)
+    )
+
+
+def capped_random(mu, c, rng=None, size=None):
+    return np.minimum(rng.normal(mu, 1, size=size), c)
+
+
+LAWS = {
+    "censored above": lambda mu, c: pm.Censored.dist(pm.Normal.dist(mu, 1), lower=0, upper=c, shape=3),
+    "censored below": lambda mu, c: pm.Censored.dist(pm.Normal.dist(mu, 1), lower=c, upper=None, shape=3),
+    "an expression": lambda mu, c: pm.Censored.dist(pm.Normal.dist(mu, 1), lower=0, upper=2 * c + 1, shape=3),
+    "one end per row": lambda mu, c: pm.Censored.dist(
+        pm.Normal.dist(mu, 1), lower=0, upper=c * np.arange(1.0, 4.0), shape=3
+    ),
+    "a mixture": lambda mu, c: pm.Mixture.dist(
+        [0.5, 0.5], [pm.DiracDelta.dist(c), pm.Normal.dist(mu, 1)], shape=3
+    ),
+    "a mixture, censored": lambda mu, c: pm.Censored.dist(
+        pm.NormalMixture.dist([0.5, 0.5], [mu, 1.0], [1.0, 1.0]), lower=0, upper=c, shape=3
+    ),
+    "a constant": lambda mu, c: pm.DiracDelta.dist(c, shape=3),
+    "counts": lambda mu, c: pm.Censored.dist(pm.Poisson.dist(2.0), lower=0, upper=c, shape=3),
+    "clip": lambda mu, c: pm.CustomDist.dist(mu, c, dist=clipped, shape=3),
+    "sum": lambda mu, c: pm.CustomDist.dist(mu, c, dist=shifted, shape=3),
+    "a density by hand": lambda mu, c: pm.CustomDist.dist(
+        mu, c, logp=capped_logp, random=capped_random, shape=3
+    ),
+}  # fmt: skip
+
+
+def parameters(law=None):
+    mu, c = pm.Normal("mu"), pm.Gamma("c", 4, 2)
+    if law is not None:
+        y = pm.model.core.modelcontext(None).register_rv(law(mu, c), "y")
+        dp.LaplaceMechanism("z", y, scale=SCALE, observed=Z)
+    return mu, c
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_random_places_are_refused(law):
+    with pm.Model():
+        parameters(LAWS[law])
+        with pytest.raises(ValueError, match=r"record variable y has .* depend on c .*query"):
+            pm.sample(10, tune=10, chains=1, progressbar=False, quiet=True)
+
+
+def test_whole_numbers_of_another_step_are_refused():
+    with pm.Model():
+        k = pm.Poisson("k", 3)
+        y = pm.Censored("y", pm.Normal.dist(0, 1), lower=None, upper=k, shape=3)
+        dp.LaplaceMechanism("z", y.sum(), scale=SCALE, observed=1.0)
+        with pytest.raises(ValueError, match=r"record variable y has .* depend on k "):
+            dp.RecordImputation()
+
+
+def test_atoms_of_mixtures_are_refused():
+    with pm.Model():
+        labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=3, max_components=3)
+        end = pm.Gamma("end", 4, 2, shape=3)
+        y = pm.Censored("y", pm.Normal.dist(0, 1), lower=None, upper=end[labels], shape=3)
+        dp.LaplaceMechanism("z", y, scale=SCALE, observed=Z)
+        with pytest.raises(ValueError, match=r"record variable y has .* depend on end, labels "):
+            dp.PrivateNeal5()
+
+
+FAMILIES = {
+    "Normal": ("mu", "c"), "StudentT": ("c", "mu"), "Gamma": ("c", "c"), "Beta": ("c", "c"),
+    "Uniform": (-1.0, "c"), "Triangular": (-1.0, 0.5, "c"), "Exponential": ("c",), "Weibull": ("c", "c"),
+    "LogNormal": ("mu", "c"), "Laplace": ("mu", "c"), "Cauchy": ("mu", "c"), "Pareto": ("c", "c"),
+    "Kumaraswamy": ("c", "c"), "Wald": ("c", "c"), "Poisson": ("c",),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_fixed_places_are_none_of_parameters(family):
+    """Whatever a law compares to keep its own numbers finite."""
+    with pm.Model() as model:
+        mu, c = parameters()
+        law = getattr(pm, family).dist(*({"mu": mu, "c": c}.get(p, p) for p in FAMILIES[family]))
+        assert behind_atoms(pm.Censored.dist(law, lower=0, upper=3, shape=3), model.basic_RVs) == []
+        rounded = pm.CustomDist.dist(
+            mu, c, dist=lambda mu, c, size: pt.floor(pm.Normal.dist(mu, c, size=size))
+        )
+        assert behind_atoms(rounded, model.basic_RVs) == []
+        assert behind_atoms(pm.HurdleLogNormal.dist(0.4, mu, c, shape=3), model.basic_RVs) == []
+
+
+def test_ends_that_are_records_or_data_are_taken():
+    """They are drawn together with what is censored at them, or stay."""
+    with pm.Model():
+        end = pm.Gamma("end", 4, 2, shape=3)
+        y = pm.Censored("y", pm.Normal.dist(pm.Normal("mu"), 1), lower=0, upper=end, shape=3)
+        dp.LaplaceMechanism("z", y, scale=SCALE, observed=Z)
+        step = dp.RecordImputation()
+        assert {v.name for v in step.vars} == {"y", "end_log__"}
+    with pm.Model():
+        end = pm.Data("end", [1.0, 2.0, 3.0])
+        y = pm.Censored("y", pm.Normal.dist(pm.Normal("mu"), 1), lower=0, upper=end, shape=3)
+        dp.LaplaceMechanism("z", y, scale=SCALE, observed=Z)
+        dp.RecordImputation()
+
+
+MU, C = np.linspace(-4, 4.5, 171), np.linspace(0.005, 9, 300)
+
+
+def censored(law, c, noise, z):
+    """Density of the release of a record that is censored at 0 and c, for each c."""
+    y = np.linspace(0, C[-1], 9001)
+    each = law.pdf(y) * noise.pdf(z - y)
+    up_to = np.concatenate([[0.0], np.cumsum((each[1:] + each[:-1]) / 2) * (y[1] - y[0])])
+    return law.cdf(0) * noise.pdf(z) + law.sf(c) * noise.pdf(z - c) + np.interp(c, y, up_to)
+
+
+def mixed(law, c, noise, z):
+    """Density of the release of a record that is c with probability 0.4, for each c."""
+    y = np.linspace(-12, 12, 9601)
+    return 0.4 * noise.pdf(z - c) + 0.6 * np.trapezoid(law.pdf(y) * noise.pdf(z - y), y)
+
+
+def marginal(grid, mass):
+    density = mass / np.trapezoid(mass, grid)
+    cdf = np.concatenate([[0.0], np.cumsum((density[1:] + density[:-1]) / 2) * (grid[1] - grid[0])])
+    mean = np.trapezoid(density * grid, grid)
+    spread = np.sqrt(np.trapezoid(density * (grid - mean) ** 2, grid))
+    return Marginal(mean, spread, grid, cdf / cdf[-1], density)
+
+
+def the_query_of_censored(mu, c):
+    return dp.clamp(pm.Normal("x", mu, 1, shape=3), 0, c)
+
+
+def the_query_of_mixed(mu, c):
+    b = pm.Bernoulli("b", 0.4, shape=3)
+    return pt.switch(b, c, pm.Normal("x", mu, 1, shape=3))
+
+
+@pytest.mark.parametrize(
+    ("query", "released"), [(the_query_of_censored, censored), (the_query_of_mixed, mixed)]
+)
+def test_the_way_out_is_exact(query, released):
+    noise = stats.laplace(0, SCALE)
+    posterior = np.empty((len(MU), len(C)))
+    for row, mu in zip(posterior, MU, strict=True):
+        row[:] = stats.norm.pdf(mu) * stats.gamma(4, scale=0.5).pdf(C)
+        for z in Z:
+            row *= released(stats.norm(mu, 1), C, noise, z)
+    exact = {"mu": marginal(MU, posterior.sum(axis=1)), "c": marginal(C, posterior.sum(axis=0))}
+    with pm.Model():
+        mu, c = parameters()
+        dp.LaplaceMechanism("z", query(mu, c), scale=SCALE, observed=Z)
+        idata = pm.sample(
+            5000, tune=1000, chains=2, cores=1, random_seed=6, progressbar=False, quiet=True,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    for name, answer in exact.items():
+        verdict = harness.mc_z(idata.posterior[name].values, answer, minimum_ess=150)
+        assert verdict.passed, (name, verdict)
