@@ -53,11 +53,26 @@ def tables():
     dp.GaussianMechanism("s", dp.record_sum(pt.cast(b, "float64")), sigma=6.0, sensitivity=2, observed=40.0)
 
 
+def few_sums():
+    y = pm.Gamma("y", 2, pm.HalfNormal("b"), shape=N)
+    sums = pt.stack([dp.clamp(y, 0, 4), dp.clamp(y, 0, 4) ** 2], axis=1)
+    dp.LaplaceMechanism("z", dp.record_sum(sums), scale=4.0, observed=np.array([40.0, 90.0]))
+    pm.Normal("w", y, 1, observed=np.linspace(0, 3, N))
+
+
+def many_sums():
+    y = pm.Normal("y", pm.Normal("mu"), 1, shape=N)
+    waves = pt.stack([pt.cos(k * y) for k in range(1, 19)], axis=1)
+    dp.LaplaceMechanism("z", dp.record_sum(waves), scale=8.0, sensitivity=36, observed=np.zeros(18))
+
+
 # a model, its proposals, the kernel that fits
 CASES = {
     "alias_tables": (alias_tables, "auto", "shared_sweep"),
     "own_laws": (own_laws, "auto", "sweep"),
     "bins": (bins, "informed", "histogram_sweep"),
+    "few_sums": (few_sums, "independence", "few_sums_sweep"),
+    "many_sums": (many_sums, "independence", "many_sums_sweep"),
     "tables": (tables, "independence", "table_sweep"),
     "cells": (cells, "informed", "tabled_sweep"),
 }

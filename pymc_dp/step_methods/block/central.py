@@ -12,7 +12,7 @@ from pytensor.graph.replace import graph_replace
 
 from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
 from pymc_dp.lowering.native import CHANGE, OF_SUMS, RELEASES, NativeFunction
-from pymc_dp.lowering.tuples import row
+from pymc_dp.lowering.tuples import part, row
 from pymc_dp.readings import substitute, with_query
 from pymc_dp.records import Release, is_elementwise, parameters_of
 from pymc_dp.rowlocal import with_known_shapes
@@ -44,6 +44,11 @@ def _no_change(theta, data, value, params, old, new):  # type: ignore[no-untyped
 
 @part_of_kernel
 def _no_change_of_one(value, params, old, j, new):  # type: ignore[no-untyped-def]
+    return 0.0
+
+
+@part_of_kernel
+def _no_change_of_numbers(value, params, old, new):  # type: ignore[no-untyped-def]
     return 0.0
 
 
@@ -91,17 +96,6 @@ class _Term:
 
         return change
 
-    def line_by_line(self) -> list[str]:
-        """Return the same with a name for each number instead of arrays."""
-        lines = []
-        for j in range(self.start, self.stop):
-            args = "".join(f", param{j}_{i}" for i in range(self.n_params or 0))
-            lines += [
-                f"if new{j} != old{j}:",
-                f"    total += {self.function}(value{j}, old{j}, new{j}{args})[0]",
-            ]
-        return lines
-
 
 class CentralReleases:
     """The central releases of a block as native functions.
@@ -146,6 +140,18 @@ class CentralReleases:
                 total = term.part(total, self.functions[term.function])
         return total
 
+    def part_of_numbers(self) -> Function:
+        """Return a part of kernels: the change of the density, without its power, on tuples.
+
+        Its arguments are values, parameters of all sums one after the other, sums before and after.
+        """
+        total: Function = _no_change_of_numbers
+        for term in self.terms:
+            for j in range(term.start, term.stop):
+                f, start = self.functions[term.function], j * self.n_parameters
+                total = _with_statistic(total, f, j, start, term.n_params)
+        return total
+
     def part_of_one(self) -> Function:
         """Return a part of kernels: the change of the density when one of the sums becomes another.
 
@@ -159,10 +165,6 @@ class CentralReleases:
     def loops(self, leaving_out: Collection[Variable] = ()) -> list[str]:
         """Source that adds the change of every density to ``total``, on arrays ``old`` and ``new``."""
         return [line for term in self.terms if term.release.rv not in leaving_out for line in term.loop()]
-
-    def line_by_line(self) -> list[str]:
-        """Source that does the same on numbers ``old0``, ``new0``, ``value0``, ``param0_0`` and so on."""
-        return [line for term in self.terms for line in term.line_by_line()]
 
     def _add(self, release: Release, function: Any, key: str | None, size: int, n_params: int | None) -> None:
         name = f"change{len(self.terms)}"
@@ -220,5 +222,16 @@ def _of_one(f: Any, stop: int, n_params: Any, of_others: Function) -> Function:
         if j < stop:
             return f(value[j], old[j], new, *row(params, j, n_params))[0]
         return of_others(value, params, old, j, new)
+
+    return change
+
+
+def _with_statistic(before: Function, f: Any, j: int, start: int, n_params: Any) -> Function:
+    @part_of_kernel
+    def change(value, params, old, new):  # type: ignore[no-untyped-def]
+        total = before(value, params, old, new)
+        if new[j] != old[j]:
+            total += f(value[j], old[j], new[j], *part(params, start, n_params))[0]
+        return total
 
     return change

@@ -1,212 +1,209 @@
-"""Source of a fused sweep: blocks of records, of which each is drawn, then summarised, then decided.
+"""The nopython loops of a fused sweep: blocks of records are drawn, then summarised, then decided.
 
 Only decisions depend on those before them. Draws wait for the generator, statistics do not, and what one loop
 does with the records of a block the processor does with several of them at once. A block stays in the fastest
 cache.
 """
 
-from dataclasses import dataclass
+import numpy as np
 
-from pymc_dp.step_methods.block.central import CentralReleases
-from pymc_dp.step_methods.sweeps.source import COUNTS, DECISION, HEADER, indented
+from pymc_dp.lowering.bits import standard_exponential
+from pymc_dp.lowering.tuples import (
+    Numbers,
+    column,
+    entries,
+    minus,
+    part,
+    plus,
+    row,
+    set_column,
+    set_entries,
+)
+from pymc_dp.step_methods.sweeps.parts import contributions, count, least
+
+type Array = np.ndarray
+type Generator = np.random.Generator
 
 # Records of a block.
-_BLOCK = 64
-# Statistics up to which each has a variable of its own in the generated source: faster, longer to compile.
-_IN_REGISTERS = 16
+BLOCK = 64
+# Statistics up to which sums are tuples, which stay in registers: faster, longer to compile.
+IN_REGISTERS = 16
+# What a model gives the kernels: numbers that no record changes, entries of a record, results of a draw,
+# statistics, parameters of a release; where the power of the releases' density stands in the data.
+N_CONSTANTS = WIDTH = N_DRAWN = N_STATISTICS = N_PARAMETERS = TEMPER_AT = 0
+# Which results of a draw are what is kept, in value space.
+VALUE_AT = np.zeros(0, np.int64)
+# Whether log weights are to be looked at, and how often a candidate without a law is drawn again where no
+# release decides; 0 if all have one. The last result of a draw tells then whether a candidate has.
+WEIGHTED, TRIES = False, 0
 
 
-@dataclass
-class Blocks:
-    """What the source of a sweep is written from.
+def draw(rng: Generator, c: Numbers, cov: Array, i: int) -> Numbers:
+    """Draw a candidate: its entries, those of its values that are others."""
+    raise NotImplementedError
 
-    Attributes
-    ----------
-    central : CentralReleases
-    d : int
-        Statistics of a record.
-    temper_at : int
-        Where the power of the releases' density stands in the data.
-    n_constants, n_columns : int
-        Numbers and covariates from outside of the records.
-    width : int
-        Entries of a record.
-    value_of : dict of int to int
-        Entries whose value space is not that of the draws, and the result of ``draw`` that is their value.
-    weighted : bool
-        Whether ``current`` and ``candidate`` give a log weight after the statistics.
-    tries : int
-        How often a candidate without a law is drawn again where no release decides; 0 if all have one. The
-        last result of ``draw`` tells then whether a candidate has.
-    """
 
-    central: CentralReleases
-    d: int
-    temper_at: int
-    n_constants: int
-    n_columns: int
-    width: int
-    value_of: dict[int, int]
-    weighted: bool
-    tries: int
+def current(c: Numbers, cov: Array, i: int, x: Numbers) -> Numbers:
+    """Statistics and log weight of a record."""
+    raise NotImplementedError
 
-    def source(self) -> str:
-        """Source of the signature :data:`~pymc_dp.lowering.native.ROWS`.
 
-        It calls ``draw(rng, ...)`` for the entries of a candidate, ``candidate(...)`` and ``current(...)``
-        for statistics and log weight of a candidate and of a record.
-        """
-        p, d = self.width, self.d
-        lines = [
-            *HEADER,
-            # numbers in registers, which stores to the arrays cannot touch
-            *(f"    c{k} = c[{k}]" for k in range(self.n_constants)),
-            f"    power = data[{self.temper_at}]",
-            *self._releases(),
-            f"    work = np.empty({self._rows * _BLOCK})",
-        ]
-        if self.tries:
-            lines += [f"    tries = 1 if prior_only == 0 else {self.tries}"]
-        if d:
-            lines += [*self._each_block(4), *self._load(8), "        for k in range(m):"]
-            lines += [f"            s = {self._state}"]
-            lines += [f"            {self._old[j]} += s[{j}]" for j in range(d)]
-        lines += ["    for _ in range(n_sweeps):", *self._each_block(8)]
-        lines += [*self._draw(12), *self._load(12), *self._summarise(12)]
-        lines += ["            for k in range(m):", "                total = 0.0"]
-        if self._few:
-            lines += [
-                f"                new{j} = old{j} + work[{self._at(self._moves + j)}]" for j in range(d)
-            ]
-        else:
-            lines += [
-                f"                for j in range({d}):",
-                f"                    new[j] = old[j] + work[{self._moves * _BLOCK} + j * {_BLOCK} + k]",
-            ]
-        lines += [
-            "                if prior_only == 0:",
-            *indented(self.central.line_by_line() if self._few else self.central.loops(), 20),
-            "                    total *= power",
-        ]
-        if self.weighted:
-            lines += [f"                    total += work[{self._at(self._weights)}]"]
-        if self.tries:  # whether the candidate has a law, as a log density
-            lines += [f"                    total += work[{self._at(self._drawn - 1)}]"]
-        lines += [
-            f"                wait = work[{self._at(self._waits)}]",
-            *indented(DECISION, 16),
-            *(f"                    x[start + k, {j}] = work[{self._value(j)}]" for j in range(p)),
-        ]
-        if self._few:
-            lines += [f"                    old{j} = new{j}" for j in range(d)]
-        else:
-            lines += [f"                    for j in range({d}):", "                        old[j] = new[j]"]
-        lines += [*COUNTS, *(f"    totals[{j}] = {self._old[j]} - offset[{j}]" for j in range(d))]
-        return "\n".join(lines) + "\n"
+def candidate(c: Numbers, cov: Array, i: int, y: Numbers) -> Numbers:
+    """Statistics and log weight of a candidate."""
+    raise NotImplementedError
 
-    # -- rows of the work array: entries and values of candidates, entries of records, and so on ----------
 
-    @property
-    def _drawn(self) -> int:
-        return self.width + len(self.value_of) + (self.tries > 0)
+def change(value: Numbers, params: Numbers, old: Numbers, new: Numbers) -> float:
+    """Change of the log density of the releases when their sums change, without its power."""
+    raise NotImplementedError
 
-    @property
-    def _moves(self) -> int:
-        return self._drawn + self.width
 
-    @property
-    def _weights(self) -> int:
-        return self._moves + self.d
+def change_of_many(theta: Array, data: Array, value: Array, params: Array, old: Array, new: Array) -> float:
+    """Return the same of arrays."""
+    raise NotImplementedError
 
-    @property
-    def _waits(self) -> int:
-        return self._weights + self.weighted
 
-    @property
-    def _rows(self) -> int:
-        return self._waits + 1
+def draw_block(
+    rng: Generator, c: Numbers, cov: Array, start: int, m: int, prior_only: int, drawn: Array, waits: Array
+) -> None:
+    """Draw candidates, and the logarithms of uniform numbers that decide on them."""
+    for k in range(m):
+        r = draw(rng, c, cov, start + k)
+        for _ in range(TRIES):
+            if prior_only == 0 or r[N_DRAWN - 1] != 0.0:
+                break
+            r = draw(rng, c, cov, start + k)
+        set_column(drawn, k, r)
+        waits[k] = standard_exponential(rng)
 
-    @staticmethod
-    def _at(row: int) -> str:
-        return f"{row * _BLOCK} + k"
 
-    def _value(self, j: int) -> str:
-        return self._at(self.value_of.get(j, j))
+def load_block(x: Array, start: int, m: int, records: Array) -> None:
+    """Copy the records of a block to where they are contiguous."""
+    for k in range(m):
+        set_column(records, k, row(x, start + k, WIDTH))
 
-    # -- parts of the source ------------------------------------------------------------------------------
 
-    @property
-    def _few(self) -> bool:
-        return self.d <= _IN_REGISTERS and all(term.n_params is not None for term in self.central.terms)
-
-    @property
-    def _old(self) -> list[str]:
-        return [f"old{j}" if self._few else f"old[{j}]" for j in range(self.d)]
-
-    def _hoisted(self) -> list[str]:
-        columns = [f"cov[{k}, start + k]" for k in range(self.n_columns)]
-        return [*(f"c{k}" for k in range(self.n_constants)), *columns]
-
-    @property
-    def _state(self) -> str:
-        entries = [f"work[{self._at(self._drawn + j)}]" for j in range(self.width)]
-        return f"current({', '.join([*self._hoisted(), *entries])})"
-
-    def _releases(self) -> list[str]:
-        lines = []
-        if self._few:
-            for term in self.central.terms:
-                lines += [
-                    f"    value{j}{''.join(f', param{j}_{i}' for i in range(term.n_params or 0))} = "
-                    f"value[{j}]{''.join(f', params[{j}, {i}]' for i in range(term.n_params or 0))}"
-                    for j in range(term.start, term.stop)
-                ]
-        else:
-            lines += [f"    old, new = np.zeros({self.d}), np.zeros({self.d})"]
-        return lines + [f"    {self._old[j]} = offset[{j}]" for j in range(self.d)]
-
-    @staticmethod
-    def _each_block(by: int) -> list[str]:
-        return indented(
-            [f"for start in range(0, n, {_BLOCK}):", f"    m = min({_BLOCK}, n - start)"],
-            by,
-        )
-
-    def _load(self, by: int) -> list[str]:
-        lines = ["for k in range(m):"]
-        lines += [f"    work[{self._at(self._drawn + j)}] = x[start + k, {j}]" for j in range(self.width)]
-        return indented(lines, by)
-
-    def _draw(self, by: int) -> list[str]:
-        candidate = f"draw({', '.join(['rng', *self._hoisted()])})"
-        lines = ["for k in range(m):", f"    y = {candidate}"]
-        if self.tries:
-            lines = [
-                "for k in range(m):",
-                "    for _ in range(tries):",
-                f"        y = {candidate}",
-                f"        if y[{self._drawn - 1}] != 0.0:",
-                "            break",
-            ]
-        lines += [f"    work[{self._at(j)}] = y[{j}]" for j in range(self._drawn - (self.tries > 0))]
-        if self.tries:
-            at = self._drawn - 1
-            lines += [f"    work[{self._at(at)}] = 0.0 if y[{at}] != 0.0 else -np.inf"]
-        lines += [f"    work[{self._at(self._waits)}] = standard_exponential(rng)"]
-        return indented(lines, by)
-
-    def _summarise(self, by: int) -> list[str]:
-        if not self.d and not self.weighted:
-            return []
-        entries = [f"work[{self._at(j)}]" for j in range(self.width)]
-        lines = [
-            "for k in range(m):",
-            f"    s = {self._state}",
-            f"    r = candidate({', '.join([*self._hoisted(), *entries])})",
-            *(f"    work[{self._at(self._moves + j)}] = r[{j}] - s[{j}]" for j in range(self.d)),
-        ]
-        if self.weighted:
-            to = f"work[{self._at(self._weights)}]"
+def summarise_block(
+    c: Numbers, cov: Array, start: int, m: int, records: Array, drawn: Array, moves: Array, gains: Array
+) -> None:
+    """Fill what each candidate would change in the sums and in the log weight."""
+    for k in range(m):
+        s = current(c, cov, start + k, column(records, k, WIDTH))
+        r = candidate(c, cov, start + k, column(drawn, k, WIDTH))
+        set_column(moves, k, minus(part(r, 0, N_STATISTICS), part(s, 0, N_STATISTICS)))
+        if WEIGHTED:
             # a record that is impossible where the chain begins moves to anything
-            lines += [f"    {to} = r[{self.d}] - s[{self.d}] if s[{self.d}] != -np.inf else 0.0"]
-        return indented(lines, by)
+            gains[k] = r[N_STATISTICS] - s[N_STATISTICS] if s[N_STATISTICS] != -np.inf else 0.0
+            if TRIES and drawn[N_DRAWN - 1, k] == 0.0:
+                gains[k] = -np.inf
+
+
+def few_sums_sweep(
+    rng: Generator,
+    theta: Array,
+    data: Array,
+    c: Array,
+    cov: Array,
+    value: Array,
+    params: Array,
+    offset: Array,
+    x: Array,
+    totals: Array,
+    tally: Array,
+    n_sweeps: int,
+    prior_only: int,
+) -> None:
+    """Sweep that holds the sums in registers."""
+    n, constants = x.shape[0], entries(c, N_CONSTANTS)
+    lowest, n_accepted = 0.0, 0.0
+    power = data[TEMPER_AT]
+    values, parameters = entries(value, N_STATISTICS), entries(params.reshape(-1), N_PARAMETERS)
+    old = entries(offset, N_STATISTICS)
+    drawn, records = np.empty((N_DRAWN, BLOCK)), np.empty((WIDTH, BLOCK))
+    moves, gains, waits = np.empty((N_STATISTICS, BLOCK)), np.empty(BLOCK), np.empty(BLOCK)
+    if N_STATISTICS:
+        for start in range(0, n, BLOCK):
+            m = min(BLOCK, n - start)
+            load_block(x, start, m, records)
+            for k in range(m):
+                s = current(constants, cov, start + k, column(records, k, WIDTH))
+                old = plus(old, part(s, 0, N_STATISTICS))
+    for _ in range(n_sweeps):
+        for start in range(0, n, BLOCK):
+            m = min(BLOCK, n - start)
+            draw_block(rng, constants, cov, start, m, prior_only, drawn, waits)
+            load_block(x, start, m, records)
+            if N_STATISTICS or WEIGHTED:
+                summarise_block(constants, cov, start, m, records, drawn, moves, gains)
+            for k in range(m):
+                new = plus(old, column(moves, k, N_STATISTICS))
+                total = 0.0
+                if prior_only == 0:
+                    total = change(values, parameters, old, new)
+                    total *= power
+                    if WEIGHTED:
+                        total += gains[k]
+                lowest = least(lowest, total)
+                if total >= -waits[k]:
+                    n_accepted += 1.0
+                    for j in range(WIDTH):
+                        x[start + k, j] = drawn[VALUE_AT[j], k]
+                    old = new
+    if prior_only == 0:
+        count(tally, n_accepted, lowest)
+    set_entries(totals, minus(old, entries(offset, N_STATISTICS)))
+
+
+def many_sums_sweep(
+    rng: Generator,
+    theta: Array,
+    data: Array,
+    c: Array,
+    cov: Array,
+    value: Array,
+    params: Array,
+    offset: Array,
+    x: Array,
+    totals: Array,
+    tally: Array,
+    n_sweeps: int,
+    prior_only: int,
+) -> None:
+    """Sweep that holds the sums in arrays."""
+    n, constants = x.shape[0], entries(c, N_CONSTANTS)
+    lowest, n_accepted = 0.0, 0.0
+    power = data[TEMPER_AT]
+    old, new = offset.copy(), np.zeros(N_STATISTICS)
+    drawn, records = np.empty((N_DRAWN, BLOCK)), np.empty((WIDTH, BLOCK))
+    moves, gains, waits = np.empty((N_STATISTICS, BLOCK)), np.empty(BLOCK), np.empty(BLOCK)
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        load_block(x, start, m, records)
+        for k in range(m):
+            s = current(constants, cov, start + k, column(records, k, WIDTH))
+            set_entries(old, plus(entries(old, N_STATISTICS), part(s, 0, N_STATISTICS)))
+    for _ in range(n_sweeps):
+        for start in range(0, n, BLOCK):
+            m = min(BLOCK, n - start)
+            draw_block(rng, constants, cov, start, m, prior_only, drawn, waits)
+            load_block(x, start, m, records)
+            summarise_block(constants, cov, start, m, records, drawn, moves, gains)
+            for k in range(m):
+                for j in range(N_STATISTICS):
+                    new[j] = old[j] + moves[j, k]
+                total = 0.0
+                if prior_only == 0:
+                    total = change_of_many(theta, data, value, params, old, new)
+                    total *= power
+                    if WEIGHTED:
+                        total += gains[k]
+                lowest = least(lowest, total)
+                if total >= -waits[k]:
+                    n_accepted += 1.0
+                    for j in range(WIDTH):
+                        x[start + k, j] = drawn[VALUE_AT[j], k]
+                    for j in range(N_STATISTICS):
+                        old[j] = new[j]
+    if prior_only == 0:
+        count(tally, n_accepted, lowest)
+    contributions(old, offset, totals)

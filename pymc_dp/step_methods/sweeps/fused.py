@@ -17,16 +17,18 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.bind import Function, Kernel, bound_part, part_of_kernel
 from pymc_dp.lowering.domains import is_number, may_be_extreme
 from pymc_dp.lowering.graphs import jit_scalar
-from pymc_dp.lowering.native import HOIST, ROWS, Addressed, NativeFunction, SourceFunction
+from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction
 from pymc_dp.lowering.rowdraws import draw_entry, inside_of
 from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
+from pymc_dp.lowering.tuples import column
 from pymc_dp.lowering.valuedraws import draw_value
 from pymc_dp.readings import substitute
 from pymc_dp.rowlocal import columns_of, rows_behind, with_known_shapes
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.sweeps.blocks import Blocks
+from pymc_dp.step_methods.sweeps import blocks
 
 # Draws of a record, at the start of a chain, until the records that depend on it have a law.
 TRIES = 1000
@@ -154,9 +156,11 @@ class FusedSweep:
     def _statistics(self) -> list[TensorVariable]:
         program = self.program
         return [
-            column
+            statistic
             for release in program.of_kind("central")
-            for column in columns_of(program.rows_of(release), int(np.prod(program.shape_of_terms(release))))
+            for statistic in columns_of(
+                program.rows_of(release), int(np.prod(program.shape_of_terms(release)))
+            )
         ]
 
     def _release_graphs(self) -> list[TensorVariable]:
@@ -220,7 +224,7 @@ class FusedSweep:
         return [*contributions, weight]
 
     def _compile(self, statistics: list, weights: list, columns: list, each: list) -> None:
-        program, rows = self.program, self._state
+        rows = self._state
         # candidates are drawn first, and their statistics taken from what was drawn: from the value where
         # that is drawn, as those of records are, since it tells numbers apart that round to one
         drawn = [ps.float64(f"y{k}") for k in range(len(each))]
@@ -235,41 +239,70 @@ class FusedSweep:
         candidates = rows.fork(candidate_entry)
         state, proposed = (self._of(graph, statistics, weights) for graph in (rows, candidates))
         entries = [
-            column if key in self._drawn_values else self._draws.entry(key[0], (ROW, *key[1]))
-            for key, column in zip(each, columns, strict=True)
+            value if key in self._drawn_values else self._draws.entry(key[0], (ROW, *key[1]))
+            for key, value in zip(each, columns, strict=True)
         ]
         value_of = {}
-        for k, (entry, column) in enumerate(zip(list(entries), columns, strict=True)):
-            if column is not entry:
+        for k, (entry, value) in enumerate(zip(list(entries), columns, strict=True)):
+            if value is not entry:
                 value_of[k] = len(entries)
-                entries.append(column)
+                entries.append(value)
         if self._conditions:
             entries.append(reduce(pt.and_, self._conditions))
         inputs = [*rows.constant_inputs, *rows.column_inputs]
-        draw, key_draw = scalar_function([self._rng, *inputs], entries)
-        current, key_current = scalar_function([*inputs, *self._x], state)
-        candidate, key_candidate = current, key_current
+        draw, _ = scalar_function([self._rng, *inputs], entries)
+        current, _ = scalar_function([*inputs, *self._x], state)
+        candidate = current
         if value_of:
-            candidate, key_candidate = scalar_function([*inputs, *drawn], proposed)
+            candidate, _ = scalar_function([*inputs, *drawn], proposed)
         self._compile_hoist()
-        source = Blocks(
-            program.central,
-            program.n_statistics,
-            program.temper_at,
-            self.n_constants,
-            self.n_columns,
-            len(each),
-            value_of,
-            bool(weights),
-            TRIES if self.may_be_undefined else 0,
-        ).source()
-        self.rows: Addressed = SourceFunction(
-            "rows_sweep",
-            source,
-            {**program.central.functions, "draw": draw, "current": current, "candidate": candidate},
-            ROWS,
-            [*program.central.keys, key_draw, key_current, key_candidate],
-        )
+        self.rows = self._kernel(draw, current, candidate, len(entries), value_of, bool(weights))
+
+    def _kernel(
+        self, draw: Any, current: Any, candidate: Any, n_drawn: int, value_of: dict[int, int], weighted: bool
+    ) -> Kernel:
+        """Bind the loops over blocks to the functions of a record.
+
+        ``value_of``: entries whose value space is not that of the draws, and the result of ``draw`` that is
+        their value.
+        """
+        program, m = self.program, self.n_columns
+        d, width = program.n_statistics, program.records.width
+        tries = TRIES if self.may_be_undefined else 0
+        calls = {
+            "draw": part_of_kernel(lambda rng, c, cov, i: draw(rng, *c, *column(cov, i, m))),
+            "current": part_of_kernel(lambda c, cov, i, x: current(*c, *column(cov, i, m), *x)),
+            "candidate": part_of_kernel(lambda c, cov, i, y: candidate(*c, *column(cov, i, m), *y)),
+        }
+        names = {
+            "N_CONSTANTS": self.n_constants,
+            "WIDTH": width,
+            "N_DRAWN": n_drawn,
+            "N_STATISTICS": d,
+            "TEMPER_AT": program.temper_at,
+            "WEIGHTED": weighted or tries > 0,
+            "TRIES": tries,
+            "VALUE_AT": np.array([value_of.get(j, j) for j in range(width)], np.int64),
+            **calls,
+        }
+
+        def named(function: Function) -> dict[str, Any]:
+            return {name: names[name] for name in function.__code__.co_names if name in names}
+
+        parts = {
+            name: bound_part(function, named(function))
+            for name in ("draw_block", "load_block", "summarise_block")
+            for function in [getattr(blocks, name)]
+        }
+        if d > blocks.IN_REGISTERS:
+            more: dict[str, Any] = {"change_of_many": program.central.part(), **parts}
+            return Kernel(blocks.many_sums_sweep, ROWS, {**named(blocks.many_sums_sweep), **more})
+        more = {
+            "change": program.central.part_of_numbers(),
+            "N_PARAMETERS": d * program.n_parameters,
+            **parts,
+        }
+        return Kernel(blocks.few_sums_sweep, ROWS, {**named(blocks.few_sums_sweep), **more})
 
     def _compile_hoist(self) -> None:
         """Compile what the sweep takes from outside of the records, once all entries are known."""
