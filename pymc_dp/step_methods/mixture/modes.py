@@ -23,7 +23,7 @@ from pymc_dp.lowering.tuples import Numbers, column, entries, plus, row, set_ent
 from pymc_dp.step_methods.mixture.bound import N_ATOMS, N_CONSTANTS, Integers, Matrix, Vector, of_slots
 from pymc_dp.step_methods.mixture.conjugacy import Derivatives
 from pymc_dp.step_methods.mixture.draws import back
-from pymc_dp.step_methods.mixture.polynomials import coefficients, n_moments, scales_for
+from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, coefficients, n_moments, scales_for
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 
 # Newton steps from the mode of one scan to that of the next, and times that a step is halved.
@@ -50,9 +50,9 @@ def base_curved(c: Numbers, *values: float) -> Numbers:
 
 def add_curved(
     c: Numbers, cov: Matrix, x: Matrix, learnt: Vector, members: Integers, side_of: Integers, size: int,
-    side: int, moments: Matrix, at: Numbers, out: Vector,
+    side: int, moments: Matrix, at: Numbers, room: Matrix, out: Vector,
 ) -> None:  # fmt: skip
-    """Add log density and derivatives of the records of a part."""
+    """Add log density and derivatives of the records of a part; ``room``: for their coefficients."""
     raise NotImplementedError
 
 
@@ -117,7 +117,8 @@ def curved(
     """Fill in the log density of the atoms of a part with its derivatives in value space."""
     constants, at = entries(c, N_CONSTANTS), entries(value, N_ATOMS)
     set_entries(out, base_curved(constants, *at))
-    add_curved(constants, cov, x, learnt, members, side_of, size, side, moments, at, out)
+    room = np.empty((N_CURVED, N_MOMENTS))
+    add_curved(constants, cov, x, learnt, members, side_of, size, side, moments, at, room, out)
 
 
 def ascend(
@@ -163,6 +164,8 @@ def curved_and_ascend(program: MixtureProgram, derivatives: Derivatives) -> dict
     names = {
         "N_CONSTANTS": program.n_constants,
         "N_ATOMS": q,
+        "N_CURVED": n_curved,
+        "N_MOMENTS": n_moments(program),
         "base_curved": of_slots(program, "base_curved"),
         "add_curved": _add_curved(program, n_curved),
     }
@@ -181,18 +184,17 @@ def _add_curved(program: MixtureProgram, outputs: int) -> Function:
             scales_for(program),
         )
 
-        @njit
-        def by_moments(c, cov, x, learnt, members, side_of, n, side, moments, at, out):
-            coef = np.empty((outputs, size))
-            expand(c, at, scales(learnt), coef)
+        @part_of_kernel
+        def by_moments(c, cov, x, learnt, members, side_of, n, side, moments, at, room, out):
+            expand(c, at, scales(learnt), room)
             for o in range(outputs):
                 for j in range(size):
-                    out[o] += coef[o, j] * moments[side, j]
+                    out[o] += room[o, j] * moments[side, j]
 
         return by_moments
 
     @part_of_kernel
-    def by_records(c, cov, x, learnt, members, side_of, n, side, moments, at, out):
+    def by_records(c, cov, x, learnt, members, side_of, n, side, moments, at, room, out):
         for r in range(n):
             if side == BOTH or side_of[r] == side:
                 i = members[r]
