@@ -62,18 +62,6 @@ class _Term:
     stop: int
     n_params: int | None  # parameters of each statistic; None if the function takes all statistics at once
 
-    def loop(self) -> list[str]:
-        if self.n_params is None:
-            where = f"{self.start}:{self.stop}"
-            new, old = (f"{self.function}(theta, data, {name}[{where}])" for name in ("new", "old"))
-            return [f"total += {new} - {old}"]
-        args = "".join(f", params[j, {i}]" for i in range(self.n_params))
-        return [
-            f"for j in range({self.start}, {self.stop}):",
-            "    if new[j] != old[j]:",
-            f"        total += {self.function}(value[j], old[j], new[j]{args})[0]",
-        ]
-
     def part(self, before: Function, f: Any) -> Function:
         """Return a part of kernels that adds the change, by the function of the term, to that of others."""
         start, stop, n_params = self.start, self.stop, self.n_params
@@ -104,8 +92,8 @@ class CentralReleases:
     ----------
     n_statistics, n_parameters : int
         Sums over records behind the releases, and parameters of the density of each.
-    functions, keys
-        Functions that generated source calls by name for the change of a density, and their cache keys.
+    functions
+        Functions for the change of a density, by the name of their term.
     releases, change : NativeFunction, Kernel or None
         See the signatures in :mod:`pymc_dp.lowering.native`.
     """
@@ -113,7 +101,6 @@ class CentralReleases:
     def __init__(self, program: "RecordProgram"):
         self.program = program
         self.functions: dict[str, Any] = {}
-        self.keys: list[str | None] = []
         self.terms: list[_Term] = []
         self.n_statistics = 0
         given = program.of_kind("central", "function")
@@ -162,21 +149,16 @@ class CentralReleases:
             change = _of_one(self.functions[term.function], term.stop, term.n_params, change)
         return change
 
-    def loops(self, leaving_out: Collection[Variable] = ()) -> list[str]:
-        """Source that adds the change of every density to ``total``, on arrays ``old`` and ``new``."""
-        return [line for term in self.terms if term.release.rv not in leaving_out for line in term.loop()]
-
-    def _add(self, release: Release, function: Any, key: str | None, size: int, n_params: int | None) -> None:
+    def _add(self, release: Release, function: Any, size: int, n_params: int | None) -> None:
         name = f"change{len(self.terms)}"
         self.functions[name] = function
-        self.keys.append(key)
         self.terms.append(_Term(release, name, self.n_statistics, self.n_statistics + size, n_params))
         self.n_statistics += size
 
     def _function(self, release: Release) -> tuple[Any, Any, Any]:
         """Add a release whose density is a function of all sums behind its query."""
         size, function = self._function_of_sums(release)
-        self._add(release, function.dispatcher, function.cache_key, size, None)
+        self._add(release, function.dispatcher, size, None)
         return pt.zeros(size), pt.zeros((size, self.n_parameters)), pt.zeros(size)
 
     def _separable(self, release: Release) -> tuple[Any, Any, Any]:
@@ -192,10 +174,10 @@ class CentralReleases:
         columns = [pt.broadcast_to(pt.cast(p, "float64"), shape).ravel() for p in others]
         columns += [pt.zeros_like(offset)] * (self.n_parameters - len(columns))
         if elementwise:
-            function, key = scalar_change(release.rv, value_dtype=release.rv.dtype)
+            function, _ = scalar_change(release.rv, value_dtype=release.rv.dtype)
         else:
-            function, key = term_change(op, len(others))
-        self._add(release, function, key, int(np.prod(shape)), len(others))
+            function, _ = term_change(op, len(others))
+        self._add(release, function, int(np.prod(shape)), len(others))
         return value, pt.stack(columns, axis=1), offset
 
     def _function_of_sums(self, release: Release) -> tuple[int, NativeFunction]:

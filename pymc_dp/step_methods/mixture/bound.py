@@ -212,35 +212,8 @@ def _own(program: MixtureProgram) -> Function:
 
 
 def _change(program: MixtureProgram) -> Function:
-    """Chain the terms, since a loop cannot call another function each time."""
     records = program.program
-    total = part_of_kernel(lambda theta, data, value, params, old, new: 0.0)
-    for term in records.central.terms:
-        if term.release.rv not in records.histograms:
-            total = _with_term(total, records.central.functions[term.function], term)
-    return total
-
-
-def _with_term(before: Any, f: Any, term: Any) -> Any:
-    start, stop, n = term.start, term.stop, term.n_params
-    if n is None:
-
-        @part_of_kernel
-        def total(theta, data, value, params, old, new):
-            at = before(theta, data, value, params, old, new)
-            return at + (f(theta, data, new[start:stop]) - f(theta, data, old[start:stop]))
-
-    else:
-
-        @part_of_kernel
-        def total(theta, data, value, params, old, new):
-            at = before(theta, data, value, params, old, new)
-            for j in range(start, stop):
-                if new[j] != old[j]:
-                    at += f(value[j], old[j], new[j], *row(params, j, n))[0]
-            return at
-
-    return total
+    return records.central.part(leaving_out=records.histograms)
 
 
 def _bin_in(program: MixtureProgram) -> Function:

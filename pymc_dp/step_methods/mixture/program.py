@@ -106,7 +106,6 @@ class MixtureProgram(HistogramSweep):
         self._natural = [pt.tensor_from_scalar(y) for y in self.natural_inputs]
         self._slot_draws: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
         self.functions: dict[str, Any] = {}
-        self.keys: dict[str, str | None] = {}
         self.draws_records = True
         super().__init__(program)
 
@@ -318,7 +317,7 @@ class MixtureProgram(HistogramSweep):
         """Compile a function of the hoisted numbers and of some inputs."""
         first = inputs[:1] if rng_first else []
         rest = inputs[1:] if rng_first else inputs
-        self.functions[name], self.keys[name] = scalar_function([*first, *self.given, *rest], outputs)
+        self.functions[name], _ = scalar_function([*first, *self.given, *rest], outputs)
 
     def hoisted_at(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Hoisted numbers, and covariates by record, at values of the parameters."""
