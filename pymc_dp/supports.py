@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from pymc.distributions.discrete import DiscreteUniformRV
+from pymc.distributions.distribution import DiracDeltaRV
 from pymc.distributions.mixture import _BaseMixtureRV
 from pymc.distributions.truncated import TruncatedRV
 from pymc.pytensorf import constant_fold
@@ -97,6 +98,26 @@ def behind_atoms(rv: TensorVariable, variables: Collection[Variable]) -> list[Va
             compared = set(ancestors([graph]))
             found |= compared if value in compared else set()
     return [v for v, leaf in reading.items() if leaf in found]
+
+
+def mixes_atoms(rv: Any) -> bool:
+    """Whether PyMC's log density of a mixture adds a probability and a density at some value.
+
+    It adds the components' log densities, of which those with values of positive probability give a
+    probability there. What another component gives at such a value must then be one, too, or zero.
+    """
+    node = rv.owner
+    if node is None or not isinstance(node.op, _BaseMixtureRV) or not rv.type.dtype.startswith("float"):
+        return False
+    components = parameters_of(rv)[1:]
+    if len(components) < 2 or all(map(has_density, components)):
+        return False
+    constants = [c for c in components if isinstance(c.owner.op, DiracDeltaRV)]  # type: ignore[union-attr]
+    others = [c for c in components if c not in constants]
+    if not all(map(has_density, others)):
+        return True
+    at = [pm.logp(other, parameters_of(constant)[0]) for constant in constants for other in others]
+    return any(np.any(drawn > -np.inf) for drawn in pm.draw(at, random_seed=0)) if at else False
 
 
 @dataclass(frozen=True)

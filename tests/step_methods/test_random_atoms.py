@@ -1,13 +1,15 @@
 """Records with values of positive probability at random places: refused, and the way out is exact."""
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from pytensor.graph.traversal import ancestors
 from scipy import stats
 
 import pymc_dp as dp
-from pymc_dp.supports import behind_atoms
+from pymc_dp.supports import behind_atoms, mixes_atoms
 from tests.statistics import harness
 from tests.statistics.marginal import Marginal
 
@@ -189,3 +191,61 @@ def test_the_way_out_is_exact(query, released):
     for name, answer in exact.items():
         verdict = harness.mc_z(idata.posterior[name].values, answer, minimum_ess=150)
         assert verdict.passed, (name, verdict)
+
+
+D, N = pm.DiracDelta.dist, pm.Normal.dist
+ADDED = {
+    "an atom among normal numbers": (lambda w: pm.Mixture.dist(w, [D(0.0), N(0, 1)], shape=3), True),
+    "an atom at an end with a density": (
+        lambda w: pm.Mixture.dist(w, [D(0.0), pm.Exponential.dist(1)]),
+        True,
+    ),
+    "two censored laws": (
+        lambda w: pm.Mixture.dist(w, [pm.Censored.dist(N(k, 1), 0, None) for k in range(2)], shape=3),
+        True,
+    ),
+    "such a mixture, censored": (
+        lambda w: pm.Censored.dist(pm.Mixture.dist(w, [D(0.0), N(0, 1)], shape=3), -1, 1),
+        True,
+    ),
+    "an atom outside": (lambda w: pm.Mixture.dist(w, [D(-1.0), pm.Exponential.dist(1)], shape=3), False),
+    "a hurdle": (lambda w: pm.HurdleGamma.dist(w[0], 2, 1, shape=3), False),
+    "two atoms": (lambda w: pm.Mixture.dist(w, [D(0.0), D(1.0)], shape=3), False),
+    "a mixture, censored": (
+        lambda w: pm.Censored.dist(pm.NormalMixture.dist(w, [0, 1], [1, 1], shape=3), 0, None),
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize(("law", "refused"), ADDED.values(), ids=ADDED)
+def test_probabilities_and_densities_are_not_added(law, refused):
+    with pm.Model():
+        w = pm.Uniform("w")
+        law = law(pm.math.stack([w, 1 - w]))
+    assert any(map(mixes_atoms, ancestors([law], [w]))) is refused
+
+
+def test_an_atom_among_normal_numbers_is_refused_and_the_query_is_exact():
+    n, scale, observed = 4, 1.0, 0.3
+    normal = [np.sqrt(n - k) for k in range(n)]
+    at = np.linspace(-25, 25, 200_001)
+    noise = stats.laplace.pdf(observed, at, scale)
+    likelihood = [np.trapezoid(stats.norm.pdf(at, 0, s) * noise, at) for s in normal]
+    likelihood.append(stats.laplace.pdf(observed, 0, scale))
+    w = (np.arange(4000) + 0.5) / 4000
+    density = sum(stats.binom.pmf(k, n, w) * likelihood[k] for k in range(n + 1))
+    exact = (w * density).sum() / density.sum()
+    with pm.Model():
+        share = pm.Uniform("w")
+        x = pm.Mixture("x", pm.math.stack([share, 1 - share]), [D(0.0), N(0, 1)], shape=n)
+        dp.LaplaceMechanism("z", dp.record_sum(x), scale=scale, observed=observed)
+        with pytest.raises(ValueError, match=r"law of the record variable x .* pt.switch\(b, c, x\)"):
+            pm.sample(10, tune=10, chains=1, progressbar=False, quiet=True)
+    with pm.Model():
+        share = pm.Uniform("w")
+        x, b = pm.Normal("x", shape=n), pm.Bernoulli("b", share, shape=n)
+        dp.LaplaceMechanism("z", dp.record_sum(pt.switch(b, 0.0, x)), scale=scale, observed=observed)
+        idata = pm.sample(3000, tune=500, chains=2, cores=1, random_seed=1, progressbar=False)
+    error = az.mcse(idata, var_names="w").w.item()
+    assert abs(float(idata.posterior["w"].mean()) - exact) < 4 * error

@@ -2,11 +2,12 @@
 
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
-from pymc_dp.supports import behind_atoms
+from pymc_dp.supports import behind_atoms, mixes_atoms
 
 
 def continuous_parameters(model: Model, block: RecordBlock) -> set[Variable]:
@@ -36,9 +37,9 @@ def ancestors_of_records(model: Model, block: RecordBlock) -> list[TensorVariabl
 
 
 def check_atoms(model: Model, block: RecordBlock) -> None:
-    """Refuse records whose values of positive probability are where another variable says.
+    """Refuse records whose values of positive probability are where another variable says, or have a density.
 
-    Records of the same block may say so, too: they are drawn together.
+    Records of the same block may say where, too: they are drawn together.
     """
     for rv in block.records:
         others = set(model.free_RVs) - set(block.records)
@@ -53,4 +54,13 @@ def check_atoms(model: Model, block: RecordBlock) -> None:
                 "rest: pm.Censored(name, law, lower=a, upper=c, shape=n) is dp.clamp(x, a, c) of records x "
                 "with the law inside, and a mixture with pm.DiracDelta(c) is pt.switch(b, c, x) of records x "
                 "and b = pm.Bernoulli(name, weight, shape=n)."
+            )
+        law = ancestors([rv], set(model.basic_RVs) - {rv})
+        if any(map(mixes_atoms, law)):
+            raise ValueError(
+                f"The law of the record variable {rv.name} is a mixture in which one component has values of "
+                "positive probability where another has a density: PyMC adds the two in its log density, and "
+                "what depends on it would be sampled wrong. Take records of the components, and let the "
+                "query choose: pm.Mixture(name, [w, 1 - w], [pm.DiracDelta.dist(c), law]) is "
+                "pt.switch(b, c, x) of records x with that law and b = pm.Bernoulli(name, w, shape=n)."
             )
