@@ -14,7 +14,7 @@ import pymc_dp as dp
 from pymc_dp.records import find_record_blocks
 from pymc_dp.step_methods.imputation import RecordChain
 from pymc_dp.step_methods.sweeps import kernels
-from pymc_dp.step_methods.sweeps.source import DECISION, WAIT, indented
+from pymc_dp.step_methods.sweeps.parts import count, least
 from tests.step_methods.zoo import EVERY, ZOO, jittered, laplace
 
 PYTHON = Mode(linker="py", optimizer="fast_compile")
@@ -138,22 +138,16 @@ def test_general_sweep_replayed(rng):
     assert min(refused.values()) > 10  # a density left behind by an acceptance would have shown
 
 
-def _decision():
-    """The decision of all generated sweeps, as a function."""
-    lines = [
-        "def decide(rng, total, tally):",
-        "    lowest, n_accepted = 0.0, tally[0]",
-        *indented([WAIT, *DECISION], 4),
-        "    accepted = n_accepted > tally[0]",
-        "    tally[:] = n_accepted, min(tally[1], np.exp(lowest))",
-        "    return accepted",
-    ]
-    names = {"np": np, "standard_exponential": np.random.Generator.standard_exponential}
-    exec("\n".join(lines), names)
-    return names["decide"]
+def in_a_block(rng, total, tally):
+    """The decision of sweeps that draw all waiting times first, and count at the end."""
+    wait = rng.standard_exponential()
+    lowest = least.py_func(0.0, total)
+    accepted = total >= -wait
+    count.py_func(tally, float(accepted), lowest)
+    return accepted
 
 
-@pytest.mark.parametrize("decide", [kernels.accept, _decision()], ids=["kernel", "generated"])
+@pytest.mark.parametrize("decide", [kernels.accept, in_a_block], ids=["at once", "in a block"])
 @pytest.mark.parametrize(
     ("log_ratio", "share", "lowest"),
     [(np.nan, 0, 0), (-np.inf, 0, 0), (np.inf, 1, 1), (0.0, 1, 1), (-1.0, math.exp(-1), math.exp(-1))],
