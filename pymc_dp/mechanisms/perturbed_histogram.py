@@ -88,7 +88,7 @@ _NOISES = {
         HistogramGaussianRV,
         2,
         "sigma",
-        {"epsilon": "epsilon= with delta=", "delta": "", "rho": "rho=", "sigma": "sigma="},
+        {"epsilon": "epsilon= with delta=", "delta": "", "calibration": "", "rho": "rho=", "sigma": "sigma="},
     ),
     "discrete_laplace": _Noise(
         DiscreteLaplaceMechanism,
