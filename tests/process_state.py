@@ -123,6 +123,7 @@ def changes(before, after):
 
 def main():
     load_libraries()
+    state()  # looks at modules that others load when they are looked at
     forks, exits = [], []
     os.register_at_fork = recorded(forks, os.register_at_fork)
     atexit.register = recorded(exits, atexit.register)

@@ -74,13 +74,6 @@ def records_only():
     return dp.AncillaryUpdate()
 
 
-def potential_over_pairs():
-    y = normal()
-    released(y.sum())
-    pm.Potential("p", -((y[1:] - y[:-1]) ** 2))
-    return dp.RecordImputation()
-
-
 def half_of_the_records():
     x = normal("x")
     released((x * normal("y", mu=x)).sum())
@@ -322,11 +315,6 @@ CASES = {
         child_on_the_mean,
         ValueError,
         r"rows of y are not conditionally independent.*mean over\s+records",
-    ),
-    "potential over pairs": (
-        potential_over_pairs,
-        ValueError,
-        "potential p .*one term per record",
     ),
     "record_sum of a scalar": (
         lambda: dp.record_sum(normal().sum()),

@@ -209,9 +209,10 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
         plt.close("all")
 
 
-# pages that tell of figures and of what is inside, not of what a reader's model gets
+# pages that tell of figures, of attacks and of what is inside, not of what a reader's model gets
 NOT_OF_A_MODEL = {
-    f"docs/explanation/{name}.md" for name in ("architecture", "performance", "releases", "reproduced")
+    f"docs/explanation/{name}.md"
+    for name in ("architecture", "exactness", "performance", "releases", "reproduced")
 }
 
 
