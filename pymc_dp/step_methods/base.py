@@ -17,7 +17,7 @@ from pymc_dp.propriety import refuse_improper, refuse_runaway
 from pymc_dp.records import RecordBlock, is_release
 from pymc_dp.step_methods.lengths import with_known_lengths
 from pymc_dp.step_methods.model_density import impossible_terms, is_possible
-from pymc_dp.step_methods.near_ends import RECORDS, NearEnds, ends_of
+from pymc_dp.step_methods.near_ends import EVERY, RECORDS, NearEnds, ends_of
 from pymc_dp.step_methods.release_values import check_releases
 from pymc_dp.step_methods.starts import SHARES, DispersedStart, set_by_the_model
 from pymc_dp.step_methods.sweeps import kernels
@@ -324,13 +324,14 @@ class RecordStep(BlockedStep):
 
     def _checked(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the point of a draw; after tuning and at the last draw, only if the model allows it."""
-        if not self.tune:
+        if not self.tune and self.n_steps % EVERY == 0:
             for near in self._near:
                 near.look(point)
-                if [self.n_steps] == self.checked_at[-1:]:
-                    near.say()
         if self.n_steps not in self.checked_at:
             return point
+        if self.n_steps == self.checked_at[-1]:
+            for near in self._near:
+                near.say()
         refuse_runaway(self.model, point)
         if not is_possible(self.model, point):
             raise ValueError(

@@ -132,21 +132,18 @@ class RecordImputation(RecordStep):
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Sweep over all records once (``n_sweeps`` times)."""
         point = self._started(point)
-        tallies, sizes = [], 0
+        accepted, lowest, sizes = 0.0, 1.0, 0
         for chain in self.chains:
             program = chain.program
             theta = program.parameters.flatten(point)
             program.records.pack(point, out=chain.x)
             which = self.n_steps % len(chain.moves)
-            tallies.append(chain.sweep(self.rng, theta, chain.x, which, self.n_sweeps))
+            tally = chain.sweep(self.rng, theta, chain.x, which, self.n_sweeps)
+            accepted, lowest = accepted + tally[0], min(lowest, tally[1])
             sizes += program.n * self.n_sweeps
             point.update(program.records.unpack(chain.x))
         self.n_steps += 1
-        total = np.array(tallies)
-        stats = {
-            "record_acceptance": total[:, 0].sum() / sizes,
-            "record_acceptance_min": total[:, 1].min(),
-        }
+        stats = {"record_acceptance": accepted / sizes, "record_acceptance_min": lowest}
         return self._checked(point), [stats]
 
     @classmethod

@@ -17,7 +17,8 @@ from pytensor.graph.basic import Variable
 _log = logging.getLogger("pymc")
 # Numbers near an end in one draw, on average, of which nothing is said.
 _FEW = 1e-3
-_EVERY = 10
+# Draws are looked at so seldom: a look at few numbers takes 5 us, as long as a sweep over a hundred records.
+EVERY = 10
 # Of values: logarithms of the smallest and largest numbers, of the distance of a number from 1, and numbers.
 _LOG, _BESIDE, _LARGE = 600.0, 30.0, 1e270
 
@@ -51,7 +52,7 @@ def _limits(rv: Any, transform: Any) -> tuple[float, float] | None:
 
 
 class NearEnds:
-    """Counts numbers near the ends of their support in every tenth draw; O(n), some 1 ns a number.
+    """Counts numbers near the ends of their support in the draws that it looks at; O(n), some 1 ns a number.
 
     Parameters
     ----------
@@ -63,13 +64,11 @@ class NearEnds:
 
     def __init__(self, ends: Sequence[Ends], message: str):
         self._ends, self._message = list(ends), message
-        self._draws, self._near = 0, dict.fromkeys((name for name, _, _ in ends), 0)
+        self._looks, self._near = 0, dict.fromkeys((name for name, _, _ in ends), 0)
 
     def look(self, point: dict[str, np.ndarray]) -> None:
-        """Count those of a draw, if it is a tenth one: looking at few numbers takes 5 us."""
-        self._draws += 1
-        if self._draws % _EVERY:
-            return
+        """Count those of a draw."""
+        self._looks += 1
         for name, low, high in self._ends:
             v = point[name]
             if v.size and (v.min() < low or v.max() > high):
@@ -78,8 +77,8 @@ class NearEnds:
     def say(self) -> None:
         """Warn of those that are many."""
         for name, near in self._near.items():
-            if near * _EVERY > _FEW * self._draws:
-                _log.warning(self._message.format(name=name, number=f"{near * _EVERY / self._draws:.2g}"))
+            if near > _FEW * self._looks:
+                _log.warning(self._message.format(name=name, number=f"{near / self._looks:.2g}"))
 
 
 RECORDS = (

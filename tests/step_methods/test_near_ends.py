@@ -53,7 +53,7 @@ def test_what_is_near_an_end_is_counted(caplog):
     assert [name for name, *_ in ends] == ["share_logodds__", "size_log__", "number", "between_interval__"]
     point = {name: np.zeros(3) for name, *_ in ends}
     near = NearEnds(ends, "{number} of {name}")
-    for _ in range(999):
+    for _ in range(99):
         near.look(point)
     near.look({**point, "share_logodds__": np.array([36.0, -5.0, 36.0])})
     near.say()
