@@ -8,7 +8,6 @@ import numpy as np
 import pymc as pm
 from pymc.distributions.discrete import DiscreteUniformRV
 from pymc.distributions.distribution import DiracDeltaRV
-from pymc.distributions.mixture import _BaseMixtureRV
 from pymc.distributions.truncated import TruncatedRV
 from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Variable
@@ -20,6 +19,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.readings import lift
 from pymc_dp.records import parameters_of
+from pymc_dp.upstream.pymc_private import _BaseMixtureRV
 
 # Largest support of one variable that is tabulated or enumerated.
 MAX_SUPPORT = 64

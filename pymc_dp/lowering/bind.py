@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from types import CellType, FunctionType
 from typing import Any
 
-from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
-
 from pymc_dp.lowering.keys import digest, key_of
 from pymc_dp.lowering.native import Addressed, native_code
 from pymc_dp.lowering.nopython import njit
+from pymc_dp.upstream.pytensor_private import CACHED_SRC_FUNCTIONS
 
 Function = Callable[..., Any]
 # Options of functions that are a part of kernels: merged into them, without counts of references to arrays

@@ -6,12 +6,11 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
-from pytensor.link.numba.cache import compile_numba_function_src
-from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 
 from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.keys import key_of
 from pymc_dp.lowering.nopython import njit
+from pymc_dp.upstream.pytensor_private import compile_numba_function_src, register_funcify_and_cache_key
 
 # Spread of draws beyond the edges, as a part of the distance between them.
 _TAIL = 0.125

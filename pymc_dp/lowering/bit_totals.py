@@ -21,10 +21,10 @@ import pytensor.tensor as pt
 from pytensor.gradient import disconnected_type
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 
 from pymc_dp.lowering.keys import version_of
 from pymc_dp.lowering.nopython import njit, njit_for_graphs
+from pymc_dp.upstream.pytensor_private import register_funcify_default_op_cache_key
 
 # Standard deviations beyond which a tilted law has no mass in double precision.
 _REACH = 9.0

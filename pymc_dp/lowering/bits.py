@@ -16,11 +16,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
-from numba.np.random._constants import ke_double, ki_double, we_double, wi_double
 
 from pymc_dp.lowering.nopython import njit
+from pymc_dp.upstream.numba_private import cgutils, ke_double, ki_double, we_double, wi_double
 
 GENERATOR_TYPE = types.NumPyRandomGeneratorType
 # What `generator_at` writes into a field of numba's generators that nothing reads; Python objects, whose

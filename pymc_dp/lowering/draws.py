@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.link.numba.cache import compile_numba_function_src
-from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.scalar.basic import get_scalar_type
 from pytensor.tensor.random.op import RandomVariable
 
@@ -19,6 +17,7 @@ from pymc_dp.lowering.graphs import as_tensor
 from pymc_dp.lowering.keys import digest
 from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import core_sampler
+from pymc_dp.upstream.pytensor_private import compile_numba_function_src, register_funcify_and_cache_key
 
 
 class ScalarDraw(Op):

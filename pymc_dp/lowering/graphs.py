@@ -14,7 +14,6 @@ from pytensor.compile.io import In, Out
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.graph.rewriting.utils import rewrite_graph
-from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.basic import MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import Elemwise
@@ -22,6 +21,7 @@ from pytensor.tensor.math import All
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_dp.lowering.modes import own_mode
+from pymc_dp.upstream.pytensor_private import CACHED_SRC_FUNCTIONS
 
 
 @node_rewriter(tracks=[CheckParameterValue])

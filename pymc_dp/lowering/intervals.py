@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from pymc.distributions.distribution import SymbolicRandomVariable
-from pymc.distributions.transforms import _default_transform
 from pymc.logprob.transforms import (
     CircularTransform,
     IntervalTransform,
@@ -35,6 +34,8 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+
+from pymc_dp.upstream.pymc_private import _default_transform
 
 RANDOM = (RandomVariable, SymbolicRandomVariable)
 _INF = math.inf

@@ -15,15 +15,13 @@ from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.dispatcher import Dispatcher
-from numba.core.typing.templates import Signature
 from numba.extending import overload as numba_overload
-from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
+
+from pymc_dp.upstream.numba_private import Dispatcher, Signature, _Intrinsic, definition, global_compiler_lock
+from pymc_dp.upstream.pytensor_private import CACHED_SRC_FUNCTIONS
 
 # Libraries whose functions are what their version says.
 _LIBRARIES = {"llvmlite", "numba", "numpy", "pymc", "pytensor", "scipy"}
@@ -71,8 +69,8 @@ def key_of(meaning: Any) -> str | None:
     if isinstance(meaning, FunctionType):
         with global_compiler_lock:  # for several threads may read
             return CACHED_SRC_FUNCTIONS.get(meaning) or _key_of_function(meaning)
-    if isinstance(meaning, numba.extending._Intrinsic):
-        return key_of(meaning._defn)
+    if isinstance(meaning, _Intrinsic):
+        return key_of(definition(meaning))
     if isinstance(meaning, np.ndarray | np.generic):
         return digest([str(meaning.dtype), str(meaning.shape), meaning.tobytes().hex()])
     if isinstance(meaning, tuple | frozenset):

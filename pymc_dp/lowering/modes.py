@@ -5,11 +5,11 @@ The rewrites are in these modes and nowhere else: what a user compiles is as it 
 
 from pytensor.compile.mode import Mode, get_default_mode, get_mode
 from pytensor.graph.rewriting.basic import dfs_rewriter
-from pytensor.link.numba.linker import NumbaLinker
 
 from pymc_dp.lowering.samplers import draws_without_errors
 from pymc_dp.lowering.simplex import tables_by_loops
 from pymc_dp.lowering.trigamma import trigamma_in_native_code
+from pymc_dp.upstream.pytensor_private import NumbaLinker
 
 # Position among PyTensor's rewrites: before anything else has changed the graph.
 _FIRST = 0.01

@@ -21,15 +21,11 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from numba import types
-from numba.core import cgutils
-from numba.core.errors import NumbaError
 from numba.extending import intrinsic
 from pytensor.compile.io import In
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
-from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS, compile_numba_function_src
-from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.shape import SpecifyShape
 
@@ -43,6 +39,12 @@ from pymc_dp.lowering.bits import (
 from pymc_dp.lowering.keys import digest, key_of, version_of
 from pymc_dp.lowering.modes import own_mode
 from pymc_dp.lowering.nopython import Declared, njit, njit_for_graphs
+from pymc_dp.upstream.numba_private import NumbaError, cgutils
+from pymc_dp.upstream.pytensor_private import (
+    CACHED_SRC_FUNCTIONS,
+    compile_numba_function_src,
+    register_funcify_default_op_cache_key,
+)
 
 GENERATOR = numba.typeof(np.random.default_rng(0))
 VECTOR = types.Array(types.float64, 1, "C")

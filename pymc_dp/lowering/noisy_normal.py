@@ -12,7 +12,6 @@ from typing import Any
 from pytensor.gradient import DisconnectedType
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
-from pytensor.link.numba.dispatch.scalar import register_scalar_funcify
 from pytensor.scalar.basic import ScalarOp, float64
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.variable import TensorVariable
@@ -20,6 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.keys import key_of
 from pymc_dp.lowering.nopython import njit, njit_for_graphs
 from pymc_dp.lowering.normal_mass import erfcx, mass_of, piece
+from pymc_dp.upstream.pytensor_private import register_scalar_funcify
 
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_4 = math.log(4.0)

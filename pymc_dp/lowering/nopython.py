@@ -12,14 +12,17 @@ from typing import Any
 from weakref import ref
 
 import numba
-from numba.core.caching import FunctionCache, NullCache, _Cache
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.registry import CPUDispatcher
 from pytensor.configdefaults import config
-from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
-from pytensor.link.numba.dispatch.basic import numba_njit
 
 from pymc_dp.lowering.keys import key_of
+from pymc_dp.upstream.numba_private import (
+    CPUDispatcher,
+    FunctionCache,
+    NullCache,
+    _Cache,
+    global_compiler_lock,
+)
+from pymc_dp.upstream.pytensor_private import CACHED_SRC_FUNCTIONS, numba_njit
 
 _DIVISION = {"error_model": "numpy"}
 # what numba's decorator sets, and that C finds such functions by their address

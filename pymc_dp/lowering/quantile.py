@@ -8,8 +8,6 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
-from pytensor.link.numba.cache import compile_numba_function_src
-from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.tensor.random import basic as rb
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneConst
@@ -18,6 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.graphs import jit_scalar, parameter_checks_to_values
 from pymc_dp.lowering.keys import digest, key_of
 from pymc_dp.lowering.nopython import njit
+from pymc_dp.upstream.pytensor_private import compile_numba_function_src, register_funcify_and_cache_key
 
 # Largest count that is looked for.
 LARGEST = 2.0**52

@@ -17,6 +17,7 @@ from pymc_dp.lowering.intervals import RANDOM
 from pymc_dp.lowering.normals import LARGEST, factor_of, is_multivariate_normal
 from pymc_dp.lowering.rows import MAX_UNROLL, ROW, NotScalar, RowGraph
 from pymc_dp.lowering.samplers import core_sampler
+from pymc_dp.upstream.pymc_private import printed_name
 
 # Gamma numbers are not let go below: the logarithm of a probability is a number.
 SMALLEST = 1e-300
@@ -44,7 +45,7 @@ def draw_entry(
         if (rv, full[:-1]) not in rows.together:
             rows.together[rv, full[:-1]] = _draw_probabilities(rows, rv, full[:-1], rng, label)
         return rows.together[rv, full[:-1]][index[-1]]
-    law = getattr(op, "_print_name", [type(op).__name__])[0]
+    law = printed_name(op)
     if op.ndim_supp > 0 or (isinstance(op, RandomVariable) and any(op.ndims_params)):
         raise NotScalar(f"{rv.name} has a law ({law}) that is neither univariate nor multivariate normal")
     if isinstance(op, SymbolicRandomVariable):

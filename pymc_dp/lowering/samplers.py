@@ -18,13 +18,12 @@ import pytensor.tensor.random.basic as ptr
 from pymc.distributions import continuous, discrete
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.rewriting.basic import node_rewriter
-from pytensor.link.numba.cache import hash_from_pickle_dump
-from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_dp.lowering.bits import random, standard_exponential, standard_normal
 from pymc_dp.lowering.keys import key_of, version_of
 from pymc_dp.lowering.nopython import njit
+from pymc_dp.upstream.pytensor_private import hash_from_pickle_dump, numba_core_rv_funcify, properties
 
 _TINY, _ONE = float(np.finfo(np.float64).tiny), float(1 - np.finfo(np.float64).epsneg)
 
@@ -300,7 +299,7 @@ for _kind, _own in _REPLACED.items():
 def draws_without_errors(fgraph: Any, node: Apply) -> list[Variable] | None:
     """Let random variables be drawn by the functions of this module."""
     own = _REPLACED.get(type(node.op))
-    return None if own is None else own(**node.op._props_dict()).make_node(*node.inputs).outputs
+    return None if own is None else own(**properties(node.op)).make_node(*node.inputs).outputs
 
 
 def core_sampler(

@@ -15,10 +15,10 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import Op
 from pytensor.graph.traversal import ancestors
-from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 
 from pymc_dp.lowering.keys import version_of
 from pymc_dp.lowering.nopython import njit_for_graphs
+from pymc_dp.upstream.pytensor_private import register_funcify_default_op_cache_key
 
 # What of PyMC evaluates a log density only to see whether it is finite.
 _CHECK = ("pymc.model.core", "check_start_vals")

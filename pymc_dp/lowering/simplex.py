@@ -15,7 +15,6 @@ from pytensor.graph.basic import Apply, equal_computations
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.op import Op
 from pytensor.graph.rewriting.basic import node_rewriter
-from pytensor.link.numba.dispatch.basic import register_funcify_default_op_cache_key
 from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.variable import TensorVariable
@@ -23,6 +22,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.keys import version_of
 from pymc_dp.lowering.nopython import njit_for_graphs
 from pymc_dp.lowering.normals import sum_of
+from pymc_dp.upstream.pytensor_private import register_funcify_default_op_cache_key
 
 
 def probability(values: list[TensorVariable], which: int) -> TensorVariable:

@@ -12,16 +12,15 @@ import numpy as np
 import pytensor.scalar as ps
 from llvmlite import ir
 from numba import types
-from numba.core import cgutils
 from numba.extending import intrinsic
 from pytensor.graph.basic import Apply
-from pytensor.link.numba.cache import compile_numba_function_src
-from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.keys import key_of
 from pymc_dp.lowering.nopython import njit
+from pymc_dp.upstream.numba_private import cgutils
+from pymc_dp.upstream.pytensor_private import compile_numba_function_src, register_funcify_and_cache_key
 
 # Header: numbers of cells and of rows, address of the log densities, 1 if they are float64 (else float32),
 # address of their exponentials, address of the slots, bytes per slot, lowest edge, cells per unit, the edges.

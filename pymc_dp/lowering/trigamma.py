@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.rewriting.basic import node_rewriter
-from pytensor.link.numba.dispatch.basic import register_funcify_and_cache_key
 from pytensor.scalar.math import TriGamma
 from pytensor.tensor.elemwise import Elemwise
 
 from pymc_dp.lowering.keys import key_of
 from pymc_dp.lowering.nopython import njit_for_graphs
+from pymc_dp.upstream.pytensor_private import register_funcify_and_cache_key
 
 
 class _TriGamma(TriGamma):

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.mixture import _BaseMixtureRV
 from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
@@ -25,6 +24,7 @@ from pymc_dp.mechanisms.marginals import UNCLAMPED, Ends
 from pymc_dp.records import Release, parameters_of
 from pymc_dp.rowlocal import lengths_of, with_known_shapes
 from pymc_dp.supports import clamped_record, finite_support
+from pymc_dp.upstream.pymc_private import _BaseMixtureRV, printed_name
 
 # Largest number of values that are added up, and of terms of all releases together.
 MAX_VALUES = 2048
@@ -82,7 +82,7 @@ def _local(
         return _mixture(law, channel, noise, ends, tolerance, release)
     if op.ndim_supp == 0 and law.type.dtype.startswith(("int", "bool", "uint")):
         return _discrete(law, channel, noise, ends, tolerance, release)
-    raise NotClosed(f"{_family(op)} records have no closed marginal under {_family(channel)}")
+    raise NotClosed(f"{printed_name(op)} records have no closed marginal under {printed_name(channel)}")
 
 
 def _mixture(
@@ -119,16 +119,16 @@ def _discrete(
         weights = _log_probabilities(law, support)
         return FiniteWay(channel, support.astype(query), ends, (weights, *noise))
     if not isinstance(op, RandomVariable) or any(op.ndims_params):
-        raise NotClosed(f"the values of {_family(op)} records are not known")
+        raise NotClosed(f"the values of {printed_name(op)} records are not known")
     if ends == UNCLAMPED and hasattr(channel, "reach"):
         _check_size(channel, noise, tolerance, release)
         return WholeWay(op, channel, tolerance, (*parameters_of(law), *noise))
     if np.isfinite(ends).all():
         raise NotClosed(
-            f"{_family(op)} records without an upper end that are clamped have no marginal here; it is there "
-            "for the record itself under whole-numbered noise"
+            f"{printed_name(op)} records without an upper end that are clamped have no marginal here; "
+            "it is there for the record itself under whole-numbered noise"
         )
-    raise NotClosed(f"{_family(op)} records have no closed marginal under {_family(channel)}")
+    raise NotClosed(f"{printed_name(op)} records have no closed marginal under {printed_name(channel)}")
 
 
 def _log_probabilities(law: TensorVariable, support: np.ndarray) -> TensorVariable:
@@ -163,9 +163,9 @@ def _of_all(law: TensorVariable, record: TensorVariable, release: Release) -> Wa
     op, query = release.rv.owner.op, release.query
     pair = op.record_marginals.get(NormalRV)
     if pair is None or pair.update is None:
-        raise NotClosed(f"{_family(op)} of all records together is not normal, given their parameters")
+        raise NotClosed(f"{printed_name(op)} of all records together is not normal, given their parameters")
     if not isinstance(law.owner.op, NormalRV):
-        raise NotClosed(f"a sum of {_family(law.owner.op)} records is not normal")
+        raise NotClosed(f"a sum of {printed_name(law.owner.op)} records is not normal")
     if query.type.ndim > 1:
         raise NotClosed("its query has several axes")
     if degree(query, [record]) != 1:
@@ -183,8 +183,3 @@ def _of_all(law: TensorVariable, record: TensorVariable, release: Release) -> Wa
     sigma = parameters_of(release.rv)[1]
     sigma = sigma if query.type.ndim == 0 else pt.broadcast_to(sigma, lengths_of(query))
     return CentralWay((mean, c, mu.ravel(), s.ravel(), sigma), shape, query.type.ndim)
-
-
-def _family(op: Any) -> str:
-    """Name of a family as users write it."""
-    return str(getattr(op, "_print_name", (type(op).__name__,))[0])

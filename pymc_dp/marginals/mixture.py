@@ -5,13 +5,13 @@ from typing import Any
 
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
-from pymc.distributions.distribution import SymbolicRandomVariable, _support_point, support_point
-from pymc.logprob.abstract import _logprob, _logprob_helper
+from pymc.distributions.distribution import SymbolicRandomVariable, support_point
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.marginals.sums import by_distinct, log_sum
 from pymc_dp.mechanisms.marginals import SymbolicMarginal
 from pymc_dp.records import parameters_of
+from pymc_dp.upstream.pymc_private import _logprob, _logprob_helper, _support_point
 
 
 class ReleaseMixtureRV(SymbolicMarginal, SymbolicRandomVariable):

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.distribution import SymbolicRandomVariable, _support_point, support_point
-from pymc.logprob.abstract import _logprob
+from pymc.distributions.distribution import SymbolicRandomVariable, support_point
 from pytensor.gradient import disconnected_grad
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.marginals.sums import by_distinct, log_sum
 from pymc_dp.mechanisms.marginals import SymbolicMarginal
+from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 
 class WholeReleaseRV(SymbolicMarginal, SymbolicRandomVariable):

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
-from pymc.distributions.distribution import _support_point
-from pymc.logprob.abstract import _logprob
 from pytensor.gradient import disconnected_grad
 from pytensor.tensor.random.basic import BetaRV
 from pytensor.tensor.random.op import RandomVariable
@@ -27,6 +25,7 @@ from scipy.special import gammaln
 
 from pymc_dp.mechanisms.base import MECHANISM_PROPS
 from pymc_dp.mechanisms.marginals import Ends, MarginalOp, RecordMarginal, call
+from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 MAX_TRIALS = 64
 

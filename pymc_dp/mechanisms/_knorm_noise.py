@@ -7,15 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.distributions.distribution import _support_point
 from pymc.distributions.shape_utils import rv_size_is_none
-from pymc.logprob.abstract import _logprob
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
+from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 
 def norm_of(vectors: Any, norm: float) -> TensorVariable:

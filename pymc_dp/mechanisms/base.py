@@ -21,7 +21,6 @@ from pymc.distributions.shape_utils import (
     convert_shape,
     convert_size,
 )
-from pymc.distributions.truncated import _truncated
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
 from pytensor.tensor.random.op import RandomVariable
@@ -45,6 +44,7 @@ from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.noise import draw_securely
 from pymc_dp.privacy.release import Release
 from pymc_dp.rowlocal import known_lengths
+from pymc_dp.upstream.pymc_private import _truncated
 
 # what mechanisms pass to each other, and nobody else
 _INTERNAL = frozenset({"op_class", "props", "expected", "promised", "neighbouring"})

@@ -12,7 +12,6 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.shape_utils import rv_size_is_none
-from pymc.logprob.abstract import _logprob
 from pytensor.tensor.random.basic import BetaRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
@@ -36,6 +35,7 @@ from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.exact_noise import bernoulli, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
+from pymc_dp.upstream.pymc_private import _logprob
 
 MAX_TRIALS = 2**31 - 1
 MAX_TABLE = 10_000

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
-from pymc.logprob.abstract import _logprob
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.clamping import resizable_lengths
@@ -24,6 +23,7 @@ from pymc_dp.privacy._checks import finite_noise
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.noise import draw_securely
 from pymc_dp.privacy.release import Release
+from pymc_dp.upstream.pymc_private import _logprob
 
 NORMS = (1, 2, math.inf)
 _GAP = 2.0**-20  # largest gap between floats, in sensitivities, that a parameter is released from

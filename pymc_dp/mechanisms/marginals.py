@@ -20,8 +20,6 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
-from pymc.distributions.distribution import _support_point
-from pymc.logprob.abstract import _logprob
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
@@ -32,6 +30,7 @@ from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
 from pymc_dp.mechanisms.conditionals import NormalGivenGaussian, NormalGivenLaplace
+from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 Ends = tuple[float, float]
 UNCLAMPED: Ends = (-math.inf, math.inf)

@@ -18,7 +18,6 @@ import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous
 from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.shape_utils import rv_size_is_none
-from pymc.logprob.abstract import _logprob
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -41,6 +40,7 @@ from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 from pymc_dp.records import record_sum
+from pymc_dp.upstream.pymc_private import _logprob
 
 _JOINED = object()  # in the place of y: the first argument holds features and labels, checked
 

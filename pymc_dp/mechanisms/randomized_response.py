@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import factln
-from pymc.distributions.distribution import Discrete, _support_point
-from pymc.logprob.abstract import _logprob
+from pymc.distributions.distribution import Discrete
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -32,6 +31,7 @@ from pymc_dp.mechanisms.base import (
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
+from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 
 class RandomizedResponseRV(MechanismOp, RandomVariable):

@@ -11,7 +11,6 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous
 from pymc.distributions.dist_math import check_parameters
-from pymc.logprob.abstract import _logprob
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -32,6 +31,7 @@ from pymc_dp.privacy._checks import positive, probability
 from pymc_dp.privacy.exact_noise import bernoulli, uniform_below, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
+from pymc_dp.upstream.pymc_private import _logprob
 
 MAX_BINS = 100_000
 MAX_RELEASED = 10_000_000

@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.distributions.distribution import Discrete, _support_point
-from pymc.logprob.abstract import _logprob
+from pymc.distributions.distribution import Discrete
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -26,6 +25,7 @@ from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.exact_noise import words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
+from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 VARIANTS = ("symmetric", "optimized")
 

@@ -11,7 +11,6 @@ import pytensor.tensor as pt
 from pymc.distributions.continuous import Continuous
 from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.shape_utils import rv_size_is_none
-from pymc.logprob.abstract import _logprob
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -32,6 +31,7 @@ from pymc_dp.mechanisms.base import (
 from pymc_dp.privacy._checks import finite_noise, positive
 from pymc_dp.privacy.exact_noise import discrete_laplace
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.upstream.pymc_private import _logprob
 
 MAX_LEVEL = 16
 _LEVEL = "the finest resolution: 2^level wavelets at that scale"

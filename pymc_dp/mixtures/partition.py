@@ -11,9 +11,8 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
-from pymc.distributions.distribution import Discrete, _support_point
+from pymc.distributions.distribution import Discrete
 from pymc.distributions.shape_utils import rv_size_is_none
-from pymc.logprob.abstract import _logprob
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
@@ -21,6 +20,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.samplers import register_draw_of
 from pymc_dp.lowering.urn import urn
 from pymc_dp.mixtures._arguments import check_start, components_of, number_of_records, scalar, slots_for
+from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 
 class ChineseRestaurantProcessRV(RandomVariable):

@@ -26,6 +26,7 @@ from pymc_dp.records import find_record_blocks
 from pymc_dp.stats._printing import as_text, entry_name, table_of
 from pymc_dp.stats._simulation import deviations, posterior, simulate
 from pymc_dp.stats.acceptance import acceptance_report
+from pymc_dp.upstream.pymc_private import printed_name
 
 _INTERVAL = 0.9
 # A posterior interval above this share of the prior's means that the release told next to nothing.
@@ -235,7 +236,7 @@ def plan(
     planned = tuple(
         PlannedRelease(
             name,
-            rv.owner.op._print_name[0],
+            printed_name(rv.owner.op),
             math.prod(shapes[name]),
             name in local,
             rv.owner.op.additive_noise,

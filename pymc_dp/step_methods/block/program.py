@@ -42,6 +42,7 @@ from pymc_dp.step_methods.block.cells import ChannelTable, find_histograms, find
 from pymc_dp.step_methods.block.central import CentralReleases
 from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout, RecordLayout
 from pymc_dp.step_methods.block.parents import check_atoms
+from pymc_dp.upstream.pymc_private import can_be_drawn
 
 
 class RecordProgram:
@@ -78,7 +79,7 @@ class RecordProgram:
                     f"The record variable {rv.name} has an improper law, which cannot be drawn; give it a "
                     "proper one."
                 )
-            if isinstance(rv.owner.op, CustomDistRV) and _is_placeholder(rv.owner.op._random_fn):  # type: ignore[union-attr]
+            if isinstance(rv.owner.op, CustomDistRV) and not can_be_drawn(rv.owner.op):  # type: ignore[union-attr]
                 raise ValueError(
                     f"The record variable {rv.name} was built from a log density alone and cannot be drawn; "
                     "give its CustomDist random= beside logp=, or dist= in place of both."
@@ -346,11 +347,6 @@ class RecordProgram:
         for graph in substitute(self.whole_potentials, self.state):
             total = total + pt.cast(pt.sum(graph), "float64")
         return self.native("general", [self.x], [total], WHOLE)
-
-
-def _is_placeholder(function: Any) -> bool:
-    """Whether PyMC put a function in the place of one that the user did not give; it raises when called."""
-    return getattr(function, "__qualname__", "").startswith("default_not_implemented")
 
 
 def _typed(rv: Variable, graph: TensorVariable) -> TensorVariable:

@@ -12,7 +12,6 @@ import pymc as pm
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.distributions import continuous
-from pymc.distributions.transforms import _default_transform
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
@@ -36,6 +35,7 @@ from pymc_dp.step_methods.mixture.values import AtomValues
 from pymc_dp.step_methods.sweeps.fused import scalar_function
 from pymc_dp.step_methods.sweeps.histogram import HistogramSweep
 from pymc_dp.step_methods.sweeps.kernels import hoist
+from pymc_dp.upstream.pymc_private import _default_transform
 
 # Laws with a support that is free of their parameters.
 FIXED_SUPPORT = (

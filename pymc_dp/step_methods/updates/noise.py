@@ -20,6 +20,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.graphs import parameter_checks_to_values
 from pymc_dp.lowering.native import draw
 from pymc_dp.lowering.quantile import LARGEST, count_quantile, count_steps
+from pymc_dp.upstream.pymc_private import printed_name
 
 
 class NoNoiseForm(ValueError):
@@ -195,7 +196,7 @@ def noise_form(rv: TensorVariable, moving: Callable[[TensorVariable], bool]) -> 
     form = _FORMS.get(type(op))
     if form is None:
         raise NoNoiseForm(
-            f"{rv.name} has the law {getattr(op, '_print_name', (type(op).__name__,))[0]}, for which no "
+            f"{rv.name} has the law {printed_name(op)}, for which no "
             "quantile function or location-scale form is known"
         )
     params = op.dist_params(rv.owner)

@@ -1,0 +1,30 @@
+"""What the package uses of PyMC that is not public."""
+
+from typing import Any
+
+from pymc.distributions.distribution import _support_point
+from pymc.distributions.mixture import _BaseMixtureRV
+from pymc.distributions.transforms import _default_transform
+from pymc.distributions.truncated import _truncated
+from pymc.logprob.abstract import _logprob, _logprob_helper
+
+__all__ = [
+    "_BaseMixtureRV",
+    "_default_transform",
+    "_logprob",
+    "_logprob_helper",
+    "_support_point",
+    "_truncated",
+    "can_be_drawn",
+    "printed_name",
+]
+
+
+def printed_name(op: Any) -> str:
+    """Name of a law as users write it; of one without a name of its own, its class."""
+    return str(getattr(op, "_print_name", (type(op).__name__,))[0])
+
+
+def can_be_drawn(op: Any) -> bool:
+    """Whether a ``CustomDist`` was given ``random=``: PyMC puts a function that raises in its place."""
+    return not getattr(op._random_fn, "__qualname__", "").startswith("default_not_implemented")
