@@ -18,6 +18,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.quantile import LARGEST
+from pymc_dp.supports import finite_support
 
 # Constants of at least this many entries are passed in rather than compiled in, so that data of the
 # same shape share one compiled function (and large arrays do not defeat the disk cache).
@@ -128,7 +129,8 @@ class RecordLayout:
             _put.ready()
             _take.ready()
         self._alike = single and not placements and len(set(self.dtypes)) == 1
-        self._whole = [k for k, dtype in enumerate(self.dtypes) if dtype.kind in "iu"]
+        whole = (k for k, dtype in enumerate(self.dtypes) if dtype.kind in "iu")
+        self._whole = [k for k in whole if finite_support(records[k]) is None]  # type: ignore[arg-type]
 
     def pack(self, point: dict[str, Any], out: np.ndarray | None = None) -> np.ndarray:
         """Write the records of a point into a matrix, one row per record."""
