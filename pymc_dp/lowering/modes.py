@@ -3,8 +3,17 @@
 The rewrites are in these modes and nowhere else: what a user compiles is as it is without this package.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakValueDictionary
+
+from numba.core.compiler_lock import global_compiler_lock
 from pytensor.compile.mode import Mode, get_default_mode, get_mode
+from pytensor.configdefaults import config
 from pytensor.graph.rewriting.basic import dfs_rewriter
+from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
+from pytensor.link.numba.dispatch import basic
 
 from pymc_dp.lowering.samplers import draws_without_errors
 from pymc_dp.lowering.simplex import tables_by_loops
@@ -15,9 +24,54 @@ from pymc_dp.upstream.pytensor_private import NumbaLinker
 _FIRST = 0.01
 
 
+class PartLinker(NumbaLinker):
+    """Linker of graphs that are called from machine code only, and kept on disk with what calls them.
+
+    PyTensor wraps each operation in a function that is kept on disk by itself: twice as many functions to
+    compile, and machine code for each. Here, an operation is a function for all graphs of this process.
+    """
+
+    def fgraph_convert(self, fgraph: Any, **kwargs: Any) -> tuple[Any, str | None]:
+        """Return the function of a graph, and its key."""
+        with _operations_shared():
+            return basic.numba_funcify_and_cache_key(fgraph, **kwargs)  # type: ignore[return-value]
+
+    def jit_compile(self, function_and_key: tuple[Any, str | None]) -> Any:  # type: ignore[override]
+        """Return the function, whose key :mod:`pymc_dp.lowering.keys` finds."""
+        function, key = function_and_key
+        if key is not None:
+            CACHED_SRC_FUNCTIONS[function.py_func] = f"{key}_fastmath{int(config.numba__fastmath)}"
+        return function
+
+
+_operations: WeakValueDictionary[tuple[str, ...], Any] = WeakValueDictionary()
+
+
+def _operation(op: Any, node: Any = None, **kwargs: Any) -> tuple[Any, str | None]:
+    """Return the function of an operation as PyTensor does, but always the same for the same types."""
+    function, key = basic.numba_funcify_and_cache_key(op, node=node, **kwargs)
+    if key is None:
+        return function, None
+    at = op if node is None else node
+    types = (str([v.type for v in variables]) for variables in (at.inputs, at.outputs))
+    return _operations.setdefault((key, str(config.numba__fastmath), *types), function), key
+
+
+@contextmanager
+def _operations_shared() -> Iterator[None]:
+    """Have PyTensor look up operations by :func:`_operation`; it asks a function of its module for each."""
+    with global_compiler_lock:
+        kept = basic.numba_funcify_ensure_cache
+        basic.numba_funcify_ensure_cache = _operation
+        try:
+            yield
+        finally:
+            basic.numba_funcify_ensure_cache = kept
+
+
 def own_mode() -> Mode:
-    """Return the mode of functions that native code calls."""
-    return _with_ours(get_mode("NUMBA"))
+    """Return the mode of functions that native code calls; nobody else can."""
+    return _with_ours(Mode(PartLinker(), get_mode("NUMBA").provided_optimizer))
 
 
 def default_mode() -> Mode:

@@ -23,6 +23,7 @@ from pymc_dp.upstream.numba_private import (
     global_compiler_lock,
 )
 from pymc_dp.upstream.pytensor_private import CACHED_SRC_FUNCTIONS, numba_njit
+from pymc_dp.lowering.libraries import optimised_once
 
 _DIVISION = {"error_model": "numpy"}
 # what numba's decorator sets, and that C finds such functions by their address
@@ -43,7 +44,8 @@ class Declared(CPUDispatcher):
         """Compile the function, once: several threads may begin with it."""
         with global_compiler_lock:  # a lock of our own would wait for this one, in another order
             if self._can_compile:
-                self.compile(self.signature)
+                with optimised_once():
+                    self.compile(self.signature)
                 self.disable_compile()
 
     @cached_property
@@ -51,7 +53,8 @@ class Declared(CPUDispatcher):
         """The function as a part of others: Python's way into it takes as long to compile as itself."""
         options = {**self.targetoptions, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
         part = CPUDispatcher(self.py_func, targetoptions=options)
-        part.compile(self.signature)
+        with optimised_once():
+            part.compile(self.signature)
         part.disable_compile()
         return part
 
