@@ -15,6 +15,7 @@ from pytensor.graph.rewriting.basic import dfs_rewriter
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 from pytensor.link.numba.dispatch import basic
 
+from pymc_dp.lowering.nopython import Part
 from pymc_dp.lowering.samplers import draws_without_errors
 from pymc_dp.lowering.simplex import tables_by_loops
 from pymc_dp.lowering.trigamma import trigamma_in_native_code
@@ -41,7 +42,7 @@ class PartLinker(NumbaLinker):
         function, key = function_and_key
         if key is not None:
             CACHED_SRC_FUNCTIONS[function.py_func] = f"{key}_fastmath{int(config.numba__fastmath)}"
-        return function
+        return Part(function.py_func, targetoptions=function.targetoptions)
 
 
 _operations: WeakValueDictionary[tuple[str, ...], Any] = WeakValueDictionary()
@@ -70,7 +71,7 @@ def _operations_shared() -> Iterator[None]:
 
 
 def own_mode() -> Mode:
-    """Return the mode of functions that native code calls; nobody else can."""
+    """Return the mode of functions that native code calls."""
     return _with_ours(Mode(PartLinker(), get_mode("NUMBA").provided_optimizer))
 
 

@@ -32,6 +32,19 @@ _OF_DECLARED = {"nopython": True, "boundscheck": None, "no_cfunc_wrapper": True}
 njit_for_graphs = partial(numba_njit, **_DIVISION)
 
 
+class Part(CPUDispatcher):
+    """A function for other functions; compiled once more, with a way into it, if Python calls it."""
+
+    @cached_property
+    def _from_python(self) -> CPUDispatcher:
+        options = {**self.targetoptions, "no_cpython_wrapper": False}
+        return CPUDispatcher(self.py_func, targetoptions=options)
+
+    def __call__(self, *args: Any) -> Any:
+        """Call it from Python, for tests."""
+        return self._from_python(*args)
+
+
 class Declared(CPUDispatcher):
     """A function with declared types, compiled (or loaded from the disk) when it is first called.
 

@@ -4,6 +4,7 @@ import uuid
 
 import numba
 import numpy as np
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 from numba import types
@@ -11,6 +12,7 @@ from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 from pytensor.link.numba.dispatch import basic
 
+from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.libraries import PartLibrary
 from pymc_dp.lowering.native import VECTOR, NativeFunction
 from pymc_dp.lowering.nopython import njit
@@ -104,3 +106,11 @@ def test_graphs_share_operations_and_pytensor_keeps_its_own():
     sums = [[value for name, value in names.items() if name.startswith("cumop")] for names in functions]
     assert sums[0] == sums[1] != []
     assert basic.numba_funcify_ensure_cache is before
+
+
+def test_functions_of_numbers_are_called_from_python_too():
+    x = ps.float64("x")
+    function, _, _ = jit_scalar([x], [pt.exp(pt.tensor_from_scalar(x)) + 1.0])
+    outer = njit(SIGNATURE)(lambda x: function(x)[0])
+    assert outer(0.0) == 2.0  # which has compiled it as a part
+    assert function(0.0) == (2.0,)
