@@ -299,7 +299,7 @@ class Addressed:
     @cached_property
     def address(self) -> int:
         """The address at which :func:`function_at` finds it."""
-        return address_of(self.dispatcher, self.signature)
+        return self.dispatcher.address
 
 
 class SourceFunction(Addressed):
@@ -369,13 +369,7 @@ class NativeFunction(Addressed):
         return f"<NativeFunction {self.name}>"
 
 
-def address_of(dispatcher: Any, signature: Any) -> int:
-    """Return the address at which :func:`function_at` finds a compiled dispatcher."""
-    compiled = dispatcher.get_compile_result(signature)
-    return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
-
-
-def addresses_of(functions: Iterable[Addressed | None]) -> np.ndarray:
+def addresses_of(functions: Iterable[Addressed | Declared | None]) -> np.ndarray:
     """Return the addresses of functions as native code takes them, 0 where there is none."""
     return np.array([0 if f is None else f.address for f in functions], dtype=np.intp)
 

@@ -84,6 +84,12 @@ class Declared(CPUDispatcher):
         self.ready()
         return super().get_compile_result(sig)
 
+    @cached_property
+    def address(self) -> int:
+        """The address at which machine code finds it."""
+        compiled = self.get_compile_result(self.signature)
+        return int(compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name))
+
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         # numba asks for this at the first call, and then passes it the same arguments as they are
         self.ready()

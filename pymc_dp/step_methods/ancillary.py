@@ -22,7 +22,7 @@ from pymc_dp.step_methods.block.parents import ancestors_of_records, continuous_
 from pymc_dp.step_methods.conjugate import cheaper_by_cycles, conjugate_parameters
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.updates.conditionals import Conditionals
-from pymc_dp.step_methods.updates.interweaving import interweave
+from pymc_dp.step_methods.updates.interweaving import interweave, random_walk, slice_update
 from pymc_dp.step_methods.updates.noise import NoNoiseForm, noise_form
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
@@ -256,18 +256,21 @@ class _Part:
         self.centred = conditionals.centred() if n_centred else None
         cost = program.n * (1 + n_ancillary / (25 if smooth else 1))
         self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, _MIN_CYCLES, _MAX_CYCLES))
-        self.counts = np.array(
-            [self.n_cycles, n_centred, n_ancillary, step.update == "slice"], dtype=np.int64
-        )
+        self.counts = np.array([self.n_cycles, n_centred, n_ancillary], dtype=np.int64)
+        self.update = slice_update if step.update == "slice" else random_walk
         interweave.ready()
+        self.update.ready()
         self.coordinates = (conditionals.coordinates() if n_ancillary else None) or (None, None)
 
     @cached_property
     def addresses(self) -> np.ndarray:
         """Addresses of the native functions, in the order that :func:`interweave` takes them."""
         return addresses_of(
-            (self.centred, self.ancillary, self.noise, self.records, self.quadratic, *self.coordinates)
-        )
+            (
+                self.centred, self.ancillary, self.noise, self.records, self.quadratic, *self.coordinates,
+                self.update,
+            )
+        )  # fmt: skip
 
     def run(
         self,

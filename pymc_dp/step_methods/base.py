@@ -62,6 +62,8 @@ class RecordChain:
         self.first_power = float(np.clip(1 / max(spent, 1.0), _FIRST_POWER, 1.0))
         self._rng: np.random.Generator | None = None
         kernels.run_sweep.ready()
+        if any(move.fused is None for move in self.moves):
+            kernels.vectorised_sweep.ready()
         self._handle: tuple[int, ...] = ()
 
     def refresh_data(self) -> None:

@@ -15,7 +15,6 @@ from pytensor.tensor.random.basic import BernoulliRV
 
 import pymc_dp as dp
 from pymc_dp.lowering.bind import Kernel, part_of_kernel
-from pymc_dp.step_methods import base
 from pymc_dp.step_methods.block import changes, program
 from pymc_dp.step_methods.sweeps import blocks, discrete, fused, kernels, moves, tabled
 from pymc_dp.step_methods.updates import conditionals, dirichlet, noise
@@ -103,10 +102,10 @@ def stale_sums(patch):
 def stale_density(patch):
     """The density of a release of no sum is not brought up to date when a record is accepted."""
     names = dict(vars(kernels))
-    for kernel in ("accept_general", "sweep", "run_sweep"):
+    for kernel in ("accept_general", "vectorised_sweep"):
         source = inspect.getsource(names[kernel].py_func).replace("cache=True", "cache=False")
         exec(source.replace("            current = proposed\n", ""), names)
-    patch.setattr(base.kernels, "run_sweep", names["run_sweep"])
+    patch.setattr(kernels, "vectorised_sweep", names["vectorised_sweep"])
 
 
 def weak_density(patch):

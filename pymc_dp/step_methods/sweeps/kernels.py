@@ -39,6 +39,12 @@ _ROWS = types.FunctionType(ROWS)
 _COORDINATES = types.FunctionType(COORDINATES)
 _TABLES = types.FunctionType(TABLES)
 _VALUES = types.FunctionType(VALUES)
+# generator, sweeps, 1 to ignore releases, addresses, theta, data, releases, x, totals, tally
+VECTORISED = types.void(
+    GENERATOR, types.int64, types.int64, types.Array(types.intp, 1, "C"), VECTOR, VECTOR, VECTOR, MATRIX,
+    VECTOR, MATRIX, VECTOR, VECTOR,
+)  # fmt: skip
+_VECTORISED = types.FunctionType(VECTORISED)
 
 
 @njit(types.boolean(GENERATOR, types.float64, VECTOR), cache=True, forceinline=True)
@@ -162,34 +168,12 @@ def copy(source, target):
             target[i, j] = source[i, j]
 
 
-@njit(
-    types.void(
-        GENERATOR, types.int64, types.int64, types.Array(types.int64, 1, "C"),
-        types.Array(types.intp, 1, "C"), VECTOR, VECTOR, MATRIX, VECTOR, VECTOR,
-    ),
-    cache=True,
-)  # fmt: skip
-def sweep(rng, n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, tally):
-    """Sweep over all records ``n_sweeps`` times, in place; see :mod:`pymc_dp.lowering.native` for names.
-
-    ``sizes``: statistics, release parameters, hoisted numbers, hoisted covariates.
-    ``addresses``: propose, contribute, releases, change, general, fused, hoist; 0 where there is none.
-    ``prior_only``: 1 to draw the records from their law, ignoring all releases.
-    ``totals`` is filled with the sums of the contributions, ``tally`` as by :func:`accept`.
-    """
-    n = x.shape[0]
-    d, n_params, n_constants, n_columns = sizes
-    value, params, offset = np.empty(d), np.empty((d, n_params)), np.empty(d)
-    if d > 0:
-        function_at(addresses[2], _RELEASES)(theta, data, value, params, offset)
-    if addresses[5] != 0:
-        constants, columns = np.empty(n_constants), np.empty((n_columns, n))
-        function_at(addresses[6], _HOIST)(theta, data, constants, columns)
-        function_at(addresses[5], _ROWS)(
-            rng, theta, data, constants, columns, value, params, offset, x, totals, tally,
-            n_sweeps, prior_only,
-        )  # fmt: skip
-        return
+@njit(VECTORISED, cache=True)
+def vectorised_sweep(
+    rng, n_sweeps, prior_only, addresses, theta, data, value, params, offset, x, totals, tally
+):  # fmt: skip
+    """Sweeps of which each draws candidates for all records, and then decides on them."""
+    n, d = x.shape[0], value.shape[0]
     propose = function_at(addresses[0], _PROPOSE)
     t, w = np.empty((n, d)), np.empty(n)
     x_new, t_new, w_new = np.empty_like(x), np.empty_like(t), np.empty_like(w)
@@ -217,6 +201,40 @@ def sweep(rng, n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, t
     for i in range(n):
         for j in range(d):
             totals[j] += t[i, j]
+
+
+@njit(
+    types.void(
+        GENERATOR, types.int64, types.int64, types.Array(types.int64, 1, "C"),
+        types.Array(types.intp, 1, "C"), VECTOR, VECTOR, MATRIX, VECTOR, VECTOR,
+    ),
+    cache=True,
+)  # fmt: skip
+def sweep(rng, n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, tally):
+    """Sweep over all records ``n_sweeps`` times, in place; see :mod:`pymc_dp.lowering.native` for names.
+
+    ``sizes``: statistics, release parameters, hoisted numbers, hoisted covariates.
+    ``addresses``: propose, contribute, releases, change, general, fused, hoist, vectorised; 0 where there is
+    none.
+    ``prior_only``: 1 to draw the records from their law, ignoring all releases.
+    ``totals`` is filled with the sums of the contributions, ``tally`` as by :func:`accept`.
+    """
+    n = x.shape[0]
+    d, n_params, n_constants, n_columns = sizes
+    value, params, offset = np.empty(d), np.empty((d, n_params)), np.empty(d)
+    if d > 0:
+        function_at(addresses[2], _RELEASES)(theta, data, value, params, offset)
+    if addresses[5] != 0:
+        constants, columns = np.empty(n_constants), np.empty((n_columns, n))
+        function_at(addresses[6], _HOIST)(theta, data, constants, columns)
+        function_at(addresses[5], _ROWS)(
+            rng, theta, data, constants, columns, value, params, offset, x, totals, tally,
+            n_sweeps, prior_only,
+        )  # fmt: skip
+    else:
+        function_at(addresses[7], _VECTORISED)(
+            rng, n_sweeps, prior_only, addresses, theta, data, value, params, offset, x, totals, tally
+        )  # fmt: skip
 
 
 @njit(

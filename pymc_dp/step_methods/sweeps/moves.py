@@ -32,6 +32,7 @@ from pymc_dp.readings import Reading, lift, with_query
 from pymc_dp.records import RecordBlock, Release
 from pymc_dp.step_methods.block.cells import MAX_ENTRIES, ChannelTable, tabled
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.sweeps import kernels
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
 from pymc_dp.step_methods.sweeps.finite import FiniteSweep
 from pymc_dp.step_methods.sweeps.fused import FusedSweep
@@ -73,6 +74,7 @@ class Move:
         functions = (
             self.propose, self.contribute, program.central.releases, program.central.change, program.general,
             None if fused is None else fused.rows, None if fused is None else fused.hoist,
+            kernels.vectorised_sweep if fused is None else None,
         )  # fmt: skip
         return addresses_of(functions)
 

@@ -30,6 +30,11 @@ _QUADRATIC = types.FunctionType(QUADRATIC)
 _NOISE = types.FunctionType(NOISE)
 _RECORDS = types.FunctionType(RECORDS)
 _INDEX = types.Array(types.intp, 1, "C")
+_UPDATE = types.int64(
+    GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, VECTOR,
+    _INDEX, MATRIX, types.int64, VECTOR,
+)  # fmt: skip
+_UPDATES = types.FunctionType(_UPDATE)
 
 # Acceptance that a random walk of a few dimensions aims at (Roberts & Rosenthal 2001).
 _TARGET = 0.3
@@ -72,13 +77,7 @@ def adapt(factor, direction, change):
             v[j] = c * v[j] - s * factor[j, i]
 
 
-@njit(
-    types.int64(
-        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, VECTOR,
-        _INDEX, MATRIX, types.int64, VECTOR,
-    ),
-    cache=True,
-)  # fmt: skip
+@njit(_UPDATE, cache=True)
 def random_walk(
     rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally
 ):
@@ -118,13 +117,7 @@ def random_walk(
     return accepted
 
 
-@njit(
-    types.int64(
-        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, VECTOR,
-        _INDEX, MATRIX, types.int64, VECTOR,
-    ),
-    cache=True,
-)  # fmt: skip
+@njit(_UPDATE, cache=True)
 def slice_update(
     rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally
 ):
@@ -188,26 +181,6 @@ def slice_update(
     return n_updates
 
 
-@njit(
-    types.int64(
-        GENERATOR, types.intp, types.int64, types.int64, types.int64, VECTOR, VECTOR, MATRIX, VECTOR,
-        _INDEX, MATRIX, types.int64, VECTOR,
-    ),
-    cache=True,
-)  # fmt: skip
-def update(
-    rng, address, n_updates, n_adapted, use_slice, theta, data, given, totals, moving, factor, adapting, tally
-):  # fmt: skip
-    """Run one of the two kernels."""
-    if use_slice == 1:
-        return slice_update(
-            rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally
-        )  # fmt: skip
-    return random_walk(
-        rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally
-    )  # fmt: skip
-
-
 @njit(types.boolean(GENERATOR, types.intp, VECTOR, VECTOR, MATRIX, VECTOR, _INDEX), cache=True)
 def gaussian_draw(rng, address, theta, data, given, totals, where):
     """Draw ``theta[where]`` from its Gaussian conditional, in place; refused if it is improper."""
@@ -260,14 +233,15 @@ def interweave(
     The sweep comes first (none in the first cycle), so that ``totals`` belong to ``x`` when the ancillary
     density reads those of the statistics that do not move with the parameters.
 
-    ``counts``: cycles, centred updates, ancillary updates, 1 for slice updates.
+    ``counts``: cycles, centred updates, ancillary updates.
     ``addresses``: centred, ancillary, noise, records, quadratic, to and from the coordinates of
-    the ancillary density; 0 where there is none.
+    the ancillary density, :func:`random_walk` or :func:`slice_update`; 0 where there is none.
     ``moving``, ``gaussian``: positions in ``theta`` that move, and that have a Gaussian conditional.
     ``n_done``: cycles already adapted on.
     """
     rng = generator_at(handle)
-    n_cycles, n_centred, n_ancillary, use_slice = counts
+    n_cycles, n_centred, n_ancillary = counts
+    update = function_at(addresses[7], _UPDATES)
     u, phi = np.empty_like(x), np.empty_like(theta)
     for cycle in range(n_cycles):
         # the records have their own step: the first cycle only sums their contributions
@@ -277,7 +251,7 @@ def interweave(
         done = n_done + cycle
         if n_centred > 0:
             update(
-                rng, addresses[0], n_centred, done * n_centred, use_slice, theta, data, x, totals, moving,
+                rng, addresses[0], n_centred, done * n_centred, theta, data, x, totals, moving,
                 centred_factor, adapting, tallies[0],
             )  # fmt: skip
         if n_ancillary > 0:
@@ -288,7 +262,7 @@ def interweave(
                 for k in range(theta.shape[0]):
                     phi[k] = theta[k]
             accepted = update(
-                rng, addresses[1], n_ancillary, done * n_ancillary, use_slice, phi, data, u, totals, moving,
+                rng, addresses[1], n_ancillary, done * n_ancillary, phi, data, u, totals, moving,
                 ancillary_factor, adapting, tallies[1],
             )  # fmt: skip
             if accepted > 0:
