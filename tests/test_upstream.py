@@ -72,7 +72,9 @@ def test_it_is_where_it_was(name):
         thing = found(name)
     except ImportError as error:
         pytest.fail(f"{name} has moved ({error}): see docs/explanation/upstream.md for what it is used for")
-    assert arguments_of(thing) == ROWS[name], f"{name} takes other arguments: see docs/explanation/upstream.md"
+    assert arguments_of(thing) == ROWS[name], (
+        f"{name} takes other arguments: see docs/explanation/upstream.md"
+    )
 
 
 def test_what_moved_is_named():

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler_lock import global_compiler_lock
-from numba.core.registry import cpu_target
+from pymc_dp.upstream.numba_private import JITCodeLibrary, cpu_target, global_compiler_lock
 
 
 class PartLibrary(JITCodeLibrary):

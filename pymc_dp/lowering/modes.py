@@ -8,18 +8,16 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import WeakValueDictionary
 
-from numba.core.compiler_lock import global_compiler_lock
 from pytensor.compile.mode import Mode, get_default_mode, get_mode
 from pytensor.configdefaults import config
 from pytensor.graph.rewriting.basic import dfs_rewriter
-from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
-from pytensor.link.numba.dispatch import basic
 
 from pymc_dp.lowering.nopython import Part
 from pymc_dp.lowering.samplers import draws_without_errors
 from pymc_dp.lowering.simplex import tables_by_loops
 from pymc_dp.lowering.trigamma import trigamma_in_native_code
-from pymc_dp.upstream.pytensor_private import NumbaLinker
+from pymc_dp.upstream.numba_private import global_compiler_lock
+from pymc_dp.upstream.pytensor_private import CACHED_SRC_FUNCTIONS, NumbaLinker, basic
 
 # Position among PyTensor's rewrites: before anything else has changed the graph.
 _FIRST = 0.01

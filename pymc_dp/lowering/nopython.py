@@ -15,6 +15,7 @@ import numba
 from pytensor.configdefaults import config
 
 from pymc_dp.lowering.keys import key_of
+from pymc_dp.lowering.libraries import optimised_once
 from pymc_dp.upstream.numba_private import (
     CPUDispatcher,
     FunctionCache,
@@ -23,7 +24,6 @@ from pymc_dp.upstream.numba_private import (
     global_compiler_lock,
 )
 from pymc_dp.upstream.pytensor_private import CACHED_SRC_FUNCTIONS, numba_njit
-from pymc_dp.lowering.libraries import optimised_once
 
 _DIVISION = {"error_model": "numpy"}
 # what numba's decorator sets, and that C finds such functions by their address

@@ -3,6 +3,7 @@
 from typing import Any
 
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS, compile_numba_function_src, hash_from_pickle_dump
+from pytensor.link.numba.dispatch import basic
 from pytensor.link.numba.dispatch.basic import (
     numba_njit,
     register_funcify_and_cache_key,
@@ -15,6 +16,7 @@ from pytensor.link.numba.linker import NumbaLinker
 __all__ = [
     "CACHED_SRC_FUNCTIONS",
     "NumbaLinker",
+    "basic",
     "compile_numba_function_src",
     "hash_from_pickle_dump",
     "numba_core_rv_funcify",
