@@ -7,6 +7,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
+from pymc_dp.step_methods.block.repeated import behind_repeated
 from pymc_dp.supports import behind_atoms, mixes_atoms
 
 
@@ -43,17 +44,18 @@ def check_atoms(model: Model, block: RecordBlock) -> None:
     """
     for rv in block.records:
         others = set(model.free_RVs) - set(block.records)
-        behind = [v for v in behind_atoms(rv, model.basic_RVs) if v in others]
+        behind = {*behind_atoms(rv, model.basic_RVs), *behind_repeated(rv, model)} & others
         if behind:
             names = ", ".join(sorted(str(v.name) for v in behind))
             raise ValueError(
                 f"The record variable {rv.name} has values of positive probability at places that depend on "
-                f"{names} (an end at which it is censored, a constant in a mixture). A move of {names} given "
-                "the records would leave them where they had that probability before, so that they cannot be "
-                "sampled in this form. Take records whose law has fixed places, and let the query say the "
-                "rest: pm.Censored(name, law, lower=a, upper=c, shape=n) is dp.clamp(x, a, c) of records x "
-                "with the law inside, and a mixture with pm.DiracDelta(c) is pt.switch(b, c, x) of records x "
-                "and b = pm.Bernoulli(name, weight, shape=n)."
+                f"{names} (an end at which it is censored, a constant in a mixture, the width of a grid). A "
+                f"move of {names} given the records would leave them where they had that probability before, "
+                "so that they cannot be sampled in this form. Take records whose law has fixed places, and "
+                "let the query say the rest: pm.Censored(name, law, lower=a, upper=c, shape=n) is "
+                "dp.clamp(x, a, c) of records x with the law inside, a mixture with pm.DiracDelta(c) is "
+                "pt.switch(b, c, x) of records x and b = pm.Bernoulli(name, weight, shape=n), and numbers "
+                "that are rounded are c * pt.floor(x / c), best with step=[pm.Slice([c])] for the width."
             )
         law = ancestors([rv], set(model.basic_RVs) - {rv})
         if any(map(mixes_atoms, law)):
