@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+from pymc.distributions.custom import CustomSymbolicDistRV
 from pymc.distributions.discrete import DiscreteUniformRV
 from pymc.distributions.distribution import DiracDeltaRV
 from pymc.distributions.truncated import TruncatedRV
 from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as ps
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -98,6 +100,29 @@ def behind_atoms(rv: TensorVariable, variables: Collection[Variable]) -> list[Va
             compared = set(ancestors([graph]))
             found |= compared if value in compared else set()
     return [v for v, leaf in reading.items() if leaf in found]
+
+
+def adds_to_atoms(rv: Variable, variables: Collection[Variable]) -> bool:
+    """Whether PyMC adds a probability and a density in a law, or in one that it is made of.
+
+    Parameters
+    ----------
+    rv : Variable
+        Random variable, of a model or not.
+    variables : collection of Variable
+        Random variables of the model, whose laws are matters of their own.
+    """
+    for v in ancestors([rv], set(variables) - {rv}):
+        if mixes_atoms(v):
+            return True
+        op: Any = v.owner.op if v.owner is not None else None
+        if isinstance(op, CustomSymbolicDistRV):  # its law is a graph of its own
+            graph = op.fgraph.unfreeze()
+            given = dict(zip(graph.inputs, v.owner.inputs, strict=True))  # type: ignore[union-attr]
+            inner = graph_replace(graph.outputs, given, strict=False)
+            if any(adds_to_atoms(law, variables) for law in inner):
+                return True
+    return False
 
 
 def mixes_atoms(rv: Any) -> bool:

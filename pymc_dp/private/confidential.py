@@ -19,6 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.sentinel import Sentinel
 from pymc_dp.privacy._checks import positive
+from pymc_dp.private.atoms import check_atoms
 from pymc_dp.private.rows import ConfidentialRows
 from pymc_dp.private.sealed import sealed
 from pymc_dp.private.tables import as_tables, columns_of
@@ -113,7 +114,8 @@ class ConfidentialLikelihood:
         If there is no model around it, `dist` is no distribution, or an array holds no numbers.
     ValueError
         If rows have missing values or different lengths, are not independent given the parameters, `dist`
-        has no parameter, or a number is out of range.
+        has no parameter, mixes a value of positive probability with a density there, or has such values where
+        a parameter says, or a number is out of range.
 
     Notes
     -----
@@ -192,6 +194,7 @@ class ConfidentialLikelihood:
             raise ValueError(
                 f"data of '{name}' are not all whole numbers, and {law.owner.op} gives no others."
             )
+        check_atoms(name, law, inputs.values(), model)
         value = pt.tensor(name, dtype=law.type.dtype, shape=table.shape)
         parameters = _parameters(name, law, model)
         roots = [

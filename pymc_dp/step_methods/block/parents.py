@@ -2,13 +2,12 @@
 
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.records import RecordBlock, parameters_of
 from pymc_dp.rowlocal import leaves_of
 from pymc_dp.step_methods.block.repeated import behind_repeated
-from pymc_dp.supports import behind_atoms, mixes_atoms
+from pymc_dp.supports import adds_to_atoms, behind_atoms
 
 
 def continuous_parameters(model: Model, block: RecordBlock) -> set[Variable]:
@@ -57,8 +56,7 @@ def check_atoms(model: Model, block: RecordBlock) -> None:
                 "pt.switch(b, c, x) of records x and b = pm.Bernoulli(name, weight, shape=n), and numbers "
                 "that are rounded are c * pt.floor(x / c), best with step=[pm.Slice([c])] for the width."
             )
-        law = ancestors([rv], set(model.basic_RVs) - {rv})
-        if any(map(mixes_atoms, law)):
+        if adds_to_atoms(rv, model.basic_RVs):
             raise ValueError(
                 f"The law of the record variable {rv.name} is a mixture in which one component has values of "
                 "positive probability where another has a density: PyMC adds the two in its log density, and "

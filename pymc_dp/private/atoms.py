@@ -1,0 +1,47 @@
+"""Laws of confidential rows with values of positive probability, of which PyMC's density would be wrong."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.model.core import Model
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
+
+from pymc_dp.step_methods.block.repeated import behind_repeated
+from pymc_dp.supports import adds_to_atoms, behind_atoms
+
+
+def check_atoms(name: str, law: Any, covariates: Iterable[Variable], model: Model) -> None:
+    """Refuse a law that mixes an atom with a density there, or whose atoms are where a parameter says.
+
+    Covariates are replaced by random numbers for that: what is refused does not depend on the rows.
+
+    Raises
+    ------
+    ValueError
+    """
+    rng = np.random.default_rng(0)
+    numbers: dict[Variable, Variable] = {
+        v: pt.constant(rng.uniform(size=v.type.shape).astype(v.type.dtype))  # type: ignore[attr-defined]
+        for v in covariates
+    }
+    law = graph_replace([law], numbers, strict=False)[0] if numbers else law
+    if adds_to_atoms(law, model.basic_RVs):
+        raise ValueError(
+            f"dist of '{name}' is a mixture in which one component has values of positive probability where "
+            "another has a density: PyMC adds the two in its log density, and draws would follow another "
+            "law. Write the log density of a row by hand: pm.Mixture.dist([w, 1 - w], "
+            "[pm.DiracDelta.dist(c), law]) is pm.CustomDist.dist(w, mu, logp=f), where f(value, w, mu) is "
+            "pt.switch(pt.eq(value, c), pt.log(w), pt.log1p(-w) + pm.logp(law, value)) and law depends on mu."
+        )
+    behind = {*behind_atoms(law, model.basic_RVs), *behind_repeated(law, model)}
+    if behind:
+        names = ", ".join(sorted(str(v.name) for v in behind))
+        raise ValueError(
+            f"dist of '{name}' has values of positive probability at places that depend on {names} (an end "
+            "at which it is censored, a constant in a mixture, the width of a grid). Densities of a row "
+            f"given two values of {names} are of different kinds there, a probability and a density, and "
+            "their ratio says nothing. Give these places as numbers, or as covariates={...} of the rows."
+        )
