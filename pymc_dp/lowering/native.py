@@ -72,13 +72,7 @@ ROWS = types.void(
 CONJUGATE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, VECTOR)
 # concentrations, probabilities, release value, params, offset, x, totals, tally; draws probabilities and x
 TABLES = types.void(GENERATOR, VECTOR, VECTOR, VECTOR, MATRIX, VECTOR, MATRIX, VECTOR, VECTOR)
-# sweeps, theta, data, hoisted numbers, covariates, release value, params, offset, x, totals of the
-# contributions, slot of every record, atoms by slot, records by slot, what was learnt while tuning, tally
 INTEGERS = types.Array(types.int64, 1, "C")
-MIXTURE = types.void(
-    types.int64, GENERATOR, VECTOR, VECTOR, VECTOR, MATRIX, VECTOR, MATRIX, VECTOR, MATRIX, VECTOR, INTEGERS,
-    MATRIX, INTEGERS, VECTOR, VECTOR,
-)  # fmt: skip
 VALUES = types.void(VECTOR, VECTOR, VECTOR, VECTOR)  # theta, data, natural values -> values in theta
 NOISE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, x -> u
 RECORDS = types.void(VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, u -> x

@@ -10,6 +10,7 @@ import pymc_dp as dp
 from pymc_dp.lowering.bind import plain
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.mixture.langevin import N_SIZES
+from pymc_dp.step_methods.mixture.state import State
 from pymc_dp.step_methods.mixture.step import lowered_mixture, private_mixtures
 from tests.mixtures import models
 from tests.mixtures.models import KnownVariance, NormalInverseGamma
@@ -58,16 +59,18 @@ def lowered(model_type):
     propose = program.functions["propose"]
     x = [propose(rng, *c, *cov[:, i], *atoms[labels[i]])[: records.records.width] for i in range(N)]
     x, data, d = np.array(x), records.data.gather(), records.n_statistics
-    value, params, offset = np.empty(d), np.empty((d, records.n_parameters)), np.empty(d)
+    observed, noise, offset = np.empty(d), np.empty((d, records.n_parameters)), np.empty(d)
     if d:
-        records.central.releases.dispatcher(theta, data, value, params, offset)
-    learnt = np.zeros(program.learnt_from + N_SIZES * (2 + program.width))
-    learnt[1 + program.n_features :] = 1.0
+        records.central.releases.dispatcher(theta, data, observed, noise, offset)
     counts = np.bincount(labels, minlength=SLOTS)
-    # Neal 2 keeps densities where others have totals
-    totals = np.full(2 * N + len(c), np.nan) if not d else np.zeros(d)
-    given = theta, data, c, cov, value, params, offset
-    return found, given, (x, totals, labels, atoms, counts, learnt, np.zeros(20))
+    state = State(
+        theta=theta, data=data, constants=c, covariates=cov, observed=observed, noise=noise, offset=offset,
+        records=x, totals=np.zeros(d), labels=labels, atoms=atoms, counts=counts,
+        middle=np.zeros(program.n_features), spread=np.ones(program.n_features),
+        under_base=np.full((2, N), np.nan), constants_then=np.full(len(c), np.nan), tuning=False,
+        learnt=np.zeros(N_SIZES * (2 + program.width)), full=np.zeros(1, bool), tally=np.zeros(20),
+    )  # fmt: skip
+    return found, state
 
 
 KERNELS = {
@@ -107,23 +110,23 @@ CASES = [
 
 @pytest.mark.parametrize(("kernel", "model_type"), CASES, ids=[f"{k} {m.__name__}" for k, m in CASES])
 def test_machine_code_does_what_python_does(kernel, model_type):
-    found, given, state = lowered(model_type)
+    found, state = lowered(model_type)
     compiled = KERNELS[kernel](found)
     results = []
     for run in (compiled.dispatcher, plain(compiled.kernel, compiled.names)):
-        arrays, rng = [a.copy() for a in state], np.random.default_rng(7)
-        run(20 if kernel == "scans" or "splits" in kernel else 5, rng, *given, *arrays)
-        results.append((arrays, rng.bit_generator.state))
+        copied = State(*(np.copy(a) if isinstance(a, np.ndarray) else a for a in state))
+        rng = np.random.default_rng(7)
+        run(20 if kernel == "scans" or "splits" in kernel else 5, rng, copied)
+        results.append((copied, rng.bit_generator.state))
     (machine, after_machine), (python, after_python) = results
     assert after_machine == after_python
     for a, b in zip(machine, python, strict=True):
         # exponentials and logarithms of the two differ in the last bit
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
     changed = [not np.array_equal(a, b, equal_nan=True) for a, b in zip(python, state, strict=True)]
-    x, _, labels, _, counts, *_, tally = python
-    assert np.bincount(labels, minlength=SLOTS).tolist() == counts.tolist()
+    assert np.bincount(python.labels, minlength=SLOTS).tolist() == python.counts.tolist()
     if kernel in OF_ATOMS:
         assert any(changed)
         return
-    assert tally[tally > 0].size > 1 and (labels != state[2]).any()
-    assert kernel in GIVEN_RECORDS or (x != state[0]).any()
+    assert np.count_nonzero(python.tally > 0) > 1 and (python.labels != state.labels).any()
+    assert kernel in GIVEN_RECORDS or (python.records != state.records).any()

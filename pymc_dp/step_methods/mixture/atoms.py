@@ -11,10 +11,6 @@ from pymc_dp.lowering.truncated import truncated_inverse_gamma
 from pymc_dp.lowering.tuples import Numbers, entries, row, set_row
 from pymc_dp.step_methods.mixture.bound import (
     N_CONSTANTS,
-    Generator,
-    Integers,
-    Matrix,
-    Vector,
     bound,
     of_slots,
 )
@@ -24,6 +20,7 @@ from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.slot_sums import FAMILIES, Family
 from pymc_dp.step_methods.mixture.slot_totals import Records, add_moments, moments_by_slot, total_of
+from pymc_dp.step_methods.mixture.state import Generator, Integers, Matrix, State
 
 # Which numbers of a slot are normal, how many, and of how many slopes and second derivatives they are drawn;
 # the number that divides all of these, -1 if there is none.
@@ -65,37 +62,34 @@ def divide_by_sums(counts: Integers, atoms: Matrix) -> None:
     raise NotImplementedError
 
 
-def conjugate_draws(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def conjugate_draws(n_sweeps: int, rng: Generator, state: State) -> None:
     """Draw the atoms of occupied slots, in one or two passes over the records.
 
     The normal numbers of a slot are drawn together; where one number divides all their terms (a variance with
     means whose law scales with it), it is drawn first with the means integrated out.
     """
-    n_slots = atoms.shape[0]
-    constants = entries(c, N_CONSTANTS)
-    records = (cov, x, labels, counts, scales(learnt), np.zeros((n_slots, N_MOMENTS)))
-    add_moments(constants, records)
+    atoms, counts, n_slots = state.atoms, state.counts, state.counts.size
+    c = entries(state.constants, N_CONSTANTS)
+    moments = np.zeros((n_slots, N_MOMENTS))
+    records = Records(state.covariates, state.records, state.labels, counts, scales(state), moments)
+    add_moments(c, records)
     sums, room = np.empty((n_slots, N_QUADRATIC)), np.empty((max(N_QUADRATIC, 1), N_MOMENTS))
     root, mean = np.empty((N_NORMAL, N_NORMAL)), np.empty((n_slots, N_NORMAL))
     part, slopes = np.empty((n_slots, 1)), np.empty((n_slots, 2))
     for _ in range(n_sweeps):
-        add_quadratic(constants, records, atoms, room, sums)
+        add_quadratic(c, records, atoms, room, sums)
         for h in range(n_slots):
             if counts[h] > 0:
                 solve_mean(sums[h], mean[h], root, N_NORMAL)
         if SCALE >= 0:
             # its own law with the normal numbers at their mean, and one half less for each of them
-            scale_slopes(constants, records, atoms, mean, room, part, slopes)
+            scale_slopes(c, records, atoms, mean, room, part, slopes)
             for h in range(n_slots):
                 if counts[h] > 0:
                     s = atoms[h, SCALE]
                     scale = 2.0 * s * (slopes[h, 0] - slopes[h, 1])
                     shape = scale / s - slopes[h, 0] - 1.0
-                    drawn = draw_inverse_gamma(rng, constants, shape - 0.5 * N_NORMAL, scale)
+                    drawn = draw_inverse_gamma(rng, c, shape - 0.5 * N_NORMAL, scale)
                     # the precisions were those at the old value
                     for j in range(N_QUADRATIC):
                         sums[h, j] *= s / drawn
@@ -105,7 +99,7 @@ def conjugate_draws(
                 draw_normal(rng, sums[h], mean[h], root, N_NORMAL)
                 for j in range(N_NORMAL):
                     atoms[h, NORMAL[j]] = mean[h, j]
-        draw_single(rng, constants, records, atoms, mean, room, part, slopes)
+        draw_single(rng, c, records, atoms, mean, room, part, slopes)
         divide_by_sums(counts, atoms)
 
 
@@ -140,7 +134,7 @@ def _quadratic(program: MixtureProgram, n: int) -> Function:
 
     @part_of_kernel
     def add_quadratic(c, records, atoms, room, out):
-        counts = records[3]
+        counts = records.counts
         for h in range(counts.size):
             if counts[h] > 0:
                 set_row(out, h, base(c, *row(atoms, h, width)))
@@ -183,7 +177,7 @@ def _slope(program: MixtureProgram, k: int, family: str, j: int, at_mean: Sequen
 
     @part_of_kernel
     def slope(c, records, atoms, mean, room, part, out):
-        counts = records[3]
+        counts = records.counts
         for h in range(counts.size):
             if counts[h] > 0:
                 part[h, 0] = base(c, *at(atoms, mean, h))[0]
@@ -220,7 +214,7 @@ def _with_single(before: Any, program: MixtureProgram, laws: AtomLaws, k: int, f
     @part_of_kernel
     def draw_single(rng, c, records, atoms, mean, room, part, slopes):
         before(rng, c, records, atoms, mean, room, part, slopes)
-        counts = records[3]
+        counts = records.counts
         two_slopes(c, records, atoms, mean, room, part, slopes)
         for h in range(counts.size):
             if counts[h] > 0:

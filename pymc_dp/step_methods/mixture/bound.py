@@ -12,16 +12,11 @@ import numpy as np
 
 from pymc_dp.lowering import bins
 from pymc_dp.lowering.bind import Function, Kernel, bound_part, part_of_kernel
-from pymc_dp.lowering.native import MIXTURE
 from pymc_dp.lowering.tuples import Numbers, column, part, row
 from pymc_dp.records import parameters_of
 from pymc_dp.step_methods.mixture import polynomials
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-
-type Vector = np.ndarray
-type Matrix = np.ndarray
-type Integers = np.ndarray
-type Generator = np.random.Generator
+from pymc_dp.step_methods.mixture.state import MIXTURE, Generator, Integers, Matrix, Vector
 
 # How many numbers no record changes, a record has, a slot's atoms have; statistics of a record, histograms.
 N_CONSTANTS = WIDTH = N_ATOMS = N_STATISTICS = N_HISTOGRAMS = 0
@@ -103,7 +98,7 @@ def bound(kernel: Function, program: MixtureProgram, **more: Any) -> Kernel:
     Parameters
     ----------
     kernel : function
-        A function with the arguments of ``MIXTURE``, in which names declared in this module occur.
+        ``kernel(n_sweeps, rng, state)``, in which names declared in this module occur.
     program : MixtureProgram
     **more
         Meanings of further names of the kernel, or other meanings of those declared here.

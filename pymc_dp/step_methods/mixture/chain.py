@@ -36,7 +36,7 @@ from pymc_dp.step_methods.mixture.plain import KernelChain
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.released import SummedRelease
 from pymc_dp.step_methods.mixture.summed import summed_sweep
-from pymc_dp.step_methods.mixture.tally import FULL, GIVEN_LABELS, N_TALLY, SPLIT_KINDS
+from pymc_dp.step_methods.mixture.tally import GIVEN_LABELS, N_TALLY, SPLIT_KINDS
 
 _log = logging.getLogger("pymc.dp")
 
@@ -210,13 +210,9 @@ class MixtureChain:
             )
         self.collapses = mixture.n <= _COLLAPSED_UP_TO and self.lowered.integrates_out
         program, inner = records.program, self.lowered.program
-        shape = (mixture.max_components, self.lowered.program.width)
-        if not program.block.releases:
-            # nothing is released that they could be totals of; Neal's algorithm 2 keeps densities here
-            records.totals = np.full(2 * mixture.n + self.lowered.program.n_constants, np.nan)
-        self.labels, self.counts = np.zeros(mixture.n, np.int64), np.zeros(shape[0], np.int64)
-        self.atoms = np.zeros(shape)
-        self.learnt = np.zeros(self.lowered.program.learnt_from + self.lowered.n_learnt)
+        self._under_base = records.under_base if isinstance(records, KernelChain) else np.zeros((2, 0))
+        self._constants_then = np.full(inner.n_constants, np.nan)
+        self.counts, self.learnt = np.zeros(mixture.max_components, np.int64), np.zeros(self.lowered.n_learnt)
         self.sweep = self._sweep_for(conditional)
         kinds = SPLIT_KINDS if splits else ()
         self.splits = [self.lowered.splits(kind) for kind in kinds]
@@ -234,8 +230,12 @@ class MixtureChain:
         self._updates = self.lowered.updates  # now, so that atoms which nothing can move are refused here
         self._move_sizes = np.array([m.sizes for m in records.moves], dtype=np.int64).reshape(-1, 4)
         self._sizes = np.array(
-            [program.n_statistics, program.n_parameters, inner.n_constants, inner.n_columns], dtype=np.int64
-        )
+            [
+                program.n_statistics, program.n_parameters, inner.n_constants, inner.n_columns, inner.width,
+                inner.n_features,
+            ],
+            dtype=np.int64,
+        )  # fmt: skip
 
     def _sweep_for(self, asked: str) -> str:
         """Return the sweep over labels that serves a mixture, where it depends on the mixture."""
@@ -300,17 +300,16 @@ class MixtureChain:
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=records.x)
         if isinstance(records, KernelChain) and not records.observed:
-            records.totals[:] = np.nan  # other steps have moved the records
-        self.learnt[0] = tune
+            self._under_base[:] = np.nan  # other steps have moved the records
         splits = [0 if f is None else n for f, n in zip(self.splits, plan.splits, strict=False)]
-        tally, record_tally = np.zeros(N_TALLY), np.array([0.0, 1.0])
+        tally, record_tally, full = np.zeros(N_TALLY), np.array([0.0, 1.0]), np.zeros(1, np.bool_)
         mixture_cycles(
             records.handle(rng), plan.cycles, self._sizes, np.array(splits, dtype=np.int64), plan.dealt,
             *self._addresses[:2],
-            self._move_sizes, self._addresses[2], theta, records.data, records.x, self.labels, self.atoms,
-            self.counts, self.learnt, records.totals, tally, record_tally,
+            self._move_sizes, self._addresses[2], theta, records.data, records.x, records.totals, self.counts,
+            self._under_base, self._constants_then, tune, self.learnt, full, tally, record_tally,
         )  # fmt: skip
-        if tally[FULL]:
+        if full[0]:
             raise ValueError(
                 f"All {self.mixture.max_components} slots of {self.mixture.labels.name} are occupied and a "
                 "new cluster found none: raise max_components (and the shape of the atoms)."

@@ -18,36 +18,30 @@ from pymc_dp.step_methods.mixture import slot_sums
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
     N_CONSTANTS,
-    Generator,
-    Integers,
-    Matrix,
-    Vector,
     bound,
     urn,
 )
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
-from pymc_dp.step_methods.mixture.pairs import accepted, divide, members_of, two_records, unite
+from pymc_dp.step_methods.mixture.pairs import accepted, commit_members, two_clusters
 from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, moments_of, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.slot_sums import N_NORMAL, N_SUMS, add_alike, know, log_z, weigh
-from pymc_dp.step_methods.mixture.slots import enter, free_slot, leave, occupied_first, pick
-from pymc_dp.step_methods.mixture.tally import CONSIDERED, DEALINGS, DEALT, FULL, MOVED
+from pymc_dp.step_methods.mixture.slots import enter, free_slot, leave, pick, slots_of
+from pymc_dp.step_methods.mixture.state import Generator, State
+from pymc_dp.step_methods.mixture.tally import CONSIDERED, DEALINGS, DEALT, MOVED
 
 
-def collapsed_sweep(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def collapsed_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
     """Sweep once, in O(number of clusters) per record; then try ``n_sweeps`` splits or merges."""
-    n, n_slots = x.shape[0], atoms.shape[0]
-    constants = entries(c, N_CONSTANTS)
-    alpha, d = urn(constants)
-    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
-    k = occupied_first(counts, slots, where)
-    scale = scales(learnt)
+    cov, x, labels, counts, tally = state.covariates, state.records, state.labels, state.counts, state.tally
+    n, n_slots = x.shape[0], counts.size
+    c = entries(state.constants, N_CONSTANTS)
+    alpha, d = urn(c)
+    k, slots = slots_of(state)
+    order = slots.order
+    scale = scales(state)
     weights, empty = np.empty((N_SUMS, N_MOMENTS)), np.empty(N_SUMS)
-    weigh(constants, row(atoms, slots[0], N_ATOMS), scale, weights, empty)
+    weigh(c, row(state.atoms, order[0], N_ATOMS), scale, weights, empty)
     nothing = entries(empty, N_SUMS)
     room, root = np.empty(N_SUMS), np.empty((max(N_NORMAL, 1), N_NORMAL + 1))
     tables = (add_alike(weights), np.full(n + 2, np.nan), np.empty(n + 2), np.empty(n + 2))
@@ -59,7 +53,7 @@ def collapsed_sweep(
         set_row(sums, h, nothing)
         sizes[h] = np.log(counts[h] - d) if counts[h] > 0 else 0.0
     for i in range(n):
-        own = products(weights, N_SUMS, moments_of(constants, cov, i, x, scale))
+        own = products(weights, N_SUMS, moments_of(c, cov, i, x, scale))
         set_row(sums, labels[i], plus(row(sums, labels[i], N_SUMS), own))
     know(0, tables, empty, weights)
     z_empty = log_z(0, nothing, tables, room, root)
@@ -68,8 +62,8 @@ def collapsed_sweep(
         z[h] = log_z(counts[h], row(sums, h, N_SUMS), tables, room, root)
 
     for i in range(n):
-        h, k = leave(i, k, labels, counts, slots, where)
-        own = products(weights, N_SUMS, moments_of(constants, cov, i, x, scale))
+        h, k = leave(i, k, slots)
+        own = products(weights, N_SUMS, moments_of(c, cov, i, x, scale))
         z_before = z[h]
         if counts[h] == 0:
             set_row(sums, h, nothing)
@@ -80,7 +74,7 @@ def collapsed_sweep(
             z[h] = log_z(counts[h], row(sums, h, N_SUMS), tables, room, root)
             sizes[h] = np.log(counts[h] - d)
         for m in range(k):
-            g = slots[m]
+            g = order[m]
             if g == h:
                 joined[m] = z_before
             else:
@@ -90,7 +84,7 @@ def collapsed_sweep(
         m = k
         if rest > 0.0:
             if k == n_slots:
-                tally[FULL] = 1.0
+                state.full[0] = True
             else:
                 joined[k] = log_z(1, plus(nothing, own), tables, room, root)
                 logs[k] = np.log(rest) + joined[k] - z_empty
@@ -100,9 +94,9 @@ def collapsed_sweep(
         if m == k:
             g = free_slot(rng, slots, k)
         elif m >= 0:
-            g = slots[m]
+            g = order[m]
         tally[MOVED] += g != h
-        k = enter(i, g, k, labels, counts, slots, where)
+        k = enter(i, g, k, slots)
         set_row(sums, g, plus(row(sums, g, N_SUMS), own))
         z[g] = joined[m] if m >= 0 else z_before
         sizes[g] = np.log(counts[g] - d)
@@ -111,20 +105,18 @@ def collapsed_sweep(
 
     members, to_other = np.empty(n, np.int64), np.empty(n, np.bool_)
     for _ in range(n_sweeps if n > 1 else 0):
-        first, second = two_records(rng, n)
-        h, g = labels[first], labels[second]
-        splits = h == g
-        if splits and (k == n_slots or weight_of_new_cluster(alpha, d, k) == 0.0):
+        h, g, size = two_clusters(rng, alpha, d, k, slots, members)
+        if size == 0:
             continue
-        size = members_of(first, second, labels, members)
-        one = plus(nothing, products(weights, N_SUMS, moments_of(constants, cov, first, x, scale)))
-        other = plus(nothing, products(weights, N_SUMS, moments_of(constants, cov, second, x, scale)))
+        splits = h == g
+        one = plus(nothing, products(weights, N_SUMS, moments_of(c, cov, members[0], x, scale)))
+        other = plus(nothing, products(weights, N_SUMS, moments_of(c, cov, members[1], x, scale)))
         z_one = log_z(1, one, tables, room, root)
         z_other = log_z(1, other, tables, room, root)
         n_one, n_other, chosen = 1, 1, 0.0
         for r in range(2, size):
             i = members[r]
-            own = products(weights, N_SUMS, moments_of(constants, cov, i, x, scale))
+            own = products(weights, N_SUMS, moments_of(c, cov, i, x, scale))
             know(n_one, tables, empty, weights)
             know(n_other, tables, empty, weights)
             with_one = log_z(n_one + 1, plus(one, own), tables, room, root)
@@ -149,12 +141,7 @@ def collapsed_sweep(
         if not accepted(rng, total, splits, alpha, d, k, size, n_other):
             continue
         tally[DEALT] += 1.0
-        if splits:
-            divide(rng, h, members, size, n_other, to_other, k, labels, counts, slots, where)
-            k += 1
-        else:
-            unite(h, g, members, size, k, labels, counts, slots, where)
-            k -= 1
+        _, k = commit_members(rng, splits, h, g, members, size, n_other, to_other, k, slots)
 
 
 def compiled(program: MixtureProgram, laws: AtomLaws) -> Kernel:

@@ -17,10 +17,6 @@ from pymc_dp.step_methods.mixture import marginal_draws, slot_sums
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
     N_CONSTANTS,
-    Generator,
-    Integers,
-    Matrix,
-    Vector,
     bound,
     urn,
 )
@@ -39,8 +35,9 @@ from pymc_dp.step_methods.mixture.polynomials import (
 )
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.slot_sums import N_NORMAL, N_SUMS, log_normaliser, weigh
-from pymc_dp.step_methods.mixture.slots import enter, free_slot, leave, occupied_first, pick
-from pymc_dp.step_methods.mixture.tally import CONSIDERED, FULL, MOVED
+from pymc_dp.step_methods.mixture.slots import enter, free_slot, leave, pick, slots_of
+from pymc_dp.step_methods.mixture.state import Generator, Matrix, State, Vector
+from pymc_dp.step_methods.mixture.tally import CONSIDERED, MOVED
 
 # Whether what belongs to a record may have changed since the last sweep.
 CHANGES = True
@@ -53,61 +50,59 @@ def without_atoms(
     raise NotImplementedError
 
 
-def conjugate_gibbs(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def conjugate_gibbs(n_sweeps: int, rng: Generator, state: State) -> None:
     """Sweep in O(number of clusters) per record, after one normaliser for each record.
 
-    The logarithm of each record's density under the base is kept in ``totals``, then that density, then the
-    hoisted numbers that it was worked out with: as long as these hold, so does it. A base without
-    hyperparameters is integrated once in a chain.
+    The density of each record under the base is kept, with the constants that it was worked out with: as
+    long as these hold, so does it. A base without hyperparameters is integrated once in a chain.
     """
-    n, n_slots = x.shape[0], atoms.shape[0]
-    constants = entries(c, N_CONSTANTS)
-    alpha, d = urn(constants)
-    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
-    k = occupied_first(counts, slots, where)
-    scale = scales(learnt)
+    cov, x, atoms, counts, tally = state.covariates, state.records, state.atoms, state.counts, state.tally
+    n, n_slots = x.shape[0], counts.size
+    c = entries(state.constants, N_CONSTANTS)
+    alpha, d = urn(c)
+    k, slots = slots_of(state)
+    order = slots.order
+    scale = scales(state)
     terms, coef = np.empty((n_slots, N_MOMENTS)), np.empty((1, N_MOMENTS))
     for h in range(n_slots):
         if counts[h] > 0:
-            expand(constants, row(atoms, h, N_ATOMS), scale, terms, h)
+            expand(c, row(atoms, h, N_ATOMS), scale, terms, h)
             keep_finite(terms, h)
     weights, empty = np.empty((N_SUMS, N_MOMENTS)), np.empty(N_SUMS)
-    weigh(constants, row(atoms, slots[0], N_ATOMS), scale, weights, empty)
+    weigh(c, row(atoms, order[0], N_ATOMS), scale, weights, empty)
     factor = np.empty(N_MOMENTS)
-    without_atoms(constants, row(atoms, slots[0], N_ATOMS), scale, weights, coef, factor)
+    without_atoms(c, row(atoms, order[0], N_ATOMS), scale, weights, coef, factor)
     root, mean = np.empty((max(N_NORMAL, 1), N_NORMAL + 1)), np.empty(max(N_NORMAL, 1))
     sums, z_empty = np.empty(N_SUMS), log_normaliser(empty, root, N_NORMAL)
-    stale = CHANGES or np.isnan(totals[0])
+    under_base, then = state.under_base, state.constants_then
+    stale = CHANGES or np.isnan(under_base[0, 0])
     for j in range(N_CONSTANTS):
-        stale = stale or not totals[2 * n + j] == c[j]
-        totals[2 * n + j] = c[j]
+        stale = stale or not then[j] == state.constants[j]
+        then[j] = state.constants[j]
     for i in range(n if stale else 0):
-        m = moments_of(constants, cov, i, x, scale)
+        m = moments_of(c, cov, i, x, scale)
         for r in range(N_SUMS):
             sums[r] = dot_from(empty[r], row(weights, r, N_MOMENTS), m)
-        totals[i] = dot_from(log_normaliser(sums, root, N_NORMAL) - z_empty, entries(factor, N_MOMENTS), m)
-        totals[n + i] = np.exp(totals[i])
+        start = log_normaliser(sums, root, N_NORMAL) - z_empty
+        under_base[0, i] = dot_from(start, entries(factor, N_MOMENTS), m)
+        under_base[1, i] = np.exp(under_base[0, i])
     logs = np.empty(n_slots + 1 + SPARE)
     for _ in range(n_sweeps):
         for i in range(n):
-            h, k = leave(i, k, labels, counts, slots, where)
-            m = moments_of(constants, cov, i, x, scale)
+            h, k = leave(i, k, slots)
+            m = moments_of(c, cov, i, x, scale)
             rest, total, size = weight_of_new_cluster(alpha, d, k), 0.0, k
             for t in range(k):
-                logs[t] = density(constants, cov, i, m, terms, slots[t], row(atoms, slots[t], N_ATOMS))
+                logs[t] = density(c, cov, i, m, terms, order[t], row(atoms, order[t], N_ATOMS))
             exp_in_place(logs, k)
             for t in range(k):
-                total += (counts[slots[t]] - d) * logs[t]
+                total += (counts[order[t]] - d) * logs[t]
                 logs[t] = total
             if rest > 0.0:
                 if k == n_slots:
-                    tally[FULL] = 1.0
+                    state.full[0] = True
                 else:
-                    total += rest * totals[n + i]
+                    total += rest * under_base[1, i]
                     logs[k] = total
                     size = k + 1
             if total > 1e-250 and total < 1e250:
@@ -116,21 +111,21 @@ def conjugate_gibbs(
                     t += 1
             else:  # densities beyond the range of numbers
                 for t in range(k):
-                    g = slots[t]
+                    g = order[t]
                     logs[t] = np.log(counts[g] - d)
-                    logs[t] += density(constants, cov, i, m, terms, g, row(atoms, g, N_ATOMS))
+                    logs[t] += density(c, cov, i, m, terms, g, row(atoms, g, N_ATOMS))
                 if size > k:
-                    logs[k] = np.log(rest) + totals[i]
+                    logs[k] = np.log(rest) + under_base[0, i]
                 t = pick(rng, logs, size)
-            g = slots[t] if t >= 0 else h
+            g = order[t] if t >= 0 else h
             if t == k:
                 g = free_slot(rng, slots, k)
                 for r in range(N_SUMS):
                     sums[r] = dot_from(empty[r], row(weights, r, N_MOMENTS), m)
                 draw_atoms(rng, sums, root, mean, atoms, g)
-                expand(constants, row(atoms, g, N_ATOMS), scale, terms, g)
+                expand(c, row(atoms, g, N_ATOMS), scale, terms, g)
             tally[MOVED] += g != h
-            k = enter(i, g, k, labels, counts, slots, where)
+            k = enter(i, g, k, slots)
     tally[CONSIDERED] += n * n_sweeps
 
 

@@ -18,10 +18,6 @@ from pymc_dp.lowering.tuples import Numbers, entries, row, set_entries, set_row
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
     N_CONSTANTS,
-    Generator,
-    Integers,
-    Matrix,
-    Vector,
     bound,
     of_slots,
 )
@@ -29,6 +25,7 @@ from pymc_dp.step_methods.mixture.conjugacy import Derivatives
 from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.slot_totals import Records, add_moments, moments_by_slot, total_of
+from pymc_dp.step_methods.mixture.state import Generator, Matrix, State
 from pymc_dp.step_methods.mixture.tally import ATOMS_ACCEPTED, ATOMS_PROPOSED
 
 # Powers of two of a slot's records that are told apart.
@@ -40,9 +37,9 @@ _TARGET = 0.574
 # What is learnt for a size: draws seen, logarithm of the step size, then the mean square of each slope.
 _SEEN, _SIZE, _SQUARES = range(3)
 
-# Which numbers of a slot move, whether each does and how many do; where what is learnt begins.
+# Which numbers of a slot move, whether each does and how many do.
 WHICH = MOVES = np.zeros(0, np.int64)
-N_MOVED = LEARNT_FROM = 0
+N_MOVED = 0
 
 
 def load(c: Numbers, *values: float) -> Numbers:
@@ -72,16 +69,13 @@ def volume(c: Numbers, *values: float) -> Numbers:
     raise NotImplementedError
 
 
-def langevin(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def langevin(n_sweeps: int, rng: Generator, state: State) -> None:
     """Update some numbers of every occupied slot."""
-    n_slots = atoms.shape[0]
-    constants = entries(c, N_CONSTANTS)
-    records = (cov, x, labels, counts, scales(learnt), np.zeros((n_slots, N_MOMENTS)))
-    add_moments(constants, records)
+    atoms, counts, learnt, tally = state.atoms, state.counts, state.learnt, state.tally
+    c, n_slots = entries(state.constants, N_CONSTANTS), counts.size
+    moments = np.zeros((n_slots, N_MOMENTS))
+    records = Records(state.covariates, state.records, state.labels, counts, scales(state), moments)
+    add_moments(c, records)
     values, there, kept = (
         np.empty((n_slots, N_ATOMS)), np.empty((n_slots, N_ATOMS)), np.empty((n_slots, N_ATOMS))
     )  # fmt: skip
@@ -90,18 +84,18 @@ def langevin(
     of_base, of_values = np.empty(1 + N_MOVED), np.empty(1 + 2 * N_MOVED)
     for h in range(n_slots):
         if counts[h] > 0:
-            set_row(values, h, store(constants, *row(atoms, h, N_ATOMS)))
-    add_slopes(constants, records, atoms, values, room, before)
+            set_row(values, h, store(c, *row(atoms, h, N_ATOMS)))
+    add_slopes(c, records, atoms, values, room, before)
     for h in range(n_slots):
         if counts[h] > 0:
-            set_entries(of_base, base_langevin(constants, *row(atoms, h, N_ATOMS)))
-            set_entries(of_values, volume(constants, *row(values, h, N_ATOMS)))
+            set_entries(of_base, base_langevin(c, *row(atoms, h, N_ATOMS)))
+            set_entries(of_values, volume(c, *row(values, h, N_ATOMS)))
             to_value_space(before, h, of_base, of_values)
     for _ in range(n_sweeps * _STEPS):
         for h in range(n_slots):
             if counts[h] == 0:
                 continue
-            at = place_of(counts[h], LEARNT_FROM, N_MOVED)
+            at = place_of(counts[h], N_MOVED)
             if learnt[at + _SEEN] == 0.0:
                 for j in range(N_MOVED):
                     learnt[at + _SQUARES + j] = 1.0 + counts[h]
@@ -112,22 +106,22 @@ def langevin(
                 scale = size / np.sqrt(learnt[at + _SQUARES + j])
                 noise[h, j] = standard_normal(rng)
                 there[h, WHICH[j]] += 0.5 * scale**2 * before[h, 1 + j] + scale * noise[h, j]
-            set_row(atoms, h, load(constants, *row(there, h, N_ATOMS)))
+            set_row(atoms, h, load(c, *row(there, h, N_ATOMS)))
             for k in range(N_ATOMS):
                 if not MOVES[k]:
                     atoms[h, k] = kept[h, k]
         after[:, :] = 0.0
-        add_slopes(constants, records, atoms, there, room, after)
+        add_slopes(c, records, atoms, there, room, after)
         for h in range(n_slots):
             if counts[h] == 0:
                 continue
-            set_entries(of_base, base_langevin(constants, *row(atoms, h, N_ATOMS)))
-            set_entries(of_values, volume(constants, *row(there, h, N_ATOMS)))
+            set_entries(of_base, base_langevin(c, *row(atoms, h, N_ATOMS)))
+            set_entries(of_values, volume(c, *row(there, h, N_ATOMS)))
             to_value_space(after, h, of_base, of_values)
         for h in range(n_slots):
             if counts[h] == 0:
                 continue
-            at = place_of(counts[h], LEARNT_FROM, N_MOVED)
+            at = place_of(counts[h], N_MOVED)
             size = np.exp(learnt[at + _SIZE])
             total = after[h, 0] - before[h, 0]
             for j in range(N_MOVED):
@@ -145,7 +139,7 @@ def langevin(
             else:
                 for j in range(N_MOVED):
                     atoms[h, WHICH[j]] = kept[h, WHICH[j]]
-            if learnt[0] > 0.0:
+            if state.tuning:
                 probability = min(1.0, np.exp(total)) if total == total else 0.0
                 learn(learnt, at, before, h, probability, N_MOVED)
 
@@ -160,9 +154,9 @@ def to_value_space(density, h, of_base, of_values):
 
 
 @part_of_kernel
-def place_of(count, start, q):
+def place_of(count, q):
     """Where that begins which is learnt of slots of this size."""
-    return start + (_SQUARES + q) * min(int(np.log2(count)), N_SIZES - 1)
+    return (_SQUARES + q) * min(int(np.log2(count)), N_SIZES - 1)
 
 
 @part_of_kernel
@@ -203,7 +197,6 @@ def compiled(program: MixtureProgram, derivatives: Derivatives, which: list[int]
         WHICH=np.array(which, np.int64),
         MOVES=np.array([k in which for k in range(program.width)]),
         N_MOVED=len(which),
-        LEARNT_FROM=program.learnt_from,
     )
 
 

@@ -22,15 +22,10 @@ from pymc_dp.lowering.tuples import (
     row,
     set_row,
 )
-from pymc_dp.lowering.urn import weight_of_new_cluster
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
     N_CONSTANTS,
     WIDTH,
-    Generator,
-    Integers,
-    Matrix,
-    Vector,
     base_draw,
     bound,
     features,
@@ -50,7 +45,7 @@ from pymc_dp.step_methods.mixture.modes import (
     student_draw,
     student_logp,
 )
-from pymc_dp.step_methods.mixture.pairs import accepted, divide, members_of, two_records, unite
+from pymc_dp.step_methods.mixture.pairs import accepted, commit_members, two_clusters
 from pymc_dp.step_methods.mixture.polynomials import (
     N_MOMENTS,
     expand,
@@ -58,7 +53,8 @@ from pymc_dp.step_methods.mixture.polynomials import (
     scales,
 )
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.slots import occupied_first, pick
+from pymc_dp.step_methods.mixture.slots import pick, slots_of
+from pymc_dp.step_methods.mixture.state import Generator, Matrix, State
 from pymc_dp.step_methods.mixture.tally import SPLIT, TRIED
 
 # Draws from the base among which the first atoms of a part are chosen.
@@ -91,22 +87,18 @@ def odds_of(
     raise NotImplementedError
 
 
-def laplace_scans(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def laplace_scans(n_sweeps: int, rng: Generator, state: State) -> None:
     """Try ``n_sweeps`` splits or merges, each ``N_SCANS`` + 1 passes over the records of two clusters.
 
     Each pass comes with some Newton steps, which cost a pass too where the log density of a record is no
     polynomial in a few numbers of it.
     """
-    n, n_slots = x.shape[0], atoms.shape[0]
-    constants = entries(c, N_CONSTANTS)
-    alpha, d = urn(constants)
-    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
-    k = occupied_first(counts, slots, where)
-    scale = scales(learnt)
+    cov, x, labels, atoms, tally = state.covariates, state.records, state.labels, state.atoms, state.tally
+    n = x.shape[0]
+    c = entries(state.constants, N_CONSTANTS)
+    alpha, d = urn(c)
+    k, slots = slots_of(state)
+    scale = scales(state)
     # of both parts, and of all their records: moments, modes in value space, roots of the curvature there
     moments, values, roots = np.zeros((3, N_MOMENTS)), np.empty((3, N_ATOMS)), np.zeros((3, N_ATOMS, N_ATOMS))
     chosen_values, out = np.empty((3, N_ATOMS)), np.empty(N_CURVED)
@@ -116,23 +108,21 @@ def laplace_scans(
     members, side_of = np.empty(n, np.int64), np.zeros(n, np.int64)
     to_other, moment = np.zeros(n, np.bool_), np.empty((n, N_MOMENTS))
     for _ in range(n_sweeps if n > 1 else 0):
-        first, second = two_records(rng, n)
-        h, g = labels[first], labels[second]
-        splits = h == g
-        if splits and (k == n_slots or weight_of_new_cluster(alpha, d, k) == 0.0):
+        h, g, size = two_clusters(rng, alpha, d, k, slots, members)
+        if size == 0:
             continue
-        size = members_of(first, second, labels, members)
+        splits = h == g
         for r in range(size):
-            set_row(moment, r, moments_of(constants, cov, members[r], x, scale))
+            set_row(moment, r, moments_of(c, cov, members[r], x, scale))
         # the parts are the two records alone before the first scan
         for side in range(2):
             i = members[side]
-            v = features(constants, cov, i, row(x, i, WIDTH))
+            v = features(c, cov, i, row(x, i, WIDTH))
             for trial in range(_TRIES):
-                set_row(tries, trial, base_draw(rng, constants))
-                logs[trial] = own(constants, cov, i, v, row(tries, trial, N_ATOMS))
+                set_row(tries, trial, base_draw(rng, c))
+                logs[trial] = own(c, cov, i, v, row(tries, trial, N_ATOMS))
             trial = max(pick(rng, logs, _TRIES), 0)
-            set_row(values, side, store(constants, *row(tries, trial, N_ATOMS)))
+            set_row(values, side, store(c, *row(tries, trial, N_ATOMS)))
             set_row(moments, side, row(moment, side, N_MOMENTS))
             side_of[side] = side
         set_row(values, BOTH, row(values, ONE, N_ATOMS))
@@ -143,23 +133,21 @@ def laplace_scans(
         weight, chosen, n_other = 0.0, 0.0, 1
         for scan in range(N_SCANS + 2):
             for side in range(3):
-                ascend(
-                    c, cov, x, learnt, members, side_of, size, side, moments, values[side], roots[side]
-                )  # fmt: skip
+                ascend(state, members, side_of, size, side, moments, values[side], roots[side])
             if scan == N_SCANS + 1:
                 break
             if scan > 0:
                 of_other = rng.standard_gamma(n_other - d)
                 weight = np.log(of_other / rng.standard_gamma(size - n_other - d))
             for side in range(2):
-                set_row(natural, side, load(constants, *row(values, side, N_ATOMS)))
-                expand(constants, row(natural, side, N_ATOMS), scale, terms, side)
+                set_row(natural, side, load(c, *row(values, side, N_ATOMS)))
+                expand(c, row(natural, side, N_ATOMS), scale, terms, side)
                 set_row(moments, side, row(moment, side, N_MOMENTS))
             difference = minus(row(terms, OTHER, N_MOMENTS), row(terms, ONE, N_MOMENTS))
             n_other, chosen = 1, 0.0
             for r in range(2, size):
                 odds = odds_of(
-                    weight, constants, cov, members[r], row(moment, r, N_MOMENTS), difference,
+                    weight, c, cov, members[r], row(moment, r, N_MOMENTS), difference,
                     row(natural, ONE, N_ATOMS), row(natural, OTHER, N_ATOMS),
                 )  # fmt: skip
                 if not abs(odds) < np.inf:
@@ -179,30 +167,27 @@ def laplace_scans(
                 set_row(moments, side, plus(row(moments, side, N_MOMENTS), row(moment, r, N_MOMENTS)))
         total = -chosen
         if splits:
-            set_row(chosen_values, BOTH, store(constants, *row(atoms, h, N_ATOMS)))
+            set_row(chosen_values, BOTH, store(c, *row(atoms, h, N_ATOMS)))
         else:
-            set_row(chosen_values, ONE, store(constants, *row(atoms, h, N_ATOMS)))
-            set_row(chosen_values, OTHER, store(constants, *row(atoms, g, N_ATOMS)))
+            set_row(chosen_values, ONE, store(c, *row(atoms, h, N_ATOMS)))
+            set_row(chosen_values, OTHER, store(c, *row(atoms, g, N_ATOMS)))
         for side in range(3):
             at = chosen_values[side]
             if splits == (side != BOTH):
                 student_draw(rng, values[side], roots[side], at, _FREEDOM, N_ATOMS)
-            curved(c, cov, x, learnt, members, side_of, size, side, moments, at, out)
+            curved(state, members, side_of, size, side, moments, at, out)
             part = out[0] - student_logp(values[side], roots[side], at, _FREEDOM, N_ATOMS)
             total += part if side != BOTH else -part
         tally[TRIED] += 1.0
         if not accepted(rng, total, splits, alpha, d, k, size, n_other):
             continue
         tally[SPLIT] += 1.0
+        g, k = commit_members(rng, splits, h, g, members, size, n_other, to_other, k, slots)
         if splits:
-            g = divide(rng, h, members, size, n_other, to_other, k, labels, counts, slots, where)
-            k += 1
-            set_row(atoms, h, load(constants, *row(chosen_values, ONE, N_ATOMS)))
-            set_row(atoms, g, load(constants, *row(chosen_values, OTHER, N_ATOMS)))
+            set_row(atoms, h, load(c, *row(chosen_values, ONE, N_ATOMS)))
+            set_row(atoms, g, load(c, *row(chosen_values, OTHER, N_ATOMS)))
         else:
-            unite(h, g, members, size, k, labels, counts, slots, where)
-            k -= 1
-            set_row(atoms, h, load(constants, *row(chosen_values, BOTH, N_ATOMS)))
+            set_row(atoms, h, load(c, *row(chosen_values, BOTH, N_ATOMS)))
 
 
 def compiled(program: MixtureProgram, derivatives: Derivatives, n_scans: int) -> Kernel:

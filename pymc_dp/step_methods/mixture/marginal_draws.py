@@ -8,9 +8,7 @@ from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.truncated import truncated_inverse_gamma
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
 from pymc_dp.step_methods.mixture.draws import back, factor
-from pymc_dp.step_methods.mixture.polynomials import Matrix, Vector
-
-type Generator = np.random.Generator
+from pymc_dp.step_methods.mixture.state import Generator, Matrix, Vector
 
 # Each takes the generator, the statistics, room for a Cholesky factor, room for the normal numbers and how
 # many they are; it fills these, and returns the number that is not normal, if there is one.

@@ -20,23 +20,22 @@ from pymc_dp.lowering.native import INTEGERS, MATRIX, VECTOR
 from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.rows import NotScalar
 from pymc_dp.lowering.tuples import Numbers, column, entries, plus, row, set_entries
-from pymc_dp.step_methods.mixture.bound import N_ATOMS, N_CONSTANTS, Integers, Matrix, Vector, of_slots
+from pymc_dp.step_methods.mixture.bound import N_ATOMS, N_CONSTANTS, of_slots
 from pymc_dp.step_methods.mixture.conjugacy import Derivatives
 from pymc_dp.step_methods.mixture.draws import back
 from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, coefficients, n_moments, scales_for
 from pymc_dp.step_methods.mixture.program import MixtureProgram
+from pymc_dp.step_methods.mixture.state import STATE, Integers, Matrix, State, Vector
 
 # Newton steps from the mode of one scan to that of the next, and times that a step is halved.
 _STEPS, _HALVINGS = 3, 8
 # Which records of both clusters: those of either part, or all.
 ONE, OTHER, BOTH = range(3)
 
-# hoisted numbers, covariates, records, what was learnt, records of both clusters, part of each, how many,
-# which part, moments by part, values of the atoms; filled in by the first: log density, slopes, negative
-# curvature; by the other, beside the values: a root of the curvature
-_CURVED = types.void(
-    VECTOR, MATRIX, MATRIX, VECTOR, INTEGERS, INTEGERS, types.int64, types.int64, MATRIX, VECTOR, VECTOR
-)
+# the mixture, records of both clusters, part of each, how many, which part, moments by part, values of the
+# atoms; filled in by the first: log density, slopes, negative curvature; by the other, beside the values: a
+# root of the curvature
+_CURVED = types.void(STATE, INTEGERS, INTEGERS, types.int64, types.int64, MATRIX, VECTOR, VECTOR)
 _ASCEND = types.void(*_CURVED.args[:-1], MATRIX)
 
 # How many numbers :func:`curved` fills in.
@@ -49,8 +48,8 @@ def base_curved(c: Numbers, *values: float) -> Numbers:
 
 
 def add_curved(
-    c: Numbers, cov: Matrix, x: Matrix, learnt: Vector, members: Integers, side_of: Integers, size: int,
-    side: int, moments: Matrix, at: Numbers, room: Matrix, out: Vector,
+    c: Numbers, state: State, members: Integers, side_of: Integers, size: int, side: int, moments: Matrix,
+    at: Numbers, room: Matrix, out: Vector,
 ) -> None:  # fmt: skip
     """Add log density and derivatives of the records of a part; ``room``: for their coefficients."""
     raise NotImplementedError
@@ -111,31 +110,31 @@ def student_logp(mode, root, value, freedom, q):
 
 
 def curved(
-    c: Vector, cov: Matrix, x: Matrix, learnt: Vector, members: Integers, side_of: Integers, size: int,
-    side: int, moments: Matrix, value: Vector, out: Vector,
+    state: State, members: Integers, side_of: Integers, size: int, side: int, moments: Matrix,
+    value: Vector, out: Vector,
 ) -> None:  # fmt: skip
     """Fill in the log density of the atoms of a part with its derivatives in value space."""
-    constants, at = entries(c, N_CONSTANTS), entries(value, N_ATOMS)
-    set_entries(out, base_curved(constants, *at))
+    c, at = entries(state.constants, N_CONSTANTS), entries(value, N_ATOMS)
+    set_entries(out, base_curved(c, *at))
     room = np.empty((N_CURVED, N_MOMENTS))
-    add_curved(constants, cov, x, learnt, members, side_of, size, side, moments, at, room, out)
+    add_curved(c, state, members, side_of, size, side, moments, at, room, out)
 
 
 def ascend(
-    c: Vector, cov: Matrix, x: Matrix, learnt: Vector, members: Integers, side_of: Integers, size: int,
-    side: int, moments: Matrix, value: Vector, root: Matrix,
+    state: State, members: Integers, side_of: Integers, size: int, side: int, moments: Matrix,
+    value: Vector, root: Matrix,
 ) -> None:  # fmt: skip
     """Go from some values of the atoms of a part towards the mode, and fill in a root of the curvature."""
     now, then = np.empty(N_CURVED), np.empty(N_CURVED)
     direction, moved = np.empty(N_ATOMS), np.empty(N_ATOMS)
-    curved(c, cov, x, learnt, members, side_of, size, side, moments, value, now)
+    curved(state, members, side_of, size, side, moments, value, now)
     for _ in range(_STEPS):
         newton_direction(now, root, direction, N_ATOMS)
         better, share = False, 1.0
         for _ in range(_HALVINGS):
             for j in range(N_ATOMS):
                 moved[j] = value[j] + share * direction[j]
-            curved(c, cov, x, learnt, members, side_of, size, side, moments, moved, then)
+            curved(state, members, side_of, size, side, moments, moved, then)
             # written so that what is no number is no improvement
             if then[0] >= now[0]:
                 better = True
@@ -185,8 +184,8 @@ def _add_curved(program: MixtureProgram, outputs: int) -> Function:
         )
 
         @part_of_kernel
-        def by_moments(c, cov, x, learnt, members, side_of, n, side, moments, at, room, out):
-            expand(c, at, scales(learnt), room)
+        def by_moments(c, state, members, side_of, n, side, moments, at, room, out):
+            expand(c, at, scales(state), room)
             for o in range(outputs):
                 for j in range(size):
                     out[o] += room[o, j] * moments[side, j]
@@ -194,12 +193,12 @@ def _add_curved(program: MixtureProgram, outputs: int) -> Function:
         return by_moments
 
     @part_of_kernel
-    def by_records(c, cov, x, learnt, members, side_of, n, side, moments, at, room, out):
+    def by_records(c, state, members, side_of, n, side, moments, at, room, out):
         for r in range(n):
             if side == BOTH or side_of[r] == side:
                 i = members[r]
-                given = column(cov, i, n_columns)
-                v = features(*c, *given, *row(x, i, p))
+                given = column(state.covariates, i, n_columns)
+                v = features(*c, *given, *row(state.records, i, p))
                 set_entries(out, plus(entries(out, outputs), f(*c, *given, *v, *at)))
 
     return by_records

@@ -10,7 +10,8 @@ import numpy as np
 from pymc_dp.lowering.bind import part_of_kernel
 from pymc_dp.lowering.bits import random, standard_exponential
 from pymc_dp.lowering.nopython import njit
-from pymc_dp.step_methods.mixture.slots import free_slot, swap
+from pymc_dp.lowering.urn import weight_of_new_cluster
+from pymc_dp.step_methods.mixture.slots import commit
 
 
 @njit
@@ -22,23 +23,25 @@ def split_ratio(alpha, d, k, m, s):
 
 
 @part_of_kernel
-def two_records(rng, n):
-    """Choose two of n records."""
+def two_clusters(rng, alpha, d, k, slots, members):
+    """Choose two records; return their slots, and how many records these have.
+
+    The latter are listed in ``members``, the two before all others. None are, if a single cluster cannot be
+    split: where there is no room, or no further component.
+    """
+    labels, n = slots.labels, slots.labels.size
     first, second = int(random(rng) * n), int(random(rng) * (n - 1))
-    return first, second + (second >= first)
-
-
-@part_of_kernel
-def members_of(first, second, labels, members):
-    """List the records of the clusters of two, which stand before the others; return how many they are."""
+    second += second >= first
     h, g = labels[first], labels[second]
+    if h == g and (k == slots.counts.size or weight_of_new_cluster(alpha, d, k) == 0.0):
+        return h, g, 0
     members[0], members[1] = first, second
     size = 2
-    for i in range(labels.size):
+    for i in range(n):
         if (labels[i] == h or labels[i] == g) and i != first and i != second:
             members[size] = i
             size += 1
-    return size
+    return h, g, size
 
 
 @part_of_kernel
@@ -53,25 +56,12 @@ def accepted(rng, total, splits, alpha, d, k, size, n_other):
 
 
 @part_of_kernel
-def divide(rng, h, members, size, n_other, to_other, k, labels, counts, slots, where):
-    """Give records of slot h a slot of their own, the second member first of all; return that slot.
+def commit_members(rng, splits, h, g, members, size, n_other, to_other, k, slots):
+    """Give records of slot h a slot of their own, or all of h and g slot h; return as :func:`.slots.commit`.
 
-    ``to_other`` tells which of the members from the third on go there.
+    ``to_other`` tells which of the members from the third on go to the new slot, and the second always does.
     """
-    g = free_slot(rng, slots, k)
-    swap(slots, where, where[g], k)
-    labels[members[1]] = g
-    for r in range(2, size):
-        if to_other[r]:
-            labels[members[r]] = g
-    counts[h], counts[g] = size - n_other, n_other
-    return g
-
-
-@part_of_kernel
-def unite(h, g, members, size, k, labels, counts, slots, where):
-    """Give all members slot h; slot g becomes free."""
+    g, k = commit(rng, splits, h, g, size, n_other, k, slots)
     for r in range(1, size):
-        labels[members[r]] = h
-    counts[h], counts[g] = size, 0
-    swap(slots, where, where[g], k - 1)
+        slots.labels[members[r]] = g if splits and (r == 1 or to_other[r]) else h
+    return g, k

@@ -96,12 +96,19 @@ class KernelProgram(RecordProgram):
 
 
 class KernelChain(RecordChain):
-    """The values of a kernel, in the place of records that would move."""
+    """The values of a kernel, in the place of records that would move.
+
+    Attributes
+    ----------
+    under_base : array
+        See :class:`.State`; not worked out where NaN.
+    """
 
     def __init__(self, model: Model, block: RecordBlock, initial_point: dict[str, Any]):
         self.program = shared_program(block, lambda: KernelProgram(model, block, initial_point))
         self.moves, self._sizes = [], []
         self.x, self.totals = np.zeros((self.program.n, self.program.records.width)), np.zeros(0)
+        self.under_base = np.zeros((2, self.program.n))
         self.first_power, self.observed = 1.0, bool(getattr(self.program.records, "observed", True))
         self._rng, self._handle = None, ()
         self.refresh_data()
@@ -119,7 +126,7 @@ class KernelChain(RecordChain):
                     "the number of records is that of their labels; build the model again."
                 )
             self.x[:] = values.reshape(self.x.shape)
-        self.totals[:] = np.nan
+        self.under_base[:] = np.nan
 
     def draw(self, rng: np.random.Generator, theta: np.ndarray) -> np.ndarray:
         """Return the values, which are not drawn."""

@@ -32,16 +32,15 @@ from pymc_dp.lowering.tuples import (
     times,
 )
 from pymc_dp.step_methods.mixture.program import MixtureProgram
+from pymc_dp.step_methods.mixture.state import Matrix, State
 
-type Vector = np.ndarray
-type Matrix = np.ndarray
 type Scale = tuple[Numbers, Numbers, Numbers]
 
 # How many moments there are, or numbers where the density is no polynomial.
 N_MOMENTS = 0
 
 
-def scales(learnt: Vector) -> Scale:
+def scales(state: State) -> Scale:
     """Middle and spread of the numbers of a record, and the inverse of the spread."""
     raise NotImplementedError
 
@@ -146,9 +145,9 @@ def scales_for(program: MixtureProgram) -> Function:
     r = program.n_features if program.degree else 0
 
     @part_of_kernel
-    def scales(learnt):
-        spread = entries(learnt[1 + r :], r)
-        return entries(learnt[1:], r), spread, inverses(spread)
+    def scales(state):
+        spread = entries(state.spread, r)
+        return entries(state.middle, r), spread, inverses(spread)
 
     return scales
 

@@ -84,9 +84,6 @@ class MixtureProgram(HistogramSweep):
         end; or why there is neither. ``mass_by_record``: whether it differs between records.
     draws_records : bool
         Whether there is ``draw``: a kernel that is data may have a density only.
-    learnt_from : int
-        Where what is learnt begins; before that stand whether it is to be, and the middle and the spread of
-        the numbers of the records.
     """
 
     def __init__(self, program: RecordProgram, mixture: Mixture):
@@ -237,7 +234,6 @@ class MixtureProgram(HistogramSweep):
             if self.may_fail:
                 self.own_graph = pt.switch(inside, found.graph, -np.inf)
         self.n_features = len(self.record_inputs)
-        self.learnt_from = 1 + 2 * self.n_features
         # every graph is known now, and with it everything that is taken from outside of records and slots
         self.given = [*rows.constant_inputs, *rows.column_inputs]
         x, a = self._x, self.atom_inputs

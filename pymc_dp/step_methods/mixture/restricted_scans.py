@@ -14,45 +14,37 @@ import numpy as np
 from pymc_dp.lowering.bind import Kernel
 from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.tuples import dot, dot_from, entries, minus, plus, row, set_entries, set_row
-from pymc_dp.lowering.urn import weight_of_new_cluster
 from pymc_dp.step_methods.mixture import marginal_draws, slot_sums
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
     N_CONSTANTS,
-    Generator,
-    Integers,
-    Matrix,
-    Vector,
     bound,
     urn,
 )
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
 from pymc_dp.step_methods.mixture.marginal_draws import draw_atoms
-from pymc_dp.step_methods.mixture.pairs import accepted, divide, members_of, two_records, unite
+from pymc_dp.step_methods.mixture.pairs import accepted, commit_members, two_clusters
 from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, expand, moments_of, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.slot_sums import N_NORMAL, N_SUMS, log_normaliser, weigh
-from pymc_dp.step_methods.mixture.slots import occupied_first
+from pymc_dp.step_methods.mixture.slots import slots_of
+from pymc_dp.step_methods.mixture.state import Generator, State
 from pymc_dp.step_methods.mixture.tally import SPLIT, TRIED
 
 # Scans that lead to a launch state.
 N_SCANS = 0
 
 
-def collapsed_scans(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def collapsed_scans(n_sweeps: int, rng: Generator, state: State) -> None:
     """Try ``n_sweeps`` splits or merges, each ``N_SCANS`` + 1 passes over the records of two clusters."""
-    n, n_slots = x.shape[0], atoms.shape[0]
-    constants = entries(c, N_CONSTANTS)
-    alpha, d = urn(constants)
-    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
-    k = occupied_first(counts, slots, where)
-    scale = scales(learnt)
+    cov, x, labels, tally = state.covariates, state.records, state.labels, state.tally
+    n = x.shape[0]
+    c = entries(state.constants, N_CONSTANTS)
+    alpha, d = urn(c)
+    k, slots = slots_of(state)
+    scale = scales(state)
     weights, empty = np.empty((N_SUMS, N_MOMENTS)), np.empty(N_SUMS)
-    weigh(constants, row(atoms, slots[0], N_ATOMS), scale, weights, empty)
+    weigh(c, row(state.atoms, slots.order[0], N_ATOMS), scale, weights, empty)
     root, mean = np.empty((max(N_NORMAL, 1), N_NORMAL + 1)), np.empty(max(N_NORMAL, 1))
     z_empty = log_normaliser(empty, root, N_NORMAL)
     # of both parts: moments of their records, the sums that these make, atoms, coefficients of densities
@@ -61,14 +53,12 @@ def collapsed_scans(
     members, to_other = np.empty(n, np.int64), np.zeros(n, np.bool_)
     moment = np.empty((n, N_MOMENTS))
     for _ in range(n_sweeps if n > 1 else 0):
-        first, second = two_records(rng, n)
-        h, g = labels[first], labels[second]
-        splits = h == g
-        if splits and (k == n_slots or weight_of_new_cluster(alpha, d, k) == 0.0):
+        h, g, size = two_clusters(rng, alpha, d, k, slots, members)
+        if size == 0:
             continue
-        size = members_of(first, second, labels, members)
+        splits = h == g
         for r in range(size):
-            set_row(moment, r, moments_of(constants, cov, members[r], x, scale))
+            set_row(moment, r, moments_of(c, cov, members[r], x, scale))
         for side in range(2):
             set_row(moments, side, row(moment, side, N_MOMENTS))
             for s in range(N_SUMS):
@@ -77,7 +67,7 @@ def collapsed_scans(
         for scan in range(N_SCANS + 1):
             for side in range(2):
                 draw_atoms(rng, sums[side], root, mean, drawn, side)
-                expand(constants, row(drawn, side, N_ATOMS), scale, terms, side)
+                expand(c, row(drawn, side, N_ATOMS), scale, terms, side)
             if scan > 0:
                 of_other = rng.standard_gamma(n_other - d)
                 weight = np.log(of_other / rng.standard_gamma(size - n_other - d))
@@ -115,12 +105,7 @@ def collapsed_scans(
         if not accepted(rng, total, splits, alpha, d, k, size, n_other):
             continue
         tally[SPLIT] += 1.0
-        if splits:
-            divide(rng, h, members, size, n_other, to_other, k, labels, counts, slots, where)
-            k += 1
-        else:
-            unite(h, g, members, size, k, labels, counts, slots, where)
-            k -= 1
+        _, k = commit_members(rng, splits, h, g, members, size, n_other, to_other, k, slots)
 
 
 def compiled(program: MixtureProgram, laws: AtomLaws, n_scans: int) -> Kernel:

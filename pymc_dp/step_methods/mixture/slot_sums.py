@@ -14,8 +14,9 @@ from pymc_dp.lowering.tuples import Numbers, set_entries
 from pymc_dp.step_methods.mixture import normalisers
 from pymc_dp.step_methods.mixture.bound import of_slots
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
-from pymc_dp.step_methods.mixture.polynomials import Matrix, Scale, Vector, coefficients, n_moments
+from pymc_dp.step_methods.mixture.polynomials import Scale, coefficients, n_moments
 from pymc_dp.step_methods.mixture.program import MixtureProgram
+from pymc_dp.step_methods.mixture.state import Matrix, Vector
 
 type Tables = tuple[bool, Vector, Vector, Vector]
 

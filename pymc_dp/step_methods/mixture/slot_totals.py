@@ -1,15 +1,23 @@
 """Functions of a record and its slot's atoms, added up over the records of each slot."""
 
-import numpy as np
+from typing import NamedTuple
 
 from pymc_dp.lowering.bind import Function, part_of_kernel
 from pymc_dp.lowering.tuples import Numbers, column, plus, row, set_row
-from pymc_dp.step_methods.mixture.polynomials import Matrix, Scale, coefficients, moments_for, n_moments
+from pymc_dp.step_methods.mixture.polynomials import Scale, coefficients, moments_for, n_moments
 from pymc_dp.step_methods.mixture.program import MixtureProgram
+from pymc_dp.step_methods.mixture.state import Integers, Matrix
 
-type Integers = np.ndarray
-# The records with their labels, how many a slot has, and the totals of their moments by slot.
-type Records = tuple[Matrix, Matrix, Integers, Integers, Scale, Matrix]
+
+class Records(NamedTuple):
+    """The records with their labels, how many each slot has, and the totals of their moments by slot."""
+
+    covariates: Matrix
+    records: Matrix
+    labels: Integers
+    counts: Integers
+    scale: Scale
+    moments: Matrix
 
 
 def add_moments(c: Numbers, records: Records) -> None:

@@ -1,6 +1,7 @@
 """Which slots are occupied, as a permutation of the slots with the occupied ones first."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.exponential import exp_in_place
 from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.urn import weight_of_new_cluster
+from pymc_dp.step_methods.mixture.state import Integers
 
 # Numbers below which their exponentials one by one are faster.
 _FEW = 5
@@ -16,57 +18,98 @@ _FEW = 5
 _LEAST, _MOST = 0.7, 0.6
 
 
+class Slots(NamedTuple):
+    """Who is where.
+
+    Attributes
+    ----------
+    labels, counts
+        The slot of each record, how many records each slot has.
+    order, place
+        The slots, those with records first, and where each slot stands among them.
+    """
+
+    labels: Integers
+    counts: Integers
+    order: Integers
+    place: Integers
+
+
 @njit(inline="always")
-def occupied_first(counts, slots, where):
+def slots_of(state):
+    """Return how many slots are occupied, and the slots."""
+    n = state.counts.size
+    slots = Slots(state.labels, state.counts, np.empty(n, np.int64), np.empty(n, np.int64))
+    return occupied_first(slots), slots
+
+
+@njit(inline="always")
+def occupied_first(slots):
     """Fill the permutation and its inverse from the counts; return the number of occupied slots."""
-    k = 0
-    last = counts.size - 1
+    _, counts, order, place = slots
+    k, last = 0, counts.size - 1
     for h in range(counts.size):
         if counts[h] > 0:
-            slots[k] = h
-            where[h] = k
+            order[k], place[h] = h, k
             k += 1
         else:
-            slots[last] = h
-            where[h] = last
+            order[last], place[h] = h, last
             last -= 1
     return k
 
 
 @njit(inline="always")
-def swap(slots, where, a, b):
+def swap(slots, a, b):
     """Exchange what stands at two places of the permutation."""
-    g, h = slots[a], slots[b]
-    slots[a], slots[b] = h, g
-    where[h], where[g] = a, b
+    _, _, order, place = slots
+    g, h = order[a], order[b]
+    order[a], order[b] = h, g
+    place[h], place[g] = a, b
 
 
 @njit(inline="always")
 def free_slot(rng, slots, k):
     """Return a free slot chosen uniformly."""
-    return slots[k + int(random(rng) * (slots.size - k))]
+    order = slots.order
+    return order[k + int(random(rng) * (order.size - k))]
 
 
 @part_of_kernel
-def leave(i, k, labels, counts, slots, where):
+def leave(i, k, slots):
     """Take record i out of its slot; return the slot, and how many slots the other records occupy."""
-    h = labels[i]
-    counts[h] -= 1
-    if counts[h] == 0:
+    h = slots.labels[i]
+    slots.counts[h] -= 1
+    if slots.counts[h] == 0:
         k -= 1
-        swap(slots, where, where[h], k)
+        swap(slots, slots.place[h], k)
     return h, k
 
 
 @part_of_kernel
-def enter(i, g, k, labels, counts, slots, where):
+def enter(i, g, k, slots):
     """Put record i into a slot, which may have been free; return how many are occupied."""
-    if counts[g] == 0:
-        swap(slots, where, where[g], k)
+    if slots.counts[g] == 0:
+        swap(slots, slots.place[g], k)
         k += 1
-    counts[g] += 1
-    labels[i] = g
+    slots.counts[g] += 1
+    slots.labels[i] = g
     return k
+
+
+@part_of_kernel
+def commit(rng, splits, h, g, size, n_other, k, slots):
+    """Seat a split or a merge but for labels; return the slot that opens or closes, how many are occupied.
+
+    Of ``size`` records, in slot h or in h and g together, ``n_other`` go to a free slot, or all to h.
+    """
+    if splits:
+        g = free_slot(rng, slots, k)
+        swap(slots, slots.place[g], k)
+        slots.counts[h], slots.counts[g] = size - n_other, n_other
+        return g, k + 1
+    slots.counts[h], slots.counts[g] = size, 0
+    swap(slots, slots.place[g], k - 1)
+    return g, k - 1
 
 
 @njit(inline="always")

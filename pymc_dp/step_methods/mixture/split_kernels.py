@@ -4,16 +4,12 @@ import numpy as np
 
 from pymc_dp.lowering.bind import Function
 from pymc_dp.lowering.bits import random, standard_exponential
-from pymc_dp.lowering.tuples import Numbers, entries, row
+from pymc_dp.lowering.tuples import Numbers, entries, row, set_row
 from pymc_dp.lowering.urn import weight_of_new_cluster
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
     N_CONSTANTS,
     WIDTH,
-    Generator,
-    Integers,
-    Matrix,
-    Vector,
     base_draw,
     current,
     features,
@@ -25,14 +21,13 @@ from pymc_dp.step_methods.mixture.bound import (
     urn,
 )
 from pymc_dp.step_methods.mixture.slots import (
+    commit,
     draw_weight,
-    free_slot,
     has_weight,
     log_split,
-    occupied_first,
-    swap,
+    slots_of,
 )
-from pymc_dp.step_methods.mixture.tally import FULL
+from pymc_dp.step_methods.mixture.state import Generator, Matrix, State
 
 # Ratios of densities whose logarithm is larger are not multiplied up.
 _LARGE = 300.0
@@ -135,17 +130,13 @@ KINDS: dict[str, dict[str, Function]] = {
 }
 
 
-def splits(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def splits(n_sweeps: int, rng: Generator, state: State) -> None:
     """Moves of a kind: each a pass over the labels, and the records of two clusters."""
-    n, n_slots = x.shape[0], atoms.shape[0]
-    constants = entries(c, N_CONSTANTS)
-    alpha, d = urn(constants)
-    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
-    k = occupied_first(counts, slots, where)
+    cov, x, labels, atoms, counts = state.covariates, state.records, state.labels, state.atoms, state.counts
+    tally, n, n_slots = state.tally, x.shape[0], counts.size
+    c = entries(state.constants, N_CONSTANTS)
+    alpha, d = urn(c)
+    k, slots = slots_of(state)
     w, there, goes = np.full(n, np.nan), np.empty(n), np.zeros(n, np.bool_)
     fresh = np.empty((n if KEEPS else 0, WIDTH))
     for _ in range(n_sweeps):
@@ -156,9 +147,9 @@ def splits(
             if m == 1 or weight_of_new_cluster(alpha, d, k) == 0.0:
                 continue
             v = draw_weight(rng, m)
-            a = base_draw(rng, constants)
+            a = base_draw(rng, c)
         else:
-            g = slots[int(random(rng) * k)]
+            g = slots.order[int(random(rng) * k)]
             if counts[g] == n:
                 continue
             h = g
@@ -177,13 +168,13 @@ def splits(
                 goes[i] = False
                 if tried < 1.0 and random(rng) >= (tried if splits else again):
                     continue
-                there[i] = given_cluster(rng, constants, cov, i, x, a, fresh)
+                there[i] = given_cluster(rng, c, cov, i, x, a, fresh)
             elif labels[i] == g:
-                there[i] = given_cluster(rng, constants, cov, i, x, row(atoms, h, N_ATOMS), fresh)
+                there[i] = given_cluster(rng, c, cov, i, x, row(atoms, h, N_ATOMS), fresh)
             else:
                 continue
             if np.isnan(w[i]):
-                w[i] = as_it_is(constants, cov, i, x, row(atoms, labels[i], N_ATOMS))
+                w[i] = as_it_is(c, cov, i, x, row(atoms, labels[i], N_ATOMS))
             # whoever starts where its release is impossible may go anywhere
             change = there[i] - w[i] if w[i] != -np.inf else 0.0
             change = change if labels[i] == h else -change
@@ -209,20 +200,13 @@ def splits(
             continue
         tally[SPLITS_ACCEPTED] += 1.0
         if splits and k == n_slots:
-            tally[FULL] = 1.0
+            state.full[0] = True
             return
+        g, k = commit(rng, splits, h, g, m, size, k, slots)
         if splits:
-            g = free_slot(rng, slots, k)
-            swap(slots, where, where[g], k)
-            k += 1
-            for j in range(N_ATOMS):
-                atoms[g, j] = a[j]
-            counts[h], counts[g], to = m - size, size, g
-        else:
-            k -= 1
-            swap(slots, where, where[g], k)
-            counts[h], counts[g], to = m, 0, h
+            set_row(atoms, g, a)
+        to = g if splits else h
         for i in range(n):
             if (splits and labels[i] == h and goes[i]) or (not splits and labels[i] == g):
                 labels[i], w[i] = to, there[i]
-                settle(rng, constants, cov, i, x, row(atoms, to, N_ATOMS), fresh)
+                settle(rng, c, cov, i, x, row(atoms, to, N_ATOMS), fresh)

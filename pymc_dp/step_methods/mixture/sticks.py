@@ -20,18 +20,15 @@ from pymc_dp.lowering.urn import weight_of_new_cluster
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
     N_CONSTANTS,
-    Generator,
-    Integers,
-    Matrix,
-    Vector,
     base_draw,
     bound,
     urn,
 )
 from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, density, expand, moments_of, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.slots import occupied_first, pick
-from pymc_dp.step_methods.mixture.tally import CONSIDERED, FULL, MOVED
+from pymc_dp.step_methods.mixture.slots import occupied_first, pick, slots_of
+from pymc_dp.step_methods.mixture.state import Generator, State
+from pymc_dp.step_methods.mixture.tally import CONSIDERED, MOVED
 
 # Components beyond which a sweep is left out. Weights and slice variables decide which ones are, and no sweep
 # changes them, so that leaving it out is exact; only a discount near 1 needs so many often.
@@ -90,34 +87,31 @@ def random_free_slot(rng, counts):
     return -1
 
 
-def slice_sweep(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def slice_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
     """Slice sampler: O(components above a record's slice variable) per record."""
-    n, n_slots = x.shape[0], atoms.shape[0]
-    constants = entries(c, N_CONSTANTS)
-    alpha, d = urn(constants)
-    scale = scales(learnt)
-    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
+    cov, x, labels, atoms, counts = state.covariates, state.records, state.labels, state.atoms, state.counts
+    n, n_slots = x.shape[0], counts.size
+    c = entries(state.constants, N_CONSTANTS)
+    alpha, d = urn(c)
+    k, slots = slots_of(state)
+    scale = scales(state)
     room = 2 * n_slots + 16
     parts, terms, weights = np.empty((room, N_ATOMS)), np.empty((room, N_MOMENTS)), np.empty((room, 1))
     slot_of = np.empty(n_slots, np.int64)
     u, logs, which = np.empty(n), np.empty(room + SPARE), np.empty(n, np.int64)
     moved, few = 0.0, np.empty(_FEW, np.int64)
     for _ in range(n_sweeps):
-        k = occupied_first(counts, slots, where)
+        k = occupied_first(slots)
         # components: the occupied slots first, then those without a record
         total, size = 0.0, k
         for t in range(k):
-            g = slots[t]
+            g = slots.order[t]
             slot_of[t] = g
             weights[t, 0] = rng.standard_gamma(counts[g] - d)
             total += weights[t, 0]
             for j in range(N_ATOMS):
                 parts[t, j] = atoms[g, j]
-            expand(constants, row(parts, t, N_ATOMS), scale, terms, t)
+            expand(c, row(parts, t, N_ATOMS), scale, terms, t)
         rest = weight_of_new_cluster(alpha, d, k)
         rest = rng.standard_gamma(rest) if rest > 0.0 else 0.0
         total += rest
@@ -126,7 +120,7 @@ def slice_sweep(
         rest /= total
         least = 1.0
         for i in range(n):
-            which[i] = where[labels[i]]
+            which[i] = slots.place[labels[i]]
             u[i] = random(rng) * weights[which[i], 0]
             least = min(least, u[i])
         while rest > least:
@@ -139,10 +133,10 @@ def slice_sweep(
             share = break_stick(rng, alpha, d, k, size - k + 1)
             weights[size, 0] = rest * share
             rest *= 1.0 - share
-            a = base_draw(rng, constants)
+            a = base_draw(rng, c)
             for j in range(N_ATOMS):
                 parts[size, j] = a[j]
-            expand(constants, a, scale, terms, size)
+            expand(c, a, scale, terms, size)
             size += 1
         if rest > least:
             continue
@@ -154,10 +148,10 @@ def slice_sweep(
             for j in range(N_MOMENTS):
                 ordered[m, j] = terms[order[m], j]
         for i in range(n):
-            v = moments_of(constants, cov, i, x, scale)
+            v = moments_of(c, cov, i, x, scale)
             m = 0
             while m < size and heaviest[m] > u[i]:
-                logs[m] = density(constants, cov, i, v, ordered, m, row(parts, order[m], N_ATOMS))
+                logs[m] = density(c, cov, i, v, ordered, m, row(parts, order[m], N_ATOMS))
                 m += 1
             if m == 1:  # the only one is where the record is
                 continue
@@ -180,14 +174,14 @@ def slice_sweep(
             if taken[t] < 0:
                 taken[t] = random_free_slot(rng, counts)
                 if taken[t] < 0:
-                    tally[FULL] = 1.0
+                    state.full[0] = True
                     return
                 for j in range(N_ATOMS):
                     atoms[taken[t], j] = parts[t, j]
             labels[i] = taken[t]
             counts[taken[t]] += 1
-    tally[MOVED] += moved
-    tally[CONSIDERED] += n * n_sweeps
+    state.tally[MOVED] += moved
+    state.tally[CONSIDERED] += n * n_sweeps
 
 
 def compiled(program: MixtureProgram) -> Kernel:

@@ -10,14 +10,11 @@ from pymc_dp.lowering.tuples import Numbers, entries, row
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
     N_CONSTANTS,
-    Generator,
-    Integers,
-    Matrix,
-    Vector,
     current,
     urn,
 )
-from pymc_dp.step_methods.mixture.slots import enter, exponentials, leave, occupied_first, pick, weighted
+from pymc_dp.step_methods.mixture.slots import enter, exponentials, leave, pick, slots_of, weighted
+from pymc_dp.step_methods.mixture.state import Generator, Matrix, State, Vector
 from pymc_dp.step_methods.mixture.tally import ACCEPTED, CONSIDERED, MOVED, PROPOSED
 from pymc_dp.step_methods.mixture.urn_kernels import candidate, from_urn, open_slot
 
@@ -179,34 +176,30 @@ def value_outwards(c: Numbers, cov: Matrix, i: int, t: int) -> float:
     return centre(c, cov, i) + ((t + 1) // 2 if t % 2 else -(t // 2))
 
 
-def summed_sweep(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def summed_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
     """Sweep in which values of a record are added up: O(K) per record for K values."""
-    n, n_slots = x.shape[0], atoms.shape[0]
-    constants = entries(c, N_CONSTANTS)
-    alpha, d = urn(constants)
-    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
-    k = occupied_first(counts, slots, where)
-    first, n_kept = kept_values(constants, cov, n)
+    x, atoms, tally = state.records, state.atoms, state.tally
+    cov, n, n_slots = state.covariates, x.shape[0], atoms.shape[0]
+    c = entries(state.constants, N_CONSTANTS)
+    alpha, d = urn(c)
+    k, slots = slots_of(state)
+    first, n_kept = kept_values(c, cov, n)
     # log densities of values by slot, where they have been asked for; the last row is for a new cluster
     kept = np.full((n_slots + 1, min(n_kept, MOST_KEPT // (n_slots + 1))), np.nan)
     before, after, weights = np.empty(ROOM + SPARE), np.empty(ROOM + SPARE), np.empty(ROOM + SPARE)
     accepted, n_moved = 0.0, 0.0
     for _ in range(n_sweeps):
         for i in range(n):
-            h, k = leave(i, k, labels, counts, slots, where)
-            g = from_urn(rng, i, n, k, alpha, d, labels, counts, slots)
-            a, defined = candidate(rng, constants, cov, i, g, h, atoms)
+            h, k = leave(i, k, slots)
+            g = from_urn(rng, i, n, k, alpha, d, slots)
+            a, defined = candidate(rng, c, cov, i, g, h, atoms)
             line = g
             if g < 0:
                 line = n_slots
                 kept[line] = np.nan
             u, m, own = random(rng), -1, row(atoms, h, N_ATOMS)
             while True:
-                m = terms(constants, cov, i, u, first, h, line, own, a, kept, before, after)
+                m = terms(c, cov, i, u, first, h, line, own, a, kept, before, after)
                 if m >= 0:
                     break
                 before, after = np.empty(2 * before.size), np.empty(2 * before.size)
@@ -225,14 +218,14 @@ def summed_sweep(
             if accept:
                 accepted += 1.0
                 if g < 0:
-                    g = open_slot(rng, a, h, k, slots, atoms, tally)
+                    g = open_slot(rng, a, h, k, slots, atoms, state.full)
                     kept[g] = kept[n_slots]
                 n_moved += g != h
             else:
                 g = h
             if t >= 0:
-                x[i, 0] = value_of(constants, cov, i, t)
-            k = enter(i, g, k, labels, counts, slots, where)
+                x[i, 0] = value_of(c, cov, i, t)
+            k = enter(i, g, k, slots)
     tally[ACCEPTED] += accepted
     tally[PROPOSED] += n * n_sweeps
     tally[MOVED] += n_moved

@@ -7,15 +7,12 @@ from pymc_dp.lowering.tuples import Numbers, column, entries, minus, plus, row, 
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
     N_CONSTANTS,
-    Generator,
-    Integers,
-    Matrix,
-    Vector,
     base_draw,
     bound,
     of_slots,
 )
 from pymc_dp.step_methods.mixture.program import MixtureProgram
+from pymc_dp.step_methods.mixture.state import Generator, State
 
 # How many values of a slot stand in the flat vector, where those of slot 0 stand and how far each is from
 # slot to slot; where the labels begin.
@@ -33,57 +30,45 @@ def store(c: Numbers, *a: float) -> Numbers:
     raise NotImplementedError
 
 
-def measure(c: Numbers, cov: Matrix, x: Matrix, learnt: Vector) -> None:
+def measure(c: Numbers, state: State) -> None:
     """Take about the mean and the standard deviation of each number of the records."""
     raise NotImplementedError
 
 
-def load_atoms(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def load_atoms(n_sweeps: int, rng: Generator, state: State) -> None:
     """Read labels and atoms from the flat vector, count the records of each slot, and take their measure."""
-    constants = entries(c, N_CONSTANTS)
-    values = np.empty(N_VALUES)
+    c, values = entries(state.constants, N_CONSTANTS), np.empty(N_VALUES)
+    theta, labels, atoms, counts = state.theta, state.labels, state.atoms, state.counts
     for h in range(atoms.shape[0]):
         for j in range(N_VALUES):
             values[j] = theta[PLACES[j] + STEPS[j] * h]
-        set_row(atoms, h, load(constants, *entries(values, N_VALUES)))
+        set_row(atoms, h, load(c, *entries(values, N_VALUES)))
         counts[h] = 0
-    for i in range(x.shape[0]):
+    for i in range(labels.size):
         labels[i] = int(theta[LABELS + i])
         counts[labels[i]] += 1
-    measure(constants, cov, x, learnt)
+    measure(c, state)
 
 
-def store_atoms(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def store_atoms(n_sweeps: int, rng: Generator, state: State) -> None:
     """Write labels and atoms to the flat vector; with sweeps to follow, the atoms of records only."""
-    constants = entries(c, N_CONSTANTS)
-    values = np.empty(N_VALUES)
+    c, values = entries(state.constants, N_CONSTANTS), np.empty(N_VALUES)
+    theta, labels, atoms, counts = state.theta, state.labels, state.atoms, state.counts
     for h in range(atoms.shape[0]):
         if n_sweeps == 0 or counts[h] > 0:
-            set_entries(values, store(constants, *row(atoms, h, N_ATOMS)))
+            set_entries(values, store(c, *row(atoms, h, N_ATOMS)))
             for j in range(N_VALUES):
                 theta[PLACES[j] + STEPS[j] * h] = values[j]
-    for i in range(x.shape[0]):
+    for i in range(labels.size):
         theta[LABELS + i] = labels[i]
 
 
-def refresh_atoms(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def refresh_atoms(n_sweeps: int, rng: Generator, state: State) -> None:
     """Draw the atoms of unoccupied slots from the base: their law given everything else."""
-    constants = entries(c, N_CONSTANTS)
+    c, atoms, counts = entries(state.constants, N_CONSTANTS), state.atoms, state.counts
     for h in range(atoms.shape[0]):
         if counts[h] == 0:
-            set_row(atoms, h, base_draw(rng, constants))
+            set_row(atoms, h, base_draw(rng, c))
 
 
 def places_of(program: MixtureProgram) -> list[tuple[int, int]]:
@@ -115,25 +100,26 @@ def kernels_of(program: MixtureProgram) -> tuple[Kernel, Kernel, Kernel]:
 
 def _measure(program: MixtureProgram) -> Function:
     if not program.degree:
-        return part_of_kernel(lambda c, cov, x, learnt: None)
+        return part_of_kernel(lambda c, state: None)
     features, n_columns = program.functions["features"], program.n_columns
     r, p = program.n_features, program.n_columns_of_record
     nothing = (0.0,) * r
 
     @part_of_kernel
-    def measure(c, cov, x, learnt):
+    def measure(c, state):
+        cov, x, middle, spread = state.covariates, state.records, state.middle, state.spread
         n = x.shape[0]
         first = features(*c, *column(cov, 0, n_columns), *row(x, 0, p))
         total = squares = nothing
         for i in range(n):
             v = minus(features(*c, *column(cov, i, n_columns), *row(x, i, p)), first)
             total, squares = plus(total, v), plus(squares, times(v, v))
-        set_entries(learnt[1:], total)
-        set_entries(learnt[1 + r :], squares)
+        set_entries(middle, total)
+        set_entries(spread, squares)
         for j in range(r):
-            learnt[1 + j] /= n
-            square = learnt[1 + r + j] / n - learnt[1 + j] ** 2
-            learnt[1 + r + j] = np.sqrt(square) if square > 0.0 else 1.0
-        set_entries(learnt[1:], plus(entries(learnt[1:], r), first))
+            middle[j] /= n
+            square = spread[j] / n - middle[j] ** 2
+            spread[j] = np.sqrt(square) if square > 0.0 else 1.0
+        set_entries(middle, plus(entries(middle, r), first))
 
     return measure

@@ -17,11 +17,7 @@ from pymc_dp.step_methods.mixture.bound import (
     STARTS,
     TEMPER_AT,
     WIDTH,
-    Generator,
-    Integers,
-    Matrix,
     Numbers,
-    Vector,
     base_draw,
     bin_in,
     change,
@@ -38,10 +34,11 @@ from pymc_dp.step_methods.mixture.slots import (
     exponentials,
     free_slot,
     leave,
-    occupied_first,
+    slots_of,
     weighted,
 )
-from pymc_dp.step_methods.mixture.tally import ACCEPTED, CONSIDERED, FULL, MOVED, PROPOSED
+from pymc_dp.step_methods.mixture.state import Generator, Matrix, State
+from pymc_dp.step_methods.mixture.tally import ACCEPTED, CONSIDERED, MOVED, PROPOSED
 
 # Auxiliary records of a sweep with several.
 N_AUXILIARY = 0
@@ -53,7 +50,7 @@ def peak(c: Numbers, cov: Matrix, i: int) -> float:
 
 
 @part_of_kernel
-def from_urn(rng, i, n, k, alpha, d, labels, counts, slots):
+def from_urn(rng, i, n, k, alpha, d, slots):
     """Draw the slot of a record given the labels of the others; -1 for a new cluster.
 
     With a discount d, a record's label is kept with probability 1 - d / n_h, and a new cluster opened
@@ -67,8 +64,8 @@ def from_urn(rng, i, n, k, alpha, d, labels, counts, slots):
         j = int(u)
         u -= j
         j += j >= i
-        g = labels[j]
-        if d <= 0.0 or u * counts[g] >= d:
+        g = slots.labels[j]
+        if d <= 0.0 or u * slots.counts[g] >= d:
             break
         g = -1
         if alpha >= 0.0 or random(rng) * d * k >= -alpha:
@@ -77,15 +74,15 @@ def from_urn(rng, i, n, k, alpha, d, labels, counts, slots):
     if g < 0 and d < 0.0:
         j = int((u - (n - 1)) / -d)
         if j < k or weight_of_new_cluster(alpha, d, k) == 0.0:
-            g = slots[min(j, k - 1)]
+            g = slots.order[min(j, k - 1)]
     return g
 
 
 @part_of_kernel
-def open_slot(rng, a, h, k, slots, atoms, tally):
+def open_slot(rng, a, h, k, slots, atoms, full):
     """Return a slot with atoms a for a new cluster; without a free one, tell it and take that just left."""
-    if k == slots.size:
-        tally[FULL] = 1.0
+    if k == slots.order.size:
+        full[0] = True
         g = h
     else:
         g = free_slot(rng, slots, k)
@@ -114,23 +111,19 @@ def candidate_inside(
     return row(atoms, h, N_ATOMS), False
 
 
-def urn_sweep(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def urn_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
     """Sweep with one auxiliary record, for releases of any kind."""
-    n, n_slots = x.shape[0], atoms.shape[0]
-    constants = entries(c, N_CONSTANTS)
-    alpha, d = urn(constants)
-    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
-    k = occupied_first(counts, slots, where)
-    old, new = offset.copy(), offset.copy()
+    x, atoms, tally = state.records, state.atoms, state.tally
+    cov, n = state.covariates, x.shape[0]
+    c = entries(state.constants, N_CONSTANTS)
+    alpha, d = urn(c)
+    k, slots = slots_of(state)
+    old, new = state.offset.copy(), state.offset.copy()
     w = np.empty(n)
     bins = np.empty((N_HISTOGRAMS, n), np.int32)
     left, entered = np.empty(N_HISTOGRAMS, np.int64), np.empty(N_HISTOGRAMS, np.int64)
     for i in range(n):
-        s, w[i], seen = current(constants, cov, i, row(x, i, WIDTH))
+        s, w[i], seen = current(c, cov, i, row(x, i, WIDTH))
         for j in range(N_STATISTICS):
             old[POSITIONS[j]] += s[j]
         for q in range(N_HISTOGRAMS):
@@ -139,21 +132,21 @@ def urn_sweep(
     accepted, n_moved = 0.0, 0.0
     for _ in range(n_sweeps):
         for i in range(n):
-            h, k = leave(i, k, labels, counts, slots, where)
-            g = from_urn(rng, i, n, k, alpha, d, labels, counts, slots)
-            a, defined = candidate(rng, constants, cov, i, g, h, atoms)
-            y, t, weight, seen = propose(rng, constants, cov, i, a)
+            h, k = leave(i, k, slots)
+            g = from_urn(rng, i, n, k, alpha, d, slots)
+            a, defined = candidate(rng, c, cov, i, g, h, atoms)
+            y, t, weight, seen = propose(rng, c, cov, i, a)
             if N_STATISTICS:
-                s, _, _ = current(constants, cov, i, row(x, i, WIDTH))
+                s, _, _ = current(c, cov, i, row(x, i, WIDTH))
                 for j in range(N_STATISTICS):
                     new[POSITIONS[j]] = old[POSITIONS[j]] + (t[j] - s[j])
             for q in range(N_HISTOGRAMS):
                 entered[q] = STARTS[q] + bin_in(q, seen[q])
                 left[q] = STARTS[q] + bins[q, i]
-            total = change(theta, data, value, params, old, new)
-            total = moved(total, value, params, old, left, entered)
+            total = change(state.theta, state.data, state.observed, state.noise, old, new)
+            total = moved(total, state.observed, state.noise, old, left, entered)
             if TEMPER_AT >= 0:
-                total *= data[TEMPER_AT]
+                total *= state.data[TEMPER_AT]
             if w[i] != -np.inf:
                 total += weight - w[i]
             if not defined:
@@ -161,7 +154,7 @@ def urn_sweep(
             if total >= 0.0 or total > -standard_exponential(rng):
                 accepted += 1.0
                 if g < 0:
-                    g = open_slot(rng, a, h, k, slots, atoms, tally)
+                    g = open_slot(rng, a, h, k, slots, atoms, state.full)
                 n_moved += g != h
                 for j in range(WIDTH):
                     x[i, j] = y[j]
@@ -175,48 +168,44 @@ def urn_sweep(
                         bins[q, i] = entered[q] - STARTS[q]
             else:
                 g = h
-            k = enter(i, g, k, labels, counts, slots, where)
+            k = enter(i, g, k, slots)
     for j in range(old.size):
-        totals[j] = old[j] - offset[j]
+        state.totals[j] = old[j] - state.offset[j]
     tally[ACCEPTED] += accepted
     tally[PROPOSED] += n * n_sweeps
     tally[MOVED] += n_moved
     tally[CONSIDERED] += n * n_sweeps
 
 
-def auxiliary_sweep(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def auxiliary_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
     """Sweep with several auxiliary records, for local releases.
 
     The record is one of its auxiliaries, and the others are drawn afresh from its cluster, so that nothing
     has to be kept between sweeps. A refused proposal leaves the record as it is. Where noise is additive no
     more of the others are drawn than the decision takes: none weighs more than a record without noise.
     """
-    n, n_slots = x.shape[0], atoms.shape[0]
-    constants = entries(c, N_CONSTANTS)
-    alpha, d = urn(constants)
-    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
-    k = occupied_first(counts, slots, where)
+    x, atoms, tally = state.records, state.atoms, state.tally
+    cov, n = state.covariates, x.shape[0]
+    c = entries(state.constants, N_CONSTANTS)
+    alpha, d = urn(c)
+    k, slots = slots_of(state)
     before, after = np.empty(N_AUXILIARY + SPARE), np.empty(N_AUXILIARY + SPARE)
     weights = np.empty(N_AUXILIARY + SPARE)
     fresh = np.empty((N_AUXILIARY, WIDTH))
     accepted, n_moved = 0.0, 0.0
     for _ in range(n_sweeps):
         for i in range(n):
-            h, k = leave(i, k, labels, counts, slots, where)
-            _, before[0], _ = current(constants, cov, i, row(x, i, WIDTH))
-            g = from_urn(rng, i, n, k, alpha, d, labels, counts, slots)
-            a, defined = candidate(rng, constants, cov, i, g, h, atoms)
+            h, k = leave(i, k, slots)
+            _, before[0], _ = current(c, cov, i, row(x, i, WIDTH))
+            g = from_urn(rng, i, n, k, alpha, d, slots)
+            a, defined = candidate(rng, c, cov, i, g, h, atoms)
             for j in range(N_AUXILIARY):
-                y, _, after[j], _ = propose(rng, constants, cov, i, a)
+                y, _, after[j], _ = propose(rng, c, cov, i, a)
                 for q in range(WIDTH):
                     fresh[j, q] = y[q]
             u = random(rng)
             decided, now, then = False, 0.0, 0.0
-            top = peak(constants, cov, i)
+            top = peak(c, cov, i)
             if top < np.inf:
                 now = np.exp(before[0] - top)
                 for j in range(N_AUXILIARY):
@@ -224,65 +213,61 @@ def auxiliary_sweep(
                     then += weights[j]
                 j = 1
                 while j < N_AUXILIARY and u * now < then <= u * (now + N_AUXILIARY - j):
-                    _, _, weight, _ = propose(rng, constants, cov, i, row(atoms, h, N_ATOMS))
+                    _, _, weight, _ = propose(rng, c, cov, i, row(atoms, h, N_ATOMS))
                     now += np.exp(weight - top)
                     j += 1
                 # otherwise all of them are too far out for these numbers
                 decided = now > 0.0 or then > 0.0
             if not decided:
                 for j in range(1, N_AUXILIARY):
-                    _, _, before[j], _ = propose(rng, constants, cov, i, row(atoms, h, N_ATOMS))
+                    _, _, before[j], _ = propose(rng, c, cov, i, row(atoms, h, N_ATOMS))
                 now, then = exponentials(before, after, weights, N_AUXILIARY)
             if defined and (now == 0.0 or u * now < then):
                 accepted += 1.0
                 if g < 0:
-                    g = open_slot(rng, a, h, k, slots, atoms, tally)
+                    g = open_slot(rng, a, h, k, slots, atoms, state.full)
                 n_moved += g != h
                 t = weighted(rng, weights, then, N_AUXILIARY)
                 for q in range(WIDTH):
                     x[i, q] = fresh[t, q]
             else:
                 g = h
-            k = enter(i, g, k, labels, counts, slots, where)
+            k = enter(i, g, k, slots)
     tally[ACCEPTED] += accepted
     tally[PROPOSED] += n * n_sweeps
     tally[MOVED] += n_moved
     tally[CONSIDERED] += n * n_sweeps
 
 
-def closed_sweep(
-    n_sweeps: int, rng: Generator, theta: Vector, data: Vector, c: Vector, cov: Matrix, value: Vector,
-    params: Matrix, offset: Vector, x: Matrix, totals: Vector, labels: Integers, atoms: Matrix,
-    counts: Integers, learnt: Vector, tally: Vector,
-) -> None:  # fmt: skip
+def closed_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
     """Sweep in which records are integrated out of the decision: infinitely many auxiliary records."""
-    n, n_slots = x.shape[0], atoms.shape[0]
-    constants = entries(c, N_CONSTANTS)
-    alpha, d = urn(constants)
-    slots, where = np.empty(n_slots, np.int64), np.empty(n_slots, np.int64)
-    k = occupied_first(counts, slots, where)
+    x, atoms, tally = state.records, state.atoms, state.tally
+    cov, n = state.covariates, x.shape[0]
+    c = entries(state.constants, N_CONSTANTS)
+    alpha, d = urn(c)
+    k, slots = slots_of(state)
     accepted, n_moved = 0.0, 0.0
     for _ in range(n_sweeps):
         for i in range(n):
-            h, k = leave(i, k, labels, counts, slots, where)
-            g = from_urn(rng, i, n, k, alpha, d, labels, counts, slots)
+            h, k = leave(i, k, slots)
+            g = from_urn(rng, i, n, k, alpha, d, slots)
             total = 0.0
-            a, defined = candidate(rng, constants, cov, i, g, h, atoms)
+            a, defined = candidate(rng, c, cov, i, g, h, atoms)
             if g != h:  # of its own cluster there is nothing to decide
-                before = released(constants, cov, i, row(atoms, h, N_ATOMS))
+                before = released(c, cov, i, row(atoms, h, N_ATOMS))
                 if before != -np.inf:
-                    total = released(constants, cov, i, a) - before
+                    total = released(c, cov, i, a) - before
             if not defined:
                 total = -np.inf
             if total >= 0.0 or total > -standard_exponential(rng):
                 accepted += 1.0
                 if g < 0:
-                    g = open_slot(rng, a, h, k, slots, atoms, tally)
+                    g = open_slot(rng, a, h, k, slots, atoms, state.full)
                 n_moved += g != h
             else:
                 g = h
-            k = enter(i, g, k, labels, counts, slots, where)
-            y = given_release(rng, constants, cov, i, row(atoms, g, N_ATOMS))
+            k = enter(i, g, k, slots)
+            y = given_release(rng, c, cov, i, row(atoms, g, N_ATOMS))
             for j in range(WIDTH):
                 x[i, j] = y[j]
     tally[ACCEPTED] += accepted
