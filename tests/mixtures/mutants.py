@@ -11,6 +11,7 @@ from hashlib import sha256
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
 from pymc_dp.lowering import bind
+from pymc_dp.step_methods.mixture.bound import part_with_arrays
 
 
 def rewritten(patch, pattern, by, *kernels):
@@ -37,7 +38,8 @@ def mutant(function, names, pattern, by):
         if bind._is_part(part) and not python.__closure__:
             found = mutant(python, {}, pattern, by)
             if found is not None:
-                parts[name] = bind.bound_part(*found)
+                kind = part_with_arrays if part.targetoptions["_nrt"] else bind.part_of_kernel
+                parts[name] = kind(bind.rebound(*found))
     own = _replaced_in(function, pattern, by)
     if own is None and not parts:
         return None

@@ -30,7 +30,7 @@ LINES = {
     "concentration never arrives": (
         r"alpha, d = urn\(.*\)",
         "alpha, d = 1.0, 0.0",
-        ("urn_sweep", "auxiliary_sweep", "conditional_sweep", "slice_sweep", *SPLITS),
+        ("urn_sweep", "conditional_sweep", "slice_sweep", *SPLITS),
     ),
     "sticks for other slice variables": (
         r"least = min\(least, u\[i\]\)",
@@ -44,8 +44,8 @@ LINES = {
     ),
     "lowest free slot": (
         r"g = free_slot\(rng, slots, k\)",
-        "g = slots[k]\n        for t in range(k, slots.size):\n            g = min(g, slots[t])",
-        ("urn_sweep", "auxiliary_sweep"),
+        "g = slots.order[k]\n        for t in slots.order[k:]:\n            g = min(g, t)",
+        ("urn_sweep",),
     ),
     "the slot left first": (
         r"left = int\(random\(rng\) \* free\)",
@@ -59,57 +59,61 @@ LINES = {
         ("urn_sweep",),
     ),
     "ratio of means upside down": (
-        r"or u \* now < then\):",
-        "or u * then < now):",
-        ("auxiliary_sweep",),
+        r"or u \* now < then\), then",
+        "or u * then < now), then",
+        ("urn_sweep",),
     ),
     "ratio of densities upside down": (
         r"total = (released\(.*\)) - before",
         r"total = before - \1",
-        ("closed_sweep",),
+        ("urn_sweep",),
     ),
     "half of the ratio of densities": (
         r"total = (released\(.*\)) - before",
         r"total = 0.5 * (\1 - before)",
-        ("closed_sweep",),
+        ("urn_sweep",),
     ),
-    "records kept": (r"x\[i, j\] = y\[j\]", "x[i, j] = 0.5 * (x[i, j] + y[j])", ("closed_sweep",)),
+    "records kept": (
+        r"y = given_release(.*)",
+        r"y = given_release\1\n    y = (0.5 * (state.records[i, 0] + y[0]),)",
+        ("urn_sweep",),
+    ),
     "records from the cluster that was left": (
-        r"given_release\((.*)row\(atoms, g, N_ATOMS\)\)",
-        r"given_release(\1row(atoms, h, N_ATOMS))",
-        ("closed_sweep",),
+        r"given_release\((.*)row\(state\.atoms, g, N_ATOMS\)\)",
+        r"given_release(\1row(state.atoms, state.labels[i], N_ATOMS))",
+        ("urn_sweep",),
     ),
     "no ratio": (r"total \+= weight - w\[i\]", "total += 0.0", ("urn_sweep",)),
     "ratio of means, half of it": (
-        r"or u \* now < then\):",
-        "or u * np.sqrt(now) < np.sqrt(then)):",
-        ("auxiliary_sweep",),
+        r"or u \* now < then\), then",
+        "or u * np.sqrt(now) < np.sqrt(then)), then",
+        ("urn_sweep",),
     ),
     "ratio of sums, half of it": (
-        r"or u \* now < then",
-        r"or u * np.sqrt(now) < np.sqrt(then)",
-        ("summed_sweep",),
+        r"or u \* now < then\):",
+        "or u * np.sqrt(now) < np.sqrt(then)):",
+        ("urn_sweep",),
     ),
-    "sums cut short": (r"edge <= _LEFT_OUT \+", "edge <= 0.7 +", ("summed_sweep",)),
+    "sums cut short": (r"edge <= _LEFT_OUT \+", "edge <= 0.7 +", ("urn_sweep",)),
     "largest value forgotten": (
         "return N_VALUES$",
         "return N_VALUES - 1",
-        ("summed_sweep",),
+        ("urn_sweep",),
     ),
     "refused records from the other cluster": (
         r"weighted\(rng, before, now, m\)",
         "weighted(rng, weights, then, m)",
-        ("summed_sweep",),
+        ("urn_sweep",),
     ),
     "auxiliaries that may weigh nothing": (
         r"then <= u \* \(now \+ N_AUXILIARY - j\)",
         "then <= u * now",
-        ("auxiliary_sweep",),
+        ("urn_sweep",),
     ),
     "new cluster without discount": (
-        r"if d <= 0\.0 or u \* counts\[g\] >= d:",
+        r"if d <= 0\.0 or u \* slots\.counts\[g\] >= d:",
         "if True:",
-        ("urn_sweep", "auxiliary_sweep"),
+        ("urn_sweep",),
     ),
     "new cluster's weight without discount": (
         r"rest = weight_of_new_cluster\(alpha, d, k\)",
@@ -168,9 +172,9 @@ LINES = {
         ("langevin",),
     ),
     "any auxiliary record": (
-        r"weighted\(rng, weights, then, N_AUXILIARY\)",
+        r"weighted\(rng, room\.weights, then, N_AUXILIARY\)",
         "int(random(rng) * N_AUXILIARY)",
-        ("auxiliary_sweep",),
+        ("urn_sweep",),
     ),
     "every empty cluster at full weight": (
         r"np\.log\(rest / n_empty\)",
@@ -199,7 +203,7 @@ LINES = {
     ),
     "means at the old variance": (r"sums\[h, j\] \*= s / drawn", "pass", ("conjugate_draws",)),
     "count of the new bin only": (r"old\[left\[q\]\] -= 1\.0", "pass", ("urn_sweep",)),
-    "sum not brought up to date": (r"old\[POSITIONS\[j\]\] = new\[.*\]", "pass", ("urn_sweep",)),
+    "sum not brought up to date": (r"old\[POSITIONS\[j\]\] = after\[.*\]", "pass", ("urn_sweep",)),
     "no volume of the transform": (r"\+= of_base\[0\] \+ of_values\[0\]", "+= of_base[0]", ("langevin",)),
 }
 

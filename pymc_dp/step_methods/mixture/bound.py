@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 
 from pymc_dp.lowering import bins
-from pymc_dp.lowering.bind import Function, Kernel, bound_part, part_of_kernel
+from pymc_dp.lowering.bind import PART, Function, Kernel, bound_part, part_of_kernel, rebound
+from pymc_dp.lowering.nopython import njit
 from pymc_dp.lowering.tuples import Numbers, column, part, row
 from pymc_dp.records import parameters_of
 from pymc_dp.step_methods.mixture import polynomials
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.state import MIXTURE, Generator, Integers, Matrix, Vector
+
+# Of parts that make arrays, references are counted.
+part_with_arrays = njit(**{**PART, "_nrt": True})
 
 # How many numbers no record changes, a record has, a slot's atoms have; statistics of a record, histograms.
 N_CONSTANTS = WIDTH = N_ATOMS = N_STATISTICS = N_HISTOGRAMS = 0
@@ -106,9 +110,10 @@ def bound(kernel: Function, program: MixtureProgram, **more: Any) -> Kernel:
     return Kernel(kernel, MIXTURE, _names_in(kernel, program, more))
 
 
-def part_for(function: Function, program: MixtureProgram, **more: Any) -> Function:
-    """Return a part of kernels that calls the model's functions: see :func:`bound`."""
-    return bound_part(function, _names_in(function, program, more))
+def part_for(function: Function, program: MixtureProgram, allocates: bool = False, **more: Any) -> Function:
+    """Return a part of kernels that calls the model's functions, and may make arrays: see :func:`bound`."""
+    names = _names_in(function, program, more)
+    return part_with_arrays(rebound(function, names)) if allocates else bound_part(function, names)
 
 
 def _names_in(function: Function, program: MixtureProgram, more: dict[str, Any]) -> dict[str, Any]:

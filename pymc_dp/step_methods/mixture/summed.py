@@ -16,7 +16,7 @@ from pymc_dp.step_methods.mixture.urn import compiled
 
 # The most numbers for which the kernel's density is kept; values for which there is room where they have no
 # end.
-_MOST_KEPT, _ROOM = 2**17, 64
+_MOST_KEPT, _ROOM = 2**17, 1024
 
 
 def summed_sweep(program: MixtureProgram, values: SummedRelease) -> Kernel:
@@ -41,7 +41,7 @@ def summed_sweep(program: MixtureProgram, values: SummedRelease) -> Kernel:
             "terms": part_for(kernels.listed, program, FIRST=first, N_VALUES=size, both_terms=both),
             "value_of": part_for(kernels.value_listed, program, FIRST=first),
         }
-    return compiled(kernels.summed_sweep, program, MOST_KEPT=_MOST_KEPT, **meanings)
+    return compiled(program, kernels.SUMMED, ("room_for", "decide"), MOST_KEPT=_MOST_KEPT, **meanings)
 
 
 def _mass(program: MixtureProgram) -> Function:

@@ -1,22 +1,18 @@
-"""The kernel of :mod:`.summed`, and the terms that it adds up: of finitely many values, or without an end."""
+"""The decision of :mod:`.summed` and the terms that it adds up: of finitely many values or without an end."""
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
+from pymc_dp.lowering.bind import Function
 from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.exponential import SPARE
-from pymc_dp.lowering.tuples import Numbers, entries, row
-from pymc_dp.step_methods.mixture.bound import (
-    N_ATOMS,
-    N_CONSTANTS,
-    current,
-    urn,
-)
-from pymc_dp.step_methods.mixture.slots import enter, exponentials, leave, pick, slots_of, weighted
+from pymc_dp.lowering.tuples import Numbers, row
+from pymc_dp.step_methods.mixture.bound import N_ATOMS, current
+from pymc_dp.step_methods.mixture.slots import exponentials, pick, weighted
 from pymc_dp.step_methods.mixture.state import Generator, Matrix, State, Vector
-from pymc_dp.step_methods.mixture.tally import ACCEPTED, CONSIDERED, MOVED, PROPOSED
-from pymc_dp.step_methods.mixture.urn_kernels import candidate, from_urn, open_slot
+from pymc_dp.step_methods.mixture.urn_kernels import keep_nothing
 
 # Where values have no end: logarithm of the share of a sum that may be left out, and the distance from the
 # release beyond which no value is asked for, which only ends sums that have no term.
@@ -25,7 +21,8 @@ _LEFT_OUT, _FARTHEST = math.log(1e-12), 2.0**20
 _BESIDE = 64
 # Where values have an end: the first of them, and how many they are.
 FIRST, N_VALUES = 0, 0
-# Values for which there is room at first; the most numbers for which a density is kept.
+# Values for which there is room, but for single records that need more; the most numbers for which a density
+# is kept.
 ROOM, MOST_KEPT = 0, 0
 
 
@@ -176,57 +173,68 @@ def value_outwards(c: Numbers, cov: Matrix, i: int, t: int) -> float:
     return centre(c, cov, i) + ((t + 1) // 2 if t % 2 else -(t // 2))
 
 
-def summed_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
-    """Sweep in which values of a record are added up: O(K) per record for K values."""
-    x, atoms, tally = state.records, state.atoms, state.tally
-    cov, n, n_slots = state.covariates, x.shape[0], atoms.shape[0]
-    c = entries(state.constants, N_CONSTANTS)
-    alpha, d = urn(c)
-    k, slots = slots_of(state)
-    first, n_kept = kept_values(c, cov, n)
-    # log densities of values by slot, where they have been asked for; the last row is for a new cluster
+class Values(NamedTuple):
+    """Kernel's log densities of values by slot, where they have been asked for, and room for terms.
+
+    ``first``: the value of the first column; the last row is for a new cluster.
+    """
+
+    first: int
+    kept: Matrix
+    before: Vector
+    after: Vector
+    weights: Vector
+
+
+def no_density_yet(c: Numbers, state: State) -> Values:
+    """Make room for them."""
+    n_slots = state.counts.size
+    first, n_kept = kept_values(c, state.covariates, state.records.shape[0])
     kept = np.full((n_slots + 1, min(n_kept, MOST_KEPT // (n_slots + 1))), np.nan)
-    before, after, weights = np.empty(ROOM + SPARE), np.empty(ROOM + SPARE), np.empty(ROOM + SPARE)
-    accepted, n_moved = 0.0, 0.0
-    for _ in range(n_sweeps):
-        for i in range(n):
-            h, k = leave(i, k, slots)
-            g = from_urn(rng, i, n, k, alpha, d, slots)
-            a, defined = candidate(rng, c, cov, i, g, h, atoms)
-            line = g
-            if g < 0:
-                line = n_slots
-                kept[line] = np.nan
-            u, m, own = random(rng), -1, row(atoms, h, N_ATOMS)
-            while True:
-                m = terms(c, cov, i, u, first, h, line, own, a, kept, before, after)
-                if m >= 0:
-                    break
-                before, after = np.empty(2 * before.size), np.empty(2 * before.size)
-                weights = np.empty(before.size)
-            if g == h:
-                t = pick(rng, before, m)
-                accept = True
-            else:
-                now, then = exponentials(before, after, weights, m)
-                # where neither has a term, all stays as it is
-                accept = defined and then > 0.0 and (now == 0.0 or u * now < then)
-                if accept:
-                    t = weighted(rng, weights, then, m)
-                else:
-                    t = weighted(rng, before, now, m) if now > 0.0 else -1
-            if accept:
-                accepted += 1.0
-                if g < 0:
-                    g = open_slot(rng, a, h, k, slots, atoms, state.full)
-                    kept[g] = kept[n_slots]
-                n_moved += g != h
-            else:
-                g = h
-            if t >= 0:
-                x[i, 0] = value_of(c, cov, i, t)
-            k = enter(i, g, k, slots)
-    tally[ACCEPTED] += accepted
-    tally[PROPOSED] += n * n_sweeps
-    tally[MOVED] += n_moved
-    tally[CONSIDERED] += n * n_sweeps
+    return Values(first, kept, np.empty(ROOM + SPARE), np.empty(ROOM + SPARE), np.empty(ROOM + SPARE))
+
+
+def by_all_values(
+    rng: Generator, c: Numbers, state: State, room: Values, i: int, g: int, h: int, a: Numbers, defined: bool
+) -> tuple[bool, tuple[int, int]]:
+    """Decide on sums over the values of the record: O(K) for K values.
+
+    Return, too, which term the record becomes, and the row of densities that was asked for.
+    """
+    first, kept, before, after, weights = room
+    line = g
+    if g < 0:
+        line = state.counts.size
+        kept[line] = np.nan
+    u, m, own = random(rng), -1, row(state.atoms, h, N_ATOMS)
+    while True:
+        m = terms(c, state.covariates, i, u, first, h, line, own, a, kept, before, after)
+        if m >= 0:
+            break
+        before, after = np.empty(2 * before.size), np.empty(2 * before.size)
+        weights = np.empty(before.size)
+    if g == h:
+        return True, (pick(rng, before, m), line)
+    now, then = exponentials(before, after, weights, m)
+    # where neither has a term, all stays as it is
+    if defined and then > 0.0 and (now == 0.0 or u * now < then):
+        return True, (weighted(rng, weights, then, m), line)
+    return False, (weighted(rng, before, now, m) if now > 0.0 else -1, line)
+
+
+def take_value(
+    rng: Generator, c: Numbers, state: State, room: Values, i: int, goes: bool, g: int, new: tuple[int, int]
+) -> None:
+    """Take the value that was drawn; the densities of a new cluster are those of its slot."""
+    t, line = new
+    if goes and line == state.counts.size:
+        for j in range(room.kept.shape[1]):
+            room.kept[g, j] = room.kept[line, j]
+    if t >= 0:
+        state.records[i, 0] = value_of(c, state.covariates, i, t)
+
+
+# By the names that they are the meaning of.
+SUMMED: dict[str, Function] = {
+    "room_for": no_density_yet, "decide": by_all_values, "settle": take_value, "finish": keep_nothing,
+}  # fmt: skip

@@ -6,6 +6,7 @@ picked at random, or one of a new cluster. Where the release has a closed law wi
 decide instead, and the record is drawn given the release.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -20,17 +21,31 @@ from pymc_dp.step_methods.mixture.released import SummedRelease, not_closed
 
 def urn_sweep(program: MixtureProgram) -> Kernel:
     """Compile the sweep with one auxiliary record, for releases of any kind."""
-    return compiled(urn_kernels.urn_sweep, program)
-
-
-def compiled(sweep: Function, program: MixtureProgram, **more: Any) -> Kernel:
-    """Compile a sweep in which each record is proposed atoms from the urn."""
-    return bound(sweep, program, candidate=part_for(urn_kernels.candidate_inside, program), **more)
+    return compiled(program, urn_kernels.ONE)
 
 
 def auxiliary_sweep(program: MixtureProgram, m: int) -> Kernel:
     """Compile the sweep with m auxiliary records, for local releases."""
-    return compiled(urn_kernels.auxiliary_sweep, program, N_AUXILIARY=m, peak=_peak(program))
+    return compiled(program, urn_kernels.SEVERAL, N_AUXILIARY=m, peak=_peak(program))
+
+
+def compiled(
+    program: MixtureProgram,
+    decision: dict[str, Function],
+    allocating: Collection[str] = ("room_for",),
+    **more: Any,
+) -> Kernel:
+    """Compile the sweep with a decision.
+
+    ``allocating``: its functions that make arrays; ``more``: meanings of further names in them.
+    """
+    parts = {}
+    for name, function in decision.items():
+        meanings = {name: more[name] for name in function.__code__.co_names if name in more}
+        parts[name] = part_for(function, program, allocates=name in allocating, **meanings)
+    return bound(
+        urn_kernels.urn_sweep, program, candidate=part_for(urn_kernels.candidate_inside, program), **parts
+    )
 
 
 def _peak(program: MixtureProgram) -> Function:
@@ -67,4 +82,4 @@ def closed_sweep(program: MixtureProgram) -> Kernel:
         If the release has no closed law without the record.
     """
     add_closed(program)
-    return compiled(urn_kernels.closed_sweep, program)
+    return compiled(program, urn_kernels.ALL)

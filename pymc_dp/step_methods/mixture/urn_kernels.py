@@ -1,8 +1,10 @@
 """Kernels of :mod:`.urn`, in which :func:`~.bound.bound` gives names their meanings for a model."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from pymc_dp.lowering.bind import part_of_kernel
+from pymc_dp.lowering.bind import Function, part_of_kernel
 from pymc_dp.lowering.bits import random, standard_exponential
 from pymc_dp.lowering.exponential import SPARE
 from pymc_dp.lowering.tuples import entries, row, set_row
@@ -37,7 +39,7 @@ from pymc_dp.step_methods.mixture.slots import (
     slots_of,
     weighted,
 )
-from pymc_dp.step_methods.mixture.state import Generator, Matrix, State
+from pymc_dp.step_methods.mixture.state import Generator, Integers, Matrix, State, Vector
 from pymc_dp.step_methods.mixture.tally import ACCEPTED, CONSIDERED, MOVED, PROPOSED
 
 # Auxiliary records of a sweep with several.
@@ -111,166 +113,257 @@ def candidate_inside(
     return row(atoms, h, N_ATOMS), False
 
 
+def room_for(c: Numbers, state: State) -> Any:
+    """Make room for a decision, filled with what it keeps of the records as they are."""
+    raise NotImplementedError
+
+
+def decide(
+    rng: Generator, c: Numbers, state: State, room: Any, i: int, g: int, h: int, a: Numbers, defined: bool
+) -> tuple[bool, Any]:
+    """Return whether record i goes from slot h to g, a new cluster if negative, with atoms a; and as what.
+
+    Atoms without a law are refused.
+    """
+    raise NotImplementedError
+
+
+def settle(rng: Generator, c: Numbers, state: State, room: Any, i: int, goes: bool, g: int, new: Any) -> None:
+    """Give record i, which is in slot g after the decision, what it is."""
+    raise NotImplementedError
+
+
+def finish(state: State, room: Any) -> None:
+    """Write back what a decision keeps."""
+    raise NotImplementedError
+
+
 def urn_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
-    """Sweep with one auxiliary record, for releases of any kind."""
-    x, atoms, tally = state.records, state.atoms, state.tally
-    cov, n = state.covariates, x.shape[0]
+    """Propose each record the cluster of another one, or a new one; decisions differ in what they look at."""
+    cov, n, atoms, tally = state.covariates, state.records.shape[0], state.atoms, state.tally
     c = entries(state.constants, N_CONSTANTS)
     alpha, d = urn(c)
     k, slots = slots_of(state)
-    old, new = state.offset.copy(), state.offset.copy()
-    w = np.empty(n)
-    bins = np.empty((N_HISTOGRAMS, n), np.int32)
-    left, entered = np.empty(N_HISTOGRAMS, np.int64), np.empty(N_HISTOGRAMS, np.int64)
+    room = room_for(c, state)
+    accepted, n_moved = 0.0, 0.0
+    for _ in range(n_sweeps):
+        for i in range(n):
+            h, k = leave(i, k, slots)
+            g = from_urn(rng, i, n, k, alpha, d, slots)
+            a, defined = candidate(rng, c, cov, i, g, h, atoms)
+            goes, new = decide(rng, c, state, room, i, g, h, a, defined)
+            if goes:
+                accepted += 1.0
+                if g < 0:
+                    g = open_slot(rng, a, h, k, slots, atoms, state.full)
+                n_moved += g != h
+            else:
+                g = h
+            settle(rng, c, state, room, i, goes, g, new)
+            k = enter(i, g, k, slots)
+    finish(state, room)
+    tally[ACCEPTED] += accepted
+    tally[PROPOSED] += n * n_sweeps
+    tally[MOVED] += n_moved
+    tally[CONSIDERED] += n * n_sweeps
+
+
+@part_of_kernel
+def accepts(rng: Generator, log_ratio: float, defined: bool) -> bool:
+    """Decide by a ratio; where atoms have no law, it is none."""
+    if not defined:
+        log_ratio = -np.inf
+    return log_ratio >= 0.0 or log_ratio > -standard_exponential(rng)
+
+
+# -- one auxiliary record, for releases of any kind ----------------------------------------------------
+
+
+class Sums(NamedTuple):
+    """Queries of sums before and after a move, log weights of the records, their bins in each histogram.
+
+    ``left``, ``entered``: where the counts of bins stand that the record at hand leaves and enters.
+    """
+
+    old: Vector
+    new: Vector
+    weights: Vector
+    bins: Integers
+    left: Integers
+    entered: Integers
+
+
+def sums_of_records(c: Numbers, state: State) -> Sums:
+    """Add the records up."""
+    x, n = state.records, state.records.shape[0]
+    room = Sums(
+        state.offset.copy(), state.offset.copy(), np.empty(n), np.empty((N_HISTOGRAMS, n), np.int32),
+        np.empty(N_HISTOGRAMS, np.int64), np.empty(N_HISTOGRAMS, np.int64),
+    )  # fmt: skip
+    old, _, w, bins, _, _ = room
     for i in range(n):
-        s, w[i], seen = current(c, cov, i, row(x, i, WIDTH))
+        s, w[i], seen = current(c, state.covariates, i, row(x, i, WIDTH))
         for j in range(N_STATISTICS):
             old[POSITIONS[j]] += s[j]
         for q in range(N_HISTOGRAMS):
             bins[q, i] = bin_in(q, seen[q])
             old[STARTS[q] + bins[q, i]] += 1.0
-    accepted, n_moved = 0.0, 0.0
-    for _ in range(n_sweeps):
-        for i in range(n):
-            h, k = leave(i, k, slots)
-            g = from_urn(rng, i, n, k, alpha, d, slots)
-            a, defined = candidate(rng, c, cov, i, g, h, atoms)
-            y, t, weight, seen = propose(rng, c, cov, i, a)
-            if N_STATISTICS:
-                s, _, _ = current(c, cov, i, row(x, i, WIDTH))
-                for j in range(N_STATISTICS):
-                    new[POSITIONS[j]] = old[POSITIONS[j]] + (t[j] - s[j])
-            for q in range(N_HISTOGRAMS):
-                entered[q] = STARTS[q] + bin_in(q, seen[q])
-                left[q] = STARTS[q] + bins[q, i]
-            total = change(state.theta, state.data, state.observed, state.noise, old, new)
-            total = moved(total, state.observed, state.noise, old, left, entered)
-            if TEMPER_AT >= 0:
-                total *= state.data[TEMPER_AT]
-            if w[i] != -np.inf:
-                total += weight - w[i]
-            if not defined:
-                total = -np.inf
-            if total >= 0.0 or total > -standard_exponential(rng):
-                accepted += 1.0
-                if g < 0:
-                    g = open_slot(rng, a, h, k, slots, atoms, state.full)
-                n_moved += g != h
-                for j in range(WIDTH):
-                    x[i, j] = y[j]
-                w[i] = weight
-                for j in range(N_STATISTICS):
-                    old[POSITIONS[j]] = new[POSITIONS[j]]
-                for q in range(N_HISTOGRAMS):
-                    if left[q] != entered[q]:
-                        old[left[q]] -= 1.0
-                        old[entered[q]] += 1.0
-                        bins[q, i] = entered[q] - STARTS[q]
-            else:
-                g = h
-            k = enter(i, g, k, slots)
-    for j in range(old.size):
-        state.totals[j] = old[j] - state.offset[j]
-    tally[ACCEPTED] += accepted
-    tally[PROPOSED] += n * n_sweeps
-    tally[MOVED] += n_moved
-    tally[CONSIDERED] += n * n_sweeps
+    return room
 
 
-def auxiliary_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
-    """Sweep with several auxiliary records, for local releases.
+def by_one_record(
+    rng: Generator, c: Numbers, state: State, room: Sums, i: int, g: int, h: int, a: Numbers, defined: bool
+) -> tuple[bool, tuple[Numbers, float]]:
+    """Decide on a record that is drawn from the cluster."""
+    old, new, w, bins, left, entered = room
+    y, t, weight, seen = propose(rng, c, state.covariates, i, a)
+    if N_STATISTICS:
+        s, _, _ = current(c, state.covariates, i, row(state.records, i, WIDTH))
+        for j in range(N_STATISTICS):
+            new[POSITIONS[j]] = old[POSITIONS[j]] + (t[j] - s[j])
+    for q in range(N_HISTOGRAMS):
+        entered[q] = STARTS[q] + bin_in(q, seen[q])
+        left[q] = STARTS[q] + bins[q, i]
+    total = change(state.theta, state.data, state.observed, state.noise, old, new)
+    total = moved(total, state.observed, state.noise, old, left, entered)
+    if TEMPER_AT >= 0:
+        total *= state.data[TEMPER_AT]
+    if w[i] != -np.inf:
+        total += weight - w[i]
+    return accepts(rng, total, defined), (y, weight)
+
+
+def take_record(
+    rng: Generator, c: Numbers, state: State, room: Sums, i: int, goes: bool, g: int,
+    new: tuple[Numbers, float],
+) -> None:  # fmt: skip
+    """Take the record that was drawn, and bring the sums up to date."""
+    if not goes:
+        return
+    y, weight = new
+    old, after, w, bins, left, entered = room
+    set_row(state.records, i, y)
+    w[i] = weight
+    for j in range(N_STATISTICS):
+        old[POSITIONS[j]] = after[POSITIONS[j]]
+    for q in range(N_HISTOGRAMS):
+        if left[q] != entered[q]:
+            old[left[q]] -= 1.0
+            old[entered[q]] += 1.0
+            bins[q, i] = entered[q] - STARTS[q]
+
+
+def tell_totals(state: State, room: Sums) -> None:
+    """Fill the sums over the records, of which those behind the releases are another constant away."""
+    for j in range(room.old.size):
+        state.totals[j] = room.old[j] - state.offset[j]
+
+
+# -- several auxiliary records, for local releases -----------------------------------------------------
+
+
+class Auxiliaries(NamedTuple):
+    """Log weights of auxiliary records from the record's cluster and from the other, weights, and records."""
+
+    before: Vector
+    after: Vector
+    weights: Vector
+    fresh: Matrix
+
+
+def auxiliaries(c: Numbers, state: State) -> Auxiliaries:
+    """Make room for them."""
+    size = N_AUXILIARY + SPARE
+    return Auxiliaries(np.empty(size), np.empty(size), np.empty(size), np.empty((N_AUXILIARY, WIDTH)))
+
+
+def by_several_records(
+    rng: Generator, c: Numbers, state: State, room: Auxiliaries, i: int, g: int, h: int, a: Numbers,
+    defined: bool,
+) -> tuple[bool, float]:  # fmt: skip
+    """Decide on the means of the weights of auxiliary records of each cluster.
 
     The record is one of its auxiliaries, and the others are drawn afresh from its cluster, so that nothing
     has to be kept between sweeps. A refused proposal leaves the record as it is. Where noise is additive no
     more of the others are drawn than the decision takes: none weighs more than a record without noise.
     """
-    x, atoms, tally = state.records, state.atoms, state.tally
-    cov, n = state.covariates, x.shape[0]
-    c = entries(state.constants, N_CONSTANTS)
-    alpha, d = urn(c)
-    k, slots = slots_of(state)
-    before, after = np.empty(N_AUXILIARY + SPARE), np.empty(N_AUXILIARY + SPARE)
-    weights = np.empty(N_AUXILIARY + SPARE)
-    fresh = np.empty((N_AUXILIARY, WIDTH))
-    accepted, n_moved = 0.0, 0.0
-    for _ in range(n_sweeps):
-        for i in range(n):
-            h, k = leave(i, k, slots)
-            _, before[0], _ = current(c, cov, i, row(x, i, WIDTH))
-            g = from_urn(rng, i, n, k, alpha, d, slots)
-            a, defined = candidate(rng, c, cov, i, g, h, atoms)
-            for j in range(N_AUXILIARY):
-                y, _, after[j], _ = propose(rng, c, cov, i, a)
-                for q in range(WIDTH):
-                    fresh[j, q] = y[q]
-            u = random(rng)
-            decided, now, then = False, 0.0, 0.0
-            top = peak(c, cov, i)
-            if top < np.inf:
-                now = np.exp(before[0] - top)
-                for j in range(N_AUXILIARY):
-                    weights[j] = np.exp(after[j] - top)
-                    then += weights[j]
-                j = 1
-                while j < N_AUXILIARY and u * now < then <= u * (now + N_AUXILIARY - j):
-                    _, _, weight, _ = propose(rng, c, cov, i, row(atoms, h, N_ATOMS))
-                    now += np.exp(weight - top)
-                    j += 1
-                # otherwise all of them are too far out for these numbers
-                decided = now > 0.0 or then > 0.0
-            if not decided:
-                for j in range(1, N_AUXILIARY):
-                    _, _, before[j], _ = propose(rng, c, cov, i, row(atoms, h, N_ATOMS))
-                now, then = exponentials(before, after, weights, N_AUXILIARY)
-            if defined and (now == 0.0 or u * now < then):
-                accepted += 1.0
-                if g < 0:
-                    g = open_slot(rng, a, h, k, slots, atoms, state.full)
-                n_moved += g != h
-                t = weighted(rng, weights, then, N_AUXILIARY)
-                for q in range(WIDTH):
-                    x[i, q] = fresh[t, q]
-            else:
-                g = h
-            k = enter(i, g, k, slots)
-    tally[ACCEPTED] += accepted
-    tally[PROPOSED] += n * n_sweeps
-    tally[MOVED] += n_moved
-    tally[CONSIDERED] += n * n_sweeps
+    before, after, weights, fresh = room
+    cov, own = state.covariates, row(state.atoms, h, N_ATOMS)
+    _, before[0], _ = current(c, cov, i, row(state.records, i, WIDTH))
+    for j in range(N_AUXILIARY):
+        y, _, after[j], _ = propose(rng, c, cov, i, a)
+        set_row(fresh, j, y)
+    u = random(rng)
+    decided, now, then = False, 0.0, 0.0
+    top = peak(c, cov, i)
+    if top < np.inf:
+        now = np.exp(before[0] - top)
+        for j in range(N_AUXILIARY):
+            weights[j] = np.exp(after[j] - top)
+            then += weights[j]
+        j = 1
+        while j < N_AUXILIARY and u * now < then <= u * (now + N_AUXILIARY - j):
+            _, _, weight, _ = propose(rng, c, cov, i, own)
+            now += np.exp(weight - top)
+            j += 1
+        # otherwise all of them are too far out for these numbers
+        decided = now > 0.0 or then > 0.0
+    if not decided:
+        for j in range(1, N_AUXILIARY):
+            _, _, before[j], _ = propose(rng, c, cov, i, own)
+        now, then = exponentials(before, after, weights, N_AUXILIARY)
+    return defined and (now == 0.0 or u * now < then), then
 
 
-def closed_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
-    """Sweep in which records are integrated out of the decision: infinitely many auxiliary records."""
-    x, atoms, tally = state.records, state.atoms, state.tally
-    cov, n = state.covariates, x.shape[0]
-    c = entries(state.constants, N_CONSTANTS)
-    alpha, d = urn(c)
-    k, slots = slots_of(state)
-    accepted, n_moved = 0.0, 0.0
-    for _ in range(n_sweeps):
-        for i in range(n):
-            h, k = leave(i, k, slots)
-            g = from_urn(rng, i, n, k, alpha, d, slots)
-            total = 0.0
-            a, defined = candidate(rng, c, cov, i, g, h, atoms)
-            if g != h:  # of its own cluster there is nothing to decide
-                before = released(c, cov, i, row(atoms, h, N_ATOMS))
-                if before != -np.inf:
-                    total = released(c, cov, i, a) - before
-            if not defined:
-                total = -np.inf
-            if total >= 0.0 or total > -standard_exponential(rng):
-                accepted += 1.0
-                if g < 0:
-                    g = open_slot(rng, a, h, k, slots, atoms, state.full)
-                n_moved += g != h
-            else:
-                g = h
-            k = enter(i, g, k, slots)
-            y = given_release(rng, c, cov, i, row(atoms, g, N_ATOMS))
-            for j in range(WIDTH):
-                x[i, j] = y[j]
-    tally[ACCEPTED] += accepted
-    tally[PROPOSED] += n * n_sweeps
-    tally[MOVED] += n_moved
-    tally[CONSIDERED] += n * n_sweeps
+def take_one(
+    rng: Generator, c: Numbers, state: State, room: Auxiliaries, i: int, goes: bool, g: int, then: float
+) -> None:
+    """Take one of the cluster's auxiliary records, by their weights, which add up to ``then``."""
+    if goes:
+        t = weighted(rng, room.weights, then, N_AUXILIARY)
+        set_row(state.records, i, row(room.fresh, t, WIDTH))
+
+
+# -- infinitely many auxiliary records -----------------------------------------------------------------
+
+
+def nothing(c: Numbers, state: State) -> tuple[()]:
+    """Nothing is kept."""
+    return ()
+
+
+def by_the_release(
+    rng: Generator, c: Numbers, state: State, room: tuple[()], i: int, g: int, h: int, a: Numbers,
+    defined: bool,
+) -> tuple[bool, float]:  # fmt: skip
+    """Decide on the density of the release with the record integrated out."""
+    total = 0.0
+    if g != h:  # of its own cluster there is nothing to decide
+        before = released(c, state.covariates, i, row(state.atoms, h, N_ATOMS))
+        if before != -np.inf:
+            total = released(c, state.covariates, i, a) - before
+    return accepts(rng, total, defined), total
+
+
+def draw_record(
+    rng: Generator, c: Numbers, state: State, room: tuple[()], i: int, goes: bool, g: int, new: float
+) -> None:
+    """Draw the record given its release and its cluster."""
+    y = given_release(rng, c, state.covariates, i, row(state.atoms, g, N_ATOMS))
+    set_row(state.records, i, y)
+
+
+def keep_nothing(state: State, room: Any) -> None:
+    """Write nothing back."""
+
+
+# By the names that they are the meaning of.
+ONE: dict[str, Function] = {
+    "room_for": sums_of_records, "decide": by_one_record, "settle": take_record, "finish": tell_totals,
+}  # fmt: skip
+SEVERAL: dict[str, Function] = {
+    "room_for": auxiliaries, "decide": by_several_records, "settle": take_one, "finish": keep_nothing,
+}  # fmt: skip
+ALL: dict[str, Function] = {
+    "room_for": nothing, "decide": by_the_release, "settle": draw_record, "finish": keep_nothing,
+}  # fmt: skip
