@@ -4,7 +4,7 @@ import numpy as np
 
 from pymc_dp.lowering.bind import Function
 from pymc_dp.lowering.bits import random, standard_exponential
-from pymc_dp.lowering.tuples import Numbers, entries, row, set_row
+from pymc_dp.lowering.tuples import entries, row, set_row
 from pymc_dp.lowering.urn import weight_of_new_cluster
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
@@ -27,7 +27,7 @@ from pymc_dp.step_methods.mixture.slots import (
     log_split,
     slots_of,
 )
-from pymc_dp.step_methods.mixture.state import Generator, Matrix, State
+from pymc_dp.step_methods.mixture.state import Generator, State
 
 # Ratios of densities whose logarithm is larger are not multiplied up.
 _LARGE = 300.0
@@ -39,31 +39,27 @@ TRIED = np.inf
 SPLITS_ACCEPTED = SPLITS_PROPOSED = 0
 
 
-def as_it_is(c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers) -> float:
+def as_it_is(c, cov, i, x, a):
     """Log density of a record, or of its release, in its cluster."""
     raise NotImplementedError
 
 
-def given_cluster(
-    rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix
-) -> float:
+def given_cluster(rng, c, cov, i, x, a, fresh):
     """Log density of a record with other atoms, -inf where the kernel has no law."""
     raise NotImplementedError
 
 
-def settle(rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix) -> None:
+def settle(rng, c, cov, i, x, a, fresh):
     """Give a record what it is in its new cluster."""
     raise NotImplementedError
 
 
-def weight_as_it_is(c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers) -> float:
+def weight_as_it_is(c, cov, i, x, a):
     """Log density of a record's release."""
     return current(c, cov, i, row(x, i, WIDTH))[1]
 
 
-def weight_drawn_anew(
-    rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix
-) -> float:
+def weight_drawn_anew(rng, c, cov, i, x, a, fresh):
     """Draw the record from a cluster; return the log density of its release."""
     if not inside(c, cov, i, a):
         return -np.inf
@@ -73,48 +69,42 @@ def weight_drawn_anew(
     return weight
 
 
-def take_drawn(rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix) -> None:
+def take_drawn(rng, c, cov, i, x, a, fresh):
     """Take the record that was drawn."""
     for j in range(WIDTH):
         x[i, j] = fresh[i, j]
 
 
-def released_as_it_is(c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers) -> float:
+def released_as_it_is(c, cov, i, x, a):
     """Log density of a record's release, with the record integrated out."""
     return released(c, cov, i, a)
 
 
-def released_given_cluster(
-    rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix
-) -> float:
+def released_given_cluster(rng, c, cov, i, x, a, fresh):
     """Log density of a record's release in another cluster, likewise."""
     return released(c, cov, i, a) if inside(c, cov, i, a) else -np.inf
 
 
-def draw_given_release(
-    rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix
-) -> None:
+def draw_given_release(rng, c, cov, i, x, a, fresh):
     """Draw the record given its release."""
     y = given_release(rng, c, cov, i, a)
     for j in range(WIDTH):
         x[i, j] = y[j]
 
 
-def density_as_it_is(c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers) -> float:
+def density_as_it_is(c, cov, i, x, a):
     """Log density of a record."""
     return own(c, cov, i, features(c, cov, i, row(x, i, WIDTH)), a)
 
 
-def density_given_cluster(
-    rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix
-) -> float:
+def density_given_cluster(rng, c, cov, i, x, a, fresh):
     """Log density of a record in another cluster."""
     if not inside(c, cov, i, a):
         return -np.inf
     return own(c, cov, i, features(c, cov, i, row(x, i, WIDTH)), a)
 
 
-def stay(rng: Generator, c: Numbers, cov: Matrix, i: int, x: Matrix, a: Numbers, fresh: Matrix) -> None:
+def stay(rng, c, cov, i, x, a, fresh):
     """Leave the record as it is."""
 
 

@@ -8,11 +8,10 @@ import numpy as np
 from pymc_dp.lowering.bind import Function
 from pymc_dp.lowering.bits import random
 from pymc_dp.lowering.exponential import SPARE
-from pymc_dp.lowering.tuples import Numbers, row
+from pymc_dp.lowering.tuples import row
 from pymc_dp.step_methods.mixture.bound import N_ATOMS, current
 from pymc_dp.step_methods.mixture.slots import exponentials, pick, weighted
-from pymc_dp.step_methods.mixture.state import Generator, Matrix, State, Vector
-from pymc_dp.step_methods.mixture.urn_kernels import keep_nothing
+from pymc_dp.step_methods.mixture.state import Matrix, Vector
 
 # Where values have no end: logarithm of the share of a sum that may be left out, and the distance from the
 # release beyond which no value is asked for, which only ends sums that have no term.
@@ -26,55 +25,47 @@ FIRST, N_VALUES = 0, 0
 ROOM, MOST_KEPT = 0, 0
 
 
-def mass(c: Numbers, cov: Matrix, i: int, y: float, a: Numbers) -> float:
+def mass(c, cov, i, y, a):
     """Kernel's log density of a value of record i."""
     raise NotImplementedError
 
 
-def centre(c: Numbers, cov: Matrix, i: int) -> float:
+def centre(c, cov, i):
     """Value that was released of record i."""
     raise NotImplementedError
 
 
-def kept_values(c: Numbers, cov: Matrix, n: int) -> tuple[int, int]:
+def kept_values(c, cov, n):
     """Return the first value for which the kernel's density is kept, and how many there are."""
     raise NotImplementedError
 
 
-def kept_mass(
-    c: Numbers, cov: Matrix, i: int, y: float, a: Numbers, first: int, kept: Matrix, g: int
-) -> float:
+def kept_mass(c, cov, i, y, a, first, kept, g):
     """Kernel's log density of a value in row g, which has atoms a; a value without one is impossible."""
     raise NotImplementedError
 
 
-def both_terms(
-    c: Numbers, cov: Matrix, i: int, y: float, q: float, t: int, first: int, h: int, g: int, own: Numbers,
-    a: Numbers, kept: Matrix, before: Vector, after: Vector,
-) -> None:  # fmt: skip
+def both_terms(c, cov, i, y, q, t, first, h, g, own, a, kept, before, after):
     """Write the logarithms of the terms of a value: of cluster h, which has its own atoms, and of row g."""
     raise NotImplementedError
 
 
-def terms(
-    c: Numbers, cov: Matrix, i: int, u: float, first: int, h: int, g: int, own: Numbers, a: Numbers,
-    kept: Matrix, before: Vector, after: Vector,
-) -> int:  # fmt: skip
+def terms(c, cov, i, u, first, h, g, own, a, kept, before, after):
     """Write the logarithms of both clusters' terms; return how many, -1 if there is no room for them."""
     raise NotImplementedError
 
 
-def value_of(c: Numbers, cov: Matrix, i: int, t: int) -> float:
+def value_of(c, cov, i, t):
     """Value of the t-th term."""
     raise NotImplementedError
 
 
-def kept_while_finite(c: Numbers, cov: Matrix, n: int) -> tuple[int, int]:
+def kept_while_finite(c, cov, n):
     """All values."""
     return FIRST, N_VALUES
 
 
-def kept_around(c: Numbers, cov: Matrix, n: int) -> tuple[int, int]:
+def kept_around(c, cov, n):
     """Values around those released."""
     low = high = centre(c, cov, 0)
     for i in range(n):
@@ -83,9 +74,7 @@ def kept_around(c: Numbers, cov: Matrix, n: int) -> tuple[int, int]:
     return int(low) - _BESIDE, int(high - low) + 2 * _BESIDE
 
 
-def mass_once(
-    c: Numbers, cov: Matrix, i: int, y: float, a: Numbers, first: int, kept: Matrix, g: int
-) -> float:
+def mass_once(c, cov, i, y, a, first, kept, g):
     """Density of a value, worked out once."""
     at = int(y) - first
     f = kept[g, at] if 0 <= at < kept.shape[1] else np.nan
@@ -97,28 +86,20 @@ def mass_once(
     return f
 
 
-def mass_each_time(
-    c: Numbers, cov: Matrix, i: int, y: float, a: Numbers, first: int, kept: Matrix, g: int
-) -> float:
+def mass_each_time(c, cov, i, y, a, first, kept, g):
     """Density of a value, where records differ in it."""
     f = mass(c, cov, i, y, a)
     return f if f == f else -np.inf
 
 
-def terms_of_a_value(
-    c: Numbers, cov: Matrix, i: int, y: float, q: float, t: int, first: int, h: int, g: int, own: Numbers,
-    a: Numbers, kept: Matrix, before: Vector, after: Vector,
-) -> None:  # fmt: skip
+def terms_of_a_value(c, cov, i, y, q, t, first, h, g, own, a, kept, before, after):
     """Write a term of both clusters, q being the log density of the release; one if they are the same."""
     before[t] = q + kept_mass(c, cov, i, y, own, first, kept, h)
     if g != h:
         after[t] = q + kept_mass(c, cov, i, y, a, first, kept, g)
 
 
-def listed(
-    c: Numbers, cov: Matrix, i: int, u: float, first: int, h: int, g: int, own: Numbers, a: Numbers,
-    kept: Matrix, before: Vector, after: Vector,
-) -> int:  # fmt: skip
+def listed(c, cov, i, u, first, h, g, own, a, kept, before, after):
     """Write the terms of finitely many values."""
     for t in range(N_VALUES):
         y = float(FIRST + t)
@@ -127,10 +108,7 @@ def listed(
     return N_VALUES
 
 
-def outwards(
-    c: Numbers, cov: Matrix, i: int, u: float, first: int, h: int, g: int, own: Numbers, a: Numbers,
-    kept: Matrix, before: Vector, after: Vector,
-) -> int:  # fmt: skip
+def outwards(c, cov, i, u, first, h, g, own, a, kept, before, after):
     """Write the terms of a sum without an end, from the release outwards.
 
     As the kernel adds up to at most 1, what lies beyond a distance is below the noise's probability there;
@@ -163,12 +141,12 @@ def outwards(
     return m
 
 
-def value_listed(c: Numbers, cov: Matrix, i: int, t: int) -> float:
+def value_listed(c, cov, i, t):
     """Value of the t-th of finitely many terms."""
     return float(FIRST + t)
 
 
-def value_outwards(c: Numbers, cov: Matrix, i: int, t: int) -> float:
+def value_outwards(c, cov, i, t):
     """Value of the t-th term from the release outwards: by turns above and below it."""
     return centre(c, cov, i) + ((t + 1) // 2 if t % 2 else -(t // 2))
 
@@ -186,7 +164,7 @@ class Values(NamedTuple):
     weights: Vector
 
 
-def no_density_yet(c: Numbers, state: State) -> Values:
+def no_density_yet(c, state):
     """Make room for them."""
     n_slots = state.counts.size
     first, n_kept = kept_values(c, state.covariates, state.records.shape[0])
@@ -194,9 +172,7 @@ def no_density_yet(c: Numbers, state: State) -> Values:
     return Values(first, kept, np.empty(ROOM + SPARE), np.empty(ROOM + SPARE), np.empty(ROOM + SPARE))
 
 
-def by_all_values(
-    rng: Generator, c: Numbers, state: State, room: Values, i: int, g: int, h: int, a: Numbers, defined: bool
-) -> tuple[bool, tuple[int, int]]:
+def by_all_values(rng, c, state, room, i, g, h, a, defined):
     """Decide on sums over the values of the record: O(K) for K values.
 
     Return, too, which term the record becomes, and the row of densities that was asked for.
@@ -222,9 +198,7 @@ def by_all_values(
     return False, (weighted(rng, before, now, m) if now > 0.0 else -1, line)
 
 
-def take_value(
-    rng: Generator, c: Numbers, state: State, room: Values, i: int, goes: bool, g: int, new: tuple[int, int]
-) -> None:
+def take_value(rng, c, state, room, i, goes, g, new):
     """Take the value that was drawn; the densities of a new cluster are those of its slot."""
     t, line = new
     if goes and line == state.counts.size:
@@ -235,6 +209,4 @@ def take_value(
 
 
 # By the names that they are the meaning of.
-SUMMED: dict[str, Function] = {
-    "room_for": no_density_yet, "decide": by_all_values, "settle": take_value, "finish": keep_nothing,
-}  # fmt: skip
+SUMMED: dict[str, Function] = {"room_for": no_density_yet, "decide": by_all_values, "settle": take_value}

@@ -43,9 +43,8 @@ def compiled(
     for name, function in decision.items():
         meanings = {name: more[name] for name in function.__code__.co_names if name in more}
         parts[name] = part_for(function, program, allocates=name in allocating, **meanings)
-    return bound(
-        urn_kernels.urn_sweep, program, candidate=part_for(urn_kernels.candidate_inside, program), **parts
-    )
+    parts["candidate"] = part_for(urn_kernels.candidate, program)
+    return bound(urn_kernels.urn_sweep, program, **parts)
 
 
 def _peak(program: MixtureProgram) -> Function:

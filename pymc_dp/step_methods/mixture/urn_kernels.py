@@ -1,6 +1,6 @@
 """Kernels of :mod:`.urn`, in which :func:`~.bound.bound` gives names their meanings for a model."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -92,35 +92,25 @@ def open_slot(rng, a, h, k, slots, atoms, full):
     return g
 
 
-def candidate(
-    rng: Generator, c: Numbers, cov: Matrix, i: int, g: int, h: int, atoms: Matrix
-) -> tuple[Numbers, bool]:
+def candidate(rng, c, cov, i, g, h, atoms):
     """Atoms of slot g, or of a new cluster if g is negative, and whether the kernel has a law for them.
 
     Where it has none, the record's own atoms, those of slot h, take their place: the move is refused, and
     draws from no law need not come to an end. Atoms of occupied slots are inside, for their own records.
     """
-    raise NotImplementedError
-
-
-def candidate_inside(
-    rng: Generator, c: Numbers, cov: Matrix, i: int, g: int, h: int, atoms: Matrix
-) -> tuple[Numbers, bool]:
-    """Return what :func:`candidate` is to."""
     a = row(atoms, g, N_ATOMS) if g >= 0 else base_draw(rng, c)
     if (g == h if BY_RECORD else g >= 0) or inside(c, cov, i, a):
         return a, True
     return row(atoms, h, N_ATOMS), False
 
 
-def room_for(c: Numbers, state: State) -> Any:
-    """Make room for a decision, filled with what it keeps of the records as they are."""
-    raise NotImplementedError
+@part_of_kernel
+def room_for(c, state):
+    """Make room for a decision, filled with what it keeps of the records: nothing, if not bound."""
+    return ()
 
 
-def decide(
-    rng: Generator, c: Numbers, state: State, room: Any, i: int, g: int, h: int, a: Numbers, defined: bool
-) -> tuple[bool, Any]:
+def decide(rng, c, state, room, i, g, h, a, defined):
     """Return whether record i goes from slot h to g, a new cluster if negative, with atoms a; and as what.
 
     Atoms without a law are refused.
@@ -128,14 +118,14 @@ def decide(
     raise NotImplementedError
 
 
-def settle(rng: Generator, c: Numbers, state: State, room: Any, i: int, goes: bool, g: int, new: Any) -> None:
+def settle(rng, c, state, room, i, goes, g, new):
     """Give record i, which is in slot g after the decision, what it is."""
     raise NotImplementedError
 
 
-def finish(state: State, room: Any) -> None:
-    """Write back what a decision keeps."""
-    raise NotImplementedError
+@part_of_kernel
+def finish(state, room):
+    """Write back what a decision keeps: nothing, if not bound."""
 
 
 def urn_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
@@ -169,7 +159,7 @@ def urn_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
 
 
 @part_of_kernel
-def accepts(rng: Generator, log_ratio: float, defined: bool) -> bool:
+def accepts(rng, log_ratio, defined):
     """Decide by a ratio; where atoms have no law, it is none."""
     if not defined:
         log_ratio = -np.inf
@@ -193,7 +183,7 @@ class Sums(NamedTuple):
     entered: Integers
 
 
-def sums_of_records(c: Numbers, state: State) -> Sums:
+def sums_of_records(c, state):
     """Add the records up."""
     x, n = state.records, state.records.shape[0]
     room = Sums(
@@ -211,9 +201,7 @@ def sums_of_records(c: Numbers, state: State) -> Sums:
     return room
 
 
-def by_one_record(
-    rng: Generator, c: Numbers, state: State, room: Sums, i: int, g: int, h: int, a: Numbers, defined: bool
-) -> tuple[bool, tuple[Numbers, float]]:
+def by_one_record(rng, c, state, room, i, g, h, a, defined):
     """Decide on a record that is drawn from the cluster."""
     old, new, w, bins, left, entered = room
     y, t, weight, seen = propose(rng, c, state.covariates, i, a)
@@ -233,10 +221,7 @@ def by_one_record(
     return accepts(rng, total, defined), (y, weight)
 
 
-def take_record(
-    rng: Generator, c: Numbers, state: State, room: Sums, i: int, goes: bool, g: int,
-    new: tuple[Numbers, float],
-) -> None:  # fmt: skip
+def take_record(rng, c, state, room, i, goes, g, new):
     """Take the record that was drawn, and bring the sums up to date."""
     if not goes:
         return
@@ -253,7 +238,7 @@ def take_record(
             bins[q, i] = entered[q] - STARTS[q]
 
 
-def tell_totals(state: State, room: Sums) -> None:
+def tell_totals(state, room):
     """Fill the sums over the records, of which those behind the releases are another constant away."""
     for j in range(room.old.size):
         state.totals[j] = room.old[j] - state.offset[j]
@@ -271,16 +256,13 @@ class Auxiliaries(NamedTuple):
     fresh: Matrix
 
 
-def auxiliaries(c: Numbers, state: State) -> Auxiliaries:
+def auxiliaries(c, state):
     """Make room for them."""
     size = N_AUXILIARY + SPARE
     return Auxiliaries(np.empty(size), np.empty(size), np.empty(size), np.empty((N_AUXILIARY, WIDTH)))
 
 
-def by_several_records(
-    rng: Generator, c: Numbers, state: State, room: Auxiliaries, i: int, g: int, h: int, a: Numbers,
-    defined: bool,
-) -> tuple[bool, float]:  # fmt: skip
+def by_several_records(rng, c, state, room, i, g, h, a, defined):
     """Decide on the means of the weights of auxiliary records of each cluster.
 
     The record is one of its auxiliaries, and the others are drawn afresh from its cluster, so that nothing
@@ -315,9 +297,7 @@ def by_several_records(
     return defined and (now == 0.0 or u * now < then), then
 
 
-def take_one(
-    rng: Generator, c: Numbers, state: State, room: Auxiliaries, i: int, goes: bool, g: int, then: float
-) -> None:
+def take_one(rng, c, state, room, i, goes, g, then):
     """Take one of the cluster's auxiliary records, by their weights, which add up to ``then``."""
     if goes:
         t = weighted(rng, room.weights, then, N_AUXILIARY)
@@ -327,15 +307,7 @@ def take_one(
 # -- infinitely many auxiliary records -----------------------------------------------------------------
 
 
-def nothing(c: Numbers, state: State) -> tuple[()]:
-    """Nothing is kept."""
-    return ()
-
-
-def by_the_release(
-    rng: Generator, c: Numbers, state: State, room: tuple[()], i: int, g: int, h: int, a: Numbers,
-    defined: bool,
-) -> tuple[bool, float]:  # fmt: skip
+def by_the_release(rng, c, state, room, i, g, h, a, defined):
     """Decide on the density of the release with the record integrated out."""
     total = 0.0
     if g != h:  # of its own cluster there is nothing to decide
@@ -345,25 +317,15 @@ def by_the_release(
     return accepts(rng, total, defined), total
 
 
-def draw_record(
-    rng: Generator, c: Numbers, state: State, room: tuple[()], i: int, goes: bool, g: int, new: float
-) -> None:
+def draw_record(rng, c, state, room, i, goes, g, new):
     """Draw the record given its release and its cluster."""
     y = given_release(rng, c, state.covariates, i, row(state.atoms, g, N_ATOMS))
     set_row(state.records, i, y)
-
-
-def keep_nothing(state: State, room: Any) -> None:
-    """Write nothing back."""
 
 
 # By the names that they are the meaning of.
 ONE: dict[str, Function] = {
     "room_for": sums_of_records, "decide": by_one_record, "settle": take_record, "finish": tell_totals,
 }  # fmt: skip
-SEVERAL: dict[str, Function] = {
-    "room_for": auxiliaries, "decide": by_several_records, "settle": take_one, "finish": keep_nothing,
-}  # fmt: skip
-ALL: dict[str, Function] = {
-    "room_for": nothing, "decide": by_the_release, "settle": draw_record, "finish": keep_nothing,
-}  # fmt: skip
+SEVERAL: dict[str, Function] = {"room_for": auxiliaries, "decide": by_several_records, "settle": take_one}
+ALL: dict[str, Function] = {"decide": by_the_release, "settle": draw_record}
