@@ -14,9 +14,8 @@ from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.released import SummedRelease
 from pymc_dp.step_methods.mixture.urn import compiled
 
-# The most numbers for which the kernel's density is kept; values for which there is room where they have no
-# end.
-_MOST_KEPT, _ROOM = 2**17, 1024
+# The most numbers for which the kernel's density is kept.
+_MOST_KEPT = 2**17
 
 
 def summed_sweep(program: MixtureProgram, values: SummedRelease) -> Kernel:
@@ -28,7 +27,7 @@ def summed_sweep(program: MixtureProgram, values: SummedRelease) -> Kernel:
     if values.end is None:
         centre = _centre(program)
         meanings = {
-            "ROOM": _ROOM,
+            "ROOM": 1 + 2 * kernels.FARTHEST,  # of which what nobody touches costs nothing
             "kept_values": part_for(kernels.kept_around, program, centre=centre),
             "terms": part_for(kernels.outwards, program, centre=centre, both_terms=both),
             "value_of": part_for(kernels.value_outwards, program, centre=centre),
@@ -41,7 +40,7 @@ def summed_sweep(program: MixtureProgram, values: SummedRelease) -> Kernel:
             "terms": part_for(kernels.listed, program, FIRST=first, N_VALUES=size, both_terms=both),
             "value_of": part_for(kernels.value_listed, program, FIRST=first),
         }
-    return compiled(program, kernels.SUMMED, ("room_for", "decide"), MOST_KEPT=_MOST_KEPT, **meanings)
+    return compiled(program, kernels.SUMMED, MOST_KEPT=_MOST_KEPT, **meanings)
 
 
 def _mass(program: MixtureProgram) -> Function:

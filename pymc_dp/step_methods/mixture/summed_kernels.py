@@ -15,13 +15,12 @@ from pymc_dp.step_methods.mixture.state import Matrix, Vector
 
 # Where values have no end: logarithm of the share of a sum that may be left out, and the distance from the
 # release beyond which no value is asked for, which only ends sums that have no term.
-_LEFT_OUT, _FARTHEST = math.log(1e-12), 2.0**20
+_LEFT_OUT, FARTHEST = math.log(1e-12), 2**20
 # Values beside those released for which the kernel's density is kept by cluster.
 _BESIDE = 64
 # Where values have an end: the first of them, and how many they are.
 FIRST, N_VALUES = 0, 0
-# Values for which there is room, but for single records that need more; the most numbers for which a density
-# is kept.
+# Values for which there is room; the most numbers for which a density is kept.
 ROOM, MOST_KEPT = 0, 0
 
 
@@ -51,7 +50,7 @@ def both_terms(c, cov, i, y, q, t, first, h, g, own, a, kept, before, after):
 
 
 def terms(c, cov, i, u, first, h, g, own, a, kept, before, after):
-    """Write the logarithms of both clusters' terms; return how many, -1 if there is no room for them."""
+    """Write the logarithms of both clusters' terms; return how many."""
     raise NotImplementedError
 
 
@@ -122,14 +121,12 @@ def outwards(c, cov, i, u, first, h, g, own, a, kept, before, after):
     while True:
         up, down = current(c, cov, i, (z + r,))[1], current(c, cov, i, (z - r,))[1]
         edge = max(up, down)
-        beyond = r > _FARTHEST
+        beyond = r > FARTHEST
         if beyond or edge <= _LEFT_OUT + one:
             if beyond or edge <= _LEFT_OUT + other:
                 break
             if max(edge, other + np.log(m)) < np.log(u) + one - np.log(2.0):
                 break
-        if m + 2 + SPARE > before.size:
-            return -1
         for t in range(2):
             y, q = (z + r, up) if t == 0 else (z - r, down)
             both_terms(c, cov, i, y, q, m, first, h, g, own, a, kept, before, after)
@@ -181,14 +178,10 @@ def by_all_values(rng, c, state, room, i, g, h, a, defined):
     line = g
     if g < 0:
         line = state.counts.size
-        kept[line] = np.nan
-    u, m, own = random(rng), -1, row(state.atoms, h, N_ATOMS)
-    while True:
-        m = terms(c, state.covariates, i, u, first, h, line, own, a, kept, before, after)
-        if m >= 0:
-            break
-        before, after = np.empty(2 * before.size), np.empty(2 * before.size)
-        weights = np.empty(before.size)
+        for j in range(kept.shape[1]):
+            kept[line, j] = np.nan
+    u, own = random(rng), row(state.atoms, h, N_ATOMS)
+    m = terms(c, state.covariates, i, u, first, h, line, own, a, kept, before, after)
     if g == h:
         return True, (pick(rng, before, m), line)
     now, then = exponentials(before, after, weights, m)

@@ -6,7 +6,6 @@ picked at random, or one of a new cluster. Where the release has a closed law wi
 decide instead, and the record is drawn given the release.
 """
 
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -29,20 +28,12 @@ def auxiliary_sweep(program: MixtureProgram, m: int) -> Kernel:
     return compiled(program, urn_kernels.SEVERAL, N_AUXILIARY=m, peak=_peak(program))
 
 
-def compiled(
-    program: MixtureProgram,
-    decision: dict[str, Function],
-    allocating: Collection[str] = ("room_for",),
-    **more: Any,
-) -> Kernel:
-    """Compile the sweep with a decision.
-
-    ``allocating``: its functions that make arrays; ``more``: meanings of further names in them.
-    """
+def compiled(program: MixtureProgram, decision: dict[str, Function], **more: Any) -> Kernel:
+    """Compile the sweep with a decision; ``more``: meanings of further names of its functions."""
     parts = {}
     for name, function in decision.items():
         meanings = {name: more[name] for name in function.__code__.co_names if name in more}
-        parts[name] = part_for(function, program, allocates=name in allocating, **meanings)
+        parts[name] = part_for(function, program, allocates=name == "room_for", **meanings)
     parts["candidate"] = part_for(urn_kernels.candidate, program)
     return bound(urn_kernels.urn_sweep, program, **parts)
 
