@@ -356,6 +356,12 @@ class RecordStep(BlockedStep):
 
         A precise release given dispersed starting points can pull a chain into a local maximum that it does
         not leave; its noise is therefore taken for larger at first, as under an epsilon of 1.
+
+        Sweeps over records and updates of parameters given records or noise have the same target then. What
+        other steps move (a noise level that is a parameter), and tables of probabilities that move with
+        their records, have the full density at all times, so that there is no common law yet. No draw that
+        counts depends on it: this ends after a fifth of the tuning, or where tuning does, and a chain that
+        is continued knows how far it was.
         """
         if not self.tune or self.n_steps >= self.n_tempered:
             return 1.0

@@ -33,8 +33,9 @@ type Array = np.ndarray
 type Generator = np.random.Generator
 
 # What a model gives the kernel: numbers that no record changes, entries of a record, statistics beside the
-# histograms and where they stand, histograms and where their counts begin.
-N_CONSTANTS = WIDTH = N_STATISTICS = N_HISTOGRAMS = 0
+# histograms and where they stand, histograms and where their counts begin, where the power of the releases'
+# density stands in the data.
+N_CONSTANTS = WIDTH = N_STATISTICS = N_HISTOGRAMS = TEMPER_AT = 0
 POSITIONS = STARTS = np.zeros(0, np.int64)
 
 
@@ -105,7 +106,7 @@ def histogram_sweep(
             total = 0.0
             if prior_only == 0:
                 total = change(theta, data, value, params, old, new)
-                total = moved(total, value, params, old, left, entered)
+                total = moved(total, value, params, old, left, entered) * data[TEMPER_AT]
                 if weight_before != -np.inf:
                     total += weight - weight_before
                 total += preference
@@ -187,6 +188,7 @@ class HistogramSweep(FusedSweep):
                 "WIDTH": p,
                 "N_STATISTICS": d,
                 "N_HISTOGRAMS": n_histograms,
+                "TEMPER_AT": self.program.temper_at,
                 "POSITIONS": np.array(self._positions, np.int64),
                 "STARTS": np.array([self._starts[h.release.rv][1] for h in histograms], np.int64),
                 "current": current,

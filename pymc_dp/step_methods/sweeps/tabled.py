@@ -39,8 +39,9 @@ type Generator = np.random.Generator
 
 # Records of a group.
 GROUP = 16
-# What a model gives the kernel: numbers that no record changes, entries of a record, statistics, tables.
-N_CONSTANTS = WIDTH = N_STATISTICS = N_TABLES = 0
+# What a model gives the kernel: numbers that no record changes, entries of a record, statistics, tables, and
+# where the power of the density of releases of sums stands in the data.
+N_CONSTANTS = WIDTH = N_STATISTICS = N_TABLES = TEMPER_AT = 0
 
 
 def current(c: Numbers, cov: Array, i: int, y: Numbers) -> tuple[Numbers, float, Numbers, Numbers, Numbers]:
@@ -117,7 +118,7 @@ def tabled_sweep(
                 for j in range(N_STATISTICS):
                     new[j] = old[j] + moves[k, j]
                 if prior_only == 0:
-                    total = change(theta, data, value, params, old, new)
+                    total = change(theta, data, value, params, old, new) * data[TEMPER_AT]
                     total += gains[k]
                     for q in range(N_TABLES):
                         before = log_density(headers[k, q], rows[k, q], cells[k, q])
@@ -203,6 +204,7 @@ class TabledSweep(FusedSweep):
                 "WIDTH": p,
                 "N_STATISTICS": d,
                 "N_TABLES": n_tables,
+                "TEMPER_AT": self.program.temper_at,
                 "current": current,
                 "propose": propose,
                 "change": self.program.central.part(),

@@ -300,6 +300,11 @@ class Conditionals:
     def _native(self, name: str, given: TensorVariable, graph: TensorVariable) -> NativeFunction:
         return self.program.native(name, [given, self.totals], [graph], CONDITIONAL)
 
+    @cached_property
+    def _tempered(self) -> set[Variable]:
+        """Releases whose density has a power at the beginning of tuning, as sweeps over records have it."""
+        return {release.rv for release in self.program.of_kind("central", "function")}
+
     def _separable(self) -> list[Release]:
         """Central releases whose statistics are the first columns of the contributions."""
         central = self.program.of_kind("central", "function")
@@ -348,7 +353,8 @@ class Conditionals:
             if factor not in self.variables:
                 total = total + pt.sum(substitute([factor], reading)[0])
                 continue
-            total = total + pt.sum(self.program.density(factor, reading))
+            density = pt.sum(self.program.density(factor, reading))
+            total = total + (self.program.temper * density if factor in self._tempered else density)
             total = total + self._jacobian(factor, reading)
             if given_noise and factor in self.noncentred:
                 total = total + self._noise_jacobian(factor, reading)
