@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from scipy import stats
 
 import pymc_dp as dp
+from pymc_dp import propriety
 from pymc_dp.propriety import refuse_improper
 
 X = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
@@ -149,8 +152,13 @@ def test_improper_posteriors_are_refused(declare):
 
 
 @pytest.mark.parametrize("declare", PROPER, ids=lambda f: f.__name__)
-def test_proper_ones_are_not(declare):
-    refuse_improper(built(declare))
+def test_proper_ones_are_not(declare, monkeypatch):
+    """The fall decides, which is therefore known: with any fall taken for none, each is refused."""
+    model = built(declare)
+    refuse_improper(model)
+    monkeypatch.setattr(propriety, "_MORE_OR_LESS", np.inf)
+    with pytest.raises(ValueError, match=REFUSED):
+        refuse_improper(model)
 
 
 @pytest.mark.parametrize("step", [dp.RecordImputation, dp.AncillaryUpdate])
@@ -176,7 +184,34 @@ def test_marginalized_models_are_refused():
         dp.marginalize(built(clamped_records), ["y"])
 
 
-def test_the_remedy_works():
+@pytest.mark.parametrize("declare", IMPROPER, ids=lambda f: f.__name__)
+def test_a_proper_law_is_taken_in_the_same_place(declare, monkeypatch):
+    monkeypatch.setattr(pm, "Flat", lambda name, **kwargs: pm.Normal(name, 0, 10, **kwargs))
+    monkeypatch.setattr(pm, "HalfFlat", lambda name, **kwargs: pm.HalfNormal(name, 10, **kwargs))
+    refuse_improper(built(declare))
+
+
+def density_of_clamped_sum(b, n, half, scale, observed, cells=300):
+    """Density of a release of n normal numbers clamped to [-half, half], on a grid."""
+    at = np.linspace(-half, half, cells + 1)
+    ends = np.concatenate([[-np.inf], (at[1:] + at[:-1]) / 2, [np.inf]])
+    law = np.fft.rfft(np.diff(stats.norm.cdf(ends - b)), n * cells + 1)
+    of_sum = np.fft.irfft(law**n, n * cells + 1)
+    return of_sum @ stats.laplace.pdf(observed, np.linspace(-n * half, n * half, n * cells + 1), scale)
+
+
+def test_the_remedy_is_exact():
+    """What the refusal recommends has the posterior that convolutions give."""
+    grid = np.linspace(-45, 45, 4001)
+    mass = stats.norm.pdf(grid, 0, 10) * [density_of_clamped_sum(b, 5, 3, 1.0, 1.0) for b in grid]
+    exact = (mass * grid).sum() / mass.sum()
+    spread = np.sqrt((mass * (grid - exact) ** 2).sum() / mass.sum())
     with pm.Model():
         _sum(pm.Normal("y", pm.Normal("b", 0, 10), 1, shape=5), bounds=(-3, 3))
-        dp.RecordImputation()
+        idata = pm.sample(
+            3000, tune=500, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    draws = idata.posterior["b"].values
+    assert abs(draws.mean() - exact) < 4 * float(az.mcse(draws))
+    assert abs(draws.std() - spread) < 4 * float(az.mcse(draws, method="sd"))
