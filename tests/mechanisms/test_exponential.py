@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 import scipy.stats as st
@@ -257,3 +258,63 @@ def test_bad_observed(observed, error, message):
         y = pm.Categorical("y", np.ones(3) / 3, shape=4)
         with pytest.raises(error, match=message):
             dp.ExponentialMechanism("z", votes(y), observed=observed, **noise)
+
+
+def worst_loss(utilities, n):
+    """Largest privacy loss when one of n people changes, whose numbers are 0 or 1; by enumeration."""
+    worst = 0.0
+    for people in itertools.product([0.0, 1.0], repeat=n):
+        for i in range(n):
+            before = np.array(people)
+            after = before.copy()
+            after[i] = 1 - after[i]
+            one, other = (log_softmax(utilities(x) / 2, axis=-1) for x in (before, after))
+            worst = max(worst, (one - other).max(axis=-1).sum())
+    return worst
+
+
+def of_each(x):
+    return np.stack([x, 1 - x], axis=1)
+
+
+def of_all(x):
+    return of_each(x).sum(axis=0)
+
+
+def of_questions(x):
+    """As many questions as people, each answered alike by all: every person is in every row."""
+    return np.broadcast_to(of_all(x), (len(x), 2))
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
+def test_what_a_choice_costs_each_person(n):
+    """What is stated of data, of their release, its file, and of models covers the loss, and no more than
+    one epsilon for each choice that a person has a part in.
+    """
+    x = np.arange(n) % 2.0
+    data = pytensor.shared(x, shape=(n,))
+    vector = pt.stack([data, 1 - data], axis=1)
+    cases = {
+        "central": (dp.record_sum(vector), of_all, 1),
+        "local": (vector, of_each, 1),
+        "table": (of_questions(x), of_questions, max(n, 1)),
+    }
+    for name, (query, utilities, times) in cases.items():
+        release = ExponentialMechanism.release(query, epsilon=1, sensitivity=1)
+        stated = [
+            dp.guarantee(declared(query, epsilon=1, sensitivity=1)),
+            release.guarantee,
+            dp.guarantee(release),
+            dp.guarantee(dp.Release.from_json(release.to_json())),
+        ]
+        assert {(g.epsilon, g.rho) for g in stated} == {(times, times / 8)}, name
+        assert worst_loss(utilities, n) <= times, name
+        for given in (release, None) if n else ():
+            with pm.Model() as model:
+                y = pm.Uniform("y", shape=n)
+                rows = pt.stack([y, 1 - y], axis=1)
+                noise = {"observed": given} if given else {"epsilon": 1, "sensitivity": 1}
+                ExponentialMechanism("z", dp.record_sum(rows) if name == "central" else rows, **noise)
+            assert dp.guarantee(model).epsilon == (times if given else 1), name
+    if n == 5:  # so that one epsilon would be too little for a table of totals
+        assert worst_loss(of_questions, n) > 1
