@@ -497,6 +497,38 @@ def hierarchy(n):
 
 
 @entry()
+def autoregression(n):
+    """Of second order, with a constant; its first entries have a scale that moves as well."""
+    rhos, sigma = pm.Normal("rhos", 0, 0.5, shape=3), pm.HalfNormal("sigma")
+    start = pm.Normal.dist(0, 2 * sigma)
+    m = pm.AR("m", rhos, sigma=sigma, constant=True, init_dist=start, shape=5)
+    laplace(pm.Normal("y", m[np.arange(n) % 5], 0.7), bounds=(-2, 2))
+
+
+@entry()
+def autoregressions(n):
+    """Of first order, one for each group."""
+    rho, sigma = pm.Normal("rho", 0, 0.5, shape=(2, 1)), pm.HalfNormal("sigma", shape=2)
+    m = pm.AR("m", rho, sigma=sigma, init_dist=pm.Normal.dist(0, 1), shape=(2, 3))
+    laplace(pm.Normal("y", m[np.arange(n) % 2, np.arange(n) % 3], 0.7), bounds=(-2, 2))
+
+
+@entry()
+def random_walk(n):
+    drift, sigma = pm.Normal("drift"), pm.HalfNormal("sigma")
+    start = pm.Laplace.dist(drift, sigma)
+    m = pm.RandomWalk("m", init_dist=start, innovation_dist=pm.Normal.dist(drift, sigma), shape=4)
+    laplace(pm.Normal("y", m[np.arange(n) % 4], 0.7), bounds=(-2, 2))
+
+
+@entry()
+def random_walks(n):
+    sigma = pm.HalfNormal("sigma", shape=2)
+    m = pm.GaussianRandomWalk("m", sigma=sigma, init_dist=pm.Normal.dist(), shape=(2, 3))
+    laplace(pm.Normal("y", m[np.arange(n) % 2, np.arange(n) % 3], 0.7), bounds=(-2, 2))
+
+
+@entry()
 def function_of_sums(n):
     x = pm.Normal("x", pm.Normal("mu"), 1, shape=n)
     gaussian((x**2).mean() - x.mean() ** 2)

@@ -129,7 +129,9 @@ GIVEN_RECORDS, GIVEN_NOISE = "AncillaryUpdate, given the records", "AncillaryUpd
         *((domain_dropped, name, "CollapsedUpdate") for name in ("bernoulli answers", "categorical answers")),
         (jacobian_lost, "clamped mean", GIVEN_RECORDS),
         (jacobian_lost, "clamped mean", GIVEN_NOISE),
-        (jacobian_of_noise_lost, "hierarchy", GIVEN_NOISE),
+        *((jacobian_of_noise_lost, name, GIVEN_NOISE) for name in (
+            "hierarchy", "autoregression", "autoregressions", "random walk", "random walks",
+        )),
         (potential_forgotten, "potentials", GIVEN_RECORDS),
         (potential_forgotten, "an order that a potential demands", GIVEN_NOISE),
         (releases_forgotten, "normal sum", GIVEN_NOISE),

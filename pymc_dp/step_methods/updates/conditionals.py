@@ -32,6 +32,7 @@ from pymc_dp.records import Release, parameters_of
 from pymc_dp.rowlocal import columns_of, leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.updates.noise import EVERYWHERE, NoiseForm, NoNoiseForm, noise_form
+from pymc_dp.step_methods.updates.series import is_series, series_form
 
 # Largest number of parameters whose Gaussian conditional is drawn at once (one pass for each, compiled).
 MAX_QUADRATIC = 8
@@ -83,11 +84,12 @@ class Conditionals:
         for rv in self.program.parameters.variables:
             law_moves = rv in self.moving and self._depends(parameters_of(rv), self.moving)
             if law_moves and self.model.rvs_to_transforms.get(rv) is None:
+                form_of = series_form if is_series(rv) else noise_form
                 try:
-                    form = noise_form(rv, lambda graph: self._depends([graph], self.moving))
+                    form = form_of(rv, lambda graph: self._depends([graph], self.moving))
                 except NoNoiseForm:
                     continue
-                if form.smooth and getattr(rv.owner.op, "ndim_supp", 0) == 0:
+                if form.smooth and (is_series(rv) or getattr(rv.owner.op, "ndim_supp", 0) == 0):
                     forms[rv] = form
         return forms
 
@@ -361,9 +363,13 @@ class Conditionals:
         return total
 
     def _noise_jacobian(self, rv: Variable, reading: Reading) -> TensorVariable:
-        """Log derivative of a parameter in its noise, which acts entry by entry."""
+        """Log derivative of a parameter in its noise, which acts entry by entry.
+
+        What comes before an entry of a series does not matter: the matrix of derivatives is triangular.
+        """
+        form = self.noncentred[rv]
         u = pt.tensor("noise", dtype="float64", shape=rv.type.shape)  # type: ignore[attr-defined]
-        slope = pt.grad(pt.sum(self.noncentred[rv].to_record(u, lift(rv, reading))), u)
+        slope = pt.grad(pt.sum((form.steps or form.to_record)(u, lift(rv, reading))), u)
         value = self.program.parameters.graph(
             self.program.theta,
             self.program.parameters.variables.index(rv),  # type: ignore[arg-type]

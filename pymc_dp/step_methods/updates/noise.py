@@ -35,13 +35,15 @@ class NoiseForm:
     """Both directions; ``rv`` is the record with its parameters under some reading.
 
     ``smooth`` says whether the records are differentiable in the parameters at fixed noise. ``within`` are
-    the values that give their noise back: those nearer to an end of the support are rounded to others.
+    the values that give their noise back: those nearer to an end of the support are rounded to others. Of a
+    series, ``steps`` is what each entry is beyond those before it, as a function of its own noise.
     """
 
     to_noise: Callable[[TensorVariable, TensorVariable], TensorVariable]
     to_record: Callable[[TensorVariable, TensorVariable], TensorVariable]
     smooth: bool = True
     within: tuple[float, float] = EVERYWHERE
+    steps: Callable[[TensorVariable, TensorVariable], TensorVariable] | None = None
 
 
 def _location_scale(location: int | None, scale: int | None) -> NoiseForm:
