@@ -161,6 +161,15 @@ class AncillaryUpdate(RecordStep):
         self.n_cycles, self.n_adapted = n_cycles, 0
         self.restarts: list[int] = [-1]
         self._prepare(vars, model, rng, initial_point)
+        held = dict.fromkeys(name for part in self._parts for name in part.held)
+        if held and update != "off":
+            _log.info(
+                "AncillaryUpdate moves %s and the parameters of the law of it only as far as each lets the "
+                "other: where that law is narrow they hold each other fast, and no R-hat shows a region that "
+                "no chain has seen. If the law allows, write it as a function of parameters with fixed laws, "
+                "such as theta = mu + sigma * e with e = pm.Normal('e', shape=5).",
+                ", ".join(held),
+            )
         self._reset_factors()
 
     def _build(self) -> None:
@@ -239,6 +248,7 @@ class _Part:
         self.names = [str(model.rvs_to_values[rv].name) for rv in mine]
         self.moving = positions(layout, self.names)
         conditionals = Conditionals(program, mine)
+        self.held = [str(rv.name) for rv in conditionals.held()]
         smooth = all(form.smooth for form in conditionals.forms.values())
         n_ancillary = step.n_ancillary
         if n_ancillary is None:

@@ -1,5 +1,7 @@
 """Parameters that are autoregressions or random walks, with steps of an unknown scale."""
 
+import logging
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -91,3 +93,57 @@ def test_given_the_series_they_are_not(monkeypatch):
     monkeypatch.setattr(Conditionals, "_noncentred", lambda self: {})
     found = verdicts(autoregression)
     assert found["sigma"].outcome == "rejected", found
+
+
+def vectors(scale):
+    return pm.MvNormal("theta", np.zeros(2), scale**2 * np.eye(2))
+
+
+def of_a_skew(scale):
+    return pm.SkewNormal("theta", mu=0, sigma=scale, alpha=1, shape=2)
+
+
+def of_shares(scale):
+    return pm.Beta("theta", scale, scale, shape=2)
+
+
+def walk_of_vectors(scale):
+    start, steps = pm.MvNormal.dist(np.zeros(1), np.eye(1)), pm.MvNormal.dist(np.zeros(1), np.eye(1) * scale)
+    return pm.RandomWalk("theta", init_dist=start, innovation_dist=steps, shape=(2, 1))[:, 0]
+
+
+def walk_of_skew_steps(scale):
+    steps = pm.SkewNormal.dist(mu=0, sigma=scale, alpha=1)
+    return pm.RandomWalk("theta", init_dist=pm.Normal.dist(), innovation_dist=steps, shape=2)
+
+
+def normal(scale):
+    return pm.Normal("theta", 0, scale, shape=2)
+
+
+def positive(scale):
+    return pm.HalfNormal("theta", scale, shape=2)
+
+
+def walk(scale):
+    return pm.GaussianRandomWalk("theta", sigma=scale, init_dist=pm.Normal.dist(), shape=2)
+
+
+def by_hand(scale):
+    return scale * pm.Normal("e", shape=2)
+
+
+HELD = [vectors, of_a_skew, of_shares, walk_of_vectors, walk_of_skew_steps]
+
+
+@pytest.mark.parametrize("declare", [*HELD, normal, positive, walk, by_hand])
+def test_what_is_held_fast_is_told(declare, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("pymc"), "propagate", True)
+    with pm.Model(), caplog.at_level("INFO", logger="pymc.dp"):
+        theta = declare(pm.HalfNormal("scale"))
+        y = pm.Normal("y", theta[np.arange(6) % 2], 1)
+        dp.LaplaceMechanism("z", dp.record_sum(y), scale=1.0, observed=1.0)
+        dp.AncillaryUpdate()
+    told = [r.getMessage() for r in caplog.records if "hold each other fast" in r.getMessage()]
+    assert len(told) == (declare in HELD)
+    assert all("moves theta and" in message for message in told)

@@ -31,8 +31,8 @@ from pymc_dp.readings import Reading, lift, substitute, with_query
 from pymc_dp.records import Release, parameters_of
 from pymc_dp.rowlocal import columns_of, leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.updates.noise import EVERYWHERE, NoiseForm, NoNoiseForm, noise_form
-from pymc_dp.step_methods.updates.series import is_series, series_form
+from pymc_dp.step_methods.updates.noise import EVERYWHERE, NoiseForm, noise_form
+from pymc_dp.step_methods.updates.series import smooth_form
 
 # Largest number of parameters whose Gaussian conditional is drawn at once (one pass for each, compiled).
 MAX_QUADRATIC = 8
@@ -81,17 +81,29 @@ class Conditionals:
     def _noncentred(self) -> dict[Variable, NoiseForm]:
         """Moving parameters that are written as noise in the ancillary parametrisation."""
         forms: dict[Variable, NoiseForm] = {}
-        for rv in self.program.parameters.variables:
-            law_moves = rv in self.moving and self._depends(parameters_of(rv), self.moving)
-            if law_moves and self.model.rvs_to_transforms.get(rv) is None:
-                form_of = series_form if is_series(rv) else noise_form
-                try:
-                    form = form_of(rv, lambda graph: self._depends([graph], self.moving))
-                except NoNoiseForm:
-                    continue
-                if form.smooth and (is_series(rv) or getattr(rv.owner.op, "ndim_supp", 0) == 0):
-                    forms[rv] = form
+        for rv in self._given_others():
+            form = self._smooth_form(rv)
+            if form is not None and self.model.rvs_to_transforms.get(rv) is None:
+                forms[rv] = form
         return forms
+
+    def _given_others(self) -> list[Variable]:
+        """Moving parameters whose law moves with others."""
+        return [
+            rv
+            for rv in self.program.parameters.variables
+            if rv in self.moving and self._depends(parameters_of(rv), self.moving)
+        ]
+
+    def _smooth_form(self, rv: Variable) -> NoiseForm | None:
+        return smooth_form(rv, lambda graph: self._depends([graph], self.moving))  # type: ignore[arg-type]
+
+    def held(self) -> list[Variable]:
+        """Moving parameters that no parametrisation frees from the others in their law.
+
+        A positive parameter with a scale is none of them: its logarithm is moved, and shifted by that.
+        """
+        return [rv for rv in self._given_others() if self._smooth_form(rv) is None]
 
     def _tied(self) -> set[Variable]:
         """Variables whose natural value moves with the parameters at a fixed value (an interval's ends)."""

@@ -14,6 +14,17 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.step_methods.updates.noise import NoiseForm, NoNoiseForm, noise_form
 
 
+def smooth_form(rv: TensorVariable, moving: Callable[[TensorVariable], bool]) -> NoiseForm | None:
+    """Return the noise form of a parameter whose entries act one by one, or in series; None without one."""
+    series = is_series(rv)
+    try:
+        form = (series_form if series else noise_form)(rv, moving)
+    except NoNoiseForm:
+        return None
+    by_entry = series or getattr(rv.owner.op, "ndim_supp", 0) == 0
+    return form if form.smooth and by_entry else None
+
+
 def is_series(rv: TensorVariable) -> bool:
     """Whether a law is an autoregression or a random walk of numbers."""
     op: Any = rv.owner.op
