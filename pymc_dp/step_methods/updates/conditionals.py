@@ -36,8 +36,6 @@ from pymc_dp.step_methods.updates.series import smooth_form
 
 # Largest number of parameters whose Gaussian conditional is drawn at once (one pass for each, compiled).
 MAX_QUADRATIC = 8
-
-
 # Upper tail, as a probability, below which quantiles lose too many digits to be inverted.
 SMALLEST_TAIL = 1e-13
 
