@@ -283,7 +283,7 @@ class MixtureChain:
         return (
             addresses_of(self._functions),
             addresses_of(self._updates),
-            np.array(moves, dtype=np.intp).reshape(-1, 7),
+            np.array(moves, dtype=np.intp).reshape(len(moves), len(moves[0]) if moves else 0),
         )
 
     def run(
