@@ -36,6 +36,7 @@ from pymc_dp.lowering.bits import (
     standard_exponential,
     standard_normal,
 )
+from pymc_dp.lowering.building import building
 from pymc_dp.lowering.keys import digest, key_of, version_of
 from pymc_dp.lowering.modes import own_mode
 from pymc_dp.lowering.nopython import Declared, njit, njit_for_graphs
@@ -222,6 +223,7 @@ def native_code(python: Callable[..., Any], signature: Any, cached: bool) -> Dec
 _lowered: list[ref[Declared]] = []
 
 
+@building()
 def compile_lowered() -> None:
     """Compile what was lowered and not called yet: chains in other processes then load it from disk."""
     while _lowered:

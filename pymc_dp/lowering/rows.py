@@ -208,7 +208,10 @@ class RowGraph:
         if variable not in self._values:
             value = None
             if all(isinstance(v, Constant) for v in graph_inputs([variable])):
-                value = np.asarray(variable.data if isinstance(variable, Constant) else variable.eval())
+                known = (
+                    variable.data if isinstance(variable, Constant) else variable.eval(mode="FAST_COMPILE")
+                )
+                value = np.asarray(known)
             self._values[variable] = value
         return self._values[variable]
 

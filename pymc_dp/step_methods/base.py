@@ -12,6 +12,7 @@ from pymc.step_methods.state import dataclass_state
 from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.basic import Variable
 
+from pymc_dp.lowering.building import building
 from pymc_dp.lowering.native import compile_lowered, generator_handle
 from pymc_dp.propriety import refuse_improper, refuse_runaway
 from pymc_dp.records import RecordBlock, is_release
@@ -215,6 +216,7 @@ class RecordStep(BlockedStep):
                 "that no given step takes."
             )
 
+    @building()
     def _prepare(self, vars: Any, model: Any, rng: Any, initial_point: dict[str, Any] | None) -> None:
         self.model = modelcontext(model)
         self.vars = self._claim(vars, self.model)
@@ -239,6 +241,7 @@ class RecordStep(BlockedStep):
         # a worker lowers the model again, from the disk cache
         return {k: v for k, v in self.__dict__.items() if k not in self._lowered}
 
+    @building()
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._build()
@@ -267,6 +270,7 @@ class RecordStep(BlockedStep):
             self.started = True
         return point
 
+    @building()
     def _possible_start(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the most dispersed starting point at which the model's density is not zero.
 

@@ -9,11 +9,13 @@ from pymc.model.core import Model, modelcontext
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
+from pymc_dp.lowering.building import building
 from pymc_dp.records import RecordBlock, find_record_blocks
 
 _BLOCKS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[RecordBlock]]]" = WeakKeyDictionary()
 
 
+@building()
 def record_blocks(model: Model) -> list[RecordBlock]:
     """Return the record blocks of a model, remembered until the model gets new variables or lengths."""
     version = version_of(model)

@@ -7,8 +7,9 @@ as it is written first, and as PyTensor rewrites it where that overflows.
 """
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import pytensor
@@ -25,10 +26,17 @@ class _Densities:
     """Log densities of a model at a point, as a whole and term by term, compiled when they are asked for."""
 
     def __init__(self, model: Model):
+        self._model = ref(model)
         self._inputs = list(model.value_vars)
         self._whole = model.logp()
-        self._graphs = {str(v.name): model.logp(vars=[v]) for v in (*model.basic_RVs, *model.potentials)}
         self._functions: dict[str | None, Callable[..., Any]] = {}
+
+    @cached_property
+    def _terms(self) -> dict[str, Variable]:
+        """Graphs of the terms, for which few models are asked."""
+        model = self._model()
+        assert model is not None  # whoever asks has it
+        return {str(v.name): model.logp(vars=[v]) for v in (*model.basic_RVs, *model.potentials)}
 
     def possible(self, point: Point) -> bool:
         """Whether the density is positive: that of the whole as written, or else of every term, rewritten."""
@@ -37,7 +45,7 @@ class _Densities:
 
     def impossible(self, point: Point) -> Iterator[str]:
         """Yield the names of the terms whose density is zero, or no number."""
-        for name, graph in self._graphs.items():
+        for name, graph in self._terms.items():
             if not np.isfinite(self._at(point, name, graph, _STABLE)):
                 yield name
 

@@ -1,0 +1,39 @@
+"""Building graphs and machine code without what slows only that down.
+
+A model's graphs and the functions that numba compiles are a million small objects that live on: Python's
+search for garbage among them takes a seventh of the time, and finds little. PyTensor notes for each node of a
+graph which lines of code made it, for its error messages: a tenth of the time that graphs take, and the
+lines are ours.
+"""
+
+import gc
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from threading import Lock
+
+import pytensor
+
+_lock = Lock()
+# How many are building, perhaps in several threads, and what the last of them puts back.
+_builders = 0
+_before = ExitStack()
+
+
+@contextmanager
+def building() -> Iterator[None]:
+    """Leave garbage and traces alone, for the length of a ``with`` or of a function that this decorates."""
+    global _builders
+    with _lock:
+        _builders += 1
+        if _builders == 1:
+            _before.enter_context(pytensor.config.change_flags(traceback__limit=0))
+            if gc.isenabled():
+                gc.disable()
+                _before.callback(gc.enable)
+    try:
+        yield
+    finally:
+        with _lock:
+            _builders -= 1
+            if not _builders:
+                _before.close()
