@@ -12,12 +12,12 @@ from pytensor.compile.mode import Mode, get_default_mode, get_mode
 from pytensor.configdefaults import config
 from pytensor.graph.rewriting.basic import dfs_rewriter
 
-from pymc_dp.lowering.nopython import Part
+from pymc_dp.lowering.nopython import DIVISION, Called, Part
 from pymc_dp.lowering.samplers import draws_without_errors
 from pymc_dp.lowering.simplex import tables_by_loops
 from pymc_dp.lowering.trigamma import trigamma_in_native_code
 from pymc_dp.upstream.numba_private import global_compiler_lock
-from pymc_dp.upstream.pytensor_private import CACHED_SRC_FUNCTIONS, NumbaLinker, basic
+from pymc_dp.upstream.pytensor_private import compile_numba_function_src, CACHED_SRC_FUNCTIONS, NumbaLinker, basic
 
 # Position among PyTensor's rewrites: before anything else has changed the graph.
 _FIRST = 0.01
@@ -40,7 +40,25 @@ class PartLinker(NumbaLinker):
         function, key = function_and_key
         if key is not None:
             CACHED_SRC_FUNCTIONS[function.py_func] = f"{key}_fastmath{int(config.numba__fastmath)}"
-        return Part(function.py_func, targetoptions=function.targetoptions)
+        return Part(function.py_func, targetoptions={**function.targetoptions, **DIVISION})
+
+
+class CalledLinker(PartLinker):
+    """The same for graphs that are called from Python, and kept on disk themselves."""
+
+    def jit_compile(self, function_and_key: tuple[Any, str | None]) -> Any:  # type: ignore[override]
+        """Return a function that calls the graph's: numba would not find that by its temporary file again."""
+        part = super().jit_compile(function_and_key)
+        key = CACHED_SRC_FUNCTIONS.get(part.py_func)
+        name = part.py_func.__name__
+        args = ", ".join(f"i{k}" for k in range(part.py_func.__code__.co_argcount))
+        source = f"def {name}({args}):\n    return part({args})\n"
+        names = {"part": part, "__name__": __name__}
+        python = compile_numba_function_src(source, name, names, cache_key=key and f"{key}_called")
+        function = Called(python, targetoptions={"nopython": True, "no_cfunc_wrapper": True, **DIVISION})
+        if key is not None:
+            function.enable_caching()
+        return function
 
 
 _operations: WeakValueDictionary[tuple[str, ...], Any] = WeakValueDictionary()
@@ -70,7 +88,7 @@ def _operations_shared() -> Iterator[None]:
 
 def own_mode() -> Mode:
     """Return the mode of functions that native code calls."""
-    return _with_ours(Mode(PartLinker(), get_mode("NUMBA").provided_optimizer))
+    return _with_ours(get_mode("NUMBA"), PartLinker())
 
 
 def default_mode() -> Mode:
@@ -79,9 +97,10 @@ def default_mode() -> Mode:
     PyMC's function that records two tables of probabilities takes eight seconds to compile without them.
     """
     mode = get_default_mode()
-    return _with_ours(mode) if isinstance(mode.linker, NumbaLinker) else mode
+    return _with_ours(mode, CalledLinker()) if isinstance(mode.linker, NumbaLinker) else mode
 
 
-def _with_ours(mode: Mode) -> Mode:
+def _with_ours(mode: Mode, linker: NumbaLinker) -> Mode:
+    mode = Mode(linker, mode.provided_optimizer)
     ours = dfs_rewriter(tables_by_loops, draws_without_errors, trigamma_in_native_code)
     return mode.register((ours, _FIRST))

@@ -25,20 +25,27 @@ from pymc_dp.upstream.numba_private import (
 )
 from pymc_dp.upstream.pytensor_private import CACHED_SRC_FUNCTIONS, numba_njit
 
-_DIVISION = {"error_model": "numpy"}
+DIVISION = {"error_model": "numpy"}
 # what numba's decorator sets, and that C finds such functions by their address
 _OF_DECLARED = {"nopython": True, "boundscheck": None, "no_cfunc_wrapper": True}
 # for what PyTensor's functions call: without wrappers, and with their freedoms in arithmetic
-njit_for_graphs = partial(numba_njit, **_DIVISION)
+njit_for_graphs = partial(numba_njit, **DIVISION)
+
+
+class Called(CPUDispatcher):
+    """A function that Python calls, compiled for the types that it is called with."""
+
+    def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
+        with optimised_once():
+            return super()._compile_for_args(*args, **kws)
 
 
 class Part(CPUDispatcher):
     """A function for other functions; compiled once more, with a way into it, if Python calls it."""
 
     @cached_property
-    def _from_python(self) -> CPUDispatcher:
-        options = {**self.targetoptions, "no_cpython_wrapper": False}
-        return CPUDispatcher(self.py_func, targetoptions=options)
+    def _from_python(self) -> Called:
+        return Called(self.py_func, targetoptions={**self.targetoptions, "no_cpython_wrapper": False})
 
     def __call__(self, *args: Any) -> Any:
         """Call it from Python, for tests."""
@@ -162,7 +169,7 @@ def njit(function_or_signature: Any = None, *, cache: bool = False, **options: A
 
     A signature declares the types that it is compiled for, whatever it is called with.
     """
-    options = {**_DIVISION, **options}
+    options = {**DIVISION, **options}
     if isinstance(function_or_signature, FunctionType):
         return _compiler(None, cache, options)(function_or_signature)
     return _compiler(function_or_signature, cache, options)

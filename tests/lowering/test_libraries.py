@@ -4,16 +4,19 @@ import uuid
 
 import numba
 import numpy as np
+import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 from numba import types
+from numba.core import event
 from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 from pytensor.link.numba.dispatch import basic
 
 from pymc_dp.lowering.graphs import jit_scalar
 from pymc_dp.lowering.libraries import PartLibrary
+from pymc_dp.lowering.modes import default_mode
 from pymc_dp.lowering.native import VECTOR, NativeFunction
 from pymc_dp.lowering.nopython import njit
 
@@ -114,3 +117,17 @@ def test_functions_of_numbers_are_called_from_python_too():
     outer = njit(SIGNATURE)(lambda x: function(x)[0])
     assert outer(0.0) == 2.0  # which has compiled it as a part
     assert function(0.0) == (2.0,)
+
+
+def test_graphs_for_python_are_kept_on_disk():
+    number = float(uuid.uuid4().int % 10**6)
+
+    def compiled():
+        x = pt.vector("x")
+        function = pytensor.function([x], pt.cumsum(pt.exp(x)) + number, mode=default_mode())
+        with event.install_recorder("numba:compile") as recorder:
+            assert function(np.zeros(2)) == pytest.approx([number + 1.0, number + 2.0])
+        return len(recorder.buffer)
+
+    assert compiled() > 0
+    assert compiled() == 0

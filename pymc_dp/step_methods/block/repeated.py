@@ -25,8 +25,8 @@ from pymc_dp.rowlocal import leaves_of
 from pymc_dp.supports import has_density
 
 # How far from the starting values, in value space, a law is looked at: what is censored at an end far away
-# shows no atom, and a law as narrow as floating point (a scale of exp(-30)) shows one that it has not. Starting
-# values themselves may be special: at a scale of 0 a law is a point.
+# shows no atom, and a law as narrow as floating point (a scale of exp(-30)) shows one that it has not.
+# Starting values themselves may be special: at a scale of 0 a law is a point.
 _WIDTHS = (0.1, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0, 8.0, 8.0)
 # Relative change of a variable: too small to move a draw across a rounding, large for floating point.
 _CHANGE = 1e-10

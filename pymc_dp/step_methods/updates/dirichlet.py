@@ -8,6 +8,7 @@ random walk of their logarithms: an autoregression of gamma variables, with the 
 """
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -34,6 +35,9 @@ _SMALLEST = 0.2
 # probability 1e-30. Smaller ones are drawn by their logarithms, without joint moves.
 _SMALLEST_CONCENTRATION = 0.1
 _TINY = 1e-300
+
+# Where counting begins: a 0 that is written out has a type of its own, and numba compiles parts for it too.
+ZERO: Any = np.int64(0)
 
 # A categorical variable, and the cell numbers (..., categories) of the row it is drawn from.
 Picked = tuple[TensorVariable, TensorVariable]
@@ -163,7 +167,7 @@ def update_tables(
         set_row(rows, i, rows_of(values))
         for k in range(WIDTH):
             counts[rows[i, k] + a[i, k]] += 1.0
-    first = 0
+    first = ZERO
     for r in range(ENDS.shape[0]):
         total = 0.0
         for j in range(first, ENDS[r]):
@@ -179,7 +183,7 @@ def update_tables(
         new[j], stamp[j] = old[j], -1
     q, q_below, changed = p.copy(), below.copy(), np.empty(n, np.int64)
     head, link = np.empty(size, np.int64), np.empty(n * WIDTH, np.int64)
-    first, stale = 0, True
+    first, stale = ZERO, True
     for r in range(ENDS.shape[0]):
         if stale:
             list_records(rows, n, WIDTH, head, link)
@@ -191,7 +195,7 @@ def update_tables(
             prior, total = walk_row(rng, alpha, p, q, first, ENDS[r])
         divide(q, q_below, first, ENDS[r], total)
         now += 1
-        n_touched, n_changed = 0, 0
+        n_touched, n_changed = ZERO, 0
         node = head[first]
         while node >= 0:
             i, node = node // WIDTH, link[node]
