@@ -17,7 +17,12 @@ from pymc_dp.lowering.samplers import draws_without_errors
 from pymc_dp.lowering.simplex import tables_by_loops
 from pymc_dp.lowering.trigamma import trigamma_in_native_code
 from pymc_dp.upstream.numba_private import global_compiler_lock
-from pymc_dp.upstream.pytensor_private import compile_numba_function_src, CACHED_SRC_FUNCTIONS, NumbaLinker, basic
+from pymc_dp.upstream.pytensor_private import (
+    CACHED_SRC_FUNCTIONS,
+    NumbaLinker,
+    basic,
+    compile_numba_function_src,
+)
 
 # Position among PyTensor's rewrites: before anything else has changed the graph.
 _FIRST = 0.01
