@@ -30,17 +30,17 @@ from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, fl
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.lowering.modes import default_mode
-from pymc_dp.marginals.plan import removals
+from pymc_dp.lowering.addresses.modes import default_mode
+from pymc_dp.marginals.removal import removals
 from pymc_dp.propriety import refuse_improper
-from pymc_dp.recordrules import named
-from pymc_dp.records import is_release
+from pymc_dp.query.recordrules import named
+from pymc_dp.query.records import is_release
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
-from pymc_dp.step_methods.base import RecordStep
 from pymc_dp.step_methods.behind import behind_mechanisms
 from pymc_dp.step_methods.collapsed import CollapsedUpdate
 from pymc_dp.step_methods.conjugate import ConjugateUpdate
 from pymc_dp.step_methods.imputation import RecordImputation
+from pymc_dp.step_methods.record_step import RecordStep
 from pymc_dp.step_methods.starts import check_starting_labels
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console

@@ -23,9 +23,9 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 
-from pymc_dp.readings import lift, substitute
-from pymc_dp.records import parameters_of
-from pymc_dp.rowlocal import leaves_of
+from pymc_dp.query.readings import lift, substitute
+from pymc_dp.query.records import parameters_of
+from pymc_dp.query.rowlocal import leaves_of
 
 # Two places far beyond any noise, or as near to zero, and by how much the logarithm of a likelihood falls
 # between them that falls as one over the parameter does; a little more or less, for what is random in it.

@@ -124,8 +124,8 @@ def seeded_entropy(rng, monkeypatch):
     Tests of the law of a release use it, so that they can reject at a level that sees small errors. That
     releases do come from the system's entropy is shown in tests/privacy/test_entropy.py.
     """
-    from pymc_dp.privacy import exact_noise, noise
+    from pymc_dp.privacy import entropy, exact_noise
 
     monkeypatch.setattr(exact_noise.secrets, "token_bytes", rng.bytes)
-    monkeypatch.setattr(noise.os, "urandom", rng.bytes)
+    monkeypatch.setattr(entropy.os, "urandom", rng.bytes)
     return rng

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.lowering.nopython import njit, njit_for_graphs
+from pymc_dp.lowering.compiling.nopython import njit, njit_for_graphs
 
 PACKAGE = Path(dp.__file__).resolve().parent
 MODULES = {p.relative_to(PACKAGE).as_posix(): p for p in sorted(PACKAGE.rglob("*.py"))}
@@ -212,7 +212,7 @@ def test_division_by_zero_is_numpys_in_all_machine_code():
         if compilers.search(MODULES[name].read_text(encoding="utf-8"))
         or any(m in {"numba.njit", "numba.jit", "numba.vectorize", "numba.cfunc"} for m in imports(name))
     }
-    assert found - {"upstream/pytensor_private.py"} == {"lowering/nopython.py"}
+    assert found - {"upstream/pytensor_private.py"} == {"lowering/compiling/nopython.py"}
     with pytest.raises(ZeroDivisionError):
         numba.njit(lambda x: 1.0 / x)(0.0)
     inverse = njit_for_graphs(lambda x: 1.0 / x)
@@ -221,12 +221,17 @@ def test_division_by_zero_is_numpys_in_all_machine_code():
 
 
 def test_other_code_for_a_function_is_in_its_key():
-    """Numba's own decorator would keep it from :func:`pymc_dp.lowering.keys.key_of`."""
-    assert importing("numba.extending.overload") == {"lowering/keys.py"}
+    """Numba's own decorator would keep it from :func:`pymc_dp.lowering.compiling.keys.key_of`."""
+    assert importing("numba.extending.overload") == {"lowering/compiling/keys.py"}
 
 
 def test_lowering_knows_nothing_of_privacy():
-    for package in ("pymc_dp.mechanisms", "pymc_dp.mixtures", "pymc_dp.records", "pymc_dp.step_methods"):
+    for package in (
+        "pymc_dp.mechanisms",
+        "pymc_dp.mixtures",
+        "pymc_dp.query.records",
+        "pymc_dp.step_methods",
+    ):
         assert not importing(package, {"lowering"})
 
 

@@ -17,13 +17,13 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.polynomial import degree
+from pymc_dp.lowering.rows.polynomial import degree
+from pymc_dp.marginals.release_laws import CentralWay, ClosedWay, FiniteWay, MixtureWay, Way, WholeWay
 from pymc_dp.marginals.sums import log_probability
-from pymc_dp.marginals.ways import CentralWay, ClosedWay, FiniteWay, MixtureWay, Way, WholeWay
 from pymc_dp.mechanisms.marginals import UNCLAMPED, Ends
-from pymc_dp.records import Release, parameters_of
-from pymc_dp.rowlocal import lengths_of, with_known_shapes
-from pymc_dp.supports import clamped_record, finite_support
+from pymc_dp.query.records import Release, parameters_of
+from pymc_dp.query.rowlocal import lengths_of, with_known_shapes
+from pymc_dp.query.supports import clamped_record, finite_support
 from pymc_dp.upstream.pymc_private import _BaseMixtureRV, printed_name
 
 # Largest number of values that are added up, and of terms of all releases together.

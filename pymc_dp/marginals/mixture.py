@@ -10,7 +10,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.marginals.sums import by_distinct, log_sum
 from pymc_dp.mechanisms.marginals import SymbolicMarginal
-from pymc_dp.records import parameters_of
+from pymc_dp.query.records import parameters_of
 from pymc_dp.upstream.pymc_private import _logprob, _logprob_helper, _support_point
 
 

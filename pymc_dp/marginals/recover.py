@@ -13,10 +13,10 @@ from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.marginals.marginalize import names_of
-from pymc_dp.marginals.plan import Removed, removals
-from pymc_dp.marginals.ways import CentralWay
-from pymc_dp.records import find_record_blocks
-from pymc_dp.rowlocal import leaves_of, lengths_of, with_known_shapes
+from pymc_dp.marginals.release_laws import CentralWay
+from pymc_dp.marginals.removal import Removed, removals
+from pymc_dp.query.records import find_record_blocks
+from pymc_dp.query.rowlocal import leaves_of, lengths_of, with_known_shapes
 
 # Numbers of a record variable that are drawn at once.
 _AT_ONCE = 2**21

@@ -1,6 +1,5 @@
 """Privacy mechanisms as PyMC distributions, one file per family."""
 
-from pymc_dp.mechanisms.base import Mechanism, MechanismOp
 from pymc_dp.mechanisms.binomial import BinomialMechanism
 from pymc_dp.mechanisms.cost import guarantee
 from pymc_dp.mechanisms.discrete_gaussian import DiscreteGaussianMechanism
@@ -9,6 +8,7 @@ from pymc_dp.mechanisms.exponential import ExponentialMechanism
 from pymc_dp.mechanisms.gaussian import GaussianMechanism
 from pymc_dp.mechanisms.knorm_gradient import KNormGradient
 from pymc_dp.mechanisms.laplace import LaplaceMechanism
+from pymc_dp.mechanisms.mechanism import Mechanism, MechanismOp
 from pymc_dp.mechanisms.objective_perturbation import ObjectivePerturbation
 from pymc_dp.mechanisms.perturbed_histogram import PerturbedHistogram
 from pymc_dp.mechanisms.projection import ProjectionMechanism

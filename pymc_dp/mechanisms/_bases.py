@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms.wavelet import haar_sensitivity
-from pymc_dp.publicshapes import public_array
+from pymc_dp.query.publicshapes import public_array
 
 # Points per oscillation of the fastest function on which a supremum is looked for.
 _FINENESS = 2000

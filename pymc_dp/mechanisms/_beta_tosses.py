@@ -23,8 +23,8 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 from scipy.special import gammaln
 
-from pymc_dp.mechanisms.base import MECHANISM_PROPS
 from pymc_dp.mechanisms.marginals import Ends, MarginalOp, RecordMarginal, call
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS
 from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 MAX_TRIALS = 64

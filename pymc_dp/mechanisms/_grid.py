@@ -21,11 +21,11 @@ from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.clamping import contributions, is_public
 from pymc_dp.mechanisms._releases import evaluate
-from pymc_dp.mechanisms.base import MechanismOp
+from pymc_dp.mechanisms.mechanism import MechanismOp
 from pymc_dp.privacy.exact_noise import as_fraction
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.query.clamping import contributions, is_public
 
 # The granule is between 2^-41 and 2^-40 noise levels: draws of noise fit 64 bits, and rounding costs
 # less than any epsilon is stated to.

@@ -29,11 +29,11 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._checks import as_query, held, observed_numbers
 from pymc_dp.mechanisms._grid import whole_counts
-from pymc_dp.mechanisms.base import Mechanism, MechanismOp, PreparedQuery
+from pymc_dp.mechanisms.mechanism import Mechanism, MechanismOp, PreparedQuery
 from pymc_dp.privacy.bounds import parse_bounds
+from pymc_dp.privacy.entropy import draw_securely
 from pymc_dp.privacy.exact_noise import Words
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
-from pymc_dp.privacy.noise import draw_securely
 from pymc_dp.privacy.release import Release
 
 # whole numbers from any numbers, and from whole numbers only

@@ -11,9 +11,9 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.samplers import register_draw_of
-from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.samplers import register_draw_of
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, MechanismOp
 from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.nopython import njit
+from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.mechanisms._checks import as_query, check_setting
 from pymc_dp.privacy._checks import positive, probability
 from pymc_dp.privacy.calibration import gaussian_sigma_analytic

@@ -11,7 +11,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_dp.rowlocal import lengths_of
+from pymc_dp.query.rowlocal import lengths_of
 
 
 def records_added(query: TensorVariable) -> int | None:

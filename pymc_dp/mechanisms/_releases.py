@@ -20,10 +20,10 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.mechanisms._numbers import records_averaged
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
+from pymc_dp.privacy.entropy import NoEntropyError
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
-from pymc_dp.privacy.noise import NoEntropyError
 from pymc_dp.privacy.release import Release
-from pymc_dp.publicshapes import is_number, value_is_public
+from pymc_dp.query.publicshapes import is_number, value_is_public
 
 # Compilers keep what they compiled on disk, and constants can be part of it: confidential numbers
 # are computed with by plain NumPy only.

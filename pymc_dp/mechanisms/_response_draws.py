@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.lowering.nopython import njit
+from pymc_dp.lowering.compiling.nopython import njit
 
 
 def report_of(op: Any) -> Any:

@@ -16,21 +16,21 @@ from pytensor.tensor.random.basic import BetaRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.samplers import register_draw_of
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.samplers import register_draw_of
 from pymc_dp.mechanisms._beta_tosses import BETA_BINOMIAL
 from pymc_dp.mechanisms._bins import clamped_rows, interval, needed_number
 from pymc_dp.mechanisms._checks import as_query
 from pymc_dp.mechanisms._integers import WholeRelease, whole_values
 from pymc_dp.mechanisms._releases import as_declared
-from pymc_dp.mechanisms.base import (
+from pymc_dp.mechanisms.marginals import RecordMarginal
+from pymc_dp.mechanisms.mechanism import (
     MECHANISM_PROPS,
     MechanismOp,
     PreparedQuery,
     exactly_one,
     noise_parameter,
 )
-from pymc_dp.mechanisms.marginals import RecordMarginal
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.exact_noise import bernoulli, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee

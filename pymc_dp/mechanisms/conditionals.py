@@ -17,10 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_dp.lowering.bits import random, standard_exponential, standard_normal
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.normal_mass import erfcx
-from pymc_dp.lowering.samplers import register_draw
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.bits import random, standard_exponential, standard_normal
+from pymc_dp.lowering.functions.normal_mass import erfcx
+from pymc_dp.lowering.functions.samplers import register_draw
 
 _ROOT_HALF_PI = math.sqrt(math.pi / 2)
 _ROOT_HALF = math.sqrt(0.5)

@@ -11,11 +11,11 @@ from pymc.distributions.dist_math import check_parameters
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.samplers import register_draw
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.samplers import register_draw
 from pymc_dp.mechanisms._additive import LAPLACE, query_as_support_point
 from pymc_dp.mechanisms._integers import AddedWhole, add_noise, as_whole
-from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, MechanismOp
 from pymc_dp.privacy.exact_noise import discrete_laplace, words_from
 
 

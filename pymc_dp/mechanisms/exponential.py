@@ -17,12 +17,11 @@ from pymc.pytensorf import rvs_in_graph
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.clamping import is_local, resizable_lengths
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.samplers import register_draw
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.samplers import register_draw
 from pymc_dp.mechanisms._checks import as_query, checked_sensitivity, observed_numbers
 from pymc_dp.mechanisms._grid import Granules, bounded_in_granules, granularity, inflation
-from pymc_dp.mechanisms.base import (
+from pymc_dp.mechanisms.mechanism import (
     MECHANISM_PROPS,
     Mechanism,
     MechanismOp,
@@ -30,11 +29,12 @@ from pymc_dp.mechanisms.base import (
     exactly_one,
 )
 from pymc_dp.privacy._checks import positive
+from pymc_dp.privacy.entropy import draw_securely
 from pymc_dp.privacy.exact_noise import bernoulli_exp, uniform_below, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
-from pymc_dp.privacy.noise import draw_securely
-from pymc_dp.publicshapes import data_behind
-from pymc_dp.rowlocal import lengths_of
+from pymc_dp.query.clamping import is_local, resizable_lengths
+from pymc_dp.query.publicshapes import data_behind
+from pymc_dp.query.rowlocal import lengths_of
 
 
 @njit(cache=True)

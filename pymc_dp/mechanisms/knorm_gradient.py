@@ -11,18 +11,18 @@ import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.clamping import resizable_lengths
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.samplers import register_draw_of
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.samplers import register_draw_of
 from pymc_dp.mechanisms._checks import as_query
 from pymc_dp.mechanisms._grid import Granules, bounded_in_granules, granularity, inflation
 from pymc_dp.mechanisms._knorm_noise import QuadraticKNormGradientRV, norm_of
-from pymc_dp.mechanisms.base import Mechanism
 from pymc_dp.mechanisms.exponential import Choice, ChoiceRV, choose, log_probability
+from pymc_dp.mechanisms.mechanism import Mechanism
 from pymc_dp.privacy._checks import finite_noise
+from pymc_dp.privacy.entropy import draw_securely
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
-from pymc_dp.privacy.noise import draw_securely
 from pymc_dp.privacy.release import Release
+from pymc_dp.query.clamping import resizable_lengths
 from pymc_dp.upstream.pymc_private import _logprob
 
 NORMS = (1, 2, math.inf)

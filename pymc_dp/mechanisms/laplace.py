@@ -16,9 +16,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._additive import LAPLACE, query_as_support_point
 from pymc_dp.mechanisms._grid import draw_on_grid
-from pymc_dp.mechanisms.base import MECHANISM_PROPS, Mechanism, MechanismOp
 from pymc_dp.mechanisms.conditionals import NormalGivenLaplace
 from pymc_dp.mechanisms.marginals import NORMAL_LAPLACE, RecordMarginal
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp
 from pymc_dp.privacy.exact_noise import discrete_laplace
 
 

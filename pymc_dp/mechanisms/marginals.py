@@ -24,12 +24,12 @@ from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.intervals import always_positive
-from pymc_dp.lowering.noisy_normal import log_clamped_normal, log_normal_laplace
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.samplers import register_draw_of
-from pymc_dp.mechanisms.base import MECHANISM_PROPS, MechanismOp
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.noisy_normal import log_clamped_normal, log_normal_laplace
+from pymc_dp.lowering.functions.samplers import register_draw_of
+from pymc_dp.lowering.rows.intervals import always_positive
 from pymc_dp.mechanisms.conditionals import NormalGivenGaussian, NormalGivenLaplace
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, MechanismOp
 from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 Ends = tuple[float, float]

@@ -21,9 +21,8 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.clamping import is_local
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.samplers import register_draw_of
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.samplers import register_draw_of
 from pymc_dp.mechanisms._checks import check_observed
 from pymc_dp.mechanisms._logistic import (
     log_noise,
@@ -35,11 +34,12 @@ from pymc_dp.mechanisms._logistic import (
     statistics_at,
 )
 from pymc_dp.mechanisms._releases import declared_by, without_cause
-from pymc_dp.mechanisms.base import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery, exactly_one
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery, exactly_one
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
-from pymc_dp.records import record_sum
+from pymc_dp.query.clamping import is_local
+from pymc_dp.query.records import record_sum
 from pymc_dp.upstream.pymc_private import _logprob
 
 _JOINED = object()  # in the place of y: the first argument holds features and labels, checked

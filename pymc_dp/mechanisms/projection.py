@@ -14,9 +14,9 @@ from pymc_dp.mechanisms._bins import clamped_rows, interval, needed_number, numb
 from pymc_dp.mechanisms._checks import as_query, check_setting
 from pymc_dp.mechanisms._numbers import records_added
 from pymc_dp.mechanisms._releases import as_declared
-from pymc_dp.mechanisms.base import Mechanism, refuse_sensitivity
 from pymc_dp.mechanisms.gaussian import GaussianMechanism, GaussianMechanismRV
 from pymc_dp.mechanisms.laplace import LaplaceMechanism, LaplaceMechanismRV
+from pymc_dp.mechanisms.mechanism import Mechanism, refuse_sensitivity
 
 MAX_TERMS = 1024
 _TERMS = "how many functions, the constant not counted"

@@ -17,10 +17,10 @@ from pymc.distributions.distribution import Discrete
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.samplers import register_draw, register_draw_of
+from pymc_dp.lowering.functions.samplers import register_draw, register_draw_of
 from pymc_dp.mechanisms import _categories, _response_draws
 from pymc_dp.mechanisms._checks import as_query
-from pymc_dp.mechanisms.base import (
+from pymc_dp.mechanisms.mechanism import (
     MECHANISM_PROPS,
     Mechanism,
     MechanismOp,

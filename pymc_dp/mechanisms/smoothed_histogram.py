@@ -14,8 +14,8 @@ from pymc.distributions.dist_math import check_parameters
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.samplers import register_draw_of
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.samplers import register_draw_of
 from pymc_dp.mechanisms._bins import (
     cell_of,
     clamped_rows,
@@ -26,7 +26,7 @@ from pymc_dp.mechanisms._bins import (
     one_hot,
 )
 from pymc_dp.mechanisms._checks import as_query, length_of, observed_numbers
-from pymc_dp.mechanisms.base import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery, exactly_one
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery, exactly_one
 from pymc_dp.privacy._checks import positive, probability
 from pymc_dp.privacy.exact_noise import bernoulli, uniform_below, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee

@@ -14,13 +14,13 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.samplers import register_draw_of
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.samplers import register_draw_of
 from pymc_dp.mechanisms._bins import cell_of, clamped_rows, equal_edges, interval, needed_number
 from pymc_dp.mechanisms._checks import as_query, check_setting
 from pymc_dp.mechanisms._grid import draw_on_grid
 from pymc_dp.mechanisms._releases import evaluate
-from pymc_dp.mechanisms.base import (
+from pymc_dp.mechanisms.mechanism import (
     MECHANISM_PROPS,
     Mechanism,
     MechanismOp,

@@ -17,8 +17,8 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.samplers import register_draw_of
-from pymc_dp.lowering.urn import urn
+from pymc_dp.lowering.functions.samplers import register_draw_of
+from pymc_dp.lowering.functions.urn import urn
 from pymc_dp.mixtures._arguments import check_start, components_of, number_of_records, scalar, slots_for
 from pymc_dp.upstream.pymc_private import _logprob, _support_point
 

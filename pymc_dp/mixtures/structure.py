@@ -14,9 +14,9 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mixtures.partition import ChineseRestaurantProcessRV
-from pymc_dp.recordrules import named
-from pymc_dp.records import parameters_of
-from pymc_dp.rowlocal import leaves_of
+from pymc_dp.query.recordrules import named
+from pymc_dp.query.records import parameters_of
+from pymc_dp.query.rowlocal import leaves_of
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from pymc.model.core import Model
 
-from pymc_dp.lowering.gradients import moment_bits
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.budgets import epsilon as epsilon_of
 from pymc_dp.privacy.costs import GaussianCost, whole
 from pymc_dp.privacy.ledger import PrivacyLedger
-from pymc_dp.private.base import noise_scale
+from pymc_dp.private.clipped_gradients import moment_bits
 from pymc_dp.private.gradients import GradientStep
-from pymc_dp.private.noise import GaussianNoise, words_of_seed
+from pymc_dp.private.integer_noise import GaussianNoise, words_of_seed
+from pymc_dp.private.noisy_likelihood import noise_scale
 from pymc_dp.private.normal import NormalApproximation
 
 _log = logging.getLogger("pymc")

@@ -9,8 +9,8 @@ from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 
+from pymc_dp.query.supports import adds_to_atoms, behind_atoms
 from pymc_dp.step_methods.block.repeated import behind_repeated
-from pymc_dp.supports import adds_to_atoms, behind_atoms
 
 
 def check_atoms(name: str, law: Any, covariates: Iterable[Variable], model: Model) -> None:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numba import types
 
-from pymc_dp.lowering.native import function_at
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.ratios import EACH, RATIO, RowRatio
+from pymc_dp.lowering.addresses.native import function_at
+from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.privacy.exact_noise import Words, system_words
+from pymc_dp.private.clipped_ratios import EACH, RATIO, RowRatio
 from pymc_dp.private.confidential import RowTerm
-from pymc_dp.private.sealed import sealed
+from pymc_dp.private.redaction import sealed
 
 _EACH_AT, _RATIO_AT = types.FunctionType(EACH), types.FunctionType(RATIO)
 # Bits of a clipped change; of the sum of their squares no more than fit a whole number of 64 bits.

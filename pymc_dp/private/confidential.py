@@ -17,13 +17,13 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.sentinel import Sentinel
+from pymc_dp.lowering.functions.sentinel import Sentinel
 from pymc_dp.privacy._checks import positive
 from pymc_dp.private.atoms import check_atoms
+from pymc_dp.private.redaction import sealed
 from pymc_dp.private.rows import ConfidentialRows
-from pymc_dp.private.sealed import sealed
 from pymc_dp.private.tables import as_tables, columns_of
-from pymc_dp.rowlocal import leaves_of, lengths_of, with_lengths_of_rows
+from pymc_dp.query.rowlocal import leaves_of, lengths_of, with_lengths_of_rows
 
 __all__ = ["ConfidentialLikelihood", "RowTerm", "confidential_terms"]
 

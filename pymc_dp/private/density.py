@@ -15,13 +15,13 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import CategoricalRV, MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.graphs import inlined, row_checks_to_values
-from pymc_dp.lowering.normals import LARGEST
-from pymc_dp.lowering.ratios import RowRatio
-from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
-from pymc_dp.lowering.written import written_logp
+from pymc_dp.lowering.addresses.graphs import inlined, row_checks_to_values
+from pymc_dp.lowering.functions.normals import LARGEST
+from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
+from pymc_dp.lowering.rows.written import written_logp
+from pymc_dp.private.clipped_ratios import RowRatio
 from pymc_dp.private.confidential import RowTerm
-from pymc_dp.rowlocal import RowAnalysis, with_known_shapes, with_lengths_of_rows
+from pymc_dp.query.rowlocal import RowAnalysis, with_known_shapes, with_lengths_of_rows
 
 _ONE_LAW = "the law of one row. Laws that differ from row to row are functions of covariates={...}"
 # Numbers of a multivariate normal row with a known covariance.

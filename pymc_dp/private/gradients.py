@@ -9,9 +9,9 @@ import pytensor.gradient as tg
 import pytensor.tensor as pt
 from numba import types
 
-from pymc_dp.lowering.gradients import RowGradient
-from pymc_dp.lowering.native import MATRIX, VECTOR
-from pymc_dp.private.base import PrivateStep, parameters_behind
+from pymc_dp.lowering.addresses.native import MATRIX, VECTOR
+from pymc_dp.private.clipped_gradients import RowGradient
+from pymc_dp.private.noisy_likelihood import PrivateStep, parameters_behind
 
 _JACOBIAN = types.void(VECTOR, VECTOR, VECTOR, MATRIX)
 _SLOPE = types.void(VECTOR, VECTOR, VECTOR, VECTOR)

@@ -12,14 +12,14 @@ from pymc.step_methods.compound import StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
-from pymc_dp.lowering.native import compile_lowered
+from pymc_dp.lowering.addresses.native import compile_lowered
 from pymc_dp.privacy._checks import positive
-from pymc_dp.private.base import noise_scale
 from pymc_dp.private.gradients import GradientStep
-from pymc_dp.private.noise import GaussianNoise
+from pymc_dp.private.integer_noise import GaussianNoise
+from pymc_dp.private.noisy_likelihood import noise_scale
 from pymc_dp.private.normal import NormalApproximation
-from pymc_dp.private.plan import Plan, relative_noise
-from pymc_dp.step_methods.base import check_positive
+from pymc_dp.private.spending import Plan, relative_noise
+from pymc_dp.step_methods.record_step import check_positive
 
 # The share of accepted trajectories that tuning aims at.
 _TARGET = 0.65

@@ -13,9 +13,9 @@ from pymc.step_methods.compound import BlockedStep
 from pymc_dp.privacy.costs import whole
 from pymc_dp.privacy.ledger import BudgetExceededError
 from pymc_dp.private.confidential import RowTerm
-from pymc_dp.private.noise import GaussianNoise, words_of_seed
+from pymc_dp.private.integer_noise import GaussianNoise, words_of_seed
 from pymc_dp.private.normal import NormalApproximation
-from pymc_dp.private.plan import Plan
+from pymc_dp.private.spending import Plan
 from pymc_dp.private.terms import Terms, cannot_be_changed
 from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout
 

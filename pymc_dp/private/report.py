@@ -12,11 +12,11 @@ import xarray as xr
 from pymc_dp.privacy import budgets
 from pymc_dp.privacy.costs import Cost, to_plain
 from pymc_dp.privacy.ledger import PrivacyLedger
-from pymc_dp.private.base import PrivateStep
 from pymc_dp.private.gradients import GradientStep
-from pymc_dp.private.noise import kept_delta
-from pymc_dp.private.plan import RELEASES
+from pymc_dp.private.integer_noise import kept_delta
+from pymc_dp.private.noisy_likelihood import PrivateStep
 from pymc_dp.private.provenance import check_draws, leave_out_clocks
+from pymc_dp.private.spending import RELEASES
 
 _NEIGHBOURS = "replace-one"
 

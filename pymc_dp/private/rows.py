@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.private.sealed import sealed
+from pymc_dp.private.redaction import sealed
 
 _held: weakref.WeakValueDictionary[str, ConfidentialRows] = weakref.WeakValueDictionary()
 

@@ -7,11 +7,11 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pymc_dp.lowering.ratios import RowRatio
 from pymc_dp.privacy.costs import whole
 from pymc_dp.private.batches import BatchSums
+from pymc_dp.private.clipped_ratios import RowRatio
 from pymc_dp.private.density import RowDensity
-from pymc_dp.private.noise import words_of_seed
+from pymc_dp.private.integer_noise import words_of_seed
 from pymc_dp.private.walk import PrivateWalk
 
 _log = logging.getLogger("pymc")

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.lowering.ratios import RowRatio, bits_for
+from pymc_dp.private.clipped_ratios import RowRatio, bits_for
 from pymc_dp.private.confidential import RowTerm
-from pymc_dp.private.sealed import sealed
+from pymc_dp.private.redaction import sealed
 
 # Numbers that a pass reads from which it is worth several threads; where the log density is no polynomial,
 # every number of a row takes as long as many.

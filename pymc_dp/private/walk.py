@@ -10,10 +10,10 @@ from pymc.step_methods.compound import StepMethodState
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
-from pymc_dp.lowering.native import compile_lowered
-from pymc_dp.private.base import PrivateStep
+from pymc_dp.lowering.addresses.native import compile_lowered
+from pymc_dp.private.noisy_likelihood import PrivateStep
 from pymc_dp.private.normal import NormalApproximation
-from pymc_dp.private.plan import Plan
+from pymc_dp.private.spending import Plan
 
 UPDATES = ("joint", "component", "guided", "autoregressive")
 # A step size at which noise and penalty alone, or the posterior alone, are accepted that often.

@@ -17,7 +17,7 @@ from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.type_other import NoneTypeT
 
 from pymc_dp.mixtures.structure import Mixture
-from pymc_dp.recordrules import named
+from pymc_dp.query.recordrules import named
 
 # Evaluated operation by operation on whole arrays: many rows at once make that as fast as compiled code,
 # without the wait.

@@ -17,10 +17,10 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, toposort
 
 from pymc_dp.mixtures.structure import Mixture, find_mixtures
-from pymc_dp.recordrules import named
-from pymc_dp.records import parameters_of
-from pymc_dp.rowlocal import RowAnalysis, leaves_of
-from pymc_dp.rowrules import rule
+from pymc_dp.query.recordrules import named
+from pymc_dp.query.records import parameters_of
+from pymc_dp.query.rowlocal import RowAnalysis, leaves_of
+from pymc_dp.query.rowrules import rule
 from pymc_dp.stats._kernels import MODE, KernelDensity, RowsDiffer, evaluator
 
 

@@ -13,7 +13,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.modes import default_mode
+from pymc_dp.lowering.addresses.modes import default_mode
 
 
 def _again(rv: TensorVariable) -> TensorVariable:

@@ -16,7 +16,7 @@ from pymc.model.core import Model
 from rich.markup import escape
 from rich.table import Table
 
-from pymc_dp.records import RecordBlock
+from pymc_dp.query.records import RecordBlock
 from pymc_dp.stats._draws import group_of
 from pymc_dp.stats._printing import as_text, entry_name, table_of
 from pymc_dp.step_methods.ancillary import default_parameters

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from pymc_dp.mechanisms import MechanismOp, guarantee
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
-from pymc_dp.records import find_record_blocks
+from pymc_dp.query.records import find_record_blocks
 from pymc_dp.stats._printing import as_text, entry_name, table_of
 from pymc_dp.stats._simulation import deviations, posterior, simulate
 from pymc_dp.stats.acceptance import acceptance_report

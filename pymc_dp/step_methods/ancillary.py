@@ -12,18 +12,18 @@ from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import DirichletRV
 
-from pymc_dp.lowering.native import addresses_of
+from pymc_dp.lowering.addresses.native import addresses_of
 from pymc_dp.mixtures.structure import is_labels
-from pymc_dp.records import RecordBlock, parameters_of
-from pymc_dp.rowlocal import leaves_of
-from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
+from pymc_dp.query.records import RecordBlock, parameters_of
+from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import ancestors_of_records, continuous_parameters
 from pymc_dp.step_methods.conjugate import cheaper_by_cycles, conjugate_parameters
 from pymc_dp.step_methods.discovery import model_of, record_blocks
+from pymc_dp.step_methods.record_step import RecordChain, RecordStep, RecordStepState
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.interweaving import interweave, random_walk, slice_update
-from pymc_dp.step_methods.updates.noise import NoNoiseForm, noise_form
+from pymc_dp.step_methods.updates.noncentred import NoNoiseForm, noise_form
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 

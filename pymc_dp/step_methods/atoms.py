@@ -10,12 +10,12 @@ from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
 from pymc_dp.mixtures.structure import Mixture, is_labels
-from pymc_dp.records import RecordBlock
-from pymc_dp.step_methods.base import RecordStep, RecordStepState, check_positive
+from pymc_dp.query.records import RecordBlock
 from pymc_dp.step_methods.discovery import model_of
+from pymc_dp.step_methods.mixture.counters import ATOMS_ACCEPTED, ATOMS_PROPOSED, N_TALLY
 from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY, Plan
 from pymc_dp.step_methods.mixture.step import chain_of, plain_mixtures, private_mixtures
-from pymc_dp.step_methods.mixture.tally import ATOMS_ACCEPTED, ATOMS_PROPOSED, N_TALLY
+from pymc_dp.step_methods.record_step import RecordStep, RecordStepState, check_positive
 
 
 @dataclass_state

@@ -10,13 +10,13 @@ from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
-from pymc_dp.lowering.bits import random
-from pymc_dp.lowering.native import GENERATOR, MATRIX
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.records import RecordBlock
-from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState, check_positive
+from pymc_dp.lowering.addresses.native import GENERATOR, MATRIX
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.bits import random
+from pymc_dp.query.records import RecordBlock
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.discovery import model_of, record_blocks
+from pymc_dp.step_methods.record_step import RecordChain, RecordStep, RecordStepState, check_positive
 from pymc_dp.step_methods.updates.exchangeable import (
     MAX_DIMENSION,
     CollapsedConditionals,

@@ -13,19 +13,19 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import CategoricalRV, DirichletRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.native import CONJUGATE, draw
-from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.readings import substitute
-from pymc_dp.records import RecordBlock, parameters_of
-from pymc_dp.rowlocal import leaves_of
-from pymc_dp.step_methods.base import RecordChain, RecordStep, check_positive
+from pymc_dp.lowering.addresses.native import CONJUGATE, draw
+from pymc_dp.lowering.rows.rows import NotScalar
+from pymc_dp.query.readings import substitute
+from pymc_dp.query.records import RecordBlock, parameters_of
+from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import parents_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.discovery import model_of, record_blocks
+from pymc_dp.step_methods.record_step import RecordChain, RecordStep, check_positive
 from pymc_dp.step_methods.sweeps import kernels
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
-from pymc_dp.step_methods.sweeps.picked import picked_rows
+from pymc_dp.step_methods.sweeps.probability_cells import picked_rows
 from pymc_dp.step_methods.updates.dirichlet import DirichletUpdate, Picked
 
 # Work that one draw is worth, in records: as for the ancillary update, fixed so that draws are reproducible.

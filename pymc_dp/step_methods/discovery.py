@@ -9,8 +9,8 @@ from pymc.model.core import Model, modelcontext
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
-from pymc_dp.lowering.building import building
-from pymc_dp.records import RecordBlock, find_record_blocks
+from pymc_dp.lowering.compiling.building import building
+from pymc_dp.query.records import RecordBlock, find_record_blocks
 
 _BLOCKS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[RecordBlock]]]" = WeakKeyDictionary()
 

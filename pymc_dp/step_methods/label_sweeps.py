@@ -6,8 +6,8 @@ from typing import Any
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 
-from pymc_dp.step_methods.base import check_positive
 from pymc_dp.step_methods.mixture.label_step import SweepStep
+from pymc_dp.step_methods.record_step import check_positive
 
 
 class Neal2(SweepStep):

@@ -17,7 +17,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import clone_replace
 
-from pymc_dp.readings import graph_of
+from pymc_dp.query.readings import graph_of
 from pymc_dp.step_methods.block.program import static_value
 from pymc_dp.step_methods.discovery import version_of
 

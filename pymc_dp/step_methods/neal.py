@@ -9,10 +9,17 @@ from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
 
-from pymc_dp.step_methods.base import check_positive
+from pymc_dp.step_methods.mixture.counters import (
+    ACCEPTED,
+    DEALINGS,
+    DEALT,
+    FIRST_SPLIT,
+    PROPOSED,
+    SPLIT_KINDS,
+)
 from pymc_dp.step_methods.mixture.cycles import COLLAPSED, CONDITIONAL, JOINT, RELABEL, Plan
 from pymc_dp.step_methods.mixture.step import MixtureStep
-from pymc_dp.step_methods.mixture.tally import ACCEPTED, DEALINGS, DEALT, FIRST_SPLIT, PROPOSED, SPLIT_KINDS
+from pymc_dp.step_methods.record_step import check_positive
 
 # The share of sweeps given the records: from the sixth power of the share of joint proposals refused, and
 # this number, at which it is one half; at least this part of the share refused; and at most so much.

@@ -5,7 +5,7 @@ import pytensor
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 
-from pymc_dp.records import is_release
+from pymc_dp.query.records import is_release
 from pymc_dp.step_methods.block.program import static_value
 
 

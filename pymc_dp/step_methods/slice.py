@@ -7,9 +7,9 @@ import numpy as np
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 
-from pymc_dp.step_methods.base import check_positive
 from pymc_dp.step_methods.mixture.cycles import STICKS, Plan
 from pymc_dp.step_methods.mixture.step import MixtureStep
+from pymc_dp.step_methods.record_step import check_positive
 
 
 class PrivateSlice(MixtureStep):

@@ -8,10 +8,10 @@ from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
 
-from pymc_dp.step_methods.base import check_positive
+from pymc_dp.step_methods.mixture.counters import SPLIT, TRIED
 from pymc_dp.step_methods.mixture.cycles import Plan
 from pymc_dp.step_methods.mixture.label_step import CYCLES, LabelStep
-from pymc_dp.step_methods.mixture.tally import SPLIT, TRIED
+from pymc_dp.step_methods.record_step import check_positive
 
 # Splits and merges after a sweep if all were accepted, how many at most, and the acceptance below which they
 # are had in one draw of this many only.

@@ -11,7 +11,7 @@ from pymc_dp.mixtures.structure import is_labels
 from pymc_dp.step_methods.block.layout import beyond_message
 
 if TYPE_CHECKING:
-    from pymc_dp.step_methods.base import RecordChain
+    from pymc_dp.step_methods.record_step import RecordChain
 
 # Shares of the jitter that are tried, one after the other: the last is the point that was given.
 SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.0)

@@ -24,7 +24,7 @@ from pytensor.tensor.random.variable import RandomGeneratorSharedVariable
 from pymc_dp.mechanisms import Mechanism
 from pymc_dp.mechanisms._releases import evaluate
 from pymc_dp.privacy import PrivacyGuarantee
-from pymc_dp.privacy.noise import draw_securely
+from pymc_dp.privacy.entropy import draw_securely
 
 Rule = tuple[np.ndarray, np.ndarray]
 

@@ -12,7 +12,8 @@ import pytest
 import pymc_dp as dp
 from pymc_dp.mechanisms import guarantee
 from pymc_dp.mechanisms._releases import evaluate
-from pymc_dp.privacy import exact_noise, noise
+from pymc_dp.privacy import entropy as noise
+from pymc_dp.privacy import exact_noise
 from pymc_dp.privacy.release import Release
 from tests.contract.form import goodness_of_fit, release_logp
 from tests.contract.table import ROWS, each_imputation, each_mechanism, each_row, over

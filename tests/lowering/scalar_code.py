@@ -13,12 +13,12 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import CategoricalRV
 
-from pymc_dp.lowering.graphs import inlined, jit_scalar, row_checks_to_values
-from pymc_dp.lowering.native import GENERATOR, VECTOR, NativeFunction, SourceFunction
-from pymc_dp.lowering.rowdraws import draw_entry
-from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
-from pymc_dp.lowering.written import written_logp
-from pymc_dp.rowlocal import with_known_shapes
+from pymc_dp.lowering.addresses.graphs import inlined, jit_scalar, row_checks_to_values
+from pymc_dp.lowering.addresses.native import GENERATOR, VECTOR, NativeFunction, SourceFunction
+from pymc_dp.lowering.rows.rowdraws import draw_entry
+from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
+from pymc_dp.lowering.rows.written import written_logp
+from pymc_dp.query.rowlocal import with_known_shapes
 
 N = 3
 

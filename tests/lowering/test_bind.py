@@ -8,10 +8,10 @@ import pytensor.tensor as pt
 import pytest
 from numba import types
 
-from pymc_dp.lowering.bind import Kernel, bound_part, part_of_kernel, plain, rebound
-from pymc_dp.lowering.graphs import jit_scalar
-from pymc_dp.lowering.native import MATRIX, VECTOR
-from pymc_dp.lowering.tuples import (
+from pymc_dp.lowering.addresses.bind import Kernel, bound_part, part_of_kernel, plain, rebound
+from pymc_dp.lowering.addresses.graphs import jit_scalar
+from pymc_dp.lowering.addresses.native import MATRIX, VECTOR
+from pymc_dp.lowering.addresses.tuples import (
     column,
     dot,
     dot_from,

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from numba import njit
 
-from pymc_dp.lowering import bits
-from pymc_dp.lowering.native import generator_at, generator_handle
+from pymc_dp.lowering.addresses.native import generator_at, generator_handle
+from pymc_dp.lowering.functions import bits
 
 N = 200_000  # some 700 draws of each kind from outside of the ziggurat's first strips
 NAMES = ["random", "standard_normal", "standard_exponential", "standard_normal"]

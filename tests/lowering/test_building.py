@@ -7,7 +7,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_dp.lowering.building import building
+from pymc_dp.lowering.compiling.building import building
 
 
 @building()

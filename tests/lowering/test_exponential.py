@@ -4,7 +4,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from pymc_dp.lowering.exponential import SPARE, exp_in_place
+from pymc_dp.lowering.functions.exponential import SPARE, exp_in_place
 
 
 def exponentials(x):

@@ -5,8 +5,8 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 
-from pymc_dp.lowering.bind import plain
-from pymc_dp.lowering.gradients import RowGradient
+from pymc_dp.lowering.addresses.bind import plain
+from pymc_dp.private.clipped_gradients import RowGradient
 
 N = 12
 NUMBERS = np.array([0.3, -0.7, 1.1])

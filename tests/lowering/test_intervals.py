@@ -8,8 +8,8 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
-from pymc_dp.lowering.domains import Domain
-from pymc_dp.lowering.intervals import REAL, Interval, Ranges, always_positive
+from pymc_dp.lowering.rows.domains import Domain
+from pymc_dp.lowering.rows.intervals import REAL, Interval, Ranges, always_positive
 
 K = 4
 

@@ -11,16 +11,16 @@ import pytest
 from numba import types
 from numba.core import event
 
-from pymc_dp.lowering import keys
-from pymc_dp.lowering.keys import digest, key_of, overload, version_of
-from pymc_dp.lowering.nopython import njit
+from pymc_dp.lowering.compiling import keys
+from pymc_dp.lowering.compiling.keys import digest, key_of, overload, version_of
+from pymc_dp.lowering.compiling.nopython import njit
 
 SOURCE = '''
 import math
 import numpy as np
 from numba.extending import intrinsic
 from numba import types
-from pymc_dp.lowering.nopython import njit
+from pymc_dp.lowering.compiling.nopython import njit
 
 NUMBER = 2.0
 ARRAY = np.arange(3.0)
@@ -199,7 +199,7 @@ _ALL = """
 import json, sys
 import pymc_dp
 from numba.core.dispatcher import Dispatcher
-from pymc_dp.lowering.keys import key_of
+from pymc_dp.lowering.compiling.keys import key_of
 modules = {name: vars(module) for name, module in sys.modules.items() if name.startswith("pymc_dp")}
 print(json.dumps({
     f"{name}.{f}": key_of(function)

@@ -14,11 +14,11 @@ from numba.core.errors import TypingError
 from numba.core.registry import cpu_target
 from pytensor.link.numba.dispatch import basic
 
-from pymc_dp.lowering.graphs import jit_scalar
-from pymc_dp.lowering.libraries import PartLibrary
-from pymc_dp.lowering.modes import default_mode
-from pymc_dp.lowering.native import VECTOR, NativeFunction
-from pymc_dp.lowering.nopython import njit
+from pymc_dp.lowering.addresses.graphs import jit_scalar
+from pymc_dp.lowering.addresses.modes import default_mode
+from pymc_dp.lowering.addresses.native import VECTOR, NativeFunction
+from pymc_dp.lowering.compiling.libraries import PartLibrary
+from pymc_dp.lowering.compiling.nopython import njit
 
 SIGNATURE = types.float64(types.float64)
 OF_VECTORS = types.void(VECTOR, VECTOR)

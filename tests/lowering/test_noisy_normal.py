@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 import pytest
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.lowering.noisy_normal import (
+from pymc_dp.lowering.functions.noisy_normal import (
     NoisyNormal,
     gaussian_parts,
     gaussian_value,

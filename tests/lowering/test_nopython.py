@@ -12,9 +12,9 @@ from numba import types
 from numba.core import event
 from numba.core.errors import TypingError
 
-from pymc_dp.lowering import native
-from pymc_dp.lowering.native import VECTOR, SourceFunction, compile_lowered, function_at
-from pymc_dp.lowering.nopython import Declared, njit
+from pymc_dp.lowering.addresses import native
+from pymc_dp.lowering.addresses.native import VECTOR, SourceFunction, compile_lowered, function_at
+from pymc_dp.lowering.compiling.nopython import Declared, njit
 
 SIGNATURE = types.float64(types.float64)
 FUNCTION = types.FunctionType(SIGNATURE)

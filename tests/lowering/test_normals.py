@@ -8,8 +8,8 @@ import pytest
 from pytensor.graph.replace import graph_replace
 from scipy import stats
 
-from pymc_dp.lowering.normals import LARGEST, factor_of, inverse_of, is_multivariate_normal
-from pymc_dp.lowering.written import written_logp
+from pymc_dp.lowering.functions.normals import LARGEST, factor_of, inverse_of, is_multivariate_normal
+from pymc_dp.lowering.rows.written import written_logp
 
 D = 4
 

@@ -7,7 +7,7 @@ import pytensor.tensor as pt
 import pytest
 from scipy import stats
 
-from pymc_dp.lowering.quantile import count_quantile, count_steps, guess, normal_quantile
+from pymc_dp.lowering.rows.quantile import count_quantile, count_steps, guess, normal_quantile
 from pymc_dp.step_methods.updates.conditionals import SMALLEST_TAIL
 
 N = 400

@@ -9,8 +9,8 @@ from pymc.distributions.transforms import simplex
 from pymc.sampling import mcmc
 
 import pymc_dp as dp
-from pymc_dp.lowering.modes import default_mode, own_mode
-from pymc_dp.lowering.simplex import _RowsToProbabilities, simplex_forward
+from pymc_dp.lowering.addresses.modes import default_mode, own_mode
+from pymc_dp.lowering.functions.simplex import _RowsToProbabilities, simplex_forward
 
 
 def uses_loops(function):

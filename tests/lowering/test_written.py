@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 from pymc.logprob.utils import ParameterValueError
 
-from pymc_dp.lowering.written import written_logp
+from pymc_dp.lowering.rows.written import written_logp
 
 P = np.array([[0.2, 0.5, 0.3], [1.0, 0.0, 0.0], [0.1, 0.1, 0.8], [0.0, 0.6, 0.4]])
 

@@ -7,7 +7,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from pymc_dp.lowering.noisy_normal import gaussian_parts, laplace_parts
+from pymc_dp.lowering.functions.noisy_normal import gaussian_parts, laplace_parts
 
 INF = math.inf
 BOUNDS = [(-INF, INF), (-10.0, 10.0), (0.0, INF), (0.0, 1e-3), (-1.0, 2.0)]

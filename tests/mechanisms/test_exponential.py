@@ -13,7 +13,7 @@ from scipy.special import log_softmax, logsumexp
 
 import pymc_dp as dp
 from pymc_dp.mechanisms.exponential import ExponentialMechanism, choose_exactly
-from pymc_dp.records import find_record_blocks
+from pymc_dp.query.records import find_record_blocks
 from tests.mechanisms.choices import enumerated, visited, worst_deviation
 
 UTILITIES = {

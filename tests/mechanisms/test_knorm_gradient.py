@@ -14,7 +14,7 @@ from scipy.special import log_softmax
 import pymc_dp as dp
 from pymc_dp.mechanisms._knorm_noise import log_normaliser
 from pymc_dp.mechanisms.knorm_gradient import KNormGradient
-from pymc_dp.records import find_record_blocks
+from pymc_dp.query.records import find_record_blocks
 from tests.mechanisms.choices import enumerated, visited, worst_deviation
 
 NORMS = [1, 2, math.inf]

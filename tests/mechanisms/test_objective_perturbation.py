@@ -16,7 +16,7 @@ import pymc_dp as dp
 from pymc_dp.mechanisms._logistic import minimise
 from pymc_dp.mechanisms.objective_perturbation import ObjectivePerturbation, noise_scale
 from pymc_dp.privacy.calibration import gaussian_delta
-from pymc_dp.records import find_record_blocks
+from pymc_dp.query.records import find_record_blocks
 from tests.mechanisms.choices import enumerated, visited, worst_deviation
 
 NOISE = {"gamma": {"epsilon": 1.0}, "gaussian": {"epsilon": 1.0, "delta": 1e-2}}

@@ -13,7 +13,7 @@ from pymc.model.fgraph import clone_model
 import pymc_dp as dp
 from pymc_dp.mechanisms._bins import equal_edges
 from pymc_dp.mechanisms.perturbed_histogram import histogram_sensitivity
-from pymc_dp.records import find_record_blocks
+from pymc_dp.query.records import find_record_blocks
 from pymc_dp.step_methods.sweeps.moves import lowered
 from tests.mechanisms.grids import check_histogram_posterior
 

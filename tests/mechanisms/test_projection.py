@@ -14,7 +14,7 @@ from scipy.optimize import minimize_scalar
 import pymc_dp as dp
 from pymc_dp.mechanisms._bases import BASES
 from pymc_dp.mechanisms.projection import projection_sensitivity
-from pymc_dp.records import find_record_blocks
+from pymc_dp.query.records import find_record_blocks
 from pymc_dp.step_methods.sweeps.moves import lowered
 
 TERMS = {"cosine": (1, 2, 3, 4, 7, 16), "fourier": (1, 2, 3, 4, 7, 16), "haar": (1, 3, 7, 15)}

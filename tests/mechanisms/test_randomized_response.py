@@ -10,7 +10,7 @@ import pytest
 import scipy.stats as st
 
 import pymc_dp as dp
-from pymc_dp.records import find_record_blocks
+from pymc_dp.query.records import find_record_blocks
 
 
 def channel(k, epsilon):

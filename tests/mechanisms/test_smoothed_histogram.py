@@ -13,7 +13,7 @@ from pymc.model.fgraph import clone_model
 
 import pymc_dp as dp
 from pymc_dp.mechanisms.smoothed_histogram import smoothed_epsilon, smoothing_for
-from pymc_dp.records import find_record_blocks
+from pymc_dp.query.records import find_record_blocks
 from tests.mechanisms.grids import check_histogram_posterior
 
 Y = np.array([0.05, 0.1, 0.3, 0.35, 0.95, 1.0, 1.3, -0.2])  # counts 3, 2, 0, 3 in quarters

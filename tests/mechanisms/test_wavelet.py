@@ -14,7 +14,7 @@ from pymc.model.fgraph import clone_model
 
 import pymc_dp as dp
 from pymc_dp.mechanisms.wavelet import butucea_sensitivity, haar_sensitivity
-from pymc_dp.records import find_record_blocks
+from pymc_dp.query.records import find_record_blocks
 from tests.mechanisms.grids import check_posterior
 
 each_level = pytest.mark.parametrize("level", [0, 1, 2, 4])

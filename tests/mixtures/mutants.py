@@ -10,7 +10,7 @@ from hashlib import sha256
 
 from pytensor.link.numba.cache import CACHED_SRC_FUNCTIONS
 
-from pymc_dp.lowering import bind
+from pymc_dp.lowering.addresses import bind
 from pymc_dp.step_methods.mixture.bound import part_with_arrays
 
 

@@ -7,7 +7,7 @@ that the cycles of a step are tested as well as what happens between its draws.
 import numpy as np
 
 import pymc_dp as dp
-from pymc_dp.step_methods.mixture.tally import SPLIT_KINDS
+from pymc_dp.step_methods.mixture.counters import SPLIT_KINDS
 
 
 def joint():

@@ -7,7 +7,7 @@ import pytest
 from pytensor.scalar import basic as ps
 
 import pymc_dp as dp
-from pymc_dp.lowering.intervals import REAL, Interval
+from pymc_dp.lowering.rows.intervals import REAL, Interval
 from pymc_dp.step_methods.mixture.conjugacy import _ROUNDED, _kink
 
 COUNTS = np.array([0, 2, 5, 9])

@@ -16,8 +16,8 @@ import pytest
 from scipy import special, stats
 
 import pymc_dp as dp
-from pymc_dp.lowering import domains
-from pymc_dp.step_methods import base
+from pymc_dp.lowering.rows.rows import domains
+from pymc_dp.step_methods import record_step
 from tests.mixtures import exact, small
 from tests.mixtures.samplers import ALL_KNOWN, ALL_SAMPLERS
 from tests.mixtures.small import Kernel, Urn
@@ -221,7 +221,7 @@ def test_posterior_of_released_records_is_exact(case, sampler):
 def test_missing_guards_are_noticed(monkeypatch, case, sampler):
     monkeypatch.setattr(domains.Ranges, "always", lambda self, condition: True)
     # the model itself is asked where chains start and end: what is tried here is whether draws would show it
-    monkeypatch.setattr(base, "is_possible", lambda model, point: True)
+    monkeypatch.setattr(record_step, "is_possible", lambda model, point: True)
     chain, released = chain_of(case, (ALL_KNOWN | ALL_SAMPLERS)[sampler]), released_by(case)
     verdict = small.compare(chain, kernel_of(case), released, URN.posterior(released))
     assert verdict.outcome == "rejected", verdict

@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.lowering.bind import plain
+from pymc_dp.lowering.addresses.bind import plain
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.mixture.langevin import N_SIZES
 from pymc_dp.step_methods.mixture.state import State

@@ -7,7 +7,7 @@ from zlib import crc32
 
 import pytest
 
-from pymc_dp.lowering.bind import part_of_kernel
+from pymc_dp.lowering.addresses.bind import part_of_kernel
 from pymc_dp.step_methods.mixture import slot_sums
 from tests.mixtures.models import CONJUGATE_MODELS, KNOWN_MODELS, laws_by_name
 from tests.mixtures.mutants import rewritten

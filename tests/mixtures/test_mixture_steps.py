@@ -10,7 +10,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.step_methods.mixture.tally import ACCEPTED, FIRST_SPLIT, PROPOSED, SPLIT_KINDS
+from pymc_dp.step_methods.mixture.counters import ACCEPTED, FIRST_SPLIT, PROPOSED, SPLIT_KINDS
 from tests.mixtures.life import check_begins_anew, check_continues, equal, run
 from tests.mixtures.samplers import ALL_SAMPLERS, fresh_splits
 

@@ -17,7 +17,7 @@ from pymc.logprob.utils import ParameterValueError
 from pymc.model.fgraph import clone_model
 
 import pymc_dp as dp
-from pymc_dp.lowering.urn import weight_of_new_cluster
+from pymc_dp.lowering.functions.urn import weight_of_new_cluster
 
 CRP = dp.ChineseRestaurantProcess
 # (concentration, discount), and (g, K) of finite mixtures

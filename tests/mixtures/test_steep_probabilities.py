@@ -8,7 +8,7 @@ import pytest
 from scipy import special
 
 import pymc_dp as dp
-from pymc_dp.step_methods import base
+from pymc_dp.step_methods import record_step
 from pymc_dp.step_methods.mixture import program
 from tests.mixtures import exact, small
 from tests.mixtures.samplers import ALL_KNOWN, ALL_SAMPLERS
@@ -99,7 +99,7 @@ def test_private_posterior_is_exact(sampler):
 def test_infinite_logarithms_are_noticed(monkeypatch):
     monkeypatch.setattr(program, "finite_logarithms", lambda graph, parameters: graph)
     # the model itself is asked where chains start and end: what is tried here is whether draws would show it
-    monkeypatch.setattr(base, "is_possible", lambda model, point: True)
+    monkeypatch.setattr(record_step, "is_possible", lambda model, point: True)
     chain = small.Chain(model_of("Bernoulli"), ALL_KNOWN["neal 8"], URN, DRAWS, 9)
     verdict = verdict_on(chain, posterior_of("Bernoulli"))
     assert verdict.outcome == "rejected", verdict

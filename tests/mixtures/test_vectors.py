@@ -11,8 +11,9 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.lowering import noisy_vectors, normals, rowdraws
-from pymc_dp.lowering.exponential import SPARE
+from pymc_dp.lowering.functions import normals
+from pymc_dp.lowering.functions.exponential import SPARE
+from pymc_dp.lowering.rows.rows import noisy_vectors, rowdraws
 from pymc_dp.step_methods.mixture import slots
 from tests.mixtures import small, vectors
 from tests.mixtures.samplers import ALL_KNOWN, ALL_SAMPLERS

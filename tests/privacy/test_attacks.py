@@ -17,7 +17,7 @@ from pytensor.tensor.blockwise import Blockwise
 
 import pymc_dp as dp
 from pymc_dp.mechanisms import _grid, smoothed_histogram
-from pymc_dp.privacy import noise
+from pymc_dp.privacy import entropy
 
 C = pt.constant
 X = np.random.default_rng(0).random((100, 3))
@@ -540,8 +540,8 @@ def test_generators_without_entropy_draw_nothing(monkeypatch):
         raise OSError("no entropy")
 
     monkeypatch.setattr(os, "urandom", fails)
-    generator = noise.secure_generator()
-    with pytest.raises(noise.NoEntropyError, match="no entropy"):
+    generator = entropy.secure_generator()
+    with pytest.raises(entropy.NoEntropyError, match="no entropy"):
         generator.random()
-    with pytest.raises(noise.NoEntropyError, match="no entropy"):
+    with pytest.raises(entropy.NoEntropyError, match="no entropy"):
         dp.UnaryEncoding.release([0, 1], epsilon=1, n_categories=2)

@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 
-from pymc_dp.privacy import exact_noise, noise
-from pymc_dp.privacy.noise import draw_securely, secure_generator
+from pymc_dp.privacy import entropy as noise
+from pymc_dp.privacy import exact_noise
+from pymc_dp.privacy.entropy import draw_securely, secure_generator
 
 
 @pytest.fixture

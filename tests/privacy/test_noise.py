@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import scipy.stats as st
 
-from pymc_dp.privacy import noise
-from pymc_dp.privacy.noise import draw_securely, secure_generator
+from pymc_dp.privacy import entropy
+from pymc_dp.privacy.entropy import draw_securely, secure_generator
 
 N = 40_000
 
@@ -120,7 +120,7 @@ def test_nothing_of_the_process_is_changed():
     code = (
         "import os, numpy, random, threading; hooks = []\n"
         "os.register_at_fork = lambda **kw: hooks.append(kw)\n"
-        f"exec(compile(open({noise.__file__!r}).read(), 'noise', 'exec'), {{'__name__': 'noise'}})\n"
+        f"exec(compile(open({entropy.__file__!r}).read(), 'noise', 'exec'), {{'__name__': 'noise'}})\n"
         "print(hooks)"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -132,7 +132,7 @@ def test_without_entropy_nothing_is_released(monkeypatch, draw):
     def broken(count):
         raise OSError("no entropy")
 
-    monkeypatch.setattr(noise.os, "urandom", broken)
+    monkeypatch.setattr(entropy.os, "urandom", broken)
     with pytest.raises(RuntimeError, match="gave no entropy for the noise, so nothing was released"):
         draw_securely(
             lambda g: (
@@ -152,7 +152,7 @@ def test_entropy_that_fails_later_is_noticed(monkeypatch):
             raise OSError("no entropy")
         return real(count)
 
-    monkeypatch.setattr(noise.os, "urandom", once)
+    monkeypatch.setattr(entropy.os, "urandom", once)
     with pytest.raises(RuntimeError, match="gave no entropy"):
         draw_securely(lambda g: g.random(10_000))
 

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
-from pymc_dp.lowering.gradients import moment_bits
 from pymc_dp.private.approximation import _CHEAPER, _Newton
+from pymc_dp.private.clipped_gradients import moment_bits
 from tests.private import models
 from tests.statistics.harness import mc_z
 

@@ -15,7 +15,7 @@ from pymc.step_methods.compound import CompoundStep
 
 import pymc_dp as dp
 from pymc_dp.privacy.costs import from_plain
-from pymc_dp.private import company, provenance
+from pymc_dp.private import calling_frames, provenance
 from tests.private import models
 
 ROWS = models.normal_rows(30)
@@ -332,7 +332,7 @@ def test_chains_that_nobody_counts_are_refused_by_the_ledger(model, monkeypatch)
 @pytest.mark.parametrize("kind", ["penalty", "hmc"])
 def test_parameters_that_another_step_moves_are_noticed_without_frames(model, monkeypatch, kind):
     """Its draws would not be of the posterior, whichever way PyMC begins chains."""
-    monkeypatch.setattr(company, "refuse", lambda step: None)
+    monkeypatch.setattr(calling_frames, "refuse", lambda step: None)
     steps = [debited(model, kind), debited(model)]
     with pytest.raises(ValueError, match=r"mu: moved by another step since .*Leave that step out"):
         pm.sample(**PLAN, step=steps, model=model, **QUIET)
@@ -347,21 +347,23 @@ def test_chains_by_hand_are_runs_of_their_own_from_one_pickle_too(model):
 
 
 def test_what_is_read_of_pymc_is_there(model, monkeypatch):
-    """Canary: says what moved in PyMC. What depends on it is listed in pymc_dp/private/company.py."""
-    module, name = company.SAMPLE
+    """Canary: says what moved in PyMC. What depends on it is listed in pymc_dp/private/calling_frames.py."""
+    module, name = calling_frames.SAMPLE
     assert (mcmc.sample.__module__, mcmc.sample.__code__.co_name) == (module, name), "pm.sample moved"
     variables = mcmc.sample.__code__.co_varnames
-    assert company.BEGAN in variables, f"pm.sample has no variable {company.BEGAN}, which names a run"
-    assert company.CHAINS in variables, f"pm.sample has no argument {company.CHAINS}"
+    began = calling_frames.BEGAN
+    assert began in variables, f"pm.sample has no variable {began}, which names a run"
+    assert calling_frames.CHAINS in variables, f"pm.sample has no argument {calling_frames.CHAINS}"
     assert CompoundStep.setup_chain.__code__.co_varnames[0] == "self", "CompoundStep.setup_chain has no self"
-    assert __import__(company.WORKERS, fromlist=["_Process"])._Process, "workers begin chains elsewhere"
-    seen, refuse = [], company.refuse
+    workers = __import__(calling_frames.WORKERS, fromlist=["_Process"])
+    assert workers._Process, "workers begin chains elsewhere"
+    seen, refuse = [], calling_frames.refuse
 
     def look(step):
-        seen.append((company.run_of(step), company.chains_asked_for()))
+        seen.append((calling_frames.run_of(step), calling_frames.chains_asked_for()))
         refuse(step)
 
-    monkeypatch.setattr(company, "refuse", look)
+    monkeypatch.setattr(calling_frames, "refuse", look)
     for _ in range(2):
         sampled(model)
     runs, chains = zip(*seen)

@@ -7,9 +7,9 @@ from pytensor.scalar import basic as ps
 from scipy import stats
 
 import pymc_dp as dp
-from pymc_dp.lowering.gradients import RowGradient
 from pymc_dp.privacy.budgets import epsilon as epsilon_of
 from pymc_dp.privacy.costs import GaussianCost
+from pymc_dp.private.clipped_gradients import RowGradient
 from tests.private import models
 from tests.private.attacks import Smaller, proven_epsilon
 from tests.private.test_penalty import exact_normal
@@ -157,7 +157,7 @@ def test_a_clipped_gradient_is_no_longer_than_its_bound(d, rng):
     """Exactly so, in rational numbers, for rows of which every one is clipped."""
     from fractions import Fraction
 
-    from pymc_dp.lowering.gradients import _to_factors
+    from pymc_dp.private.clipped_gradients import _to_factors
 
     top = 2.0**30
     g = rng.normal(size=(d, 2000)) * 10.0 ** rng.uniform(10, 40, 2000)

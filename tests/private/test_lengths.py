@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
-from pymc_dp.lowering.gradients import RowGradient
+from pymc_dp.private.clipped_gradients import RowGradient
 from pymc_dp.private.confidential import confidential_terms
 from pymc_dp.private.density import RowDensity, domain
 from tests.private.test_ratios import Lowered, values

@@ -13,8 +13,8 @@ from scipy import stats
 
 import pymc_dp as dp
 from pymc_dp.privacy.exact_noise import words_from
-from pymc_dp.private import noise
-from pymc_dp.private.noise import GaussianNoise, discrete_gaussian, words_of_seed
+from pymc_dp.private import integer_noise
+from pymc_dp.private.integer_noise import GaussianNoise, discrete_gaussian, words_of_seed
 from tests.private import models
 
 
@@ -72,8 +72,8 @@ def test_uniform_numbers_are_compared_to_the_last_bit(exponent, rng):
     for share in (Fraction(1, 2**k) for k in (2, 40, 60, 70, 150)):
         for u in (p - share * p, p + share * p):
             first, words = bits_of(u, 64)
-            assert noise._below(first, np.array([float(p)]), words)[0] == (u < p)
-    assert noise._below(np.array([2**64 - 1], dtype=np.uint64), np.ones(1), None)[0]
+            assert integer_noise._below(first, np.array([float(p)]), words)[0] == (u < p)
+    assert integer_noise._below(np.array([2**64 - 1], dtype=np.uint64), np.ones(1), None)[0]
 
 
 def test_times_that_a_scale_fits_are_geometric():
@@ -81,13 +81,13 @@ def test_times_that_a_scale_fits_are_geometric():
         power = Fraction(str(mpmath.nstr(mpmath.exp(-k), 40)))
         for share, times in ((Fraction(1, 10**14), k - 1), (-Fraction(1, 10**14), k)):
             first, words = bits_of(power * (1 + share), 63)
-            assert noise._geometric(first, words)[0] == times
+            assert integer_noise._geometric(first, words)[0] == times
 
 
 def test_times_have_no_end(rng):
     """They go on beyond exp(-44) as they began: 45 and more with a probability of exp(-1) of it."""
     given = words_from(rng)
-    passed = noise._geometric(np.zeros(20_000, dtype=np.uint64), given)
+    passed = integer_noise._geometric(np.zeros(20_000, dtype=np.uint64), given)
     shares = [(passed == 43).mean(), (passed == 44).mean(), (passed >= 45).mean()]
     at_44 = float(mpmath.exp(-44) * 2**63)
     expected = np.array([1 - at_44, at_44 * (1 - np.exp(-1)), at_44 * np.exp(-1)])
@@ -158,7 +158,7 @@ def test_a_fork_has_noise_of_its_own(monkeypatch):
     source = GaussianNoise(2**31)
     source.draw(1)
     left = source._left.copy()
-    monkeypatch.setattr(noise.os, "getpid", lambda: -1)
+    monkeypatch.setattr(integer_noise.os, "getpid", lambda: -1)
     assert not np.array_equal(source.draw(4), left[:4])
 
 

@@ -8,8 +8,8 @@ import pytest
 from scipy import special, stats
 
 import pymc_dp as dp
-from pymc_dp.lowering.ratios import bits_for
 from pymc_dp.private.batches import BatchSums
+from pymc_dp.private.clipped_ratios import bits_for
 from pymc_dp.private.confidential import confidential_terms
 from pymc_dp.private.density import RowDensity
 from pymc_dp.private.sums import RowSums

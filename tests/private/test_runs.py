@@ -10,7 +10,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.private.tally import Tally
+from pymc_dp.private.spent import Tally
 from tests.private import models
 
 ROWS = models.normal_rows()

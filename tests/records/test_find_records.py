@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.records import find_record_blocks
+from pymc_dp.query.records import find_record_blocks
 
 N = 6
 DESIGN = np.random.default_rng(0).normal(size=(N, 20))

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
-from pymc_dp.records import find_record_blocks
+from pymc_dp.query.records import find_record_blocks
 
 N = 6
 TIED = r"tied together by one multivariate distribution.*pm.MvNormal\(\.\.\., shape=\(n, d\)\)"

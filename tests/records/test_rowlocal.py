@@ -9,7 +9,7 @@ import pytest
 from pytensor.compile.mode import Mode
 from pytensor.tensor.shape import Shape, Shape_i
 
-from pymc_dp.rowlocal import RowAnalysis, columns_of, leaves_of
+from pymc_dp.query.rowlocal import RowAnalysis, columns_of, leaves_of
 from tests.records.queries import QUERIES, N, variables
 
 # Evaluated by Python: compiling two hundred graphs would take minutes.

@@ -13,8 +13,8 @@ import pymc as pm
 from pymc.sampling import mcmc
 
 import pymc_dp as dp
-from pymc_dp.records import is_release
-from pymc_dp.step_methods.base import RecordStep
+from pymc_dp.query.records import is_release
+from pymc_dp.step_methods.record_step import RecordStep
 from tests.statistics import harness
 from tests.statistics.stat_model import State, StatModel
 

@@ -12,7 +12,7 @@ from zlib import crc32
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.step_methods import base
+from pymc_dp.step_methods import record_step
 from tests.statistics import harness
 from tests.statistics.conjugate_models import CONJUGATE_MODELS, conjugate_update
 from tests.statistics.drive import StepKernel, records_and_nuts
@@ -108,7 +108,7 @@ def test_slice_form_of_the_ancillary_update(model_type, epsilon):
 
 def test_sweeps_in_parts(monkeypatch):
     """As of very many local records: a part for each of these."""
-    monkeypatch.setattr(base, "PARALLEL_FROM", 1)
+    monkeypatch.setattr(record_step, "PARALLEL_FROM", 1)
     verdict = _short_chains(LocalPoisson, 10.0, _imputation, replicates=2000, transitions=2)
     assert verdict.passed, verdict
 

@@ -14,10 +14,10 @@ import pytest
 from pytensor.tensor.random.basic import BernoulliRV
 
 import pymc_dp as dp
-from pymc_dp.lowering.bind import Kernel, part_of_kernel
+from pymc_dp.lowering.addresses.bind import Kernel, part_of_kernel
 from pymc_dp.step_methods.block import changes, program
 from pymc_dp.step_methods.sweeps import blocks, discrete, fused, kernels, moves, tabled
-from pymc_dp.step_methods.updates import conditionals, dirichlet, noise
+from pymc_dp.step_methods.updates import conditionals, dirichlet, noncentred
 from tests.statistics import harness, oracles
 from tests.statistics.conjugate_models import (
     PublicTerms,
@@ -198,11 +198,11 @@ def without_spread_noise(patch):
     """Discrete records whose noise is the middle of their step, not uniform on it."""
 
     def middle(x, rv):
-        below, at = noise._steps(rv, x)
+        below, at = noncentred._steps(rv, x)
         return 0.5 * (below + at)
 
-    form = noise.NoiseForm(middle, noise._discrete_record, smooth=False)
-    patch.setitem(noise._FORMS, BernoulliRV, form)
+    form = noncentred.NoiseForm(middle, noncentred._discrete_record, smooth=False)
+    patch.setitem(noncentred._FORMS, BernoulliRV, form)
 
 
 def another_concentration(patch):

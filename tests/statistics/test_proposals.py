@@ -23,11 +23,11 @@ from scipy import special, stats
 from scipy.special import logsumexp, ndtr, ndtri
 
 import pymc_dp as dp
-from pymc_dp.lowering.bind import part_of_kernel
-from pymc_dp.mechanisms.base import MECHANISM_PROPS, Mechanism, MechanismOp, noise_parameter
+from pymc_dp.lowering.addresses.bind import part_of_kernel
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, noise_parameter
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
-from pymc_dp.records import find_record_blocks
-from pymc_dp.step_methods.base import RecordChain
+from pymc_dp.query.records import find_record_blocks
+from pymc_dp.step_methods.record_step import RecordChain
 from pymc_dp.step_methods.sweeps import moves as moves_module
 from pymc_dp.step_methods.sweeps.finite import FiniteSweep
 from pymc_dp.step_methods.sweeps.histogram import BinSweep

@@ -10,8 +10,8 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
-from pymc_dp.lowering import normals
-from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.lowering.functions import normals
+from pymc_dp.lowering.rows.rows import NotScalar
 from pymc_dp.step_methods.sweeps import moves as moves_module
 from tests.statistics.test_proposals import chain_of
 

@@ -10,7 +10,7 @@ import xarray as xr
 import pymc_dp as dp
 from pymc_dp.stats.acceptance import acceptance_report
 from pymc_dp.step_methods.mixture.chain import MixtureChain
-from pymc_dp.step_methods.mixture.tally import ACCEPTED, GIVEN_LABELS, PROPOSED
+from pymc_dp.step_methods.mixture.counters import ACCEPTED, GIVEN_LABELS, PROPOSED
 
 
 def tree(acceptance, lowest, **posterior):

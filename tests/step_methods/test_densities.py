@@ -11,12 +11,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pymc_dp.lowering.native import OF_SUMS
-from pymc_dp.records import find_record_blocks
+from pymc_dp.lowering.addresses.native import OF_SUMS
+from pymc_dp.query.records import find_record_blocks
 from pymc_dp.step_methods.block.parents import parents_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.updates.conditionals import Conditionals
-from pymc_dp.step_methods.updates.noise import NoNoiseForm
+from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
 from tests.step_methods.zoo import EVERY, jittered
 from tests.universal.reference import Evaluated
 

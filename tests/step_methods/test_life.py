@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
-from pymc_dp.lowering.nopython import Declared
+from pymc_dp.lowering.compiling.nopython import Declared
 from tests.step_methods.test_sampling import assert_same, central
 
 pytestmark = pytest.mark.compiles(2)

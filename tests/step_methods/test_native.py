@@ -11,7 +11,7 @@ import pytest
 from pytensor.compile.mode import Mode
 
 import pymc_dp as dp
-from pymc_dp.records import find_record_blocks
+from pymc_dp.query.records import find_record_blocks
 from pymc_dp.step_methods.imputation import RecordChain
 from pymc_dp.step_methods.sweeps import kernels
 from pymc_dp.step_methods.sweeps.parts import count, least

@@ -13,7 +13,7 @@ import pymc_dp as dp
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.discovery import record_blocks
 from pymc_dp.step_methods.updates.conditionals import Conditionals
-from pymc_dp.step_methods.updates.noise import NoNoiseForm, noise_form
+from pymc_dp.step_methods.updates.noncentred import NoNoiseForm, noise_form
 from tests.step_methods.zoo import evaluation_mode
 
 pytestmark = pytest.mark.compiles(3)

@@ -10,13 +10,13 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
-from pymc_dp.records import find_record_blocks
-from pymc_dp.step_methods import base
+from pymc_dp.query.records import find_record_blocks
+from pymc_dp.step_methods import record_step
 from tests.statistics.marginal import from_log_density
 
 pytestmark = pytest.mark.compiles(2)
 
-N, N_PARTS = 2003, base.N_PARTS  # parts of unequal sizes
+N, N_PARTS = 2003, record_step.N_PARTS  # parts of unequal sizes
 SD, SCALE, DEVIATION = 0.5, 0.7, 1.0
 CENTRE = 100.0 * np.arange(N)
 
@@ -28,21 +28,21 @@ def chain():
         y = pm.Normal("y", CENTRE, SD, shape=N)
         dp.LaplaceMechanism("z", y, scale=SCALE, observed=CENTRE + DEVIATION)
     (block,) = find_record_blocks(model)
-    return base.RecordChain(model, block, "independence", model.initial_point())
+    return record_step.RecordChain(model, block, "independence", model.initial_point())
 
 
 @pytest.fixture(autouse=True)
 def parts(monkeypatch):
     """Split as if there were very many records; return where the parts begin and end."""
     calls = []
-    split = base.RecordChain._sweep_in_parts
+    split = record_step.RecordChain._sweep_in_parts
 
     def counted(self, *args):
         calls.append(self.program.n)
         return split(self, *args)
 
-    monkeypatch.setattr(base, "PARALLEL_FROM", 1)
-    monkeypatch.setattr(base.RecordChain, "_sweep_in_parts", counted)
+    monkeypatch.setattr(record_step, "PARALLEL_FROM", 1)
+    monkeypatch.setattr(record_step.RecordChain, "_sweep_in_parts", counted)
     yield np.linspace(0, N, N_PARTS + 1).astype(int)
     assert calls  # or nothing was split
 
@@ -106,7 +106,7 @@ def test_tally(chain, parts):
 def test_the_same_draws_on_any_number_of_cores(chain, monkeypatch):
     found = []
     for workers in (1, 2, 11):
-        monkeypatch.setattr(base, "ThreadPoolExecutor", lambda n=workers: ThreadPoolExecutor(n))
+        monkeypatch.setattr(record_step, "ThreadPoolExecutor", lambda n=workers: ThreadPoolExecutor(n))
         found.append(swept(chain, 5, CENTRE, n_sweeps=3))
     for x, tally in found[1:]:
         np.testing.assert_array_equal(x, found[0][0])

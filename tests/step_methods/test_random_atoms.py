@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
-from pymc_dp.supports import adds_to_atoms, behind_atoms
+from pymc_dp.query.supports import adds_to_atoms, behind_atoms
 from tests.statistics import harness
 from tests.statistics.marginal import Marginal
 

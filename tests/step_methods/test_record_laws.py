@@ -10,9 +10,9 @@ import scipy.special as sp
 import scipy.stats as st
 
 import pymc_dp as dp
-from pymc_dp.records import find_record_blocks
+from pymc_dp.query.records import find_record_blocks
+from pymc_dp.query.supports import finite_support, has_density
 from pymc_dp.step_methods.imputation import RecordChain
-from pymc_dp.supports import finite_support, has_density
 from tests.statistics import harness
 from tests.statistics.marginal import from_log_density
 

@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.step_methods import base, model_density
+from pymc_dp.step_methods import model_density, record_step
 from tests.universal.models import BOUNDED
 from tests.universal.reference import log_density
 
@@ -90,7 +90,7 @@ def test_every_chain_starts_inside(declare):
 
 def test_an_unchecked_start_is_caught(monkeypatch):
     """Power: without asking the whole model some of these chains start outside."""
-    monkeypatch.setattr(base, "is_possible", lambda model, point: True)
+    monkeypatch.setattr(record_step, "is_possible", lambda model, point: True)
     with pytest.raises(AssertionError):
         test_every_chain_starts_inside(demands_an_order)
 
@@ -241,7 +241,7 @@ def test_the_density_at_a_start_is_asked_for_once(monkeypatch):
         asked.append(point)
         return model_density.is_possible(model, point)
 
-    monkeypatch.setattr(base, "is_possible", is_possible)
+    monkeypatch.setattr(record_step, "is_possible", is_possible)
     model = built(hyper_scale)
     step = dp.RecordImputation(model=model)
     step.setup_chain(np.random.default_rng(1), 0, 10)

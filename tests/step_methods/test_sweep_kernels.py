@@ -8,9 +8,9 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.lowering.bind import plain
-from pymc_dp.records import find_record_blocks
-from pymc_dp.step_methods.base import RecordChain
+from pymc_dp.lowering.addresses.bind import plain
+from pymc_dp.query.records import find_record_blocks
+from pymc_dp.step_methods.record_step import RecordChain
 from pymc_dp.step_methods.sweeps import kernels
 
 pytestmark = pytest.mark.compiles(4)

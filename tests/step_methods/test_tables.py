@@ -14,12 +14,12 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
-from pymc_dp.lowering import bins, tables
-from pymc_dp.records import find_record_blocks
-from pymc_dp.step_methods.base import RecordChain
+from pymc_dp.lowering.functions import bins, tables
+from pymc_dp.query.records import find_record_blocks
+from pymc_dp.query.supports import clamped_record, finite_support
 from pymc_dp.step_methods.block.changes import difference
+from pymc_dp.step_methods.record_step import RecordChain
 from pymc_dp.step_methods.sweeps.moves import MAX_INDEPENDENCE_EPSILON
-from pymc_dp.supports import clamped_record, finite_support
 
 pytestmark = pytest.mark.compiles(1)
 

@@ -6,7 +6,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.step_methods import base
+from pymc_dp.step_methods import record_step
 from tests.statistics import harness
 from tests.statistics.marginal import from_log_density
 
@@ -57,7 +57,7 @@ def test_power_enters_the_ratio(monkeypatch):
     step = dp.RecordImputation(model=model)
     sums = {}
     for power in (0.0, 1.0):
-        monkeypatch.setattr(base.RecordStep, "_power", lambda self, chain, power=power: power)
+        monkeypatch.setattr(record_step.RecordStep, "_power", lambda self, chain, power=power: power)
         step.setup_chain(np.random.default_rng(1), 0, 2000)
         point, found = model.initial_point(), []
         for _ in range(2000):
@@ -98,7 +98,7 @@ def test_all_sweeps_and_updates_have_the_power(declare, step_type, monkeypatch):
         step = step_type()
     seen = {}
     for power in (0.0, 1.0):
-        monkeypatch.setattr(base.RecordStep, "_power", lambda self, chain, power=power: power)
+        monkeypatch.setattr(record_step.RecordStep, "_power", lambda self, chain, power=power: power)
         step.setup_chain(np.random.default_rng(1), 0, 5000)
         point, found = model.initial_point(), []
         for _ in range(5000):

@@ -16,13 +16,13 @@ import pytensor
 from scipy import special, stats
 
 import pymc_dp as dp
-from pymc_dp.records import find_record_blocks
+from pymc_dp.query.records import find_record_blocks
 from pymc_dp.step_methods.block.parents import ancestors_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.conjugate import _picked, conjugate_parameters
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.exchangeable import exchangeable
-from pymc_dp.step_methods.updates.noise import NoNoiseForm
+from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
 from tests.universal.reference import PYTHON, log_density, places
 
 

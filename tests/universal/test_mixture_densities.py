@@ -13,7 +13,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.lowering.domains import Domain
+from pymc_dp.lowering.rows.domains import Domain
 from pymc_dp.step_methods.mixture.transfer import places_of
 from tests.universal.reference import log_density, places
 from tests.universal.test_universal import agrees

@@ -10,7 +10,7 @@ import numpy as np
 import pytensor.tensor as pt
 import pytest
 
-from pymc_dp.lowering.native import OF_SUMS
+from pymc_dp.lowering.addresses.native import OF_SUMS
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.exchangeable import CollapsedConditionals

@@ -23,10 +23,10 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.tables import Table, table_density
-from pymc_dp.records import RecordBlock, Release, is_elementwise, parameters_of
-from pymc_dp.rowlocal import leaves_of
-from pymc_dp.supports import clamped_record, finite_support
+from pymc_dp.lowering.functions.tables import Table, table_density
+from pymc_dp.query.records import RecordBlock, Release, is_elementwise, parameters_of
+from pymc_dp.query.rowlocal import leaves_of
+from pymc_dp.query.supports import clamped_record, finite_support
 
 _log = logging.getLogger("pymc.dp")
 

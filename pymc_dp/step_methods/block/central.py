@@ -10,12 +10,12 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 
-from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
-from pymc_dp.lowering.native import CHANGE, OF_SUMS, RELEASES, NativeFunction
-from pymc_dp.lowering.tuples import part, row
-from pymc_dp.readings import substitute, with_query
-from pymc_dp.records import Release, is_elementwise, parameters_of
-from pymc_dp.rowlocal import with_known_shapes
+from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.addresses.native import CHANGE, OF_SUMS, RELEASES, NativeFunction
+from pymc_dp.lowering.addresses.tuples import part, row
+from pymc_dp.query.readings import substitute, with_query
+from pymc_dp.query.records import Release, is_elementwise, parameters_of
+from pymc_dp.query.rowlocal import with_known_shapes
 from pymc_dp.step_methods.block.changes import scalar_change, term_change
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class CentralReleases:
     functions
         Functions for the change of a density, by the name of their term.
     releases, change : NativeFunction, Kernel or None
-        See the signatures in :mod:`pymc_dp.lowering.native`.
+        See the signatures in :mod:`pymc_dp.lowering.addresses.native`.
     """
 
     def __init__(self, program: "RecordProgram"):
@@ -118,7 +118,7 @@ class CentralReleases:
     def part(self, leaving_out: Collection[Variable] = ()) -> Function:
         """Return a part of kernels: the change of the density, without its power, on arrays of sums.
 
-        Its arguments are those of :data:`~pymc_dp.lowering.native.CHANGE`. The terms are chained, since a
+        Its arguments are those of ``native.CHANGE``. The terms are chained, since a
         loop cannot call another function each time.
         """
         total: Function = _no_change

@@ -11,8 +11,8 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.native import jit_function
-from pymc_dp.records import parameters_of
+from pymc_dp.lowering.addresses.native import jit_function
+from pymc_dp.query.records import parameters_of
 
 
 def difference(after: Any, before: Any) -> TensorVariable:

@@ -16,9 +16,9 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.quantile import LARGEST
-from pymc_dp.supports import finite_support
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.rows.quantile import LARGEST
+from pymc_dp.query.supports import finite_support
 
 # Constants of at least this many entries are passed in rather than compiled in, so that data of the
 # same shape share one compiled function (and large arrays do not defeat the disk cache).

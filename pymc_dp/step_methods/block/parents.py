@@ -4,10 +4,10 @@ from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.records import RecordBlock, parameters_of
-from pymc_dp.rowlocal import leaves_of
+from pymc_dp.query.records import RecordBlock, parameters_of
+from pymc_dp.query.rowlocal import leaves_of
+from pymc_dp.query.supports import adds_to_atoms, behind_atoms
 from pymc_dp.step_methods.block.repeated import behind_repeated
-from pymc_dp.supports import adds_to_atoms, behind_atoms
 
 
 def continuous_parameters(model: Model, block: RecordBlock) -> set[Variable]:

@@ -26,18 +26,18 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.domains import domain_of, may_be_extreme
-from pymc_dp.lowering.native import (
+from pymc_dp.lowering.addresses.native import (
     CONTRIBUTE,
     PROPOSE,
     WHOLE,
     NativeFunction,
 )
-from pymc_dp.lowering.polynomial import without_products
-from pymc_dp.lowering.simplex import simplex_forward
-from pymc_dp.readings import Reading, lift, substitute
-from pymc_dp.records import RecordBlock, Release, is_elementwise
-from pymc_dp.rowlocal import rows_behind
+from pymc_dp.lowering.functions.simplex import simplex_forward
+from pymc_dp.lowering.rows.domains import domain_of, may_be_extreme
+from pymc_dp.lowering.rows.polynomial import without_products
+from pymc_dp.query.readings import Reading, lift, substitute
+from pymc_dp.query.records import RecordBlock, Release, is_elementwise
+from pymc_dp.query.rowlocal import rows_behind
 from pymc_dp.step_methods.block.cells import ChannelTable, find_histograms, find_tables
 from pymc_dp.step_methods.block.central import CentralReleases
 from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout, RecordLayout

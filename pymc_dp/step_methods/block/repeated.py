@@ -20,9 +20,9 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.records import parameters_of
-from pymc_dp.rowlocal import leaves_of
-from pymc_dp.supports import has_density
+from pymc_dp.query.records import parameters_of
+from pymc_dp.query.rowlocal import leaves_of
+from pymc_dp.query.supports import has_density
 
 # How far from the starting values, in value space, a law is looked at: what is censored at an end far away
 # shows no atom, and a law as narrow as floating point (a scale of exp(-30)) shows one that it has not.

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
-from pymc_dp.lowering.rowdraws import SMALLEST
-from pymc_dp.lowering.truncated import truncated_inverse_gamma
-from pymc_dp.lowering.tuples import Numbers, entries, row, set_row
+from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.addresses.tuples import Numbers, entries, row, set_row
+from pymc_dp.lowering.functions.truncated import truncated_inverse_gamma
+from pymc_dp.lowering.rows.rowdraws import SMALLEST
 from pymc_dp.step_methods.mixture.bound import (
     N_CONSTANTS,
     bound,

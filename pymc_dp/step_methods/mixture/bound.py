@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.lowering import bins
-from pymc_dp.lowering.bind import PART, Function, Kernel, bound_part, part_of_kernel, rebound
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.tuples import Numbers, column, part, row
-from pymc_dp.records import parameters_of
+from pymc_dp.lowering.addresses.bind import PART, Function, Kernel, bound_part, part_of_kernel, rebound
+from pymc_dp.lowering.addresses.tuples import Numbers, column, part, row
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions import bins
+from pymc_dp.query.records import parameters_of
 from pymc_dp.step_methods.mixture import polynomials
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.state import MIXTURE, Generator, Integers, Matrix, Vector

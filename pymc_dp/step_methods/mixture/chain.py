@@ -9,34 +9,34 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from pymc_dp.lowering.native import Addressed, addresses_of
-from pymc_dp.lowering.normals import LARGEST
-from pymc_dp.lowering.rows import NotScalar
+from pymc_dp.lowering.addresses.native import Addressed, addresses_of
+from pymc_dp.lowering.functions.normals import LARGEST
+from pymc_dp.lowering.rows.rows import NotScalar
 from pymc_dp.mixtures.structure import Mixture
-from pymc_dp.step_methods.base import RecordChain
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.mixture import (
     atoms,
-    collapsed,
     conjugacy,
-    conjugate_gibbs,
-    labels,
     langevin,
     laplace_scans,
+    neal2,
+    neal3,
+    neal5,
+    neal8,
     restricted_scans,
+    slice_sampler,
     slot_sums,
     split_merge,
     start,
-    sticks,
     transfer,
-    urn,
 )
+from pymc_dp.step_methods.mixture.counters import GIVEN_LABELS, N_TALLY, SPLIT_KINDS
 from pymc_dp.step_methods.mixture.cycles import SWEEPING, Plan, mixture_cycles
-from pymc_dp.step_methods.mixture.plain import KernelChain
+from pymc_dp.step_methods.mixture.known_records import KernelChain
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.released import SummedRelease
 from pymc_dp.step_methods.mixture.summed import summed_sweep
-from pymc_dp.step_methods.mixture.tally import GIVEN_LABELS, N_TALLY, SPLIT_KINDS
+from pymc_dp.step_methods.record_step import RecordChain
 
 _log = logging.getLogger("pymc.dp")
 
@@ -82,16 +82,16 @@ class LoweredMixture:
         """Return the sweep over labels and records together."""
         if n_auxiliary not in self._joint:
             if n_auxiliary == 1:
-                self._joint[n_auxiliary] = urn.urn_sweep(self.program)
+                self._joint[n_auxiliary] = neal5.urn_sweep(self.program)
             elif n_auxiliary == math.inf:
                 found = self.program.closed_graphs
                 self._joint[n_auxiliary] = (
                     summed_sweep(self.program, found)
                     if isinstance(found, SummedRelease)
-                    else urn.closed_sweep(self.program)
+                    else neal5.closed_sweep(self.program)
                 )
             else:
-                self._joint[n_auxiliary] = urn.auxiliary_sweep(self.program, int(n_auxiliary))
+                self._joint[n_auxiliary] = neal5.auxiliary_sweep(self.program, int(n_auxiliary))
         return self._joint[n_auxiliary]
 
     def labels(self, kind: str, n_empty: int = _N_EMPTY) -> Addressed:
@@ -102,13 +102,13 @@ class LoweredMixture:
         key = f"{kind} {n_empty}" if kind == "neal8" else kind
         if key not in self._labels:
             if kind == "collapsed":
-                self._labels[key] = collapsed.compiled(self.program, self.laws)
+                self._labels[key] = neal3.compiled(self.program, self.laws)
             elif kind == "slice":
-                self._labels[key] = sticks.compiled(self.program)
+                self._labels[key] = slice_sampler.compiled(self.program)
             elif kind == "neal2":
-                self._labels[key] = conjugate_gibbs.compiled(self.program, self.laws)
+                self._labels[key] = neal2.compiled(self.program, self.laws)
             else:
-                self._labels[key] = labels.compiled(self.program, n_empty)
+                self._labels[key] = neal8.compiled(self.program, n_empty)
         return self._labels[key]
 
     def scans(self, n_scans: int) -> Addressed:

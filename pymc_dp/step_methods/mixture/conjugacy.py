@@ -24,8 +24,8 @@ from pytensor.scalar import basic as ps
 from pytensor.tensor.random import basic as rv
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.intervals import Interval, Ranges, always_positive
-from pymc_dp.lowering.polynomial import degree
+from pymc_dp.lowering.rows.intervals import Interval, Ranges, always_positive
+from pymc_dp.lowering.rows.polynomial import degree
 from pymc_dp.step_methods.mixture.program import FIXED_SUPPORT, MixtureProgram
 
 FAMILIES = {

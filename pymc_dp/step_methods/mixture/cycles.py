@@ -5,8 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from pymc_dp.lowering.bits import random
-from pymc_dp.lowering.native import (
+from pymc_dp.lowering.addresses.native import (
     HANDLE,
     HOIST,
     INTEGERS,
@@ -16,7 +15,8 @@ from pymc_dp.lowering.native import (
     function_at,
     generator_at,
 )
-from pymc_dp.lowering.nopython import njit
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.bits import random
 from pymc_dp.step_methods.mixture.state import FLAGS, MIXTURE, State
 from pymc_dp.step_methods.sweeps.kernels import sweep
 

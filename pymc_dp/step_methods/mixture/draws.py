@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from pymc_dp.lowering.bits import standard_normal
-from pymc_dp.lowering.nopython import njit
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.bits import standard_normal
 
 
 @njit

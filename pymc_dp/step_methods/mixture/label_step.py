@@ -9,11 +9,11 @@ from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
 
 from pymc_dp.mixtures.structure import Mixture
-from pymc_dp.records import RecordBlock
-from pymc_dp.step_methods.base import check_positive
+from pymc_dp.query.records import RecordBlock
+from pymc_dp.step_methods.mixture.counters import CONSIDERED, MOVED, SPLIT, TRIED
 from pymc_dp.step_methods.mixture.cycles import COLLAPSED, CONDITIONAL, SPLITS_ONLY, STICKS, Plan
 from pymc_dp.step_methods.mixture.step import MixtureStep, plain_mixtures
-from pymc_dp.step_methods.mixture.tally import CONSIDERED, MOVED, SPLIT, TRIED
+from pymc_dp.step_methods.record_step import check_positive
 
 # The cycle that runs a sweep: with atoms of free slots drawn before it, or not.
 CYCLES = {"neal2": STICKS, "neal8": CONDITIONAL, "collapsed": COLLAPSED, "": SPLITS_ONLY}

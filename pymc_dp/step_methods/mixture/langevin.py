@@ -11,10 +11,10 @@ import pytensor.gradient as tg
 import pytensor.tensor as pt
 from pytensor.graph.replace import graph_replace
 
-from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
-from pymc_dp.lowering.bits import standard_exponential, standard_normal
-from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.lowering.tuples import Numbers, entries, row, set_entries, set_row
+from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.addresses.tuples import Numbers, entries, row, set_entries, set_row
+from pymc_dp.lowering.functions.bits import standard_exponential, standard_normal
+from pymc_dp.lowering.rows.rows import NotScalar
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
     N_CONSTANTS,
@@ -22,11 +22,11 @@ from pymc_dp.step_methods.mixture.bound import (
     of_slots,
 )
 from pymc_dp.step_methods.mixture.conjugacy import Derivatives
+from pymc_dp.step_methods.mixture.counters import ATOMS_ACCEPTED, ATOMS_PROPOSED
 from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.slot_totals import Records, add_moments, moments_by_slot, total_of
 from pymc_dp.step_methods.mixture.state import Generator, Matrix, State
-from pymc_dp.step_methods.mixture.tally import ATOMS_ACCEPTED, ATOMS_PROPOSED
 
 # Powers of two of a slot's records that are told apart.
 N_SIZES = 24

@@ -9,10 +9,8 @@ direction can be evaluated; how well they are found decides how often a move is 
 
 import numpy as np
 
-from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
-from pymc_dp.lowering.bits import random
-from pymc_dp.lowering.exponential import SPARE
-from pymc_dp.lowering.tuples import (
+from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.addresses.tuples import (
     Numbers,
     column,
     dot_from,
@@ -22,6 +20,8 @@ from pymc_dp.lowering.tuples import (
     row,
     set_row,
 )
+from pymc_dp.lowering.functions.bits import random
+from pymc_dp.lowering.functions.exponential import SPARE
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
     N_CONSTANTS,
@@ -34,6 +34,7 @@ from pymc_dp.step_methods.mixture.bound import (
     urn,
 )
 from pymc_dp.step_methods.mixture.conjugacy import Derivatives
+from pymc_dp.step_methods.mixture.counters import SPLIT, TRIED
 from pymc_dp.step_methods.mixture.modes import (
     BOTH,
     N_CURVED,
@@ -55,7 +56,6 @@ from pymc_dp.step_methods.mixture.polynomials import (
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.slots import pick, slots_of
 from pymc_dp.step_methods.mixture.state import Generator, Matrix, State
-from pymc_dp.step_methods.mixture.tally import SPLIT, TRIED
 
 # Draws from the base among which the first atoms of a part are chosen.
 _TRIES = 5

@@ -1,11 +1,11 @@
-"""Draws of a slot's numbers from the statistics by which they are integrated out (:mod:`.collapsed`)."""
+"""Draws of a slot's numbers from the statistics by which they are integrated out (:mod:`.neal3`)."""
 
 import numpy as np
 
-from pymc_dp.lowering.bind import Function, part_of_kernel
-from pymc_dp.lowering.bits import standard_normal
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.truncated import truncated_inverse_gamma
+from pymc_dp.lowering.addresses.bind import Function, part_of_kernel
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.bits import standard_normal
+from pymc_dp.lowering.functions.truncated import truncated_inverse_gamma
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
 from pymc_dp.step_methods.mixture.draws import back, factor
 from pymc_dp.step_methods.mixture.state import Generator, Matrix, Vector

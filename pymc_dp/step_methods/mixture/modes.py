@@ -14,12 +14,12 @@ import pytensor.tensor as pt
 from numba import types
 from pytensor.graph.replace import graph_replace
 
-from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
-from pymc_dp.lowering.bits import standard_normal
-from pymc_dp.lowering.native import INTEGERS, MATRIX, VECTOR
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.lowering.tuples import Numbers, column, entries, plus, row, set_entries
+from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.addresses.native import INTEGERS, MATRIX, VECTOR
+from pymc_dp.lowering.addresses.tuples import Numbers, column, entries, plus, row, set_entries
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.bits import standard_normal
+from pymc_dp.lowering.rows.rows import NotScalar
 from pymc_dp.step_methods.mixture.bound import N_ATOMS, N_CONSTANTS, of_slots
 from pymc_dp.step_methods.mixture.conjugacy import Derivatives
 from pymc_dp.step_methods.mixture.draws import back

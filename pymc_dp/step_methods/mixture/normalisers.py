@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.truncated import log_gamma_p
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.truncated import log_gamma_p
 from pymc_dp.step_methods.mixture.draws import factor
 
 

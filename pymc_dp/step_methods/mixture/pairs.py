@@ -7,10 +7,10 @@ import math
 
 import numpy as np
 
-from pymc_dp.lowering.bind import part_of_kernel
-from pymc_dp.lowering.bits import random, standard_exponential
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.urn import weight_of_new_cluster
+from pymc_dp.lowering.addresses.bind import part_of_kernel
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.bits import random, standard_exponential
+from pymc_dp.lowering.functions.urn import weight_of_new_cluster
 from pymc_dp.step_methods.mixture.slots import commit
 
 

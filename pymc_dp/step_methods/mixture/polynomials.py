@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from pymc_dp.lowering.bind import Function, part_of_kernel
-from pymc_dp.lowering.tuples import (
+from pymc_dp.lowering.addresses.bind import Function, part_of_kernel
+from pymc_dp.lowering.addresses.tuples import (
     Numbers,
     column,
     dot,

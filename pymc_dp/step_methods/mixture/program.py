@@ -18,17 +18,17 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random import basic as rv_ops
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.domains import Domain
-from pymc_dp.lowering.draws import ScalarDraw
-from pymc_dp.lowering.features import as_polynomial, finite_logarithms
-from pymc_dp.lowering.rowdraws import draw_entry
-from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
-from pymc_dp.lowering.slots import LabelledGraph, SlotGraph
-from pymc_dp.lowering.truncated import parameters_above, truncated_inverse_gamma_law
-from pymc_dp.lowering.written import written_logp
+from pymc_dp.lowering.functions.truncated import parameters_above, truncated_inverse_gamma_law
+from pymc_dp.lowering.rows.domains import Domain
+from pymc_dp.lowering.rows.draws import ScalarDraw
+from pymc_dp.lowering.rows.features import as_polynomial, finite_logarithms
+from pymc_dp.lowering.rows.rowdraws import draw_entry
+from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
+from pymc_dp.lowering.rows.slots import LabelledGraph, SlotGraph
+from pymc_dp.lowering.rows.written import written_logp
 from pymc_dp.mixtures.structure import Mixture
-from pymc_dp.records import parameters_of
-from pymc_dp.rowlocal import leaves_of
+from pymc_dp.query.records import parameters_of
+from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.mixture.released import SummedRelease, closed_release, densities_without_noise
 from pymc_dp.step_methods.mixture.values import AtomValues

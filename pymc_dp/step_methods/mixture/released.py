@@ -9,13 +9,13 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.noisy_normal import without_derivatives
-from pymc_dp.lowering.noisy_vectors import noisy_vector
-from pymc_dp.lowering.rowdraws import draw_entry
-from pymc_dp.lowering.rows import ROW, RowGraph
-from pymc_dp.records import RecordBlock, parameters_of
+from pymc_dp.lowering.functions.noisy_normal import without_derivatives
+from pymc_dp.lowering.rows.noisy_vectors import noisy_vector
+from pymc_dp.lowering.rows.rowdraws import draw_entry
+from pymc_dp.lowering.rows.rows import ROW, RowGraph
+from pymc_dp.query.records import RecordBlock, parameters_of
+from pymc_dp.query.supports import clamped_record, finite_support
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.supports import clamped_record, finite_support
 
 # Apart from the labels of other draws.
 _LABEL = 2000

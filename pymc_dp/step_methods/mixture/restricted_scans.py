@@ -11,9 +11,9 @@ costs one density ratio for each.
 
 import numpy as np
 
-from pymc_dp.lowering.bind import Kernel
-from pymc_dp.lowering.bits import random
-from pymc_dp.lowering.tuples import dot, dot_from, entries, minus, plus, row, set_entries, set_row
+from pymc_dp.lowering.addresses.bind import Kernel
+from pymc_dp.lowering.addresses.tuples import dot, dot_from, entries, minus, plus, row, set_entries, set_row
+from pymc_dp.lowering.functions.bits import random
 from pymc_dp.step_methods.mixture import marginal_draws, slot_sums
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
@@ -22,6 +22,7 @@ from pymc_dp.step_methods.mixture.bound import (
     urn,
 )
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
+from pymc_dp.step_methods.mixture.counters import SPLIT, TRIED
 from pymc_dp.step_methods.mixture.marginal_draws import draw_atoms
 from pymc_dp.step_methods.mixture.pairs import accepted, commit_members, two_clusters
 from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, expand, moments_of, scales
@@ -29,7 +30,6 @@ from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.slot_sums import N_NORMAL, N_SUMS, log_normaliser, weigh
 from pymc_dp.step_methods.mixture.slots import slots_of
 from pymc_dp.step_methods.mixture.state import Generator, State
-from pymc_dp.step_methods.mixture.tally import SPLIT, TRIED
 
 # Scans that lead to a launch state.
 N_SCANS = 0

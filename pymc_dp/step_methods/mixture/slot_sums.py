@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pymc_dp.lowering.bind import Function, part_of_kernel
-from pymc_dp.lowering.tuples import Numbers, set_entries
+from pymc_dp.lowering.addresses.bind import Function, part_of_kernel
+from pymc_dp.lowering.addresses.tuples import Numbers, set_entries
 from pymc_dp.step_methods.mixture import normalisers
 from pymc_dp.step_methods.mixture.bound import of_slots
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
-from pymc_dp.lowering.bind import Function, part_of_kernel
-from pymc_dp.lowering.tuples import Numbers, column, plus, row, set_row
+from pymc_dp.lowering.addresses.bind import Function, part_of_kernel
+from pymc_dp.lowering.addresses.tuples import Numbers, column, plus, row, set_row
 from pymc_dp.step_methods.mixture.polynomials import Scale, coefficients, moments_for, n_moments
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.state import Integers, Matrix

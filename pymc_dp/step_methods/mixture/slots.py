@@ -5,11 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.lowering.bind import part_of_kernel
-from pymc_dp.lowering.bits import random
-from pymc_dp.lowering.exponential import exp_in_place
-from pymc_dp.lowering.nopython import njit
-from pymc_dp.lowering.urn import weight_of_new_cluster
+from pymc_dp.lowering.addresses.bind import part_of_kernel
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.bits import random
+from pymc_dp.lowering.functions.exponential import exp_in_place
+from pymc_dp.lowering.functions.urn import weight_of_new_cluster
 from pymc_dp.step_methods.mixture.state import Integers
 
 # Numbers below which their exponentials one by one are faster.

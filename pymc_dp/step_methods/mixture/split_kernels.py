@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from pymc_dp.lowering.bind import Function
-from pymc_dp.lowering.bits import random, standard_exponential
-from pymc_dp.lowering.tuples import entries, row, set_row
-from pymc_dp.lowering.urn import weight_of_new_cluster
+from pymc_dp.lowering.addresses.bind import Function
+from pymc_dp.lowering.addresses.tuples import entries, row, set_row
+from pymc_dp.lowering.functions.bits import random, standard_exponential
+from pymc_dp.lowering.functions.urn import weight_of_new_cluster
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
     N_CONSTANTS,

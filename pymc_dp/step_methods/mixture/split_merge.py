@@ -30,12 +30,12 @@ of being tried when the move goes back.
 
 import numpy as np
 
-from pymc_dp.lowering.bind import Kernel
+from pymc_dp.lowering.addresses.bind import Kernel
 from pymc_dp.step_methods.mixture import split_kernels
 from pymc_dp.step_methods.mixture.bound import bound, part_for
+from pymc_dp.step_methods.mixture.counters import FIRST_SPLIT, SPLIT_KINDS
+from pymc_dp.step_methods.mixture.neal5 import add_closed
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.tally import FIRST_SPLIT, SPLIT_KINDS
-from pymc_dp.step_methods.mixture.urn import add_closed
 
 # Fresh records that are tried, for each that would go if all had the same density.
 _TRIED = 4.0

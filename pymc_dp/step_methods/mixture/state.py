@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numba import types
 
-from pymc_dp.lowering.native import GENERATOR, INTEGERS, MATRIX, VECTOR
+from pymc_dp.lowering.addresses.native import GENERATOR, INTEGERS, MATRIX, VECTOR
 
 type Vector = np.ndarray
 type Matrix = np.ndarray
@@ -39,7 +39,7 @@ class State(NamedTuple):
     full
         Whether a new cluster found no slot: one entry.
     tally
-        Counts of what was done: see :mod:`.tally`.
+        Counts of what was done: see :mod:`.counters`.
     """
 
     theta: Vector

@@ -14,16 +14,16 @@ from rich.progress import ProgressColumn, TextColumn
 from rich.table import Column
 
 from pymc_dp.mixtures.structure import Mixture, find_mixtures, is_labels
-from pymc_dp.records import RecordBlock
-from pymc_dp.step_methods.base import RecordChain, RecordStep, RecordStepState
+from pymc_dp.query.records import RecordBlock
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.mixture.chain import MixtureChain, lowered_mixture
+from pymc_dp.step_methods.mixture.counters import ACCEPTED, CONSIDERED, GIVEN_LABELS, MOVED, N_TALLY, PROPOSED
 from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY, Plan
-from pymc_dp.step_methods.mixture.plain import KernelChain, KernelProgram, kernel_blocks
+from pymc_dp.step_methods.mixture.known_records import KernelChain, KernelProgram, kernel_blocks
 from pymc_dp.step_methods.mixture.released import check_closed
-from pymc_dp.step_methods.mixture.tally import ACCEPTED, CONSIDERED, GIVEN_LABELS, MOVED, N_TALLY, PROPOSED
 from pymc_dp.step_methods.near_ends import ATOMS, NearEnds
+from pymc_dp.step_methods.record_step import RecordChain, RecordStep, RecordStepState
 from pymc_dp.step_methods.starts import set_by_the_model
 from pymc_dp.step_methods.sweeps.moves import shared_program
 

@@ -6,13 +6,13 @@ sum_v f(v | a') q(z | v) to sum_v f(v | a) q(z | v), and the record is drawn fro
 cluster that it is in then.
 """
 
-from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
-from pymc_dp.lowering.tuples import column
+from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.addresses.tuples import column
 from pymc_dp.step_methods.mixture import summed_kernels
 from pymc_dp.step_methods.mixture.bound import part_for
+from pymc_dp.step_methods.mixture.neal5 import compiled
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.released import SummedRelease
-from pymc_dp.step_methods.mixture.urn import compiled
 
 # The most numbers for which the kernel's density is kept.
 _MOST_KEPT = 2**17

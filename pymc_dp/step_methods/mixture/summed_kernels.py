@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.lowering.bind import Function
-from pymc_dp.lowering.bits import random
-from pymc_dp.lowering.exponential import SPARE
-from pymc_dp.lowering.tuples import row
+from pymc_dp.lowering.addresses.bind import Function
+from pymc_dp.lowering.addresses.tuples import row
+from pymc_dp.lowering.functions.bits import random
+from pymc_dp.lowering.functions.exponential import SPARE
 from pymc_dp.step_methods.mixture.bound import N_ATOMS, current
 from pymc_dp.step_methods.mixture.slots import exponentials, pick, weighted
 from pymc_dp.step_methods.mixture.state import Matrix, Vector

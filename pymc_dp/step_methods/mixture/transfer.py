@@ -2,8 +2,18 @@
 
 import numpy as np
 
-from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
-from pymc_dp.lowering.tuples import Numbers, column, entries, minus, plus, row, set_entries, set_row, times
+from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.addresses.tuples import (
+    Numbers,
+    column,
+    entries,
+    minus,
+    plus,
+    row,
+    set_entries,
+    set_row,
+    times,
+)
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
     N_CONSTANTS,

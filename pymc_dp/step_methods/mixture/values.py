@@ -11,9 +11,9 @@ from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.normals import sum_of
-from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
-from pymc_dp.lowering.simplex import probability
+from pymc_dp.lowering.functions.normals import sum_of
+from pymc_dp.lowering.functions.simplex import probability
+from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
 
 # An atom, the index of a number of it within a slot, and graphs of slots -> the inputs of its law.
 InputsOf = Callable[[Any, tuple[int, ...], RowGraph], list[Variable]]

@@ -7,8 +7,7 @@ cache.
 
 import numpy as np
 
-from pymc_dp.lowering.bits import standard_exponential
-from pymc_dp.lowering.tuples import (
+from pymc_dp.lowering.addresses.tuples import (
     Numbers,
     column,
     entries,
@@ -19,6 +18,7 @@ from pymc_dp.lowering.tuples import (
     set_column,
     set_entries,
 )
+from pymc_dp.lowering.functions.bits import standard_exponential
 from pymc_dp.step_methods.sweeps.parts import contributions, count, least
 
 type Array = np.ndarray

@@ -25,12 +25,13 @@ from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.bind import Kernel
-from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction
-from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.readings import Reading
-from pymc_dp.records import is_elementwise, parameters_of
-from pymc_dp.rowlocal import leaves_of
+from pymc_dp.lowering.addresses.bind import Kernel
+from pymc_dp.lowering.addresses.native import HOIST, ROWS, NativeFunction
+from pymc_dp.lowering.rows.rows import NotScalar
+from pymc_dp.query.readings import Reading
+from pymc_dp.query.records import is_elementwise, parameters_of
+from pymc_dp.query.rowlocal import leaves_of
+from pymc_dp.query.supports import finite_support
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.sweeps.discrete_kernels import (
     Look,
@@ -39,8 +40,7 @@ from pymc_dp.step_methods.sweeps.discrete_kernels import (
     strides_of,
     table_sweep,
 )
-from pymc_dp.step_methods.sweeps.picked import picked_rows, table_shape
-from pymc_dp.supports import finite_support
+from pymc_dp.step_methods.sweeps.probability_cells import picked_rows, table_shape
 
 # Largest tables: combinations of all variables of a record, times statistics.
 _MAX_CELLS = 2_000_000

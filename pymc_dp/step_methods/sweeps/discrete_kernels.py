@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pymc_dp.lowering.bind import Function, part_of_kernel
-from pymc_dp.lowering.bits import random, standard_exponential
-from pymc_dp.lowering.tuples import index, row, set_row, whole
+from pymc_dp.lowering.addresses.bind import Function, part_of_kernel
+from pymc_dp.lowering.addresses.tuples import index, row, set_row, whole
+from pymc_dp.lowering.functions.bits import random, standard_exponential
 from pymc_dp.step_methods.sweeps.parts import contributions, count, least
 
 type Array = np.ndarray

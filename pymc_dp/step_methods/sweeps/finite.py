@@ -14,16 +14,16 @@ import pytensor.tensor as pt
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.bind import Kernel, part_of_kernel
-from pymc_dp.lowering.bits import random
-from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction
-from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.lowering.tables import fetch_row, fill_alias, likelihoods, n_rows
-from pymc_dp.readings import lift
-from pymc_dp.rowlocal import with_known_shapes
+from pymc_dp.lowering.addresses.bind import Kernel, part_of_kernel
+from pymc_dp.lowering.addresses.native import HOIST, ROWS, NativeFunction
+from pymc_dp.lowering.functions.bits import random
+from pymc_dp.lowering.functions.tables import fetch_row, fill_alias, likelihoods, n_rows
+from pymc_dp.lowering.rows.rows import NotScalar
+from pymc_dp.query.readings import lift
+from pymc_dp.query.rowlocal import with_known_shapes
+from pymc_dp.query.supports import MAX_SUPPORT, clamped_record, finite_support
 from pymc_dp.step_methods.block.cells import ChannelTable, tabled
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.supports import MAX_SUPPORT, clamped_record, finite_support
 
 # Largest support; beyond MAX_SUPPORT values, which is meant for few distinct releases, entries of the tables.
 _LARGEST, _FEW = 2048, 2**22

@@ -17,16 +17,16 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.bind import Function, Kernel, bound_part, part_of_kernel
-from pymc_dp.lowering.domains import is_number, may_be_extreme
-from pymc_dp.lowering.graphs import jit_scalar
-from pymc_dp.lowering.native import HOIST, ROWS, NativeFunction
-from pymc_dp.lowering.rowdraws import draw_entry, inside_of
-from pymc_dp.lowering.rows import ROW, NotScalar, RowGraph
-from pymc_dp.lowering.tuples import column
-from pymc_dp.lowering.valuedraws import draw_value
-from pymc_dp.readings import substitute
-from pymc_dp.rowlocal import columns_of, rows_behind, with_known_shapes
+from pymc_dp.lowering.addresses.bind import Function, Kernel, bound_part, part_of_kernel
+from pymc_dp.lowering.addresses.graphs import jit_scalar
+from pymc_dp.lowering.addresses.native import HOIST, ROWS, NativeFunction
+from pymc_dp.lowering.addresses.tuples import column
+from pymc_dp.lowering.rows.domains import is_number, may_be_extreme
+from pymc_dp.lowering.rows.rowdraws import draw_entry, inside_of
+from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
+from pymc_dp.lowering.rows.valuedraws import draw_value
+from pymc_dp.query.readings import substitute
+from pymc_dp.query.rowlocal import columns_of, rows_behind, with_known_shapes
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.sweeps import blocks
 

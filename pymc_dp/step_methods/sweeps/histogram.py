@@ -15,19 +15,19 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering import bins
-from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
-from pymc_dp.lowering.bits import standard_exponential
-from pymc_dp.lowering.native import ROWS
-from pymc_dp.lowering.rows import ROW, NotScalar
-from pymc_dp.lowering.tuples import Numbers, column, entries, part, row, set_row
-from pymc_dp.records import parameters_of
-from pymc_dp.rowlocal import columns_of
+from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.addresses.native import ROWS
+from pymc_dp.lowering.addresses.tuples import Numbers, column, entries, part, row, set_row
+from pymc_dp.lowering.functions import bins
+from pymc_dp.lowering.functions.bits import standard_exponential
+from pymc_dp.lowering.rows.rows import ROW, NotScalar
+from pymc_dp.query.records import parameters_of
+from pymc_dp.query.rowlocal import columns_of
+from pymc_dp.query.supports import clamped_record
 from pymc_dp.step_methods.block.cells import Histogram
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
 from pymc_dp.step_methods.sweeps.parts import contributions, count, least
-from pymc_dp.supports import clamped_record
 
 type Array = np.ndarray
 type Generator = np.random.Generator

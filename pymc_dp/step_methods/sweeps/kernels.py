@@ -6,8 +6,7 @@ They are compiled once, for every model, and cached on disk beside the package.
 import numpy as np
 from numba import types
 
-from pymc_dp.lowering.bits import standard_exponential
-from pymc_dp.lowering.native import (
+from pymc_dp.lowering.addresses.native import (
     CHANGE,
     CONJUGATE,
     CONTRIBUTE,
@@ -26,7 +25,8 @@ from pymc_dp.lowering.native import (
     function_at,
     generator_at,
 )
-from pymc_dp.lowering.nopython import njit
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.bits import standard_exponential
 
 _PROPOSE = types.FunctionType(PROPOSE)
 _CONTRIBUTE = types.FunctionType(CONTRIBUTE)
@@ -211,7 +211,7 @@ def vectorised_sweep(
     cache=True,
 )  # fmt: skip
 def sweep(rng, n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, tally):
-    """Sweep over all records ``n_sweeps`` times, in place; see :mod:`pymc_dp.lowering.native` for names.
+    """Sweep over all records ``n_sweeps`` times, in place; see ``addresses/native.py`` for names.
 
     ``sizes``: statistics, release parameters, hoisted numbers, hoisted covariates.
     ``addresses``: propose, contribute, releases, change, general, fused, hoist, vectorised; 0 where there is

@@ -25,11 +25,12 @@ from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_dp.lowering.native import CONTRIBUTE, PROPOSE, NativeFunction, addresses_of, draw
-from pymc_dp.lowering.normals import is_multivariate_normal
-from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.readings import Reading, lift, with_query
-from pymc_dp.records import RecordBlock, Release
+from pymc_dp.lowering.addresses.native import CONTRIBUTE, PROPOSE, NativeFunction, addresses_of, draw
+from pymc_dp.lowering.functions.normals import is_multivariate_normal
+from pymc_dp.lowering.rows.rows import NotScalar
+from pymc_dp.query.readings import Reading, lift, with_query
+from pymc_dp.query.records import RecordBlock, Release
+from pymc_dp.query.supports import clamped_record, finite_support, has_density
 from pymc_dp.step_methods.block.cells import MAX_ENTRIES, ChannelTable, tabled
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.sweeps import kernels
@@ -38,7 +39,6 @@ from pymc_dp.step_methods.sweeps.finite import FiniteSweep
 from pymc_dp.step_methods.sweeps.fused import FusedSweep
 from pymc_dp.step_methods.sweeps.histogram import BinSweep, HistogramSweep
 from pymc_dp.step_methods.sweeps.tabled import CellSweep, ReversedSweep, TabledSweep
-from pymc_dp.supports import clamped_record, finite_support, has_density
 
 _log = logging.getLogger("pymc.dp")
 

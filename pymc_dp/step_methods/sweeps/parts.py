@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from pymc_dp.lowering.bind import part_of_kernel
+from pymc_dp.lowering.addresses.bind import part_of_kernel
 
 type Array = np.ndarray
 

@@ -19,16 +19,16 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
-from pymc_dp.lowering.bits import standard_exponential
-from pymc_dp.lowering.native import ROWS
-from pymc_dp.lowering.rowdraws import draw_entry
-from pymc_dp.lowering.rows import ROW, RowGraph
-from pymc_dp.lowering.tables import cell_of, draw_value, fetch, log_density, log_weight
-from pymc_dp.lowering.tuples import Numbers, column, entries, minus, part, row, set_row
-from pymc_dp.lowering.written import written_logp
-from pymc_dp.readings import with_query
-from pymc_dp.records import Release
+from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.addresses.native import ROWS
+from pymc_dp.lowering.addresses.tuples import Numbers, column, entries, minus, part, row, set_row
+from pymc_dp.lowering.functions.bits import standard_exponential
+from pymc_dp.lowering.functions.tables import cell_of, draw_value, fetch, log_density, log_weight
+from pymc_dp.lowering.rows.rowdraws import draw_entry
+from pymc_dp.lowering.rows.rows import ROW, RowGraph
+from pymc_dp.lowering.rows.written import written_logp
+from pymc_dp.query.readings import with_query
+from pymc_dp.query.records import Release
 from pymc_dp.step_methods.block.cells import ChannelTable
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function

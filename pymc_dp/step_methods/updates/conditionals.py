@@ -23,15 +23,22 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.tensor.random.basic import CategoricalRV, GeometricRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.bins import CountBins
-from pymc_dp.lowering.domains import Domain, adds_up
-from pymc_dp.lowering.native import CONDITIONAL, COORDINATES, NOISE, QUADRATIC, RECORDS, NativeFunction
-from pymc_dp.lowering.polynomial import degree, without_products
-from pymc_dp.readings import Reading, lift, substitute, with_query
-from pymc_dp.records import Release, parameters_of
-from pymc_dp.rowlocal import columns_of, leaves_of
+from pymc_dp.lowering.addresses.native import (
+    CONDITIONAL,
+    COORDINATES,
+    NOISE,
+    QUADRATIC,
+    RECORDS,
+    NativeFunction,
+)
+from pymc_dp.lowering.functions.bins import CountBins
+from pymc_dp.lowering.rows.domains import Domain, adds_up
+from pymc_dp.lowering.rows.polynomial import degree, without_products
+from pymc_dp.query.readings import Reading, lift, substitute, with_query
+from pymc_dp.query.records import Release, parameters_of
+from pymc_dp.query.rowlocal import columns_of, leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.updates.noise import EVERYWHERE, NoiseForm, noise_form
+from pymc_dp.step_methods.updates.noncentred import EVERYWHERE, NoiseForm, noise_form
 from pymc_dp.step_methods.updates.series import smooth_form
 
 # Largest number of parameters whose Gaussian conditional is drawn at once (one pass for each, compiled).
@@ -256,9 +263,8 @@ class Conditionals:
     def quadratic(self) -> tuple[list[TensorVariable], NativeFunction] | None:
         """Parameters whose centred conditional is Gaussian, with its gradient and precision.
 
-        The density is read as a polynomial in the parameters (:mod:`pymc_dp.lowering.polynomial`); of the
-        second degree, its conditional can be drawn exactly: Normal regression coefficients with a Normal
-        prior, say.
+        The density is read as a polynomial in the parameters; of the second degree, its conditional can be
+        drawn exactly: Normal regression coefficients with a Normal prior, say.
         """
         found: list[TensorVariable] = []
         size = 0
@@ -373,17 +379,12 @@ class Conditionals:
         return total
 
     def _noise_jacobian(self, rv: Variable, reading: Reading) -> TensorVariable:
-        """Log derivative of a parameter in its noise, which acts entry by entry.
-
-        What comes before an entry of a series does not matter: the matrix of derivatives is triangular.
-        """
+        """Log derivative of a parameter in its noise: that of a series is triangular, others act by entry."""
         form = self.noncentred[rv]
         u = pt.tensor("noise", dtype="float64", shape=rv.type.shape)  # type: ignore[attr-defined]
         slope = pt.grad(pt.sum((form.steps or form.to_record)(u, lift(rv, reading))), u)
-        value = self.program.parameters.graph(
-            self.program.theta,
-            self.program.parameters.variables.index(rv),  # type: ignore[arg-type]
-        )
+        index = self.program.parameters.variables.index(rv)  # type: ignore[arg-type]
+        value = self.program.parameters.graph(self.program.theta, index)
         return pt.sum(pt.log(pt.abs(clone_replace(slope, {u: value}, rebuild_strict=False))))
 
     def _jacobian(self, rv: Variable, reading: Reading) -> TensorVariable:

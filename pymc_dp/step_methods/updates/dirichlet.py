@@ -15,16 +15,16 @@ import pytensor.tensor as pt
 from pymc.pytensorf import constant_fold
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_dp.lowering.bind import Function, Kernel, part_of_kernel
-from pymc_dp.lowering.bits import random, standard_normal
-from pymc_dp.lowering.native import COORDINATES, TABLES, VALUES, NativeFunction, addresses_of
-from pymc_dp.lowering.rows import NotScalar
-from pymc_dp.lowering.tuples import row, set_row, whole
-from pymc_dp.readings import substitute
-from pymc_dp.records import parameters_of
+from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.addresses.native import COORDINATES, TABLES, VALUES, NativeFunction, addresses_of
+from pymc_dp.lowering.addresses.tuples import row, set_row, whole
+from pymc_dp.lowering.functions.bits import random, standard_normal
+from pymc_dp.lowering.rows.rows import NotScalar
+from pymc_dp.query.readings import substitute
+from pymc_dp.query.records import parameters_of
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
 from pymc_dp.step_methods.sweeps.discrete_kernels import Look, place, strides_of
-from pymc_dp.step_methods.sweeps.picked import table_shape
+from pymc_dp.step_methods.sweeps.probability_cells import table_shape
 
 # Joint moves draw a row anew with this probability; otherwise they move the logarithms of its probabilities
 # by normal steps, of _SCALE over the root of their number, or smaller by a factor of up to _SMALLEST.

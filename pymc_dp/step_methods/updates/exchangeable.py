@@ -23,14 +23,14 @@ from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.native import CONDITIONAL, RECORDS, NativeFunction
-from pymc_dp.readings import substitute, with_query
-from pymc_dp.records import RecordBlock, Release, parameters_of
-from pymc_dp.rowlocal import leaves_of
+from pymc_dp.lowering.addresses.native import CONDITIONAL, RECORDS, NativeFunction
+from pymc_dp.query.readings import substitute, with_query
+from pymc_dp.query.records import RecordBlock, Release, parameters_of
+from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.step_methods.block.parents import ancestors_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.updates.conditionals import Conditionals
-from pymc_dp.step_methods.updates.noise import NoiseForm
+from pymc_dp.step_methods.updates.noncentred import NoiseForm
 
 # A random walk mixes in about as many updates as it has dimensions: beyond this, other steps keep the
 # parameters.

@@ -7,8 +7,7 @@ parametrisation, because the two conditionals have different shapes.
 import numpy as np
 from numba import types
 
-from pymc_dp.lowering.bits import random, standard_normal
-from pymc_dp.lowering.native import (
+from pymc_dp.lowering.addresses.native import (
     CONDITIONAL,
     COORDINATES,
     GENERATOR,
@@ -21,7 +20,8 @@ from pymc_dp.lowering.native import (
     function_at,
     generator_at,
 )
-from pymc_dp.lowering.nopython import njit
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.bits import random, standard_normal
 from pymc_dp.step_methods.sweeps.kernels import sweep
 
 _CONDITIONAL = types.FunctionType(CONDITIONAL)

@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.step_methods.updates.noise import NoiseForm, NoNoiseForm, noise_form
+from pymc_dp.step_methods.updates.noncentred import NoiseForm, NoNoiseForm, noise_form
 
 
 def smooth_form(rv: TensorVariable, moving: Callable[[TensorVariable], bool]) -> NoiseForm | None:

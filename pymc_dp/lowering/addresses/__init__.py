@@ -1,0 +1,1 @@
+"""Graphs and kernels as addresses of machine code."""

@@ -1,0 +1,78 @@
+"""Kernels as ordinary functions: names in them are bound to a model's functions and numbers, then compiled.
+
+A kernel is a function of a module. Names that a model decides stand there as declarations, functions that
+raise; :func:`rebound` gives the same code other meanings of them, and :class:`Kernel` compiles that to an
+address. The code is never copied as text: errors, coverage and profiles point to its lines.
+"""
+
+from collections.abc import Callable, Mapping
+from types import CellType, FunctionType
+from typing import Any
+
+from pymc_dp.lowering.addresses.native import Addressed, native_code
+from pymc_dp.lowering.compiling.keys import digest, key_of
+from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.upstream.pytensor_private import CACHED_SRC_FUNCTIONS
+
+Function = Callable[..., Any]
+# Options of functions that are a part of kernels: merged into them, without counts of references to arrays
+# that they are passed (atomic, and five times the work of a record), and not to be called from Python.
+PART: dict[str, Any] = {
+    "forceinline": True, "_nrt": False, "no_cpython_wrapper": True, "no_cfunc_wrapper": True
+}  # fmt: skip
+part_of_kernel = njit(**PART)
+
+
+def rebound(kernel: Function, names: Mapping[str, Any]) -> Function:
+    """Return a kernel whose global names mean something else; it runs in plain Python, too."""
+    _check(kernel, names)
+    return FunctionType(kernel.__code__, {**kernel.__globals__, **names}, kernel.__name__)
+
+
+def plain(kernel: Function, names: Mapping[str, Any]) -> Function:
+    """Return a kernel in plain Python, with its parts: for tests, where ``names`` may mean stand-ins."""
+    _check(kernel, names)
+    there = {name: kernel.__globals__.get(name) for name in kernel.__code__.co_names if name not in names}
+    parts = {name: _in_python(value) for name, value in there.items() if _is_part(value)}
+    meanings = {**parts, **{name: _in_python(value) for name, value in names.items()}}
+    held = tuple(CellType(_in_python(cell.cell_contents)) for cell in kernel.__closure__ or ())
+    return FunctionType(kernel.__code__, {**kernel.__globals__, **meanings}, kernel.__name__, None, held)
+
+
+def _check(kernel: Function, names: Mapping[str, Any]) -> None:
+    unknown = set(names) - set(kernel.__code__.co_names)
+    if unknown:
+        raise NameError(f"{kernel.__qualname__} has no {', '.join(sorted(unknown))}")
+
+
+def _is_part(meaning: Any) -> bool:
+    return bool(getattr(meaning, "targetoptions", {}).get("no_cpython_wrapper"))
+
+
+def _in_python(meaning: Any) -> Any:
+    return plain(meaning.py_func, {}) if _is_part(meaning) else meaning
+
+
+def bound_part(function: Function, names: Mapping[str, Any]) -> Function:
+    """Return a part of kernels in which some names are bound, to be the meaning of a name itself."""
+    return part_of_kernel(rebound(function, names))
+
+
+class Kernel(Addressed):
+    """A kernel with a model's functions, compiled to an address.
+
+    Parameters
+    ----------
+    kernel : function
+    signature : numba signature
+    names : mapping
+        What the kernel's names mean: nopython functions, and numbers or arrays that become machine code.
+    """
+
+    def __init__(self, kernel: Function, signature: Any, names: Mapping[str, Any]):
+        self.name, self.signature, python = kernel.__name__, signature, rebound(kernel, names)
+        self.kernel, self.names = kernel, names
+        self.cache_key = digest([key_of(python), str(signature)])
+        if self.cache_key is not None:
+            CACHED_SRC_FUNCTIONS[python] = self.cache_key
+        self.dispatcher = native_code(python, signature, cached=self.cache_key is not None)

@@ -1,0 +1,1 @@
+"""How Python functions become machine code, and where it is kept."""

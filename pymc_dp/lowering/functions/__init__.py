@@ -1,0 +1,1 @@
+"""Functions with machine code of this package: generators, laws, densities, look-up tables."""

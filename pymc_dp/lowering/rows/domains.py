@@ -1,0 +1,221 @@
+"""Where the law of a variable is defined, as conditions on its parameters.
+
+PyMC checks the parameters of a law apart from its density, whose expression may well be finite outside of the
+domain: a beta density with a negative shape is a number like any other. Conditions that always hold, for all
+that the variables behind them can be (:mod:`.intervals`), are left out, so that most laws need none.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions import continuous
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors, io_toposort
+from pytensor.scalar import basic as ps
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import All
+from pytensor.tensor.random.basic import (
+    BetaRV,
+    DirichletRV,
+    GammaRV,
+    InvGammaRV,
+    LogNormalRV,
+    ParetoRV,
+    StudentTRV,
+)
+from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.special import Softmax
+from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.addresses.graphs import as_tensor, listed
+from pymc_dp.lowering.rows.intervals import RANDOM, Ranges
+from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
+from pymc_dp.lowering.rows.written import density_at
+
+Free = Callable[[Variable], bool]
+
+# Laws with draws too large or too small for their density to be a number, if their parameters are extreme.
+_EXTREME = (
+    LogNormalRV,
+    StudentTRV,
+    ParetoRV,
+    continuous.SkewStudentTRV,
+    continuous.WaldRV,
+    continuous.HalfStudentTRV,
+    continuous.WeibullBetaRV,
+    continuous.KumaraswamyRV,
+)
+# Laws whose draws are so in natural space only.
+_EXTREME_UNLESS_IN_VALUE_SPACE = (BetaRV, GammaRV, InvGammaRV)
+# More than the largest logarithm of a number, and than the terms of a log density.
+_ROOM = 1e3
+
+
+class Domain:
+    """Conditions on the parameters of a law that may fail.
+
+    Parameters
+    ----------
+    logp : TensorVariable
+        Log density of the law, by row.
+    is_free : callable
+        Whether a variable depends on nothing that is asked about: conditions on such variables alone are for
+        others to see to.
+    with_sums : bool, default False
+        Whether to keep the condition that probabilities add up to one.
+
+    Attributes
+    ----------
+    conditions : list of TensorVariable
+        Entry by entry.
+    """
+
+    def __init__(self, logp: TensorVariable, is_free: Free, with_sums: bool = False):
+        self.logp, self._is_free = logp, is_free
+        self._left_out: list[Variable] = []
+        ranges = Ranges()
+        self._open: dict[Apply, list[TensorVariable]] = {}
+        for node in io_toposort([], [logp]):
+            if not isinstance(node.op, CheckParameterValue):
+                continue
+            each = [_each(c) for given in node.inputs[1:] for c in listed(given)]
+            each = [c for c in each if not is_free(c) and (with_sums or not _is_closeness(c))]
+            self._open[node] = [c for c in each if not ranges.always(c)]
+            self._left_out += [c for c in each if ranges.always(c)]
+        self.conditions = [c for some in self._open.values() for c in some]
+
+    @property
+    def still_holds(self) -> bool:
+        """Whether what was left out may still be, now that data may be others."""
+        ranges = Ranges()
+        return all(map(ranges.always, self._left_out))
+
+    def inside(self, rows: RowGraph, index: tuple[int, ...] = ()) -> TensorVariable:
+        """Whether one entry of a record has a law: a 0-d graph of entries."""
+        full = (ROW, *index)
+        parts: list[TensorVariable] = []
+        for condition in self.conditions:
+            beyond = condition.type.shape[len(full) :]
+            if None in beyond:
+                raise NotScalar("a condition on a parameter of unknown length")
+            own = full[max(len(full) - condition.type.ndim, 0) :] if not beyond else full
+            parts += [rows.entry(condition, (*own, *more)) for more in np.ndindex(*beyond)]
+        return reduce(pt.and_, parts)
+
+    def guarded(self) -> TensorVariable:
+        """Log density that is minus infinity where a condition fails, in place of the check."""
+        drawn = [v for v in ancestors([self.logp]) if v.owner and isinstance(v.owner.op, RANDOM)]
+        # a check of a parameter, which is part of the variable itself, stays where it is
+        of_parameters = set(ancestors([p for v in drawn for p in v.owner.inputs]))  # type: ignore[union-attr]
+        graph: Any = self.logp
+        # from the outside in: what takes the place of a check holds the checks within it
+        for node, conditions in reversed(self._open.items()):
+            check = node.outputs[0]
+            if conditions and (graph is check or check in of_parameters):
+                graph = _where(conditions, node.inputs[0] if graph is check else graph)
+            elif conditions:
+                graph = graph_replace([graph], {check: _where(conditions, node.inputs[0])}, strict=False)[0]
+        return graph
+
+
+def _where(conditions: list[TensorVariable], expression: Any) -> TensorVariable:
+    """Return an expression where some conditions hold, and minus infinity elsewhere."""
+    dtype = expression.type.dtype
+    for condition in conditions:
+        beyond = tuple(range(expression.type.ndim, condition.type.ndim))
+        inside = pt.all(condition, axis=beyond) if beyond else condition
+        expression = pt.cast(pt.switch(inside, expression, -np.inf), dtype)
+    return expression
+
+
+def domain_of(rv: Any, is_free: Free) -> Domain | None:
+    """Return the conditions on a variable's own parameters; None where it has no density to take them from.
+
+    Multivariate normal laws are left to their factors, which are no numbers where there is no law.
+    """
+    if getattr(rv.owner.op, "ndim_supp", 0):
+        return None
+    try:
+        return Domain(density_at(rv, rv), is_free)
+    except (NotImplementedError, AttributeError):
+        # PyMC takes the points of an interpolated law for constants, and those of several variables are not
+        return None
+
+
+def may_be_extreme(rv: Any, in_value_space: bool) -> bool:
+    """Whether a variable may be drawn where its density is no number, so that no later step could move it.
+
+    A posterior on numbers has no such values: the model is that of records below the largest number.
+    """
+    kinds = _EXTREME if in_value_space else _EXTREME + _EXTREME_UNLESS_IN_VALUE_SPACE
+    return isinstance(rv.owner.op, kinds)
+
+
+def is_number(graph: Any) -> TensorVariable:
+    """Whether a log density is finite: a 0-d graph of it, in which no logarithm is taken to know.
+
+    A logarithm is a number if its argument is, and positive; it is then at most 745. Sums and products are
+    numbers if their parts leave a factor of a thousand to the largest number; those that do not count as
+    infinite.
+    """
+    op = graph.owner.op.scalar_op if graph.owner and isinstance(graph.owner.op, Elemwise) else None
+    inputs = graph.owner.inputs if op is not None else []
+    if isinstance(op, ps.Add | ps.Sub | ps.Neg):
+        return reduce(pt.and_, map(is_number, inputs))
+    if isinstance(op, ps.Log | ps.Log1p):
+        return pt.and_(pt.gt(inputs[0], 0.0 if isinstance(op, ps.Log) else -1.0), pt.lt(inputs[0], np.inf))
+    if isinstance(op, ps.Switch):
+        return pt.switch(inputs[0], *map(is_number, inputs[1:]))
+    logs = [
+        v for v in inputs if v.owner and isinstance(getattr(v.owner.op, "scalar_op", None), ps.Log | ps.Log1p)
+    ]
+    if isinstance(op, ps.Mul) and len(logs) == 1:
+        others = [v for v in inputs if v is not logs[0]]
+        return pt.and_(is_number(logs[0]), is_number(pt.mul(*others) if len(others) > 1 else others[0]))
+    return pt.isfinite(_ROOM * pt.cast(graph, "float64"))
+
+
+def _each(condition: Variable) -> TensorVariable:
+    """Return a condition on all entries as conditions on each."""
+    node = condition.owner
+    return as_tensor(node.inputs[0] if node is not None and isinstance(node.op, All) else condition)
+
+
+def adds_up(p: Any) -> bool:
+    """Whether probabilities add up to one by the operation that they come from, wherever its inputs are."""
+    node = p.owner
+    if node is None:
+        return False
+    op, source = node.op, node.inputs[0]
+    if isinstance(op, DirichletRV):
+        return True
+    if isinstance(op, Softmax):
+        return op.axis in (-1, p.type.ndim - 1)
+    if isinstance(op, DimShuffle):
+        return op.new_order[-1] == source.type.ndim - 1 and adds_up(source)
+    # whole rows of a table
+    rows = isinstance(op, Subtensor | AdvancedSubtensor) and len(op.idx_list) < source.type.ndim
+    return (rows or isinstance(op, SpecifyShape)) and adds_up(source)
+
+
+def _is_closeness(condition: Variable) -> bool:
+    """Whether numbers are to be close to others, as probabilities that add up to one.
+
+    That is hardly a matter of where atoms are, which have laws of their own. PyTensor asks first which
+    of the numbers are none or infinite.
+    """
+    asked, kinds, todo = set(), set(), [condition]
+    while todo:
+        node = todo.pop().owner
+        if node is not None and node not in asked:
+            asked.add(node)
+            kind = getattr(node.op, "scalar_op", node.op)
+            kinds.add(type(kind))
+            todo += node.inputs if isinstance(kind, ps.AND | ps.OR | ps.Invert) else []
+    return {ps.IsNan, ps.IsInf} <= kinds

@@ -1,0 +1,399 @@
+"""What every mechanism shares: the query, the bounds, the declaration in a model.
+
+A mechanism is one file with two classes. The *operation* (a PyTensor random variable with the
+mix-in :class:`MechanismOp`) draws a release and carries the guarantee; the *distribution* (a
+:class:`Mechanism`) checks its arguments, turns a budget into noise, and has the log density.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.distribution import Distribution
+from pymc.distributions.shape_utils import (
+    convert_dims,
+    convert_shape,
+    convert_size,
+)
+from pymc.model.core import Model
+from pymc.pytensorf import rvs_in_graph
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.mechanisms._checks import (
+    as_query,
+    check_observed,
+    check_static_shape,
+    checked_sensitivity,
+    fits,
+    length_of,
+    names_of_records,
+)
+from pymc_dp.mechanisms._numbers import check_number_of_records
+from pymc_dp.mechanisms._releases import as_declared, declared_by, draw_release, evaluate
+from pymc_dp.privacy._checks import positive
+from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
+from pymc_dp.privacy.entropy import draw_securely
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.release import Release
+from pymc_dp.query.clamping import clamp_query, resizable_lengths
+from pymc_dp.query.rowlocal import known_lengths
+from pymc_dp.upstream.pymc_private import _truncated
+
+# what mechanisms pass to each other, and nobody else
+_INTERNAL = frozenset({"op_class", "props", "expected", "promised", "neighbouring"})
+MECHANISM_PROPS = ("guarantee", "bounds", "records", "lengths")
+
+
+class MechanismOp:
+    """Mix-in of a random variable operation whose draws are privatized releases.
+
+    Parameter 0 of the operation is the query, already clamped. Subclasses append
+    :data:`MECHANISM_PROPS` to their ``__props__``, so that these attributes survive cloning,
+    ``pm.do`` and pickling.
+
+    Attributes
+    ----------
+    guarantee : PrivacyGuarantee or None
+        What the whole release promises each person; None when it is not known.
+    bounds : tuple or None
+        ``(lo, hi)`` that the records' contributions (or rows) were clamped to, as floats or
+        nested tuples of floats.
+    records : tuple of str or None
+        Names of the confidential variables behind the query, where the user gave them.
+    lengths : tuple of int or None
+        Lengths that the noise level was worked out for, where resizable data can change them; see
+        :func:`pymc_dp.query.clamping.resizable_lengths`.
+    additive_noise : bool
+        Whether the release is the query plus symmetric noise that does not depend on it, most likely
+        none at all.
+    cells : tuple of float or None
+        Ascending edges, one more than there are cells, where the law of a row's release depends on
+        the (clamped) record only through the cell that it falls in. The last cell is closed at the
+        top; values beyond the edges count in the first and the last cell.
+    of_records : bool
+        Whether the query depends on records that are variables of a model; False where they are
+        integrated out and the query is a parameter.
+    conditional_draws : mapping
+        From the operation class of a record's prior to the random variable operation that draws
+        the record given its own release, where that law is closed.
+    record_marginals : mapping
+        From the operation class of a record's prior to the
+        :class:`~pymc_dp.mechanisms.marginals.RecordMarginal` that integrates it out of its own release.
+    """
+
+    additive_noise: ClassVar[bool] = False
+    of_records: ClassVar[bool] = True
+    cells: tuple[float, ...] | None = None
+    conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType({})
+    record_marginals: ClassVar[Mapping[type, Any]] = MappingProxyType({})
+    guarantee: PrivacyGuarantee | None
+    bounds: tuple | None
+    records: tuple[str, ...] | None
+    lengths: tuple[int, ...] | None
+
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        guarantee: PrivacyGuarantee | None = None,
+        bounds: tuple | None = None,
+        records: tuple[str, ...] | None = None,
+        lengths: tuple[int, ...] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self.guarantee = guarantee
+        self.bounds = bounds
+        self.records = records
+        self.lengths = lengths
+        super().__init__(name, **kwargs)  # type: ignore[call-arg]
+
+    def secure_draw(
+        self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
+    ) -> np.ndarray:
+        """Draw one release of confidential data; mechanisms with an exact sampler override it.
+
+        Parameters
+        ----------
+        generator : numpy.random.Generator
+            Over the operating system's entropy; the only source of randomness.
+        query : ndarray
+            The clamped query.
+        *params : ndarray
+            The operation's other parameters.
+
+        Returns
+        -------
+        ndarray
+        """
+        return np.asarray(self.rng_fn(generator, query, *params, size=None))  # type: ignore[attr-defined]
+
+
+@_truncated.register(MechanismOp)
+def _no_short_cut(op: MechanismOp, *args: Any) -> Any:
+    """Leave truncation to PyMC's general way: its own for normal laws would lose sight of the mechanism."""
+    raise NotImplementedError(f"{op} has no truncated version of its own")
+
+
+@dataclass(frozen=True)
+class PreparedQuery:
+    """A query ready for noise, with what is known of how much one record can change it."""
+
+    query: TensorVariable
+    sensitivity: float | None
+    width: np.ndarray | None
+    bounds: tuple | None
+    lengths: tuple[int, ...] | None = None
+
+
+class Mechanism(Distribution):
+    """Base of the mechanisms: a PyMC distribution over releases of a query.
+
+    Subclasses define ``rv_op`` (an operation with :class:`MechanismOp`), ``dist``, ``logp`` and
+    ``support_point``; ``dist`` calls :meth:`_prepare`, works out noise and guarantee, and ends
+    with :meth:`_release`.
+    """
+
+    def __new__(  # type: ignore[misc]  # PyMC's distributions construct tensors
+        cls,
+        name: str,
+        query: Any,
+        *args: Any,
+        observed: Any = None,
+        dims: Any = None,
+        total_size: Any = None,
+        **kwargs: Any,
+    ) -> TensorVariable:
+        """Check the declaration against the model, then register it as PyMC does."""
+        if total_size is not None:
+            raise ValueError(
+                "total_size cannot be given to a mechanism: a release is one observation, and "
+                "scaling its log density would pretend to less noise than there is."
+            )
+        query = as_query(query)
+        internal = _INTERNAL & kwargs.keys()
+        if internal:
+            raise TypeError(f"{cls.__name__} got an unexpected keyword argument {min(internal)!r}.")
+        if isinstance(observed, Release):
+            kwargs, observed = declared_by(cls, observed, kwargs), observed.value
+        expected = cls._release_shape(query, **kwargs)
+        if observed is not None:
+            observed = check_observed(observed, expected)
+            if not rvs_in_graph([query]):
+                raise ValueError(
+                    "query depends on no random variable of the model, so the observed release "
+                    "would say nothing about any record: pass an expression of the records, such "
+                    "as dp.record_sum(y)."
+                )
+        if dims is not None:
+            lengths = Model.get_context().dim_lengths
+            shape = tuple(length_of(lengths[d]) if d in lengths else None for d in convert_dims(dims))
+            check_static_shape("dims", shape, expected)
+        return super().__new__(cls, name, query, *args, observed=observed, dims=dims, **kwargs)
+
+    @classmethod
+    def release(cls, query: Any, **noise: Any) -> Release:
+        """Draw one release from confidential data, with noise that nobody can predict.
+
+        The random bits are the operating system's; no seed has any influence on them. Every call
+        draws anew and spends the budget anew.
+
+        Parameters
+        ----------
+        query : array_like
+            The same as for the distribution, computed from data: an array, or an expression of one
+            such as ``dp.record_sum(array)``.
+        **noise
+            The noise level and settings, as for the distribution.
+
+        Returns
+        -------
+        Release
+            The noisy value, the parameters that an analyst needs, and the guarantee. To be
+            published; nothing else of the data is in it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            As for the distribution; or `query` depends on random variables or is not finite; or a setting,
+            which is published, is computed from arrays.
+
+        Warns
+        -----
+        UserWarning
+            The guarantee is not known, because the sensitivity of the query is not.
+        """
+        return draw_release(cls, query, noise)
+
+    @classmethod
+    def _draw_release(
+        cls, op: MechanismOp, query: TensorVariable, params: list[np.ndarray]
+    ) -> tuple[np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
+        """Draw a release from a query of data; return also what it was drawn with.
+
+        Returns the value, the parameters and the guarantee that hold for it, and what else
+        is to be published about the draw.
+        """
+        known = evaluate(query)
+        value = draw_securely(lambda generator: op.secure_draw(generator, known, *params))
+        return value, params, op.guarantee, {}
+
+    @classmethod
+    def _declaration(cls, op: MechanismOp, params: list[np.ndarray]) -> dict[str, Any]:
+        """Return the keyword arguments that declare an operation again.
+
+        Parameters
+        ----------
+        op : MechanismOp
+        params : list of ndarray
+            The operation's parameters after the query.
+
+        Returns
+        -------
+        dict
+            The parameters by the names that the log density gives them, and those properties of the
+            operation, such as its bounds, that ``dist`` has an argument for.
+        """
+        names = list(inspect.signature(cls.logp).parameters)[2:]  # type: ignore[attr-defined]
+        levels = {name: as_declared(param) for name, param in zip(names, params, strict=True)}
+        known_to_dist = inspect.signature(cls.dist).parameters
+        props = {k: getattr(op, k) for k in op.__props__ if k in known_to_dist}  # type: ignore[attr-defined]
+        return levels | {k: v for k, v in props.items() if v is not None}
+
+    @classmethod
+    def _release_shape(cls, query: TensorVariable, **settings: Any) -> tuple[int | None, ...]:
+        """Return the static shape of a release of `query`, None where a length is not known.
+
+        `settings` are the other keyword arguments of the declaration, not checked yet.
+        """
+        return query.type.shape
+
+    @classmethod
+    def _prepare(cls, query: Any, *, sensitivity: Any, bounds: Any, order: int) -> PreparedQuery:
+        """Check and clamp the query; find its sensitivity in the norm of that order (1 or 2)."""
+        query = as_query(query)
+        if sensitivity is not None:
+            sensitivity = positive("sensitivity", sensitivity)
+        if bounds is None:
+            return PreparedQuery(query, sensitivity, None, None)
+        lo, hi = parse_bounds(bounds)
+        clamped, width = clamp_query(query, (lo, hi))
+        implied = float(np.linalg.norm(np.ravel(width), order))
+        # where the user vouches for a larger change, it need not split like that of the bounds
+        split = np.asarray(width, dtype=float) if sensitivity is None else None
+        sensitivity = checked_sensitivity(sensitivity, implied, f"the query by {implied:g} (L{order})")
+        query = as_query(clamped)
+        return PreparedQuery(query, sensitivity, split, hashable_bounds(lo, hi), resizable_lengths(query))
+
+    @classmethod
+    def _release(
+        cls,
+        prepared: PreparedQuery,
+        params: list[TensorVariable],
+        guarantee: PrivacyGuarantee | None,
+        *,
+        op_class: type | None = None,
+        props: Mapping[str, Any] = MappingProxyType({}),
+        expected: tuple[int | None, ...] | None = None,
+        records: Any = None,
+        shape: Any = None,
+        size: Any = None,
+        rng: Any = None,
+        return_next_rng: bool = False,
+        promised: PrivacyGuarantee | None = None,
+        neighbouring: str = "replace-one",
+        granularity: Any = None,
+        changes: Any = None,
+        n_records: Any = None,
+        **kwargs: Any,
+    ) -> TensorVariable | tuple[TensorVariable, TensorVariable]:
+        """Build the random variable.
+
+        `promised` is the guarantee that a published release states, which must follow from the noise level
+        (otherwise what does follow takes its place), `neighbouring` which data it compares; `op_class`
+        is the operation where it is not that of the class, `props` its static settings, and `expected` the
+        shape of the release where it is not that of the query.
+        `granularity` is what a published release says of its grid, and `changes` of what one person can
+        change: the density is the same without, and here the query tells the latter.
+        `n_records` is what it says of how many records it is of.
+        """
+        if kwargs:
+            raise TypeError(
+                f"{cls.__name__} got an unexpected keyword argument {', '.join(repr(k) for k in kwargs)}."
+            )
+        check_number_of_records(n_records, prepared.query)
+        expected = cls._release_shape(prepared.query) if expected is None else expected
+        if shape is not None and size is not None:
+            raise ValueError("Give shape or size, not both; a mechanism needs neither.")
+        given = convert_shape(shape) if size is None else convert_size(size)
+        if given is not None:
+            # The noise is drawn in the query's own shape, whatever `shape` says: repeated draws
+            # of one query would spend the budget several times over.
+            check_static_shape(
+                "shape" if size is None else "size", tuple(length_of(n) for n in given), expected
+            )
+        if guarantee is not None:
+            promised = replace(guarantee, neighbours=neighbouring).settled(promised)
+        op = (op_class or type(cls.rv_op))(
+            guarantee=promised,
+            bounds=prepared.bounds,
+            records=names_of_records(records),
+            **{"lengths": prepared.lengths, **props},
+        )
+        next_rng, rv = op(
+            prepared.query,
+            *params,
+            rng=pt.random.shared_rng(seed=None) if rng is None else rng,
+            return_next_rng=True,
+        )
+        return (next_rng, rv) if return_next_rng else rv
+
+
+def refuse_sensitivity(mechanism: str, kwargs: Mapping[str, Any]) -> None:
+    """Refuse a sensitivity where the mechanism knows its own."""
+    if "sensitivity" in kwargs:
+        raise TypeError(
+            f"{mechanism} takes no sensitivity=: what one record changes follows from what it releases. "
+            "Leave it out."
+        )
+
+
+def exactly_one(mechanism: str, given: Mapping[str, bool], choices: str) -> str:
+    """Return the one way in which the noise level was given; none or two are refused."""
+    ways = [way for way, is_given in given.items() if is_given]
+    if len(ways) != 1:
+        problem = f"got both {' and '.join(ways)}" if ways else "got none"
+        raise ValueError(
+            f"{mechanism} needs exactly one way to give the noise level, {problem}. Choose {choices}."
+        )
+    return ways[0]
+
+
+def noise_parameter(name: str, value: Any, query: TensorVariable) -> tuple[Any, Any]:
+    """Check a noise level; return it as a tensor, and as an array (None if it is symbolic)."""
+    try:
+        tensor = pt.as_tensor_variable(value)
+        kind = np.dtype(tensor.type.dtype).kind
+    except (TypeError, ValueError, NotImplementedError):
+        kind = ""
+    if kind not in ("i", "u", "f") or np.ma.isMaskedArray(value):
+        raise TypeError(f"{name} must be a real number, array or tensor, got {type(value).__name__}.")
+    known = tensor.data if isinstance(tensor, pt.TensorConstant) else None
+    if known is not None and not (np.isfinite(known).all() and (known > 0).all()):
+        bad = known[~(np.isfinite(known) & (known > 0))].ravel()[0]
+        raise ValueError(f"{name} must be finite and > 0 everywhere, got {bad:g}.")
+    shape = query.type.shape
+    if tensor.type.ndim and None in shape:  # one number that is released with several levels costs each
+        shape = known_lengths(query) or shape  # unknown in the graph of a law, which releases nothing
+    if not fits(tensor.type.shape, shape):
+        raise ValueError(
+            f"{name} has shape {tensor.type.shape}, which is more than the query's shape "
+            f"{shape}: give one number, or one per entry of the query."
+        )
+    return pt.cast(tensor, query.type.dtype), None if known is None else known.astype(float)

@@ -1,0 +1,56 @@
+"""Readings of a model: its random variables replaced by graphs of other inputs.
+
+And the model as one graph, which may be edited into another model.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytensor.tensor as pt
+from pymc.model.core import Model
+from pymc.model.fgraph import fgraph_from_model
+from pytensor.graph.basic import Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import graph_replace
+from pytensor.tensor.type_other import NoneConst
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.query.records import Release, parameters_of
+
+Reading = dict[Variable, TensorVariable]
+
+
+def substitute(graphs: Sequence[Any], reading: Reading) -> list[Any]:
+    """Replace the model's random variables in some graphs by a reading of them."""
+    return list(graph_replace(list(graphs), reading, strict=False)) if graphs else []
+
+
+def lift(rv: Variable, reading: Reading) -> TensorVariable:
+    """Return a random variable with its parameters under a reading.
+
+    Substituting before asking for a log density matters: densities that PyMC derives may clone their
+    inputs, and a substitution afterwards would do nothing.
+    """
+    node = rv.owner
+    assert node is not None
+    inputs = substitute(node.inputs, reading)
+    return node.clone_with_new_inputs(inputs, strict=False).outputs[node.outputs.index(rv)]  # type: ignore[return-value]
+
+
+def graph_of(model: Model) -> tuple[FunctionGraph, dict[Variable, Variable]]:
+    """Return a copy of a model as one graph, and where the model's variables are in it."""
+    # PyMC refuses models with starting values; they are set aside for the moment
+    starts = dict(model.rvs_to_initial_values)
+    try:
+        model.rvs_to_initial_values.update(dict.fromkeys(starts))
+        return fgraph_from_model(model)
+    finally:
+        model.rvs_to_initial_values.update(starts)
+
+
+def with_query(release: Release, reading: Reading, query: TensorVariable) -> TensorVariable:
+    """Return the law of a release with another query in the place of its own."""
+    lifted = lift(release.rv, reading).owner
+    query = pt.cast(query, parameters_of(release.rv)[0].type.dtype)
+    params = [query, *lifted.op.dist_params(lifted)[1:]]
+    return lifted.op.make_node(lifted.inputs[0], NoneConst, *params).default_output()

@@ -1,0 +1,111 @@
+"""What the variables around confidential records must be like, and how it is said when they are not."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from pymc.distributions.multivariate import DirichletMultinomialRV
+from pymc.model.core import Model
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import MultinomialRV
+
+from pymc_dp.query.rowlocal import RowAnalysis, leaves_of, rule
+
+
+def check_independent(model: Model, rv: Variable, analysis: RowAnalysis, n: int) -> None:
+    """Refuse a record variable whose rows are not conditionally independent."""
+    node = rv.owner
+    assert node is not None
+    transform = model.rvs_to_transforms.get(rv)
+    if rv.type.ndim - (getattr(transform, "ndim_supp", 0) or 0) < 1:
+        raise ValueError(
+            f"The transform {transform.name} of {rv.name} ties its {n} rows together, so they are "
+            "no independent records; leave `transform` out."
+        )
+    roles = [analysis.role(v) for v in node.inputs]
+    free = all(r.kind == "free" for r in roles)
+    placed = analysis.placements.get(rv)
+    if placed is not None:
+        free = all(r.kind == "free" or (r.kind == "row" and r.rows == placed) for r in roles)
+    if free:
+        return
+    own = rule(node.op, node, roles, analysis)
+    if placed is None and own.kind == "row" and own.rows is None:
+        return
+    raise ValueError(
+        f"The rows of {rv.name} are not conditionally independent records: each of its {n} rows "
+        "may depend on the same row of other records and on parameters only (no lag, cumulative "
+        "sum, mean over records, random walk or Gaussian process along the record axis)."
+    )
+
+
+def check_child(model: Model, term: Variable, records: Collection[Variable], analysis: RowAnalysis) -> None:
+    """Refuse a child of the records that has no row for each of them, or no value of its own."""
+    node = term.owner
+    assert node is not None
+    if rule(node.op, node, [analysis.role(v) for v in node.inputs], analysis).kind != "row":
+        raise ValueError(
+            f"{term.name} depends on several records at once, on records chosen by what is no constant, or "
+            f"spreads one record over rows. A variable that depends on the records {named(records)} must "
+            "have one row per record, or one for each of x[index] with an index that is a NumPy array (a "
+            "record may stand there several times); write a statistic of all of them as a release."
+        )
+    transform = model.rvs_to_transforms.get(term)
+    if transform is None:
+        return
+    natural = transform.backward(model.rvs_to_values[term], *node.inputs)
+    if set(leaves_of([natural], set(model.basic_RVs))) & set(records):
+        raise ValueError(
+            f"{term.name} is sampled between ends that are records ({named(records)}), so that it would move "
+            f"with them. Write it as a share of them, for example pm.Deterministic({term.name!r}, lower + "
+            "(upper - lower) * pm.Uniform('share', 0, 1, ...)), or give it default_transform=None."
+        )
+
+
+def check_some(release: Any, variables: Collection[Variable], n: int) -> None:
+    """Refuse a release of nobody."""
+    if n == 0:
+        raise ValueError(
+            f"The query of {release.name} is about no record: {named(variables)} has length 0. A release "
+            "about nobody is noise, which says nothing of the parameters: leave it and its records out of "
+            "the model."
+        )
+
+
+def no_record_message(release: Any, leaves: Sequence[Any]) -> str:
+    """Say what is behind a query that no record is behind, and what to do about it."""
+    tied = [v for v in leaves if v.ndim and getattr(v.owner.op, "ndim_supp", 0) == v.ndim]
+    tables = [v for v in tied if isinstance(v.owner.op, MultinomialRV | DirichletMultinomialRV)]
+    if tables:
+        return (
+            f"The query of {release.name} uses {named(tables)}, a table of counts. Its entries are no "
+            "records of people, and tables of counts behind a mechanism are not supported yet. Write the "
+            "people that were counted: c = pm.Categorical('c', p, shape=n) and the query "
+            "dp.record_sum(pm.math.eq(c[:, None], np.arange(k))). Where people randomized their own "
+            "answers, give the table of these: "
+            "dp.RandomizedResponse(name, p, n=n, epsilon=..., observed=counts)."
+        )
+    if tied:
+        return (
+            f"The query of {release.name} uses {named(tied)}, whose entries are tied together by "
+            "one multivariate distribution, so they are not independent records. Give the record "
+            "axis as a batch axis (for example pm.MvNormal(..., shape=(n, d)) with n records)."
+        )
+    counts = [v for v in leaves if v.ndim == 0 and v.dtype.startswith(("int", "uint"))]
+    if counts:
+        return (
+            f"The query of {release.name} uses {named(counts)}, one number and no row for each person: where "
+            "it stands for how many people there are, mechanisms do not support that yet. Noise on such a "
+            "number is a likelihood of PyMC's own: pm.Laplace(name, query, b, observed=...) has the density "
+            "of dp.LaplaceMechanism with scale b (b = sensitivity / epsilon), pm.Normal(name, query, sigma, "
+            "observed=...) that of dp.GaussianMechanism."
+        )
+    return (
+        f"The query of {release.name} touches no record: it must depend on a free random variable "
+        "with a leading record axis, shape (n,) or (n, d); it depends on "
+        f"{named(leaves) or 'no free variable'}."
+    )
+
+
+def named(variables: Any) -> str:
+    """Names of some variables, in a sentence."""
+    return ", ".join(sorted(str(v.name) for v in variables))

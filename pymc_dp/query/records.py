@@ -1,0 +1,388 @@
+"""Confidential records: how a query is written over them, and which variables of a model they are.
+
+A *release* is a random variable whose operation carries a privacy guarantee; its query is the first
+of its distribution parameters. The free variables behind the query that have the record axis as a
+batch axis, and are conditionally independent along it, are the *records*, together with their
+latent per-record parents. Everything else behind a query is a parameter.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.model.core import Model
+from pymc.pytensorf import rvs_in_graph
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Sum
+from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.query.publicshapes import is_shape
+from pymc_dp.query.recordrules import check_child, check_independent, check_some, named, no_record_message
+from pymc_dp.query.rowlocal import MIXED, RowAnalysis, joined_lengths, leaves_of, lengths_of, rule
+
+QueryKind = Literal["central", "local", "function", "general"]
+_KINDS: dict[str, QueryKind] = {
+    "row": "local",
+    "sum": "central",
+    "function": "function",
+    "mixed": "general",
+}
+
+
+def record_sum(t: Any) -> TensorVariable:
+    """Sum per-record contributions over the leading record axis.
+
+    This is the record-additive form of a query: when one record changes, the query is brought up to
+    date in O(d) instead of O(n d).
+
+    It also says which axis is that of the people, which in a query of data nothing else does: arrays along
+    the leading axis of `t` are confidential, one row per person, and those along its other axes (thresholds,
+    weights) are public. ``record_sum(grid[:, None] > x)`` would say that the grid holds the people.
+
+    Parameters
+    ----------
+    t : tensor_like, shape (n, ...) or (n,)
+        Row i holds what record i contributes to each statistic, however many records there are.
+
+    Returns
+    -------
+    TensorVariable, shape (...) or ()
+        The statistics.
+
+    Raises
+    ------
+    ValueError
+        If `t` has no axis to sum over.
+
+    References
+    ----------
+    Ju, Awan, Gong & Rao (2022), "Data Augmentation MCMC for Bayesian Inference from Privatized
+    Data", assumption 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc_dp as dp
+    >>> dp.record_sum(np.ones((5, 2))).eval()
+    array([5., 5.])
+    """
+    t = _as_tensor("t", t)
+    if t.ndim == 0:
+        raise ValueError(
+            "`t` is a scalar: record_sum needs per-record contributions with a leading record "
+            "axis, shape (n,) or (n, d)."
+        )
+    total = t.sum(axis=0)
+    total.tag.over_records = True  # read by `says_its_records`
+    return total
+
+
+def says_its_records(total: Variable) -> bool:
+    """Whether a sum is one of :func:`record_sum`, which says that it is over the axis of the people."""
+    return bool(getattr(total.tag, "over_records", False))
+
+
+def clamp(x: Any, lo: Any, hi: Any) -> TensorVariable:
+    """Clamp values to an interval, which bounds what one record can change.
+
+    Parameters
+    ----------
+    x : tensor_like
+        Values of any shape.
+    lo, hi : tensor_like
+        Ends of the interval, broadcast against `x`; ``lo < hi`` everywhere.
+
+    Returns
+    -------
+    TensorVariable
+        ``min(max(x, lo), hi)``.
+
+    Raises
+    ------
+    ValueError
+        If constant ends are not numbers with ``lo < hi``.
+
+    Examples
+    --------
+    >>> import pymc_dp as dp
+    >>> dp.clamp([-3.0, 0.5, 9.0], 0, 1).eval()
+    array([0. , 0.5, 1. ])
+    """
+    if not any(isinstance(b, Variable) for b in (lo, hi)):
+        lo, hi = np.asarray(lo, dtype=float), np.asarray(hi, dtype=float)
+        if np.isnan(lo).any() or np.isnan(hi).any() or not (lo < hi).all():
+            raise ValueError(f"`lo` and `hi` must be numbers with lo < hi everywhere; got lo={lo}, hi={hi}.")
+    return pt.clip(_as_tensor("x", x), lo, hi)
+
+
+def _as_tensor(name: str, value: Any) -> TensorVariable:
+    """Return an argument as a tensor; PyTensor's refusal would show what may be confidential."""
+    try:
+        return pt.as_tensor_variable(value)
+    except (TypeError, ValueError, NotImplementedError):
+        refusal = TypeError(f"`{name}` must be a tensor or an array of numbers, got {type(value).__name__}.")
+    raise refusal
+
+
+@dataclass
+class Release:
+    """One observed release and how its query uses the records."""
+
+    rv: TensorVariable
+    query: TensorVariable
+    kind: QueryKind
+
+    @property
+    def name(self) -> str:
+        """Name of the release in the model."""
+        return str(self.rv.name)
+
+
+@dataclass
+class RecordBlock:
+    """Record variables that share the record axis, with all that depends on them in the model."""
+
+    records: list[TensorVariable]
+    n: int
+    analysis: RowAnalysis
+    releases: list[Release]
+    terms: list[TensorVariable] = field(default_factory=list)  # children that are no release
+    potentials: list[TensorVariable] = field(default_factory=list)
+    others: set[Variable] = field(default_factory=set)  # records of the model's other blocks
+    decisions: dict[str, Any] = field(default_factory=dict)  # what steps worked out once for this block
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the record variables, in the model's order."""
+        return [str(r.name) for r in self.records]
+
+
+def is_release(rv: Variable) -> bool:
+    """Whether a variable is the output of a privacy mechanism that has records behind it."""
+    op = getattr(rv.owner, "op", None)
+    return hasattr(op, "guarantee") and getattr(op, "of_records", True)
+
+
+def query_of(rv: Variable) -> TensorVariable:
+    """Return the query behind a release."""
+    assert rv.owner is not None
+    return rv.owner.op.dist_params(rv.owner)[0]
+
+
+def is_elementwise(rv: Variable) -> bool:
+    """Whether a release has one density per entry, each of one entry of the query."""
+    assert rv.owner is not None
+    return rv.owner.op.ndim_supp == 0 and not any(rv.owner.op.ndims_params)
+
+
+def parameters_of(rv: Variable) -> list[Variable]:
+    """Return the distribution parameters of a random variable."""
+    node: Any = rv.owner
+    if getattr(node.op, "extended_signature", "") is None:  # general truncations: all but the generators
+        return [v for v in node.inputs if not isinstance(v.type, RandomGeneratorType)]
+    return list(node.op.dist_params(node))
+
+
+def find_record_blocks(model: Model) -> list[RecordBlock]:
+    """Find the confidential records of a model.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        Model with at least one observed release.
+
+    Returns
+    -------
+    list of RecordBlock
+        One block per set of records that have to move together; empty if the model has no release.
+
+    Raises
+    ------
+    ValueError
+        If a query touches no record, or if records are not conditionally independent of each other.
+    """
+    observed = [rv for rv in model.observed_RVs if is_release(rv)]
+    if not observed:
+        return []
+    lengths = leading_lengths(model)
+    merged: list[tuple[set[Variable], int, list[Variable]]] = []
+    for rv in observed:
+        records, n = _records_behind(model, rv, lengths)
+        together, joined = records, [rv]
+        for block in list(merged):
+            if block[0] & together:
+                if block[1] != n:
+                    raise ValueError(
+                        f"The releases {named(block[2])} and {rv.name} share records but disagree "
+                        f"on their number ({block[1]} and {n}); name the records with `records=`."
+                    )
+                merged.remove(block)
+                together, joined = together | block[0], block[2] + joined
+        merged.append((together, n, joined))
+    blocks = [_block(model, *parts) for parts in merged]
+    for own in blocks:
+        own.others = {rv for block in blocks if block is not own for rv in block.records}
+    return blocks
+
+
+def leading_lengths(model: Model) -> dict[Variable, int]:
+    """Lengths of the leading batch axis of every free variable that has one."""
+    shapes = model.eval_rv_shapes()
+    return {
+        rv: int(shapes[rv.name][0])
+        for rv in model.free_RVs
+        if rv.owner is not None and rv.ndim - getattr(rv.owner.op, "ndim_supp", 0) >= 1
+    }
+
+
+def _records_behind(
+    model: Model, release: Variable, lengths: dict[Variable, int]
+) -> tuple[set[Variable], int]:
+    query = query_of(release)
+    variables = set(model.basic_RVs)
+    leaves = [v for v in leaves_of([query], variables) if v in set(model.free_RVs)]
+    names = getattr(release.owner.op, "records", None)
+    if names is not None:
+        chosen = {rv for rv in model.free_RVs if rv.name in names}
+        if {rv.name for rv in chosen} != set(names):
+            raise ValueError(
+                f"`records` of {release.name} names {names}, not all free variables of the model."
+            )
+        sizes = {lengths.get(rv) for rv in chosen}
+        if len(sizes) != 1 or None in sizes:
+            raise ValueError(f"`records` of {release.name} must share one leading record axis; got {names}.")
+        if not chosen & set(leaves_of([query], variables)):
+            raise ValueError(
+                f"`records` of {release.name} names {names}, none of which its query depends on."
+            )
+        n = lengths[next(iter(chosen))]
+        check_some(release, chosen, n)
+        return _with_parents(model, chosen, n, lengths), n
+    # the missing entries of a covariate stand for as many rows as the covariate has
+    rows = {**lengths, **joined_lengths([query], variables)}
+    candidates = [v for v in leaves if v in lengths]
+    if not candidates:
+        raise ValueError(no_record_message(release, leaves))
+    check_some(release, candidates, max(rows[v] for v in candidates))
+    summed = _summed_over(query)
+    if summed is not None:  # then its rows are the records, whatever else is longer
+        n = lengths_of(summed.owner.inputs[0])[0]
+        for chosen in _subsets([v for v in candidates if rows[v] == n]):
+            analysis = RowAnalysis(chosen, n, variables)
+            analysis.role(query)
+            if summed in analysis.sums and analysis.role(summed.owner.inputs[0]).rows is None:
+                return _with_parents(model, chosen, n, lengths), n
+    for n in sorted({rows[v] for v in candidates}, reverse=True):
+        for chosen in _subsets([v for v in candidates if rows[v] == n]):
+            analysis = RowAnalysis(chosen, n, variables)
+            if analysis.role(query).kind not in ("free", "mixed"):
+                _check_rows_apart(release, summed, chosen, analysis)
+                return _with_parents(model, chosen, n, lengths), n
+    n = max(rows[v] for v in candidates)  # no row-local or additive reading: a general query
+    return _with_parents(model, {v for v in candidates if rows[v] == n}, n, lengths), n
+
+
+def _check_rows_apart(
+    release: Variable, summed: Variable | None, records: set[Variable], analysis: RowAnalysis
+) -> None:
+    """Refuse a sum over rows that each mix several records, as those of a Gaussian process do."""
+    if summed is None or lengths_of(summed.owner.inputs[0])[0] != analysis.n:
+        return
+    if analysis.role(summed.owner.inputs[0]).kind in ("sum", "function"):
+        raise ValueError(
+            f"The query of {release.name} sums rows that each depend on several rows of "
+            f"{named(records)}, so they are not conditionally independent records (a Gaussian "
+            "process, or another map along the record axis). If the rows of "
+            f"{named(records)} are the confidential records, say so with `records=`."
+        )
+
+
+def _subsets(variables: list[Variable]) -> Iterator[set[Variable]]:
+    """Yield the subsets of some variables, larger ones first."""
+    for size in range(len(variables), 0, -1):
+        yield from map(set, combinations(variables, size))
+
+
+def _summed_over(query: Variable) -> Variable | None:
+    """Return the sum over a leading axis that a query is, up to scaling."""
+    node = query.owner
+    while node is not None:
+        if isinstance(node.op, Sum):
+            return node.outputs[0] if node.op.axis is None or 0 in node.op.axis else None
+        if not isinstance(node.op, Elemwise | DimShuffle):
+            return None
+        inner = [v for v in node.inputs if rvs_in_graph(v) and not is_shape(v)]
+        if len(inner) != 1:
+            return None
+        node = inner[0].owner
+    return None
+
+
+def _with_parents(
+    model: Model, records: set[Variable], n: int, lengths: dict[Variable, int]
+) -> set[Variable]:
+    """Add the latent per-record parents (x_i behind y_i when only y is released)."""
+    found, queue, variables = set(records), list(records), set(model.basic_RVs)
+    while queue:
+        rv = queue.pop()
+        for parent in leaves_of(parameters_of(rv), variables):
+            if parent in lengths and parent not in found:
+                analysis = RowAnalysis({parent}, n, variables)
+                roles = [analysis.role(p) for p in parameters_of(rv)]
+                # a parent of another length is a record only where its rows are placed among them
+                fits = lengths[parent] == n or parent in analysis.placements
+                local = any(r.kind == "row" and r.rows is None for r in roles)
+                if fits and local and MIXED not in roles and _along_the_rows(rv, parent, analysis):
+                    found.add(parent)
+                    queue.append(parent)
+    return found
+
+
+def _along_the_rows(rv: Variable, parent: Variable, analysis: RowAnalysis) -> bool:
+    """Whether the rows of a parent run along those of its child, not along another axis of equal length."""
+    if parent in analysis.placements:
+        return True
+    node = rv.owner
+    assert node is not None
+    return rule(node.op, node, [analysis.role(v) for v in node.inputs], analysis).kind == "row"
+
+
+def _block(model: Model, records: set[Variable], n: int, releases: list[Variable]) -> RecordBlock:
+    variables = set(model.basic_RVs)
+    analysis = RowAnalysis(records, n, variables)
+    # reading the joined columns first tells where partly observed covariates belong
+    for graph in [*map(query_of, releases), *(p for r in records for p in parameters_of(r))]:
+        analysis.role(graph)
+    for placed in set(analysis.placements):
+        if placed not in records:
+            raise ValueError(f"{placed.name} is placed among the records {named(records)} but is not one.")
+    ordered = [rv for rv in model.free_RVs if rv in records]
+    for rv in ordered:
+        check_independent(model, rv, analysis, n)
+    found = [Release(rv, query_of(rv), _kind(rv, analysis)) for rv in releases]
+    terms = [
+        rv
+        for rv in model.basic_RVs
+        if rv not in records
+        and rv not in set(releases)
+        and set(leaves_of(parameters_of(rv), variables)) & records
+    ]
+    potentials = [p for p in model.potentials if set(ancestors([p], blockers=variables)) & records]
+    for term in terms:
+        check_child(model, term, records, analysis)
+    return RecordBlock(ordered, n, analysis, found, terms, potentials)
+
+
+def _kind(release: Variable, analysis: RowAnalysis) -> QueryKind:
+    """How a release uses the records, given how its query does."""
+    query, op = query_of(release), release.owner.op  # type: ignore[union-attr]
+    role = analysis.role(query)
+    if role.kind == "row" and role.axis is not None and role.axis >= query.type.ndim - op.ndims_params[0]:
+        return "general"  # one release of a whole array of records, not one of each row
+    return _KINDS[role.kind]

@@ -1,0 +1,186 @@
+"""Where the law of a record has its mass, and which queries are a record up to a clamp."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pymc as pm
+from pymc.distributions.custom import CustomSymbolicDistRV
+from pymc.distributions.discrete import DiscreteUniformRV
+from pymc.distributions.distribution import DiracDeltaRV
+from pymc.distributions.truncated import TruncatedRV
+from pymc.pytensorf import constant_fold
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.scalar import basic as ps
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, CategoricalRV
+from pytensor.tensor.variable import TensorConstant, TensorVariable
+
+from pymc_dp.query.readings import lift
+from pymc_dp.query.records import parameters_of
+from pymc_dp.upstream.pymc_private import _BaseMixtureRV
+
+# Largest support of one variable that is tabulated or enumerated.
+MAX_SUPPORT = 64
+# Modules whose distributions of real numbers are continuous; a user's own distribution need not be.
+_CONTINUOUS = ("pymc.distributions.continuous", "pytensor.tensor.random.basic")
+
+
+def finite_support(record: TensorVariable, largest: int = MAX_SUPPORT) -> np.ndarray | None:
+    """Return the constant finite support of a record, if it is known and small."""
+    op = record.owner.op
+    params = parameters_of(record)
+    if isinstance(op, BernoulliRV):
+        return np.arange(2)
+    if isinstance(op, CategoricalRV):
+        size = params[0].type.shape[-1]  # type: ignore[attr-defined]
+        return np.arange(size) if size is not None and size <= largest else None
+    if isinstance(op, BinomialRV | DiscreteUniformRV):
+        # constants only: a random number of trials would be drawn here, not known
+        folded = constant_fold(params[: 1 if isinstance(op, BinomialRV) else 2], raise_not_constant=False)
+        if not all(isinstance(end, np.ndarray) for end in folded):
+            return None
+        ends = [np.unique(end) for end in folded]
+        low, high = (0, ends[0].max()) if isinstance(op, BinomialRV) else (ends[0].min(), ends[1].max())
+        return np.arange(low, high + 1) if high - low < largest else None
+    return None
+
+
+def has_density(rv: Variable) -> bool:
+    """Whether a law is known to be continuous everywhere, without a value of positive probability.
+
+    Where a law has such values (censoring, hurdles), PyMC's log density is a log probability there, which
+    must not be compared with the density of a continuous proposal.
+    """
+    node = rv.owner
+    if node is None or not rv.type.dtype.startswith("float"):  # type: ignore[attr-defined]
+        return False
+    op: Any = node.op
+    if isinstance(op, _BaseMixtureRV):  # hurdles too
+        return all(has_density(component) for component in parameters_of(rv)[1:])
+    return type(op.base_rv_op if isinstance(op, TruncatedRV) else op).__module__ in _CONTINUOUS
+
+
+def behind_atoms(rv: TensorVariable, variables: Collection[Variable]) -> list[Variable]:
+    """Return the variables that say where a law of real numbers has values of positive probability.
+
+    A density is a ratio of the law to a measure that counts these values. Where they depend on a variable, so
+    does the measure, and densities of a value given two values of the variable are of different kinds.
+
+    Such values are recognised by the log density, which has to ask whether a value is one of them: by an
+    equation between the value and a number. An infinite number is none, and its equations guard logarithms.
+
+    Parameters
+    ----------
+    rv : TensorVariable
+        Record variable of a model.
+    variables : collection of Variable
+        Random variables of the model.
+    """
+    if has_density(rv) or not rv.type.dtype.startswith("float"):
+        return []
+    reading: Any = {v: v.type(name=v.name) for v in variables if v is not rv}
+    value = rv.type()
+    try:
+        logp = pm.logp(lift(rv, reading), value)
+    except NotImplementedError:
+        return []  # no step can move a variable by a density that there is not
+    found: set[Variable] = set()
+    for graph in ancestors([logp]):
+        node = graph.owner
+        asks = (
+            node is not None
+            and isinstance(node.op, Elemwise)
+            and isinstance(node.op.scalar_op, ps.EQ | ps.NEQ)
+        )
+        if asks and not any(np.isinf(_number(side) or 0.0) for side in node.inputs):
+            compared = set(ancestors([graph]))
+            found |= compared if value in compared else set()
+    return [v for v, leaf in reading.items() if leaf in found]
+
+
+def adds_to_atoms(rv: Variable, variables: Collection[Variable]) -> bool:
+    """Whether PyMC adds a probability and a density in a law, or in one that it is made of.
+
+    Parameters
+    ----------
+    rv : Variable
+        Random variable, of a model or not.
+    variables : collection of Variable
+        Random variables of the model, whose laws are matters of their own.
+    """
+    for v in ancestors([rv], set(variables) - {rv}):
+        if mixes_atoms(v):
+            return True
+        op: Any = v.owner.op if v.owner is not None else None
+        if isinstance(op, CustomSymbolicDistRV):  # its law is a graph of its own
+            graph = op.fgraph.unfreeze()
+            given = dict(zip(graph.inputs, v.owner.inputs, strict=True))  # type: ignore[union-attr]
+            inner = graph_replace(graph.outputs, given, strict=False)
+            if any(adds_to_atoms(law, variables) for law in inner):
+                return True
+    return False
+
+
+def mixes_atoms(rv: Any) -> bool:
+    """Whether PyMC's log density of a mixture adds a probability and a density at some value.
+
+    It adds the components' log densities, of which those with values of positive probability give a
+    probability there. What another component gives at such a value must then be one, too, or zero.
+    """
+    node = rv.owner
+    if node is None or not isinstance(node.op, _BaseMixtureRV) or not rv.type.dtype.startswith("float"):
+        return False
+    components = parameters_of(rv)[1:]
+    if len(components) < 2 or all(map(has_density, components)):
+        return False
+    constants = [c for c in components if isinstance(c.owner.op, DiracDeltaRV)]  # type: ignore[union-attr]
+    others = [c for c in components if c not in constants]
+    if not all(map(has_density, others)):
+        return True
+    at = [pm.logp(other, parameters_of(constant)[0]) for constant in constants for other in others]
+    return any(np.any(drawn > -np.inf) for drawn in pm.draw(at, random_seed=0)) if at else False
+
+
+@dataclass(frozen=True)
+class Clamped:
+    """A query that is a record, or a record clamped to constants."""
+
+    record: TensorVariable
+    lo: float = -np.inf
+    hi: float = np.inf
+
+
+def clamped_record(query: Variable, records: Any) -> Clamped | None:
+    """Return which record a query is, seen through casts of integers and clamps to constants."""
+    lo, hi = -np.inf, np.inf
+    while query not in records:
+        node = query.owner
+        if node is None or not isinstance(node.op, Elemwise):
+            return None
+        scalar, inner = node.op.scalar_op, node.inputs[0]
+        if isinstance(scalar, ps.Cast) and _exact_cast(inner.type.dtype, query.type.dtype):  # type: ignore[attr-defined]
+            pass
+        elif isinstance(scalar, ps.Clip) and all(_number(v) is not None for v in node.inputs[1:]):
+            # what is clipped here is clipped again by the ends found so far
+            lo, hi = (float(np.clip(_number(v), lo, hi)) for v in node.inputs[1:])  # type: ignore[arg-type]
+        else:
+            return None
+        query = inner
+    return Clamped(query, lo, hi)  # type: ignore[arg-type]
+
+
+def _exact_cast(old: str, new: str) -> bool:
+    """Whether a cast changes no value: whole numbers may wrap around in few bits, and to bool all are 1."""
+    return np.can_cast(old, new) or (np.dtype(old).kind in "iub" and np.dtype(new) == np.float64)
+
+
+def _number(v: Variable) -> float | None:
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle):
+        v = v.owner.inputs[0]
+    if isinstance(v, TensorConstant) and v.data.size == 1:
+        return float(v.data.ravel()[0])
+    return None
