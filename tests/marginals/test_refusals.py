@@ -207,7 +207,7 @@ def test_records_that_depend_on_each_other():
         dp.marginalize(model, ["x", "y"])
     # y alone goes, and its release is then one more term that depends on the record x
     marginal = dp.marginalize(model, ["y"])
-    (block,) = dp.records.find_record_blocks(marginal)
+    (block,) = dp.query.records.find_record_blocks(marginal)
     assert block.names == ["x"]
     assert [term.name for term in block.terms] == ["z"]
 
