@@ -59,7 +59,9 @@ class CalledLinker(PartLinker):
         args = ", ".join(f"i{k}" for k in range(part.py_func.__code__.co_argcount))
         source = f"def {name}({args}):\n    return part({args})\n"
         names = {"part": part, "__name__": __name__}
-        python = compile_numba_function_src(source, name, names, cache_key=key and f"{key}_called_in_{__name__}")
+        python = compile_numba_function_src(
+            source, name, names, cache_key=key and f"{key}_called_in_{__name__}"
+        )
         function = Called(python, targetoptions={"nopython": True, "no_cfunc_wrapper": True, **DIVISION})
         if key is not None:
             function.enable_caching()

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import llvmlite.binding as llvm
+
 from pymc_dp.upstream.numba_private import JITCodeLibrary, cpu_target, global_compiler_lock
 
 
@@ -31,8 +33,18 @@ class PartLibrary(JITCodeLibrary):
         self._environments[name] = environment
 
     def add_llvm_module(self, module: Any) -> None:
-        """Add code; without numba's passes over single functions, which those over all of them repeat."""
-        self._defined |= {f.name for f in module.functions if not f.is_declaration}
+        """Add code, with local variables in registers: else loops are optimised less well later.
+
+        Numba's passes over single functions do all that those over the whole do again.
+        """
+        module.data_layout = self._codegen._data_layout
+        options = self._codegen._pass_builder()
+        for function in module.functions:
+            if not function.is_declaration:
+                self._defined.add(function.name)
+                passes = llvm.create_new_function_pass_manager()
+                passes.add_sroa_pass()
+                passes.run(function, options)
         self._final_module.link_in(module)
 
     def add_linking_library(self, library: Any) -> None:
