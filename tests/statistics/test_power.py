@@ -102,7 +102,7 @@ def stale_sums(patch):
 def stale_density(patch):
     """The density of a release of no sum is not brought up to date when a record is accepted."""
     names = dict(vars(kernels))
-    for kernel in ("accept_general", "vectorised_sweep"):
+    for kernel in ("accept_all", "vectorised_sweep"):
         source = inspect.getsource(names[kernel].py_func).replace("cache=True", "cache=False")
         exec(source.replace("            current = proposed\n", ""), names)
     patch.setattr(kernels, "vectorised_sweep", names["vectorised_sweep"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
@@ -143,7 +144,7 @@ def in_a_block(rng, total, tally):
     wait = rng.standard_exponential()
     lowest = least.py_func(0.0, total)
     accepted = total >= -wait
-    count.py_func(tally, float(accepted), lowest)
+    count.py_func(SimpleNamespace(tally=tally, prior_only=False), float(accepted), lowest)
     return accepted
 
 

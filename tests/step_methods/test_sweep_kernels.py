@@ -10,12 +10,14 @@ import pytest
 import pymc_dp as dp
 from pymc_dp.lowering.addresses.bind import plain
 from pymc_dp.query.records import find_record_blocks
+from pymc_dp.step_methods.block.state import RecordState
 from pymc_dp.step_methods.record_step import RecordChain
 from pymc_dp.step_methods.sweeps import kernels
 
 pytestmark = pytest.mark.compiles(4)
 
 N = 40
+NONE = np.empty(0)
 EDGES = np.array([-1.5, -1.2, -0.3, 0.5, 1.5])
 
 
@@ -79,7 +81,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("prior_only", [0, 1])
+@pytest.mark.parametrize("prior_only", [False, True])
 def test_the_same_in_python(name, prior_only):
     declare, proposals, kernel = CASES[name]
     with pm.Model() as model:
@@ -100,7 +102,10 @@ def test_the_same_in_python(name, prior_only):
     for run in (plain(fused.rows.kernel, fused.rows.names), fused.rows.dispatcher):
         rng, x, totals = np.random.default_rng(3), start.copy(), np.zeros(program.n_statistics)
         tally = np.array([0.0, 1.0])
-        run(rng, theta, chain.data, c, cov, value, params, offset, x, totals, tally, 2, prior_only)
+        state = RecordState(
+            theta, chain.data, c, cov, value, params, offset, x, totals, prior_only, tally, NONE, NONE
+        )
+        run(2, rng, state)
         results.append((x, totals, tally, rng.random()))
     assert results[0][3] == results[1][3]  # as many random numbers
     for python, machine in zip(*(r[:3] for r in results), strict=True):
@@ -129,8 +134,12 @@ def test_tables_and_records_the_same_in_python():
             np.empty(update.size),
         )
         tally = np.zeros(2)
+        state = RecordState(
+            theta, run.chain.data, p, np.empty((0, N)), value, params, offset, x, totals, False, NONE, alpha,
+            tally,
+        )  # fmt: skip
         for _ in range(5):
-            kernel(rng, alpha, p, value, params, offset, x, totals, tally)
+            kernel(1, rng, state)
         results.append((x, totals, p, tally, rng.random()))
     assert results[0][4] == results[1][4]  # as many random numbers
     for python, machine in zip(*(r[:4] for r in results), strict=True):

@@ -64,15 +64,8 @@ OF_SUMS = types.float64(VECTOR, VECTOR, VECTOR)  # theta, data, sums over record
 WHOLE = types.float64(VECTOR, VECTOR, MATRIX)  # theta, data, (x or u) -> log density
 # theta, data -> record-free numbers (k,) and per-record covariates (m, n)
 HOIST = types.void(VECTOR, VECTOR, VECTOR, MATRIX)
-# hoisted numbers, covariates, release value, params, offset, x, totals, tally, sweeps, 1 to ignore releases
-ROWS = types.void(
-    GENERATOR, VECTOR, VECTOR, VECTOR, MATRIX, VECTOR, MATRIX, VECTOR, MATRIX, VECTOR, VECTOR, types.int64,
-    types.int64,
-)  # fmt: skip
 # theta, data, x -> new values of parameters whose law given the records is conjugate
 CONJUGATE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, VECTOR)
-# concentrations, probabilities, release value, params, offset, x, totals, tally; draws probabilities and x
-TABLES = types.void(GENERATOR, VECTOR, VECTOR, VECTOR, MATRIX, VECTOR, MATRIX, VECTOR, VECTOR)
 INTEGERS = types.Array(types.int64, 1, "C")
 VALUES = types.void(VECTOR, VECTOR, VECTOR, VECTOR)  # theta, data, natural values -> values in theta
 NOISE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, x -> u

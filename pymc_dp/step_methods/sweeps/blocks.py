@@ -19,6 +19,7 @@ from pymc_dp.lowering.addresses.tuples import (
     set_entries,
 )
 from pymc_dp.lowering.functions.bits import standard_exponential
+from pymc_dp.step_methods.block.state import RecordState
 from pymc_dp.step_methods.sweeps.parts import contributions, count, least
 
 type Array = np.ndarray
@@ -64,13 +65,13 @@ def change_of_many(theta: Array, data: Array, value: Array, params: Array, old: 
 
 
 def draw_block(
-    rng: Generator, c: Numbers, cov: Array, start: int, m: int, prior_only: int, drawn: Array, waits: Array
+    rng: Generator, c: Numbers, cov: Array, start: int, m: int, prior_only: bool, drawn: Array, waits: Array
 ) -> None:
     """Draw candidates, and the logarithms of uniform numbers that decide on them."""
     for k in range(m):
         r = draw(rng, c, cov, start + k)
         for _ in range(TRIES):
-            if prior_only == 0 or r[N_DRAWN - 1] != 0.0:
+            if not prior_only or r[N_DRAWN - 1] != 0.0:
                 break
             r = draw(rng, c, cov, start + k)
         set_column(drawn, k, r)
@@ -98,27 +99,14 @@ def summarise_block(
                 gains[k] = -np.inf
 
 
-def few_sums_sweep(
-    rng: Generator,
-    theta: Array,
-    data: Array,
-    c: Array,
-    cov: Array,
-    value: Array,
-    params: Array,
-    offset: Array,
-    x: Array,
-    totals: Array,
-    tally: Array,
-    n_sweeps: int,
-    prior_only: int,
-) -> None:
+def few_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     """Sweep that holds the sums in registers."""
-    n, constants = x.shape[0], entries(c, N_CONSTANTS)
+    x, cov, prior_only = state.records, state.covariates, state.prior_only
+    n, c = x.shape[0], entries(state.constants, N_CONSTANTS)
     lowest, n_accepted = 0.0, 0.0
-    power = data[TEMPER_AT]
-    values, parameters = entries(value, N_STATISTICS), entries(params.reshape(-1), N_PARAMETERS)
-    old = entries(offset, N_STATISTICS)
+    power = state.data[TEMPER_AT]
+    values, parameters = entries(state.observed, N_STATISTICS), entries(state.noise.reshape(-1), N_PARAMETERS)
+    old = entries(state.offset, N_STATISTICS)
     drawn, records = np.empty((N_DRAWN, BLOCK)), np.empty((WIDTH, BLOCK))
     moves, gains, waits = np.empty((N_STATISTICS, BLOCK)), np.empty(BLOCK), np.empty(BLOCK)
     if N_STATISTICS:
@@ -126,19 +114,19 @@ def few_sums_sweep(
             m = min(BLOCK, n - start)
             load_block(x, start, m, records)
             for k in range(m):
-                s = current(constants, cov, start + k, column(records, k, WIDTH))
+                s = current(c, cov, start + k, column(records, k, WIDTH))
                 old = plus(old, part(s, 0, N_STATISTICS))
     for _ in range(n_sweeps):
         for start in range(0, n, BLOCK):
             m = min(BLOCK, n - start)
-            draw_block(rng, constants, cov, start, m, prior_only, drawn, waits)
+            draw_block(rng, c, cov, start, m, prior_only, drawn, waits)
             load_block(x, start, m, records)
             if N_STATISTICS or WEIGHTED:
-                summarise_block(constants, cov, start, m, records, drawn, moves, gains)
+                summarise_block(c, cov, start, m, records, drawn, moves, gains)
             for k in range(m):
                 new = plus(old, column(moves, k, N_STATISTICS))
                 total = 0.0
-                if prior_only == 0:
+                if not prior_only:
                     total = change(values, parameters, old, new)
                     total *= power
                     if WEIGHTED:
@@ -149,51 +137,37 @@ def few_sums_sweep(
                     for j in range(WIDTH):
                         x[start + k, j] = drawn[VALUE_AT[j], k]
                     old = new
-    if prior_only == 0:
-        count(tally, n_accepted, lowest)
-    set_entries(totals, minus(old, entries(offset, N_STATISTICS)))
+    count(state, n_accepted, lowest)
+    set_entries(state.totals, minus(old, entries(state.offset, N_STATISTICS)))
 
 
-def many_sums_sweep(
-    rng: Generator,
-    theta: Array,
-    data: Array,
-    c: Array,
-    cov: Array,
-    value: Array,
-    params: Array,
-    offset: Array,
-    x: Array,
-    totals: Array,
-    tally: Array,
-    n_sweeps: int,
-    prior_only: int,
-) -> None:
+def many_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     """Sweep that holds the sums in arrays."""
-    n, constants = x.shape[0], entries(c, N_CONSTANTS)
+    x, cov, prior_only = state.records, state.covariates, state.prior_only
+    n, c = x.shape[0], entries(state.constants, N_CONSTANTS)
     lowest, n_accepted = 0.0, 0.0
-    power = data[TEMPER_AT]
-    old, new = offset.copy(), np.zeros(N_STATISTICS)
+    power = state.data[TEMPER_AT]
+    old, new = state.offset.copy(), np.zeros(N_STATISTICS)
     drawn, records = np.empty((N_DRAWN, BLOCK)), np.empty((WIDTH, BLOCK))
     moves, gains, waits = np.empty((N_STATISTICS, BLOCK)), np.empty(BLOCK), np.empty(BLOCK)
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
         load_block(x, start, m, records)
         for k in range(m):
-            s = current(constants, cov, start + k, column(records, k, WIDTH))
+            s = current(c, cov, start + k, column(records, k, WIDTH))
             set_entries(old, plus(entries(old, N_STATISTICS), part(s, 0, N_STATISTICS)))
     for _ in range(n_sweeps):
         for start in range(0, n, BLOCK):
             m = min(BLOCK, n - start)
-            draw_block(rng, constants, cov, start, m, prior_only, drawn, waits)
+            draw_block(rng, c, cov, start, m, prior_only, drawn, waits)
             load_block(x, start, m, records)
-            summarise_block(constants, cov, start, m, records, drawn, moves, gains)
+            summarise_block(c, cov, start, m, records, drawn, moves, gains)
             for k in range(m):
                 for j in range(N_STATISTICS):
                     new[j] = old[j] + moves[j, k]
                 total = 0.0
-                if prior_only == 0:
-                    total = change_of_many(theta, data, value, params, old, new)
+                if not prior_only:
+                    total = change_of_many(state.theta, state.data, state.observed, state.noise, old, new)
                     total *= power
                     if WEIGHTED:
                         total += gains[k]
@@ -204,6 +178,5 @@ def many_sums_sweep(
                         x[start + k, j] = drawn[VALUE_AT[j], k]
                     for j in range(N_STATISTICS):
                         old[j] = new[j]
-    if prior_only == 0:
-        count(tally, n_accepted, lowest)
-    contributions(old, offset, totals)
+    count(state, n_accepted, lowest)
+    contributions(old, state)

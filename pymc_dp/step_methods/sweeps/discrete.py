@@ -26,13 +26,14 @@ from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.addresses.bind import Kernel
-from pymc_dp.lowering.addresses.native import HOIST, ROWS, NativeFunction
+from pymc_dp.lowering.addresses.native import HOIST, NativeFunction
 from pymc_dp.lowering.rows.rows import NotScalar
 from pymc_dp.query.readings import Reading
 from pymc_dp.query.records import is_elementwise, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.query.supports import finite_support
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.block.state import ROWS
 from pymc_dp.step_methods.sweeps.discrete_kernels import (
     Look,
     drawn_in_turn,

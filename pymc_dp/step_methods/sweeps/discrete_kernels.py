@@ -12,6 +12,7 @@ import numpy as np
 from pymc_dp.lowering.addresses.bind import Function, part_of_kernel
 from pymc_dp.lowering.addresses.tuples import index, row, set_row, whole
 from pymc_dp.lowering.functions.bits import random, standard_exponential
+from pymc_dp.step_methods.block.state import RecordState
 from pymc_dp.step_methods.sweeps.parts import contributions, count, least
 
 type Array = np.ndarray
@@ -148,22 +149,9 @@ def cumulate(c: Array, cell: Array, start: int, stop: int, size: int, cumulative
             cumulative[at] /= total
 
 
-def table_sweep(
-    rng: Generator,
-    theta: Array,
-    data: Array,
-    c: Array,
-    cov: Array,
-    value: Array,
-    params: Array,
-    offset: Array,
-    x: Array,
-    totals: Array,
-    tally: Array,
-    n_sweeps: int,
-    prior_only: int,
-) -> None:
+def table_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     """Sweep over records whose values and contributions are looked up in tables."""
+    x, c = state.records, state.constants
     n = x.shape[0]
     lowest, n_accepted = 0.0, 0.0
     cumulative = np.empty(CELL.size)
@@ -172,7 +160,7 @@ def table_sweep(
     left, entered = np.empty(N_PARTS, np.int64), np.empty(N_PARTS, np.int64)
     old = np.empty(N_STATISTICS)
     for j in range(N_STATISTICS):
-        old[j] = offset[j] + n * CONSTANT[j]
+        old[j] = state.offset[j] + n * CONSTANT[j]
     for i in range(n):
         find(whole(row(x, i, WIDTH)), left)
         for e in range(N_PARTS):
@@ -184,7 +172,7 @@ def table_sweep(
             find(values_before, left)
             find(values, entered)
             total = 0.0
-            if prior_only == 0:
+            if not state.prior_only:
                 for e in range(N_PARTS):
                     if left[e] != entered[e]:
                         j, k = STATISTIC[left[e]], STATISTIC[entered[e]]
@@ -192,15 +180,14 @@ def table_sweep(
                         if j == k:
                             less += AMOUNT[entered[e]]
                         else:
-                            total += density(value, params, old, k, old[k] + AMOUNT[entered[e]])
-                        total += density(value, params, old, j, less)
-                total *= data[TEMPER_AT]
+                            total += density(state.observed, state.noise, old, k, old[k] + AMOUNT[entered[e]])
+                        total += density(state.observed, state.noise, old, j, less)
+                total *= state.data[TEMPER_AT]
             wait = standard_exponential(rng)  # drawn in any case: which ratios are above 1 cannot be foreseen
             lowest = least(lowest, total)
             if total >= -wait:
                 n_accepted += 1.0
                 set_row(x, i, values)
                 shift(old, left, entered, STATISTIC, AMOUNT)
-    if prior_only == 0:
-        count(tally, n_accepted, lowest)
-    contributions(old, offset, totals)
+    count(state, n_accepted, lowest)
+    contributions(old, state)

@@ -15,7 +15,7 @@ from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.addresses.bind import Kernel, part_of_kernel
-from pymc_dp.lowering.addresses.native import HOIST, ROWS, NativeFunction
+from pymc_dp.lowering.addresses.native import HOIST, NativeFunction
 from pymc_dp.lowering.functions.bits import random
 from pymc_dp.lowering.functions.tables import fetch_row, fill_alias, likelihoods, n_rows
 from pymc_dp.lowering.rows.rows import NotScalar
@@ -24,6 +24,8 @@ from pymc_dp.query.rowlocal import with_known_shapes
 from pymc_dp.query.supports import MAX_SUPPORT, clamped_record, finite_support
 from pymc_dp.step_methods.block.cells import ChannelTable, tabled
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.block.state import ROWS, RecordState
+from pymc_dp.step_methods.sweeps.parts import count
 
 # Largest support; beyond MAX_SUPPORT values, which is meant for few distinct releases, entries of the tables.
 _LARGEST, _FEW = 2048, 2**22
@@ -35,6 +37,7 @@ _AHEAD = 8
 N_VALUES, FIRST, N_TABLES, SHARED = 0, 0, 0, False
 
 type Array = np.ndarray
+type Generator = np.random.Generator
 
 
 class FiniteSweep:
@@ -126,7 +129,7 @@ def prior_weights(prior: Array, weights: Array) -> float:
 
 
 @part_of_kernel
-def draw_record(rng: np.random.Generator, total: float, weights: Array, first: int, x: Array, i: int) -> None:
+def draw_record(rng: Generator, total: float, weights: Array, first: int, x: Array, i: int) -> None:
     """Draw a record by the weights of the values from ``first``; it stays where nothing is possible."""
     if total > 0.0:
         u = total * random(rng)
@@ -138,37 +141,24 @@ def draw_record(rng: np.random.Generator, total: float, weights: Array, first: i
             x[i, 0] = first + k
 
 
-def shared_sweep(
-    rng: np.random.Generator,
-    theta: Array,
-    data: Array,
-    c: Array,
-    cov: Array,
-    value: Array,
-    params: Array,
-    offset: Array,
-    x: Array,
-    totals: Array,
-    tally: Array,
-    n_sweeps: int,
-    prior_only: int,
-) -> None:
+def shared_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     """Draw records of one law with one release each: by alias tables of distinct releases, if these are few.
 
-    ``c`` is the address of the table's header and the probabilities of the values; ``cov`` the row of each
-    record's release in the table.
+    The constants are the address of the table's header and the probabilities of the values; the covariates
+    the row of each record's release in the table.
     """
+    x, c, cov, prior_only = state.records, state.constants, state.covariates, state.prior_only
     n = x.shape[0]
     prior, weights = np.empty(N_VALUES), np.empty(N_VALUES)
     for k in range(N_VALUES):
         prior[k] = c[1 + k]
     header = int(c[0])
-    n_groups = 1 if prior_only == 1 else n_rows(header)
+    n_groups = 1 if prior_only else n_rows(header)
     by_groups = 3 * n_groups <= n
     if by_groups:
         keep, other = np.empty((n_groups, N_VALUES)), np.empty((n_groups, N_VALUES), np.int64)
         for g in range(n_groups):
-            if prior_only == 1:
+            if prior_only:
                 total = prior_weights(prior, weights)
             else:
                 total = likelihoods(header, g, prior, weights)
@@ -179,7 +169,7 @@ def shared_sweep(
     for _ in range(n_sweeps):
         for i in range(n):
             if by_groups:
-                g = 0 if prior_only == 1 else int(cov[0, i])
+                g = 0 if prior_only else int(cov[0, i])
                 u = N_VALUES * random(rng)
                 k = int(u)
                 if other[g, 0] >= 0:
@@ -187,37 +177,23 @@ def shared_sweep(
                         k = other[g, k]
                     x[i, 0] = FIRST + k
                 continue
-            if prior_only == 0 and i + _AHEAD < n:
+            if not prior_only and i + _AHEAD < n:
                 fetch_row(header, int(cov[0, i + _AHEAD]))
-            if prior_only == 1:
+            if prior_only:
                 total = prior_weights(prior, weights)
             else:
                 total = likelihoods(header, int(cov[0, i]), prior, weights)
             draw_record(rng, total, weights, FIRST, x, i)
-    if prior_only == 0:
-        tally[0] += n * n_sweeps
+    count(state, n * n_sweeps, 0.0)
 
 
-def sweep(
-    rng: np.random.Generator,
-    theta: Array,
-    data: Array,
-    c: Array,
-    cov: Array,
-    value: Array,
-    params: Array,
-    offset: Array,
-    x: Array,
-    totals: Array,
-    tally: Array,
-    n_sweeps: int,
-    prior_only: int,
-) -> None:
+def sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     """Draw records that have a conditional each, in one pass over the values.
 
-    ``c`` are the addresses of the tables' headers, ``cov`` the rows of each record's releases; after the one
-    or the other stand the probabilities of the values.
+    The constants are the addresses of the tables' headers, the covariates the rows of each record's releases;
+    after the one or the other stand the probabilities of the values.
     """
+    x, c, cov, prior_only = state.records, state.constants, state.covariates, state.prior_only
     n = x.shape[0]
     prior, weights = np.empty(N_VALUES), np.empty(N_VALUES)
     for _ in range(n_sweeps):
@@ -227,7 +203,7 @@ def sweep(
                 prior[k] = c[N_TABLES + k] if SHARED else cov[N_TABLES + k, i]
                 weights[k] = prior[k]
                 total += prior[k]
-            if prior_only == 0:
+            if not prior_only:
                 if i + _AHEAD < n:
                     for t in range(N_TABLES):
                         fetch_row(int(c[t]), int(cov[t, i + _AHEAD]))
@@ -237,5 +213,4 @@ def sweep(
                             prior[k] = weights[k]
                     total = likelihoods(int(c[t]), int(cov[t, i]), prior, weights)
             draw_record(rng, total, weights, FIRST, x, i)
-    if prior_only == 0:
-        tally[0] += n * n_sweeps
+    count(state, n * n_sweeps, 0.0)

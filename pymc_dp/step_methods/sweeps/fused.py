@@ -19,7 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.addresses.bind import Function, Kernel, bound_part, part_of_kernel
 from pymc_dp.lowering.addresses.graphs import jit_scalar
-from pymc_dp.lowering.addresses.native import HOIST, ROWS, NativeFunction
+from pymc_dp.lowering.addresses.native import HOIST, NativeFunction
 from pymc_dp.lowering.addresses.tuples import column
 from pymc_dp.lowering.rows.domains import is_number, may_be_extreme
 from pymc_dp.lowering.rows.rowdraws import draw_entry, inside_of
@@ -28,6 +28,7 @@ from pymc_dp.lowering.rows.valuedraws import draw_value
 from pymc_dp.query.readings import substitute
 from pymc_dp.query.rowlocal import columns_of, rows_behind, with_known_shapes
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.block.state import ROWS
 from pymc_dp.step_methods.sweeps import blocks
 
 # Draws of a record, at the start of a chain, until the records that depend on it have a law.

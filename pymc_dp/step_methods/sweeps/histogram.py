@@ -16,7 +16,6 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
-from pymc_dp.lowering.addresses.native import ROWS
 from pymc_dp.lowering.addresses.tuples import Numbers, column, entries, part, row, set_row
 from pymc_dp.lowering.functions import bins
 from pymc_dp.lowering.functions.bits import standard_exponential
@@ -26,6 +25,7 @@ from pymc_dp.query.rowlocal import columns_of
 from pymc_dp.query.supports import clamped_record
 from pymc_dp.step_methods.block.cells import Histogram
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.block.state import ROWS, RecordState
 from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
 from pymc_dp.step_methods.sweeps.parts import contributions, count, least
 
@@ -66,29 +66,16 @@ def moved(total: float, value: Array, params: Array, old: Array, left: Array, en
     raise NotImplementedError
 
 
-def histogram_sweep(
-    rng: Generator,
-    theta: Array,
-    data: Array,
-    c: Array,
-    cov: Array,
-    value: Array,
-    params: Array,
-    offset: Array,
-    x: Array,
-    totals: Array,
-    tally: Array,
-    n_sweeps: int,
-    prior_only: int,
-) -> None:
+def histogram_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     """Sweep over records that keeps the bins of each."""
-    n, constants = x.shape[0], entries(c, N_CONSTANTS)
+    x, cov, prior_only = state.records, state.covariates, state.prior_only
+    n, c = x.shape[0], entries(state.constants, N_CONSTANTS)
     lowest, n_accepted = 0.0, 0.0
-    old, new = offset.copy(), offset.copy()
+    old, new = state.offset.copy(), state.offset.copy()
     bins = np.empty((N_HISTOGRAMS, n), np.int32)
     left, entered = np.empty(N_HISTOGRAMS, np.int64), np.empty(N_HISTOGRAMS, np.int64)
     for i in range(n):
-        s, _, seen, _ = current(constants, cov, i, row(x, i, WIDTH))
+        s, _, seen, _ = current(c, cov, i, row(x, i, WIDTH))
         for j in range(N_STATISTICS):
             old[POSITIONS[j]] += s[j]
         for h in range(N_HISTOGRAMS):
@@ -96,17 +83,18 @@ def histogram_sweep(
             old[STARTS[h] + bins[h, i]] += 1.0
     for _ in range(n_sweeps):
         for i in range(n):
-            s, weight_before, _, own = current(constants, cov, i, row(x, i, WIDTH))
-            y, t, weight, seen, preference = propose(rng, constants, cov, i, own)
+            s, weight_before, _, own = current(c, cov, i, row(x, i, WIDTH))
+            y, t, weight, seen, preference = propose(rng, c, cov, i, own)
             for j in range(N_STATISTICS):
                 new[POSITIONS[j]] = old[POSITIONS[j]] + (t[j] - s[j])
             for h in range(N_HISTOGRAMS):
                 left[h] = STARTS[h] + bins[h, i]
                 entered[h] = STARTS[h] + bin_in(h, seen[h])
             total = 0.0
-            if prior_only == 0:
-                total = change(theta, data, value, params, old, new)
-                total = moved(total, value, params, old, left, entered) * data[TEMPER_AT]
+            if not prior_only:
+                total = change(state.theta, state.data, state.observed, state.noise, old, new)
+                total = moved(total, state.observed, state.noise, old, left, entered)
+                total *= state.data[TEMPER_AT]
                 if weight_before != -np.inf:
                     total += weight - weight_before
                 total += preference
@@ -124,9 +112,8 @@ def histogram_sweep(
                         old[left[h]] -= 1.0
                         old[entered[h]] += 1.0
                         bins[h, i] = entered[h] - STARTS[h]
-    if prior_only == 0:
-        count(tally, n_accepted, lowest)
-    contributions(old, offset, totals)
+    count(state, n_accepted, lowest)
+    contributions(old, state)
 
 
 class HistogramSweep(FusedSweep):

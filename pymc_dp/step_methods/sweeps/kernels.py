@@ -17,8 +17,6 @@ from pymc_dp.lowering.addresses.native import (
     MATRIX,
     PROPOSE,
     RELEASES,
-    ROWS,
-    TABLES,
     VALUES,
     VECTOR,
     WHOLE,
@@ -27,6 +25,7 @@ from pymc_dp.lowering.addresses.native import (
 )
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.bits import standard_exponential
+from pymc_dp.step_methods.block.state import RECORD_STATE, ROWS, RecordState
 
 _PROPOSE = types.FunctionType(PROPOSE)
 _CONTRIBUTE = types.FunctionType(CONTRIBUTE)
@@ -37,14 +36,13 @@ _CONJUGATE = types.FunctionType(CONJUGATE)
 _HOIST = types.FunctionType(HOIST)
 _ROWS = types.FunctionType(ROWS)
 _COORDINATES = types.FunctionType(COORDINATES)
-_TABLES = types.FunctionType(TABLES)
 _VALUES = types.FunctionType(VALUES)
-# generator, sweeps, 1 to ignore releases, addresses, theta, data, releases, x, totals, tally
-VECTORISED = types.void(
-    GENERATOR, types.int64, types.int64, types.Array(types.intp, 1, "C"), VECTOR, VECTOR, VECTOR, MATRIX,
-    VECTOR, MATRIX, VECTOR, VECTOR,
-)  # fmt: skip
+# number of sweeps, generator, addresses of a move
+VECTORISED = types.void(types.int64, GENERATOR, types.Array(types.intp, 1, "C"), RECORD_STATE)
 _VECTORISED = types.FunctionType(VECTORISED)
+# Where functions stand among the addresses of a move: of vectorised ones, of all, of those in one loop; and
+# the loop that calls vectorised ones.
+PROPOSE_AT, CONTRIBUTE_AT, RELEASES_AT, CHANGE_AT, GENERAL, FUSED, HOIST_AT, VECTORISED_AT = range(8)
 
 
 @njit(types.boolean(GENERATOR, types.float64, VECTOR), cache=True, forceinline=True)
@@ -65,91 +63,43 @@ def accept(rng, log_ratio, tally):
 
 @njit(
     types.void(
-        GENERATOR, types.intp, VECTOR, VECTOR, VECTOR, MATRIX, VECTOR,
-        MATRIX, MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, VECTOR,
+        GENERATOR, RECORD_STATE, types.intp, types.intp, MATRIX, VECTOR, MATRIX, MATRIX, VECTOR,
     ),
     cache=True,
 )  # fmt: skip
-def accept_central(
-    rng, change_address, theta, data, value, params, offset, x, t, w, x_new, t_new, w_new, tally
-):
-    """One sweep of accept/reject over records that share central releases.
+def accept_all(rng, state, change_address, general_address, t, w, x_new, t_new, w_new):
+    """One sweep of accept/reject over records, O(d) for each.
 
     The query is ``offset + sum_i t_i``; record i changes it by ``t_new_i - t_i``, and the log ratio is the
-    change of the releases' log density plus ``w_new_i - w_i``. O(d) per record.
+    change of the releases' log density plus ``w_new_i - w_i``. A query that is no sum over records is asked
+    for as a whole, O(n) for each record. The addresses of changes and of such queries are 0 without any.
     """
     change = function_at(change_address, _CHANGE)
-    n, d = t.shape
-    p = x.shape[1]
-    old = offset.copy()
-    for i in range(n):
-        for j in range(d):
-            old[j] += t[i, j]
-    new = np.empty(d)
-    for i in range(n):
-        for j in range(d):
-            new[j] = old[j] + (t_new[i, j] - t[i, j])
-        log_ratio = change(theta, data, value, params, old, new)
-        if w[i] != -np.inf:
-            log_ratio += w_new[i] - w[i]
-        if accept(rng, log_ratio, tally):
-            w[i] = w_new[i]
-            for j in range(d):
-                old[j] = new[j]
-                t[i, j] = t_new[i, j]
-            for j in range(p):
-                x[i, j] = x_new[i, j]
-
-
-@njit(types.void(GENERATOR, MATRIX, VECTOR, MATRIX, VECTOR, VECTOR), cache=True)
-def accept_local(rng, x, w, x_new, w_new, tally):
-    """One sweep of accept/reject over records that share no central release."""
-    n, p = x.shape
-    for i in range(n):
-        if accept(rng, 0.0 if w[i] == -np.inf else w_new[i] - w[i], tally):
-            w[i] = w_new[i]
-            for j in range(p):
-                x[i, j] = x_new[i, j]
-
-
-@njit(
-    types.void(
-        GENERATOR, types.intp, types.intp, VECTOR, VECTOR, VECTOR, MATRIX, VECTOR,
-        MATRIX, MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, VECTOR,
-    ),
-    cache=True,
-)  # fmt: skip
-def accept_general(
-    rng, general_address, change_address, theta, data, value, params, offset,
-    x, t, w, x_new, t_new, w_new, tally,
-):  # fmt: skip
-    """One sweep where a query is no sum over records: the whole query again for every record, O(n^2)."""
     general = function_at(general_address, _WHOLE)
-    change = function_at(change_address, _CHANGE)
-    n, d = t.shape
-    p = x.shape[1]
-    old = offset.copy()
+    theta, data, x = state.theta, state.data, state.records
+    (n, d), p = t.shape, x.shape[1]
+    old = state.offset.copy()
     for i in range(n):
         for j in range(d):
             old[j] += t[i, j]
-    new = np.empty(d)
-    kept = np.empty(p)
-    current = general(theta, data, x)
+    new, kept = np.empty(d), np.empty(p)
+    current = proposed = general(theta, data, x) if general_address != 0 else 0.0
     for i in range(n):
         for j in range(d):
             new[j] = old[j] + (t_new[i, j] - t[i, j])
         for j in range(p):
             kept[j] = x[i, j]
             x[i, j] = x_new[i, j]
-        proposed = general(theta, data, x)
         log_ratio = 0.0
         if d > 0:
-            log_ratio += change(theta, data, value, params, old, new)
+            log_ratio += change(theta, data, state.observed, state.noise, old, new)
         if w[i] != -np.inf:
             log_ratio += w_new[i] - w[i]
-        if current != -np.inf:
-            log_ratio += proposed - current
-        if accept(rng, log_ratio, tally):
+        if general_address != 0:
+            proposed = general(theta, data, x)
+            if current != -np.inf:
+                log_ratio += proposed - current
+        if accept(rng, log_ratio, state.tally):
             current = proposed
             w[i] = w_new[i]
             for j in range(d):
@@ -169,33 +119,28 @@ def copy(source, target):
 
 
 @njit(VECTORISED, cache=True)
-def vectorised_sweep(
-    rng, n_sweeps, prior_only, addresses, theta, data, value, params, offset, x, totals, tally
-):  # fmt: skip
+def vectorised_sweep(n_sweeps, rng, addresses, state):
     """Sweeps of which each draws candidates for all records, and then decides on them."""
-    n, d = x.shape[0], value.shape[0]
-    propose = function_at(addresses[0], _PROPOSE)
+    theta, data, x, totals, prior_only = (
+        state.theta,
+        state.data,
+        state.records,
+        state.totals,
+        state.prior_only,
+    )
+    n, d = x.shape[0], state.observed.shape[0]
+    propose = function_at(addresses[PROPOSE_AT], _PROPOSE)
     t, w = np.empty((n, d)), np.empty(n)
     x_new, t_new, w_new = np.empty_like(x), np.empty_like(t), np.empty_like(w)
-    if prior_only == 0:
-        function_at(addresses[1], _CONTRIBUTE)(theta, data, x, t, w)
+    if not prior_only:
+        function_at(addresses[CONTRIBUTE_AT], _CONTRIBUTE)(theta, data, x, t, w)
     for _ in range(n_sweeps):
         propose(rng, theta, data, x_new, t_new, w_new)
-        if prior_only == 1:
+        if prior_only:
             copy(x_new, x)
             copy(t_new, t)
-        elif addresses[4] != 0:
-            accept_general(
-                rng, addresses[4], addresses[3], theta, data, value, params, offset,
-                x, t, w, x_new, t_new, w_new, tally,
-            )  # fmt: skip
-        elif d > 0:
-            accept_central(
-                rng, addresses[3], theta, data, value, params, offset,
-                x, t, w, x_new, t_new, w_new, tally,
-            )  # fmt: skip
         else:
-            accept_local(rng, x, w, x_new, w_new, tally)
+            accept_all(rng, state, addresses[CHANGE_AT], addresses[GENERAL], t, w, x_new, t_new, w_new)
     for j in range(d):
         totals[j] = 0.0
     for i in range(n):
@@ -214,8 +159,7 @@ def sweep(rng, n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, t
     """Sweep over all records ``n_sweeps`` times, in place; see ``addresses/native.py`` for names.
 
     ``sizes``: statistics, release parameters, hoisted numbers, hoisted covariates.
-    ``addresses``: propose, contribute, releases, change, general, fused, hoist, vectorised; 0 where there is
-    none.
+    ``addresses``: of functions, where :data:`PROPOSE_AT` and the others say; 0 where there is none.
     ``prior_only``: 1 to draw the records from their law, ignoring all releases.
     ``totals`` is filled with the sums of the contributions, ``tally`` as by :func:`accept`.
     """
@@ -223,18 +167,16 @@ def sweep(rng, n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, t
     d, n_params, n_constants, n_columns = sizes
     value, params, offset = np.empty(d), np.empty((d, n_params)), np.empty(d)
     if d > 0:
-        function_at(addresses[2], _RELEASES)(theta, data, value, params, offset)
-    if addresses[5] != 0:
-        constants, columns = np.empty(n_constants), np.empty((n_columns, n))
-        function_at(addresses[6], _HOIST)(theta, data, constants, columns)
-        function_at(addresses[5], _ROWS)(
-            rng, theta, data, constants, columns, value, params, offset, x, totals, tally,
-            n_sweeps, prior_only,
-        )  # fmt: skip
+        function_at(addresses[RELEASES_AT], _RELEASES)(theta, data, value, params, offset)
+    constants, columns, none = np.empty(n_constants), np.empty((n_columns, n)), np.empty(0)
+    state = RecordState(
+        theta, data, constants, columns, value, params, offset, x, totals, prior_only == 1, tally, none, none
+    )
+    if addresses[FUSED] != 0:
+        function_at(addresses[HOIST_AT], _HOIST)(theta, data, constants, columns)
+        function_at(addresses[FUSED], _ROWS)(n_sweeps, rng, state)
     else:
-        function_at(addresses[7], _VECTORISED)(
-            rng, n_sweeps, prior_only, addresses, theta, data, value, params, offset, x, totals, tally
-        )  # fmt: skip
+        function_at(addresses[VECTORISED_AT], _VECTORISED)(n_sweeps, rng, addresses, state)
 
 
 @njit(
@@ -294,10 +236,13 @@ def table_cycles(
     p, columns, alpha = np.empty(size), np.empty((0, x.shape[0])), np.empty(size)
     function_at(addresses[1], _HOIST)(theta, data, p, columns)
     function_at(addresses[3], _COORDINATES)(theta, data, alpha)
-    rows, update = function_at(addresses[2], _ROWS), function_at(addresses[4], _TABLES)
+    rows, update = function_at(addresses[2], _ROWS), function_at(addresses[4], _ROWS)
+    state = RecordState(
+        theta, data, p, columns, value, params, offset, x, totals, False, tally, alpha, joint_tally
+    )
     for _ in range(n_cycles):
-        rows(rng, theta, data, p, columns, value, params, offset, x, totals, tally, 1, 0)
-        update(rng, alpha, p, value, params, offset, x, totals, joint_tally)
+        rows(1, rng, state)
+        update(1, rng, state)
     values = np.empty(where.shape[0])
     function_at(addresses[5], _VALUES)(theta, data, p, values)
     for k in range(where.shape[0]):
@@ -320,7 +265,8 @@ def hoist(address, theta, data, constants, columns):
 def sweep_part(handle, address, n_sweeps, prior_only, theta, data, constants, columns, x, tally):
     """Fused sweep over some of the records, which share no central release with the others."""
     none = np.empty(0)
-    function_at(address, _ROWS)(
-        generator_at(handle), theta, data, constants, columns, none, np.empty((0, 1)), none, x, none, tally,
-        n_sweeps, prior_only,
+    state = RecordState(
+        theta, data, constants, columns, none, np.empty((0, 1)), none, x, none, prior_only == 1, tally,
+        none, none,
     )  # fmt: skip
+    function_at(address, _ROWS)(n_sweeps, generator_at(handle), state)

@@ -3,8 +3,7 @@
 import numpy as np
 
 from pymc_dp.lowering.addresses.bind import part_of_kernel
-
-type Array = np.ndarray
+from pymc_dp.step_methods.block.state import RecordState, Vector
 
 
 @part_of_kernel
@@ -16,14 +15,15 @@ def least(lowest: float, log_ratio: float) -> float:
 
 
 @part_of_kernel
-def count(tally: Array, n_accepted: float, lowest: float) -> None:
-    """Add to what :func:`pymc_dp.step_methods.sweeps.kernels.accept` counts."""
-    tally[0] += n_accepted
-    tally[1] = min(tally[1], np.exp(lowest))
+def count(state: RecordState, n_accepted: float, lowest: float) -> None:
+    """Add to what :func:`pymc_dp.step_methods.sweeps.kernels.accept` counts, unless releases are ignored."""
+    if not state.prior_only:
+        state.tally[0] += n_accepted
+        state.tally[1] = min(state.tally[1], np.exp(lowest))
 
 
 @part_of_kernel
-def contributions(old: Array, offset: Array, totals: Array) -> None:
+def contributions(old: Vector, state: RecordState) -> None:
     """Fill the sums over the records, of which the sums behind the releases are another constant away."""
-    for j in range(totals.size):
-        totals[j] = old[j] - offset[j]
+    for j in range(state.totals.size):
+        state.totals[j] = old[j] - state.offset[j]

@@ -20,7 +20,6 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
-from pymc_dp.lowering.addresses.native import ROWS
 from pymc_dp.lowering.addresses.tuples import Numbers, column, entries, minus, part, row, set_row
 from pymc_dp.lowering.functions.bits import standard_exponential
 from pymc_dp.lowering.functions.tables import cell_of, draw_value, fetch, log_density, log_weight
@@ -31,6 +30,7 @@ from pymc_dp.query.readings import with_query
 from pymc_dp.query.records import Release
 from pymc_dp.step_methods.block.cells import ChannelTable
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.block.state import ROWS, RecordState
 from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
 from pymc_dp.step_methods.sweeps.parts import contributions, count, least
 
@@ -65,25 +65,12 @@ def change(theta: Array, data: Array, value: Array, params: Array, old: Array, n
     raise NotImplementedError
 
 
-def tabled_sweep(
-    rng: Generator,
-    theta: Array,
-    data: Array,
-    c: Array,
-    cov: Array,
-    value: Array,
-    params: Array,
-    offset: Array,
-    x: Array,
-    totals: Array,
-    tally: Array,
-    n_sweeps: int,
-    prior_only: int,
-) -> None:
+def tabled_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     """Sweep over groups of records: all candidates are drawn, then decided one after the other."""
-    n, constants = x.shape[0], entries(c, N_CONSTANTS)
+    x, cov, prior_only = state.records, state.covariates, state.prior_only
+    n, c = x.shape[0], entries(state.constants, N_CONSTANTS)
     lowest, n_accepted = 0.0, 0.0
-    old, new = offset.copy(), np.zeros(N_STATISTICS)
+    old, new = state.offset.copy(), np.zeros(N_STATISTICS)
     # of a group: candidates, how they change the statistics and the log weight, their log weights
     drawn, moves = np.empty((GROUP, WIDTH)), np.empty((GROUP, N_STATISTICS))
     gains, weights = np.empty(GROUP), np.empty(GROUP)
@@ -92,7 +79,7 @@ def tabled_sweep(
     cells, cells_to = np.empty((GROUP, N_TABLES), np.int64), np.empty((GROUP, N_TABLES), np.int64)
     if N_STATISTICS:
         for i in range(n):
-            s, _, _, _, _ = current(constants, cov, i, row(x, i, WIDTH))
+            s, _, _, _, _ = current(c, cov, i, row(x, i, WIDTH))
             for j in range(N_STATISTICS):
                 old[j] += s[j]
     for _ in range(n_sweeps):
@@ -100,8 +87,8 @@ def tabled_sweep(
             m = min(GROUP, n - start)
             for k in range(m):
                 i = start + k
-                s, before, asked, places, proposing = current(constants, cov, i, row(x, i, WIDTH))
-                y, t, weight, asked_to, preference = propose(rng, constants, cov, i, proposing)
+                s, before, asked, places, proposing = current(c, cov, i, row(x, i, WIDTH))
+                y, t, weight, asked_to, preference = propose(rng, c, cov, i, proposing)
                 set_row(drawn, k, y)
                 set_row(moves, k, minus(t, s))
                 # a record that is impossible where the chain begins moves to anything
@@ -117,8 +104,9 @@ def tabled_sweep(
                 total = 0.0
                 for j in range(N_STATISTICS):
                     new[j] = old[j] + moves[k, j]
-                if prior_only == 0:
-                    total = change(theta, data, value, params, old, new) * data[TEMPER_AT]
+                if not prior_only:
+                    total = change(state.theta, state.data, state.observed, state.noise, old, new)
+                    total *= state.data[TEMPER_AT]
                     total += gains[k]
                     for q in range(N_TABLES):
                         before = log_density(headers[k, q], rows[k, q], cells[k, q])
@@ -133,9 +121,8 @@ def tabled_sweep(
                     set_row(x, start + k, row(drawn, k, WIDTH))
                     for j in range(N_STATISTICS):
                         old[j] = new[j]
-    if prior_only == 0:
-        count(tally, n_accepted, lowest)
-    contributions(old, offset, totals)
+    count(state, n_accepted, lowest)
+    contributions(old, state)
 
 
 class TabledSweep(FusedSweep):

@@ -16,14 +16,16 @@ from pymc.pytensorf import constant_fold
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
-from pymc_dp.lowering.addresses.native import COORDINATES, TABLES, VALUES, NativeFunction, addresses_of
+from pymc_dp.lowering.addresses.native import COORDINATES, VALUES, NativeFunction, addresses_of
 from pymc_dp.lowering.addresses.tuples import row, set_row, whole
 from pymc_dp.lowering.functions.bits import random, standard_normal
 from pymc_dp.lowering.rows.rows import NotScalar
 from pymc_dp.query.readings import substitute
 from pymc_dp.query.records import parameters_of
+from pymc_dp.step_methods.block.state import ROWS, RecordState
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
 from pymc_dp.step_methods.sweeps.discrete_kernels import Look, place, strides_of
+from pymc_dp.step_methods.sweeps.parts import contributions
 from pymc_dp.step_methods.sweeps.probability_cells import table_shape
 
 # Joint moves draw a row anew with this probability; otherwise they move the logarithms of its probabilities
@@ -145,18 +147,10 @@ def accepts(rng: Generator, log_ratio: float) -> bool:
     return log_ratio >= 0.0 or random(rng) < np.exp(log_ratio)
 
 
-def update_tables(
-    rng: Generator,
-    alpha: Array,
-    p: Array,
-    value: Array,
-    params: Array,
-    offset: Array,
-    x: Array,
-    totals: Array,
-    tally: Array,
-) -> None:
+def update_tables(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     """Draw every row given the records, then every row with its records."""
+    x, totals, tally = state.records, state.totals, state.joint
+    p, alpha = state.constants, state.concentrations
     n, size = x.shape[0], p.shape[0]
     a, b = np.empty((n, WIDTH), np.int64), np.empty((n, WIDTH), np.int64)
     rows, counts = np.empty((n, WIDTH), np.int64), np.zeros(size)
@@ -179,7 +173,7 @@ def update_tables(
     old, new = np.empty(N_STATISTICS), np.empty(N_STATISTICS)
     touched, stamp, now = np.empty(N_STATISTICS, np.int64), np.empty(N_STATISTICS, np.int64), 0
     for j in range(N_STATISTICS):
-        old[j] = offset[j] + totals[j]
+        old[j] = state.offset[j] + totals[j]
         new[j], stamp[j] = old[j], -1
     q, q_below, changed = p.copy(), below.copy(), np.empty(n, np.int64)
     head, link = np.empty(size, np.int64), np.empty(n * WIDTH, np.int64)
@@ -218,7 +212,7 @@ def update_tables(
         total = prior
         for e in range(n_touched):
             j = touched[e]
-            total += density(value, params, old, j, new[j])
+            total += density(state.observed, state.noise, old, j, new[j])
         tally[1] += 1.0
         tally[0] += min(1.0, np.exp(total)) if total == total else 0.0
         if accepts(rng, total):
@@ -242,8 +236,7 @@ def update_tables(
         first = ENDS[r]
     for i in range(n):
         set_row(x, i, row(a, i, WIDTH))
-    for j in range(N_STATISTICS):
-        totals[j] = old[j] - offset[j]
+    contributions(old, state)
 
 
 class DirichletUpdate:
@@ -291,7 +284,7 @@ class DirichletUpdate:
         )
         rows_of, move = self._tables_of_records()
         names = {**sweep.names, "ENDS": ends, "rows_of": rows_of, "move": move}
-        self.update = Kernel(update_tables, TABLES, names)
+        self.update = Kernel(update_tables, ROWS, names)
 
     def _tables_of_records(self) -> tuple[Function, Function]:
         """Return :func:`rows_of` and :func:`move`."""
