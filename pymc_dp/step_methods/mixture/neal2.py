@@ -58,11 +58,12 @@ def conjugate_gibbs(n_sweeps: int, rng: Generator, state: State) -> None:
     """
     cov, x, atoms, counts, tally = state.covariates, state.records, state.atoms, state.counts, state.tally
     n, n_slots = x.shape[0], counts.size
-    c = entries(state.constants, N_CONSTANTS)
+    c, full = entries(state.constants, N_CONSTANTS), state.full
     alpha, d = urn(c)
+    scale, under_base, then = scales(state), state.under_base, state.constants_then
+    constants = state.constants
     k, slots = slots_of(state)
     order = slots.order
-    scale = scales(state)
     terms, coef = np.empty((n_slots, N_MOMENTS)), np.empty((1, N_MOMENTS))
     for h in range(n_slots):
         if counts[h] > 0:
@@ -74,11 +75,10 @@ def conjugate_gibbs(n_sweeps: int, rng: Generator, state: State) -> None:
     without_atoms(c, row(atoms, order[0], N_ATOMS), scale, weights, coef, factor)
     root, mean = np.empty((max(N_NORMAL, 1), N_NORMAL + 1)), np.empty(max(N_NORMAL, 1))
     sums, z_empty = np.empty(N_SUMS), log_normaliser(empty, root, N_NORMAL)
-    under_base, then = state.under_base, state.constants_then
     stale = CHANGES or np.isnan(under_base[0, 0])
     for j in range(N_CONSTANTS):
-        stale = stale or not then[j] == state.constants[j]
-        then[j] = state.constants[j]
+        stale = stale or not then[j] == constants[j]
+        then[j] = constants[j]
     for i in range(n if stale else 0):
         m = moments_of(c, cov, i, x, scale)
         for r in range(N_SUMS):
@@ -100,7 +100,7 @@ def conjugate_gibbs(n_sweeps: int, rng: Generator, state: State) -> None:
                 logs[t] = total
             if rest > 0.0:
                 if k == n_slots:
-                    state.full[0] = True
+                    full[0] = True
                 else:
                     total += rest * under_base[1, i]
                     logs[k] = total

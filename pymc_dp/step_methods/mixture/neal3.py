@@ -35,13 +35,13 @@ def collapsed_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
     """Sweep once, in O(number of clusters) per record; then try ``n_sweeps`` splits or merges."""
     cov, x, labels, counts, tally = state.covariates, state.records, state.labels, state.counts, state.tally
     n, n_slots = x.shape[0], counts.size
-    c = entries(state.constants, N_CONSTANTS)
+    c, full = entries(state.constants, N_CONSTANTS), state.full
     alpha, d = urn(c)
+    scale, atoms = scales(state), state.atoms
     k, slots = slots_of(state)
     order = slots.order
-    scale = scales(state)
     weights, empty = np.empty((N_SUMS, N_MOMENTS)), np.empty(N_SUMS)
-    weigh(c, row(state.atoms, order[0], N_ATOMS), scale, weights, empty)
+    weigh(c, row(atoms, order[0], N_ATOMS), scale, weights, empty)
     nothing = entries(empty, N_SUMS)
     room, root = np.empty(N_SUMS), np.empty((max(N_NORMAL, 1), N_NORMAL + 1))
     tables = (add_alike(weights), np.full(n + 2, np.nan), np.empty(n + 2), np.empty(n + 2))
@@ -84,7 +84,7 @@ def collapsed_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
         m = k
         if rest > 0.0:
             if k == n_slots:
-                state.full[0] = True
+                full[0] = True
             else:
                 joined[k] = log_z(1, plus(nothing, own), tables, room, root)
                 logs[k] = np.log(rest) + joined[k] - z_empty

@@ -38,12 +38,13 @@ def conditional_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
     """
     cov, x, atoms, counts, tally = state.covariates, state.records, state.atoms, state.counts, state.tally
     n, n_slots = x.shape[0], counts.size
-    c = entries(state.constants, N_CONSTANTS)
+    c, full = entries(state.constants, N_CONSTANTS), state.full
     alpha, d = urn(c)
+    scale = scales(state)
     k, slots = slots_of(state)
     order = slots.order
     logs, sizes = np.empty(n_slots + N_EMPTY + SPARE), np.empty(n_slots)
-    scale, terms = scales(state), np.zeros((n_slots, N_MOMENTS))
+    terms = np.zeros((n_slots, N_MOMENTS))
     for h in range(n_slots):
         sizes[h] = np.log(counts[h] - d) if counts[h] > 0 else 0.0
         expand(c, row(atoms, h, N_ATOMS), scale, terms, h)
@@ -62,7 +63,7 @@ def conditional_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
             rest = weight_of_new_cluster(alpha, d, k)
             n_empty = min(N_EMPTY, n_slots - k) if rest > 0.0 else 0
             if n_empty == 0 and rest > 0.0:
-                state.full[0] = True
+                full[0] = True
             each = np.log(rest / n_empty) if n_empty > 0 else 0.0
             for t in range(n_empty):
                 # any of the free slots, each with the same probability, but always the one just left

@@ -62,6 +62,12 @@ def commit_members(rng, splits, h, g, members, size, n_other, to_other, k, slots
     ``to_other`` tells which of the members from the third on go to the new slot, and the second always does.
     """
     g, k = commit(rng, splits, h, g, size, n_other, k, slots)
-    for r in range(1, size):
-        slots.labels[members[r]] = g if splits and (r == 1 or to_other[r]) else h
+    if splits:
+        slots.labels[members[1]] = g
+        for r in range(2, size):
+            if to_other[r]:
+                slots.labels[members[r]] = g
+    else:
+        for r in range(1, size):
+            slots.labels[members[r]] = h
     return g, k

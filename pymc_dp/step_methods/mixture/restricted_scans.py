@@ -41,10 +41,10 @@ def collapsed_scans(n_sweeps: int, rng: Generator, state: State) -> None:
     n = x.shape[0]
     c = entries(state.constants, N_CONSTANTS)
     alpha, d = urn(c)
+    scale, atoms = scales(state), state.atoms
     k, slots = slots_of(state)
-    scale = scales(state)
     weights, empty = np.empty((N_SUMS, N_MOMENTS)), np.empty(N_SUMS)
-    weigh(c, row(state.atoms, slots.order[0], N_ATOMS), scale, weights, empty)
+    weigh(c, row(atoms, slots.order[0], N_ATOMS), scale, weights, empty)
     root, mean = np.empty((max(N_NORMAL, 1), N_NORMAL + 1)), np.empty(max(N_NORMAL, 1))
     z_empty = log_normaliser(empty, root, N_NORMAL)
     # of both parts: moments of their records, the sums that these make, atoms, coefficients of densities

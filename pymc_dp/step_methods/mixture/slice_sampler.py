@@ -91,10 +91,10 @@ def slice_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
     """Slice sampler: O(components above a record's slice variable) per record."""
     cov, x, labels, atoms, counts = state.covariates, state.records, state.labels, state.atoms, state.counts
     n, n_slots = x.shape[0], counts.size
-    c = entries(state.constants, N_CONSTANTS)
+    c, full = entries(state.constants, N_CONSTANTS), state.full
     alpha, d = urn(c)
+    scale, tally = scales(state), state.tally
     k, slots = slots_of(state)
-    scale = scales(state)
     room = 2 * n_slots + 16
     parts, terms, weights = np.empty((room, N_ATOMS)), np.empty((room, N_MOMENTS)), np.empty((room, 1))
     slot_of = np.empty(n_slots, np.int64)
@@ -174,14 +174,14 @@ def slice_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
             if taken[t] < 0:
                 taken[t] = random_free_slot(rng, counts)
                 if taken[t] < 0:
-                    state.full[0] = True
+                    full[0] = True
                     return
                 for j in range(N_ATOMS):
                     atoms[taken[t], j] = parts[t, j]
             labels[i] = taken[t]
             counts[taken[t]] += 1
-    state.tally[MOVED] += moved
-    state.tally[CONSIDERED] += n * n_sweeps
+    tally[MOVED] += moved
+    tally[CONSIDERED] += n * n_sweeps
 
 
 def compiled(program: MixtureProgram) -> Kernel:

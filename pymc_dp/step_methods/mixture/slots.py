@@ -58,7 +58,7 @@ def occupied_first(slots):
     return k
 
 
-@njit(inline="always")
+@part_of_kernel
 def swap(slots, a, b):
     """Exchange what stands at two places of the permutation."""
     _, _, order, place = slots
@@ -67,11 +67,10 @@ def swap(slots, a, b):
     place[h], place[g] = a, b
 
 
-@njit(inline="always")
+@part_of_kernel
 def free_slot(rng, slots, k):
     """Return a free slot chosen uniformly."""
-    order = slots.order
-    return order[k + int(random(rng) * (order.size - k))]
+    return slots.order[k + int(random(rng) * (slots.order.size - k))]
 
 
 @part_of_kernel

@@ -124,7 +124,7 @@ def splits(n_sweeps: int, rng: Generator, state: State) -> None:
     """Moves of a kind: each a pass over the labels, and the records of two clusters."""
     cov, x, labels, atoms, counts = state.covariates, state.records, state.labels, state.atoms, state.counts
     tally, n, n_slots = state.tally, x.shape[0], counts.size
-    c = entries(state.constants, N_CONSTANTS)
+    c, full = entries(state.constants, N_CONSTANTS), state.full
     alpha, d = urn(c)
     k, slots = slots_of(state)
     w, there, goes = np.full(n, np.nan), np.empty(n), np.zeros(n, np.bool_)
@@ -190,7 +190,7 @@ def splits(n_sweeps: int, rng: Generator, state: State) -> None:
             continue
         tally[SPLITS_ACCEPTED] += 1.0
         if splits and k == n_slots:
-            state.full[0] = True
+            full[0] = True
             return
         g, k = commit(rng, splits, h, g, m, size, k, slots)
         if splits:
