@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 from pymc_dp.lowering.addresses.bind import PART, Function, Kernel, bound_part, part_of_kernel, rebound
-from pymc_dp.lowering.addresses.tuples import Numbers, column, part, row
+from pymc_dp.lowering.addresses.tuples import Numbers, column, part
 from pymc_dp.lowering.compiling.nopython import njit
-from pymc_dp.lowering.functions import bins
-from pymc_dp.query.records import parameters_of
 from pymc_dp.step_methods.mixture import polynomials
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.state import MIXTURE, Generator, Integers, Matrix, Vector
+from pymc_dp.step_methods.mixture.state import MIXTURE, Generator, Matrix
+from pymc_dp.step_methods.sweeps.histogram import bins_of
 
 # Of parts that make arrays, references are counted.
 part_with_arrays = njit(**{**PART, "_nrt": True})
@@ -56,23 +55,6 @@ def propose(
     rng: Generator, c: Numbers, cov: Matrix, i: int, a: Numbers
 ) -> tuple[Numbers, Numbers, float, Numbers]:
     """Return a record drawn from its cluster, and the same of it."""
-    raise NotImplementedError
-
-
-def change(theta: Vector, data: Vector, value: Vector, params: Matrix, old: Vector, new: Vector) -> float:
-    """Change of the log density of releases of sums."""
-    raise NotImplementedError
-
-
-def bin_in(h: int, number: float) -> int:
-    """Bin of a number in a histogram."""
-    raise NotImplementedError
-
-
-def moved(
-    total: float, value: Vector, params: Matrix, old: Vector, left: Integers, entered: Integers
-) -> float:
-    """Add the change of the log density of histograms, where a record leaves a bin of each for another."""
     raise NotImplementedError
 
 
@@ -212,42 +194,13 @@ def _own(program: MixtureProgram) -> Function:
 
 
 def _change(program: MixtureProgram) -> Function:
-    records = program.program
-    return records.central.part(leaving_out=records.histograms)
-
-
-def _bin_in(program: MixtureProgram) -> Function:
-    if not program.histograms:
-        return part_of_kernel(lambda h, number: 0)
-    edges, bin_of = tuple(h.edges for h in program.histograms), bins.bin_of
-    return part_of_kernel(lambda h, number: bin_of(edges[h], number))
-
-
-def _moved(program: MixtureProgram) -> Function:
-    total = part_of_kernel(lambda total, value, params, old, left, entered: total)
-    for h, histogram in enumerate(program.histograms):
-        rv = histogram.release.rv
-        f = program.program.central.functions[f"change{program._starts[rv][0]}"]
-        total = _with_histogram(total, f, h, len(parameters_of(rv)) - 1)
-    return total
-
-
-def _with_histogram(before: Any, f: Any, h: int, n: int) -> Any:
-    @part_of_kernel
-    def moved(total, value, params, old, left, entered):
-        total = before(total, value, params, old, left, entered)
-        o, b = left[h], entered[h]
-        if o != b:
-            total += f(value[o], old[o], old[o] - 1.0, *row(params, o, n))[0]
-            total += f(value[b], old[b], old[b] + 1.0, *row(params, b, n))[0]
-        return total
-
-    return moved
+    return program.program.central.part(leaving_out=program.program.histograms)
 
 
 # By the name that they give a meaning to.
 ADAPTERS = {
     "urn": _urn, "base_draw": _base_draw, "inside": _inside, "current": _current, "propose": _propose,
-    "change": _change, "bin_in": _bin_in, "moved": _moved, "released": _released,
+    "change": _change, "bin_in": lambda program: bins_of(program.histograms), "released": _released,
+    "moved": lambda program: program.moved(program.histograms),
     "given_release": _given_release, "features": _features, "own": _own, **polynomials.ADAPTERS,
 }  # fmt: skip

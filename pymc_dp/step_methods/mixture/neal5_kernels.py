@@ -21,12 +21,9 @@ from pymc_dp.step_methods.mixture.bound import (
     WIDTH,
     Numbers,
     base_draw,
-    bin_in,
-    change,
     current,
     given_release,
     inside,
-    moved,
     propose,
     released,
     urn,
@@ -41,6 +38,7 @@ from pymc_dp.step_methods.mixture.slots import (
     weighted,
 )
 from pymc_dp.step_methods.mixture.state import Generator, Integers, Matrix, State, Vector
+from pymc_dp.step_methods.sweeps.histogram import bin_in, change, moved
 
 # Auxiliary records of a sweep with several.
 N_AUXILIARY = 0

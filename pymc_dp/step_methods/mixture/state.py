@@ -17,8 +17,8 @@ type Generator = np.random.Generator
 class State(NamedTuple):
     """A mixture with its records, as a draw goes from cycle to cycle; kernels change the arrays in place.
 
-    A kernel takes out what it uses before its loops: while the structure lives, machine code counts references
-    to all of its arrays.
+    A kernel takes out what it uses before its loops: while the structure lives, machine code counts
+    references to all of its arrays.
 
     Attributes
     ----------

@@ -182,7 +182,7 @@ class HistogramSweep(FusedSweep):
                 "propose": propose,
                 "change": self.program.central.part(leaving_out=self.program.histograms),
                 "bin_in": bins_of(histograms),
-                "moved": self._moved(histograms),
+                "moved": self.moved(histograms),
             },
         )
 
@@ -191,7 +191,8 @@ class HistogramSweep(FusedSweep):
         m = self.n_columns
         return part_of_kernel(lambda rng, c, cov, i, own: (f(rng, *c, *column(cov, i, m)), 0.0))
 
-    def _moved(self, histograms: list[Histogram]) -> Function:
+    def moved(self, histograms: list[Histogram]) -> Function:
+        """Return the meaning of :func:`moved`."""
         total = part_of_kernel(lambda total, value, params, old, left, entered: total)
         for h, histogram in enumerate(histograms):
             rv = histogram.release.rv
@@ -201,7 +202,9 @@ class HistogramSweep(FusedSweep):
 
 
 def bins_of(histograms: list[Histogram]) -> Function:
-    """Return a part of kernels: the bin of a number in a histogram."""
+    """Return the meaning of :func:`bin_in`."""
+    if not histograms:
+        return part_of_kernel(lambda h, number: 0)
     edges, bin_of = tuple(histogram.edges for histogram in histograms), bins.bin_of
     return part_of_kernel(lambda h, number: bin_of(edges[h], number))
 
