@@ -206,6 +206,21 @@ class FusedSweep:
                 total = total + rows.entry(graph, (ROW, *index))
         return total
 
+    # -- kernels that ask for a candidate and for what is to be known of it -----------------------
+
+    def _given(self) -> Variable:
+        """Return what a candidate is computed from, beside parameters."""
+        return self._rng
+
+    def _more(self) -> list[TensorVariable]:
+        """Further outputs of the current state, which proposals take."""
+        return []
+
+    def _candidate(self, f: Any) -> Function:
+        """Return a part of kernels that draws a candidate, and how much likelier the way back is, in logs."""
+        m = self.n_columns
+        return part_of_kernel(lambda rng, c, cov, i, own: (f(rng, *c, *column(cov, i, m)), 0.0))
+
     # -- compilation ------------------------------------------------------------------------------
 
     @property
@@ -324,6 +339,22 @@ class FusedSweep:
             ],
             HOIST,
         )
+
+
+class FromNumber(FusedSweep):
+    """Candidates for the one record variable that are a number drawn by the kernel, whatever its law."""
+
+    _number = ps.float64("drawn")
+
+    def _weight_graphs(self) -> list[TensorVariable]:
+        (record,) = self.program.block.records
+        return [*super()._weight_graphs(), pm.logp(record, record)]
+
+    def _draw_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
+        return pt.cast(pt.tensor_from_scalar(self._number), rv.dtype)  # type: ignore[attr-defined]
+
+    def _given(self) -> Variable:
+        return self._number
 
 
 def scalar_function(inputs: Sequence[Variable], outputs: Sequence[TensorVariable]) -> tuple[Any, str | None]:

@@ -9,9 +9,6 @@ latter keep moving when the release pins the counts down.
 from typing import Any
 
 import numpy as np
-import pymc as pm
-import pytensor.scalar as ps
-import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
@@ -26,7 +23,7 @@ from pymc_dp.query.supports import clamped_record
 from pymc_dp.step_methods.block.cells import Histogram
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.state import ROWS, RecordState
-from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
+from pymc_dp.step_methods.sweeps.fused import FromNumber, FusedSweep, scalar_function
 from pymc_dp.step_methods.sweeps.parts import contributions, count, least
 
 type Array = np.ndarray
@@ -135,12 +132,6 @@ class HistogramSweep(FusedSweep):
             start += size
         return found
 
-    def _given(self) -> Variable:
-        return self._rng
-
-    def _more(self) -> list[TensorVariable]:
-        return []
-
     def _compile(self, statistics: list, weights: list, columns: list, each: list) -> None:
         histograms = list(self.program.histograms.values())
         now, new = ([g.entry(h.number, (ROW,)) for h in histograms] for g in (self._state, self._draws))
@@ -186,11 +177,6 @@ class HistogramSweep(FusedSweep):
             },
         )
 
-    def _candidate(self, f: Any) -> Function:
-        """Return a part of kernels that draws a candidate with what the kernel is to know of it."""
-        m = self.n_columns
-        return part_of_kernel(lambda rng, c, cov, i, own: (f(rng, *c, *column(cov, i, m)), 0.0))
-
     def moved(self, histograms: list[Histogram]) -> Function:
         """Return the meaning of :func:`moved`."""
         total = part_of_kernel(lambda total, value, params, old, left, entered: total)
@@ -222,7 +208,7 @@ def _with_histogram(before: Function, f: Any, h: int, n_params: int) -> Function
     return moved
 
 
-class BinSweep(HistogramSweep):
+class BinSweep(FromNumber, HistogramSweep):
     """Candidates for the one record variable from the bins of a histogram."""
 
     def __init__(self, program: RecordProgram):
@@ -231,18 +217,7 @@ class BinSweep(HistogramSweep):
         seen = clamped_record(first.number, program.block.records)
         if others or record.ndim != 1 or record.dtype[0] != "f" or seen is None:
             raise NotScalar("a histogram of something else than the records")
-        self._number = ps.float64("drawn")
         super().__init__(program)
-
-    def _weight_graphs(self) -> list[TensorVariable]:
-        (record,) = self.program.block.records
-        return [*super()._weight_graphs(), pm.logp(record, record)]
-
-    def _draw_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
-        return pt.cast(pt.tensor_from_scalar(self._number), rv.dtype)  # type: ignore[attr-defined]
-
-    def _given(self) -> Variable:
-        return self._number
 
     def _more(self) -> list[TensorVariable]:
         (record,) = self.program.block.records

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
@@ -31,7 +30,7 @@ from pymc_dp.query.records import Release
 from pymc_dp.step_methods.block.cells import ChannelTable
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.state import ROWS, RecordState
-from pymc_dp.step_methods.sweeps.fused import FusedSweep, scalar_function
+from pymc_dp.step_methods.sweeps.fused import FromNumber, FusedSweep, scalar_function
 from pymc_dp.step_methods.sweeps.parts import contributions, count, least
 
 type Array = np.ndarray
@@ -145,14 +144,6 @@ class TabledSweep(FusedSweep):
     def _queries(self, rows: RowGraph) -> list[TensorVariable]:
         return [rows.entry(table.release.query, (ROW,)) for table in self._tables]
 
-    def _more(self) -> list[TensorVariable]:
-        """Further outputs of the current state."""
-        return []
-
-    def _given(self) -> Variable:
-        """Return what a candidate is computed from, beside parameters."""
-        return self._rng
-
     def _compile(self, statistics: list, weights: list, columns: list, each: list) -> None:
         rows = self._state
         positions = [entry for table in self._tables for entry in self._position(table)]
@@ -198,13 +189,8 @@ class TabledSweep(FusedSweep):
             },
         )
 
-    def _candidate(self, f: Any) -> Function:
-        """Return a part of kernels that draws a candidate with what the kernel is to know of it."""
-        m = self.n_columns
-        return part_of_kernel(lambda rng, c, cov, i, proposing: (f(rng, *c, *column(cov, i, m)), 0.0))
 
-
-class CellSweep(TabledSweep):
+class CellSweep(FromNumber, TabledSweep):
     """Candidates for the one record variable from the cells of a table with slots.
 
     Parameters
@@ -216,18 +202,7 @@ class CellSweep(TabledSweep):
 
     def __init__(self, program: RecordProgram, table: ChannelTable):
         self._proposing = table
-        self._number = ps.float64("drawn")
         super().__init__(program)
-
-    def _weight_graphs(self) -> list[TensorVariable]:
-        (record,) = self.program.block.records
-        return [*super()._weight_graphs(), pm.logp(record, record)]
-
-    def _draw_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
-        return pt.cast(pt.tensor_from_scalar(self._number), rv.dtype)  # type: ignore[attr-defined]
-
-    def _given(self) -> Variable:
-        return self._number
 
     def _more(self) -> list[TensorVariable]:
         (record,) = self.program.block.records
