@@ -24,7 +24,7 @@ from pymc_dp.step_methods.updates.exchangeable import (
     distinct_rows,
     exchangeable,
 )
-from pymc_dp.step_methods.updates.interweaving import random_walk
+from pymc_dp.step_methods.updates.interweaving import run_random_walk
 
 # Nanoseconds that the updates of one draw are worth: what PyMC's loop costs, in all and per record. Counted
 # in the model's sizes, not timed, so that draws are reproducible.
@@ -235,7 +235,7 @@ class _Part:
         self.width = sum(lowered.widths) + (case.rows is not None)
         self.wide = case.n_categories + (case.rows is not None)
         self.seen, self.data = np.zeros((0, self.width)), np.zeros(0)
-        random_walk.ready()
+        run_random_walk.ready()
         draw_categories.ready()
 
     def group(self) -> None:
@@ -272,9 +272,9 @@ class _Part:
         channel = np.empty((self.counts.size, self.wide))
         self.channels.dispatcher(theta, chain.data, self.distinct, channel)
         n = self.n_updates(step)
-        random_walk(
-            step.rng, self.collapsed.address, n, step.n_adapted * n, theta, chain.data, channel,
-            self.counts, self.moving, factor, int(step.tune), tally,
+        run_random_walk(
+            step.rng, self.collapsed.address, n, step.n_adapted * n, theta, chain.data, channel, self.counts,
+            self.moving, factor, int(step.tune), tally,
         )  # fmt: skip
         shares = np.empty((self.counts.size, self.n_categories))
         self.shares.dispatcher(theta, chain.data, channel, shares)

@@ -4,9 +4,12 @@ The parameters move by Metropolis steps whose proposal covariance is learnt whil
 parametrisation, because the two conditionals have different shapes.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numba import types
 
+from pymc_dp.lowering.addresses.bind import part_of_kernel
 from pymc_dp.lowering.addresses.native import (
     CONDITIONAL,
     COORDINATES,
@@ -30,11 +33,6 @@ _QUADRATIC = types.FunctionType(QUADRATIC)
 _NOISE = types.FunctionType(NOISE)
 _RECORDS = types.FunctionType(RECORDS)
 _INDEX = types.Array(types.intp, 1, "C")
-_UPDATE = types.int64(
-    GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, VECTOR,
-    _INDEX, MATRIX, types.int64, VECTOR,
-)  # fmt: skip
-_UPDATES = types.FunctionType(_UPDATE)
 
 # Acceptance that a random walk of a few dimensions aims at (Roberts & Rosenthal 2001).
 _TARGET = 0.3
@@ -77,24 +75,68 @@ def adapt(factor, direction, change):
             v[j] = c * v[j] - s * factor[j, i]
 
 
+class ParameterState(NamedTuple):
+    """Parameters that move given records, or given the noise behind them; updates change the arrays in place.
+
+    Attributes
+    ----------
+    theta, data
+        All parameters, and all releases and covariates, flat.
+    given, totals
+        Records or noise, a row for each; sums of what the records contribute to queries.
+    moving
+        Which entries of theta move.
+    factor
+        Root of the covariance of proposals, which is learnt.
+    n_adapted, adapting
+        Updates that it was learnt from, and whether it still is (0 or 1).
+    tally
+        Sum of the probabilities of acceptance, and number of updates.
+    """
+
+    theta: Any
+    data: Any
+    given: Any
+    totals: Any
+    moving: Any
+    factor: Any
+    n_adapted: int
+    adapting: int
+    tally: Any
+
+
+_PARAMETERS = types.NamedTuple(
+    [VECTOR, VECTOR, MATRIX, VECTOR, _INDEX, MATRIX, types.int64, types.int64, VECTOR], ParameterState
+)
+_UPDATE = types.int64(types.int64, GENERATOR, types.intp, _PARAMETERS)
+_UPDATES = types.FunctionType(_UPDATE)
+
+
+@part_of_kernel
+def draw_direction(rng, factor, z, line):
+    """Draw standard normal numbers, and a direction with the covariance of which ``factor`` is the root."""
+    for i in range(z.size):
+        z[i] = standard_normal(rng)
+    for i in range(z.size):
+        line[i] = 0.0
+        for j in range(i + 1):
+            line[i] += factor[i, j] * z[j]
+
+
 @njit(_UPDATE, cache=True)
-def random_walk(
-    rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally
-):
+def random_walk(n_updates, rng, address, state):
     """Metropolis updates of ``theta[moving]`` given records or noise, in place; returns the acceptances."""
+    theta, data, given, totals, moving = state.theta, state.data, state.given, state.totals, state.moving
+    factor, tally = state.factor, state.tally
     target = function_at(address, _CONDITIONAL)
     k = moving.shape[0]
-    proposal, z = theta.copy(), np.empty(k)
+    proposal, line, z = theta.copy(), np.empty(k), np.empty(k)
     current = target(theta, data, given, totals)
     accepted = 0
     for update in range(n_updates):
+        draw_direction(rng, factor, z, line)
         for i in range(k):
-            z[i] = standard_normal(rng)
-        for i in range(k):
-            step = 0.0
-            for j in range(i + 1):
-                step += factor[i, j] * z[j]
-            proposal[moving[i]] = theta[moving[i]] + step
+            proposal[moving[i]] = theta[moving[i]] + line[i]
         proposed = target(proposal, data, given, totals)
         ratio = proposed - current
         # from where the density is no finite number, and to there, a move could not be taken back
@@ -111,17 +153,17 @@ def random_walk(
             accepted += 1
             for i in range(k):
                 theta[moving[i]] = proposal[moving[i]]
-        if adapting:
-            rate = min(0.9, k * (n_adapted + update + 1.0) ** -_DECAY)
+        if state.adapting:
+            rate = min(0.9, k * (state.n_adapted + update + 1.0) ** -_DECAY)
             adapt(factor, z, rate * (probability - _TARGET))
     return accepted
 
 
 @njit(_UPDATE, cache=True)
-def slice_update(
-    rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally
-):
+def slice_update(n_updates, rng, address, state):
     """Slice updates (Neal 2003) along random directions of the learnt covariance; no rejections."""
+    theta, data, given, totals, moving = state.theta, state.data, state.given, state.totals, state.moving
+    factor, tally = state.factor, state.tally
     target = function_at(address, _CONDITIONAL)
     k = moving.shape[0]
     start, line, z = theta.copy(), np.empty(k), np.empty(k)
@@ -129,12 +171,8 @@ def slice_update(
     if not abs(current) < np.inf:
         return 0
     for update in range(n_updates):
+        draw_direction(rng, factor, z, line)
         for i in range(k):
-            z[i] = standard_normal(rng)
-        for i in range(k):
-            line[i] = 0.0
-            for j in range(i + 1):
-                line[i] += factor[i, j] * z[j]
             start[moving[i]] = theta[moving[i]]
         level = current + np.log(random(rng))
         lo = -random(rng)
@@ -175,10 +213,25 @@ def slice_update(
             current = target(theta, data, given, totals)
         tally[0] += 1.0
         tally[1] += 1.0
-        if adapting:
-            rate = min(0.5, k * (n_adapted + update + 1.0) ** -_DECAY)
+        if state.adapting:
+            rate = min(0.5, k * (state.n_adapted + update + 1.0) ** -_DECAY)
             adapt(factor, z, rate * (min(widened, 4) - min(shrunk, 4)) * 0.25)
     return n_updates
+
+
+@njit(
+    types.int64(
+        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, VECTOR, _INDEX, MATRIX,
+        types.int64, VECTOR,
+    ),
+    cache=True,
+)  # fmt: skip
+def run_random_walk(
+    rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally
+):
+    """Call :func:`random_walk` from Python."""
+    state = ParameterState(theta, data, given, totals, moving, factor, n_adapted, adapting, tally)
+    return random_walk(n_updates, rng, address, state)
 
 
 @njit(types.boolean(GENERATOR, types.intp, VECTOR, VECTOR, MATRIX, VECTOR, _INDEX), cache=True)
@@ -250,10 +303,10 @@ def interweave(
             gaussian_draw(rng, addresses[4], theta, data, x, totals, gaussian)
         done = n_done + cycle
         if n_centred > 0:
-            update(
-                rng, addresses[0], n_centred, done * n_centred, theta, data, x, totals, moving,
-                centred_factor, adapting, tallies[0],
-            )  # fmt: skip
+            state = ParameterState(
+                theta, data, x, totals, moving, centred_factor, done * n_centred, adapting, tallies[0]
+            )
+            update(n_centred, rng, addresses[0], state)
         if n_ancillary > 0:
             function_at(addresses[2], _NOISE)(rng, theta, data, x, u)
             if addresses[5] != 0:
@@ -261,10 +314,10 @@ def interweave(
             else:
                 for k in range(theta.shape[0]):
                     phi[k] = theta[k]
-            accepted = update(
-                rng, addresses[1], n_ancillary, done * n_ancillary, phi, data, u, totals, moving,
-                ancillary_factor, adapting, tallies[1],
-            )  # fmt: skip
+            state = ParameterState(
+                phi, data, u, totals, moving, ancillary_factor, done * n_ancillary, adapting, tallies[1]
+            )
+            accepted = update(n_ancillary, rng, addresses[1], state)
             if accepted > 0:
                 function_at(addresses[3], _RECORDS)(phi, data, u, x)
                 if addresses[6] != 0:
