@@ -101,7 +101,7 @@ def hardly_any_end(patch):
 # what is broken: (line, what takes its place, kernel, sampler, model)
 BROKEN = {
     "no factor of the density": (
-        r"dot_from\((log_normaliser\(.*\) - z_empty), entries.*", r"\1",
+        r"dot_from\(start, .*\)", "start",
         "conjugate_gibbs", "neal 2", "NormalInverseGamma",
     ),
     "a new cluster without the base": (
@@ -112,13 +112,13 @@ BROKEN = {
         "conjugate_gibbs", "neal 2", "NormalInverseGamma",
     ),
     "lowest free slot": (
-        r"g = free_slot\(rng, slots, k\)", "g = slots[k:].min()", "conjugate_gibbs", "neal 2", "Regressions",
+        r"g = free_slot\(rng, slots, k\)", "g = slots.order[k:].min()", "conjugate_gibbs", "neal 2", "Regressions",
     ),
     "no mass above the end": (
         None, hardly_any_end, "collapsed_sweep", "neal 3", "CutVariances",
     ),
     "another shape above the end": (
-        r"draw_inverse_gamma\(rng, constants, ", "draw_inverse_gamma(rng, constants, 1.0 + ",
+        r"draw_inverse_gamma\(rng, c, ", "draw_inverse_gamma(rng, c, 1.0 + ",
         "conjugate_draws", "neal 8", "CutVariances",
     ),
     "proposals without their probability": (
