@@ -12,6 +12,7 @@ from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.mixture.langevin import N_SIZES
 from pymc_dp.step_methods.mixture.state import State
 from pymc_dp.step_methods.mixture.step import lowered_mixture, private_mixtures
+from tests.kernels import in_machine_code
 from tests.mixtures import models
 from tests.mixtures.models import KnownVariance, NormalInverseGamma
 
@@ -113,7 +114,7 @@ def test_machine_code_does_what_python_does(kernel, model_type):
     found, state = lowered(model_type)
     compiled = KERNELS[kernel](found)
     results = []
-    for run in (compiled.dispatcher, plain(compiled.kernel, compiled.names)):
+    for run in (in_machine_code(compiled), plain(compiled.kernel, compiled.names)):
         copied = State(*(np.copy(a) if isinstance(a, np.ndarray) else a for a in state))
         rng = np.random.default_rng(7)
         run(20 if kernel == "scans" or "splits" in kernel else 5, rng, copied)

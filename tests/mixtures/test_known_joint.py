@@ -112,7 +112,7 @@ BROKEN = {
         "conjugate_gibbs", "neal 2", "NormalInverseGamma",
     ),
     "lowest free slot": (
-        r"g = free_slot\(rng, slots, k\)", "g = slots.order[k:].min()", "conjugate_gibbs", "neal 2", "Regressions",
+        r"g = free_slot\(rng, slots, k\)", "g = order[k:].min()", "conjugate_gibbs", "neal 2", "Regressions",
     ),
     "no mass above the end": (
         None, hardly_any_end, "collapsed_sweep", "neal 3", "CutVariances",

@@ -13,6 +13,7 @@ from pymc_dp.query.records import find_record_blocks
 from pymc_dp.step_methods.block.state import RecordState
 from pymc_dp.step_methods.record_step import RecordChain
 from pymc_dp.step_methods.sweeps import kernels
+from tests.kernels import in_machine_code
 
 pytestmark = pytest.mark.compiles(4)
 
@@ -99,7 +100,7 @@ def test_the_same_in_python(name, prior_only):
     if program.n_statistics:
         program.central.releases.dispatcher(theta, chain.data, value, params, offset)
     results = []
-    for run in (plain(fused.rows.kernel, fused.rows.names), fused.rows.dispatcher):
+    for run in (plain(fused.rows.kernel, fused.rows.names), in_machine_code(fused.rows)):
         rng, x, totals = np.random.default_rng(3), start.copy(), np.zeros(program.n_statistics)
         tally = np.array([0.0, 1.0])
         state = RecordState(
@@ -126,7 +127,7 @@ def test_tables_and_records_the_same_in_python():
     program.central.releases.dispatcher(theta, run.chain.data, value, params, offset)
     update.start.dispatcher(theta, run.chain.data, alpha)
     totals_of_start, results = run.chain.totals.copy(), []
-    for kernel in (plain(update.update.kernel, update.update.names), update.update.dispatcher):
+    for kernel in (plain(update.update.kernel, update.update.names), in_machine_code(update.update)):
         rng, x, totals, p = (
             np.random.default_rng(3),
             start.copy(),
