@@ -206,10 +206,7 @@ def later(
 
 def native_code(python: Callable[..., Any], signature: Any, cached: bool) -> Declared:
     """Have a function with a key in PyTensor's cache compiled when it is first called."""
-    # what takes a structure is called by its address: Python's way into it would take long to compile
-    by_address = any(isinstance(kind, types.BaseNamedTuple) for kind in signature.args)
-    options = {"no_cpython_wrapper": True} if by_address else {}
-    dispatcher = njit(signature, cache=cached, **options)(python)
+    dispatcher = njit(signature, cache=cached)(python)
     _lowered.append(ref(dispatcher))
     return dispatcher
 

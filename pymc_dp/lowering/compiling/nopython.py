@@ -12,6 +12,7 @@ from typing import Any
 from weakref import ref
 
 import numba
+from numba import types
 from pytensor.configdefaults import config
 
 from pymc_dp.lowering.compiling.keys import key_of
@@ -180,7 +181,10 @@ def _compiler(signature: Any, cache: bool, options: dict[str, Any]) -> Callable[
         if signature is None:
             dispatcher = numba.njit(**options)(function)
         else:
-            dispatcher = Declared(function, targetoptions={**_OF_DECLARED, **options})
+            # what takes a structure is called by its address: Python's way into it would take long to compile
+            by_address = any(isinstance(kind, types.BaseNamedTuple) for kind in signature.args)
+            kept = {**_OF_DECLARED, "no_cpython_wrapper": by_address, **options}
+            dispatcher = Declared(function, targetoptions=kept)
             dispatcher.signature = signature
         if cache:
             dispatcher._cache = DiskCache(dispatcher)
