@@ -25,6 +25,8 @@ from pymc_dp.upstream.pymc_private import _BaseMixtureRV
 
 # Largest support of one variable that is tabulated or enumerated.
 MAX_SUPPORT = 64
+# Values of the parameters, drawn from their law, at which components of a mixture are compared.
+_PLACES = 200
 # Modules whose distributions of real numbers are continuous; a user's own distribution need not be.
 _CONTINUOUS = ("pymc.distributions.continuous", "pytensor.tensor.random.basic")
 
@@ -135,14 +137,15 @@ def mixes_atoms(rv: Any) -> bool:
     if node is None or not isinstance(node.op, _BaseMixtureRV) or not rv.type.dtype.startswith("float"):
         return False
     components = parameters_of(rv)[1:]
-    if len(components) < 2 or all(map(has_density, components)):
-        return False
     constants = [c for c in components if isinstance(c.owner.op, DiracDeltaRV)]  # type: ignore[union-attr]
     others = [c for c in components if c not in constants]
-    if not all(map(has_density, others)):
+    if all(map(has_density, others)) and not (constants and others):
+        return False
+    if not all(map(has_density, others)):  # a single one stands for several, along its last axis
         return True
     at = [pm.logp(other, parameters_of(constant)[0]) for constant in constants for other in others]
-    return any(np.any(drawn > -np.inf) for drawn in pm.draw(at, random_seed=0)) if at else False
+    # an end of a support may be anywhere, and at the value of the constant for some parameters only
+    return any(np.any(drawn > -np.inf) for drawn in pm.draw(at, draws=_PLACES, random_seed=0))
 
 
 @dataclass(frozen=True)

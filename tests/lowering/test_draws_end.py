@@ -10,7 +10,7 @@ import pytest
 SCRIPT = """
 import itertools
 import numpy as np
-from pymc_dp.lowering import samplers, truncated
+from pymc_dp.lowering.functions import samplers, truncated
 
 laws = {kind.__name__: f for kind, f in samplers.SAMPLERS.items()}
 laws |= {"log_gamma": samplers.log_gamma, "cut": truncated.truncated_inverse_gamma}

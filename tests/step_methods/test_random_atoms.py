@@ -193,6 +193,12 @@ def test_the_way_out_is_exact(query, released):
 
 
 D, N = pm.DiracDelta.dist, pm.Normal.dist
+
+
+def capped(c, size):
+    return pt.maximum(N(0, 1, size=size), c)
+
+
 ADDED = {
     "an atom among normal numbers": (lambda w: pm.Mixture.dist(w, [D(0.0), N(0, 1)], shape=3), True),
     "an atom at an end with a density": (
@@ -201,6 +207,22 @@ ADDED = {
     ),
     "two censored laws": (
         lambda w: pm.Mixture.dist(w, [pm.Censored.dist(N(k, 1), 0, None) for k in range(2)], shape=3),
+        True,
+    ),
+    "one law for all components": (
+        lambda w: pm.Mixture.dist(
+            w, pm.CustomDist.dist(np.array([0.0, -5.0]), dist=capped, shape=(4, 2)), shape=4
+        ),
+        True,
+    ),
+    "an atom that a support may reach": (
+        lambda w: pm.Mixture.dist(w, [D(0.0), pm.Uniform.dist(lo := N(0, 1), lo + 1)], shape=3),
+        True,
+    ),
+    "an atom that a truncated law may reach": (
+        lambda w: pm.Mixture.dist(
+            w, [D(0.0), pm.TruncatedNormal.dist(lo := N(0.3, 1), 1, lower=lo)], shape=3
+        ),
         True,
     ),
     "such a mixture, censored": (

@@ -131,6 +131,50 @@ def test_whole_numbers_may_say_where():
     assert [v.name for v in behind_repeated(y, model)] == ["c"]
 
 
+@pytest.mark.parametrize(
+    "place", [lambda k: k, lambda k: 0.6 * k - 0.3, lambda k: pt.switch(k > 0, 0.5, -0.5)],
+    ids=["itself", "a number of it", "one of two"],
+)  # fmt: skip
+@pytest.mark.parametrize("law", [lambda: pm.Poisson("k", 1), lambda: pm.Bernoulli("k", 0.5)], ids=["n", "b"])
+def test_whole_numbers_may_say_where_in_a_graph(law, place):
+    """The place moved with none of its densities: P(k = 0) was .8 instead of .1."""
+
+    def dist(k, size):
+        return pt.maximum(pm.Normal.dist(0, 1, size=size), place(k))
+
+    with pm.Model() as model:
+        y = pm.CustomDist("y", law(), dist=dist, shape=4)
+    assert [v.name for v in behind_repeated(y, model)] == ["k"]
+
+
+@pytest.mark.parametrize(
+    "above",
+    [
+        lambda mu, c, size: mu + pm.LogNormal.dist(0, c, size=size),
+        lambda mu, c, size: mu + pm.Gamma.dist(c, 1, size=size),
+        lambda mu, c, size: mu - pm.Weibull.dist(c, 1, size=size),
+    ],
+    ids=["lognormal", "gamma", "weibull"],
+)
+@pytest.mark.parametrize("shape", [4, 400])
+def test_numbers_that_floating_point_rounds_to_a_place_are_no_atoms(above, shape):
+    model, y = declared(drawn(above), shape)
+    assert behind_repeated(y, model) == []
+
+
+@pytest.mark.parametrize("error", [None, IndexError, RuntimeError])
+def test_functions_that_take_their_own_types_are_called_with_them(error):
+    def random(k, mu, rng=None, size=None):
+        if error is not None and k > 0:
+            raise error("not with these")
+        return rng.binomial(k, 0.5, size=size) + rng.normal(mu, 1, size=size)
+
+    with pm.Model() as model:
+        mu, k = pm.Normal("mu"), pm.Poisson("k", 3)
+        y = pm.CustomDist("y", k, mu, logp=lambda v, k, mu: -((v - mu - k) ** 2) / 2, random=random, shape=4)
+    assert behind_repeated(y, model) == []
+
+
 def test_draws_of_a_generator_of_its_own_tell_nothing():
     own = np.random.default_rng(1)
 

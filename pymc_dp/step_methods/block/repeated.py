@@ -3,7 +3,8 @@
 A log density that a user wrote may know its values of positive probability in any way: by an inequality, by
 rounding, or not at all where draws are rounded. Draws show them all the same. A continuous law gives no
 number twice; a number that comes again has a probability. A variable says where it is if that number, drawn
-with the same random numbers, is another one as soon as the variable changes in its tenth digit.
+with the same random numbers, is another one as soon as the variable changes in its tenth digit, or by one if it
+is a whole number. Places that jump, such as ``pt.floor(c)`` of a real number, are not seen by that.
 """
 
 from collections.abc import Sequence
@@ -30,6 +31,9 @@ from pymc_dp.query.supports import has_density
 _WIDTHS = (0.1, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0, 8.0, 8.0)
 # Relative change of a variable: too small to move a draw across a rounding, large for floating point.
 _CHANGE = 1e-10
+# Floating point rounds to a number, too, as 1 + exp(-50) to 1. Then others come within this distance, relative
+# to the number and to how far draws go; it takes many draws to see one.
+_ALONE, _MANY = 1e-6, 20
 # Numbers drawn at each place, so many for each row if that is not too many, and how often one has to come to
 # be an atom.
 _DRAWS, _EACH, _OFTEN = 200, 3, 3
@@ -65,8 +69,8 @@ def behind_repeated(rv: TensorVariable, model: Model) -> list[Variable]:
                 values = natural(point)
                 if draws.moved(seed, values, range(len(given))):
                     found |= {v for k, v in enumerate(given) if draws.moved(seed, values, [k])}
-        except (NotImplementedError, ValueError, AssertionError, ArithmeticError, np.linalg.LinAlgError):
-            continue  # no law there, or none that can be drawn
+        except Exception:  # of a user's function, or of NumPy's: no law there, or none that can be drawn
+            continue
         if draws.total > _MOST:
             break
     return [v for v in given if v in found]
@@ -85,10 +89,7 @@ class _Draws:
 
     def __init__(self, rv: TensorVariable, given: Sequence[Variable]):
         self.total = 0
-        try:  # whole numbers as real ones, which may change by less than one
-            self._compile(rv, given, [v.type.clone(dtype="float64")() for v in given])  # type: ignore[attr-defined]
-        except (TypeError, IndexError, NotImplementedError):
-            self._compile(rv, given, [v.type() for v in given])
+        self._compile(rv, given, [v.type() for v in given])
 
     def _compile(self, rv: TensorVariable, given: Sequence[Variable], inputs: list[Any]) -> None:
         draw = clone_replace(rv, dict(zip(given, inputs, strict=True)), rebuild_strict=False)
@@ -117,12 +118,22 @@ class _Draws:
         """Whether a number that is drawn repeatedly is never drawn any more where some values change."""
         changed = list(values)
         for k in which:
-            value = np.asarray(values[k], dtype=np.float64)
-            changed[k] = value + _CHANGE * np.where(value == 0, 1.0, np.abs(value))
+            value = np.asarray(values[k])
+            if value.dtype.kind in "iub":
+                changed[k] = value ^ 1  # 0 to 1 and back, 2 to 3 and back
+            else:
+                changed[k] = value + _CHANGE * np.where(value == 0, 1.0, np.abs(value))
         before = self.at(seed, values)
         numbers, where, counts = np.unique(before, return_inverse=True, return_counts=True)
         atoms = np.isfinite(numbers) & (counts >= _OFTEN)
         if not atoms.any() or not np.array_equal(before, self.at(seed, values), equal_nan=True):
             return False  # or draws of its own generator, which tell nothing here
         stayed = np.bincount(where, before == self.at(seed, changed), minlength=numbers.size)
-        return bool(np.any(atoms & (stayed == 0)))
+        return any(self._is_alone(atom, values) for atom in numbers[atoms & (stayed == 0)][:_OFTEN])
+
+    def _is_alone(self, atom: float, values: Sequence[np.ndarray]) -> bool:
+        """Whether a number has a probability, rather than being what others round to."""
+        draws = np.concatenate([self.at(_MANY + seed, values) for seed in range(_MANY)])
+        distance = np.abs(draws - atom)
+        far = np.max(distance, initial=0.0, where=np.isfinite(distance))
+        return not np.any((distance > 0) & (distance <= _ALONE * min(abs(atom), far)))
