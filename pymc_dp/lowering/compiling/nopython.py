@@ -181,9 +181,10 @@ def _compiler(signature: Any, cache: bool, options: dict[str, Any]) -> Callable[
         if signature is None:
             dispatcher = numba.njit(**options)(function)
         else:
-            # what takes a structure is called by its address: Python's way into it would take long to compile
-            by_address = any(isinstance(kind, types.BaseNamedTuple) for kind in signature.args)
-            kept = {**_OF_DECLARED, "no_cpython_wrapper": by_address, **options}
+            kept = {**_OF_DECLARED, **options}
+            # what takes a structure is called by its address: nobody goes Python's way into it
+            if any(isinstance(kind, types.BaseNamedTuple) for kind in signature.args):
+                kept["no_cpython_wrapper"] = True
             dispatcher = Declared(function, targetoptions=kept)
             dispatcher.signature = signature
         if cache:
