@@ -3,8 +3,8 @@
 A log density that a user wrote may know its values of positive probability in any way: by an inequality, by
 rounding, or not at all where draws are rounded. Draws show them all the same. A continuous law gives no
 number twice; a number that comes again has a probability. A variable says where it is if that number, drawn
-with the same random numbers, is another one as soon as the variable changes in its tenth digit, or by one if it
-is a whole number. Places that jump, such as ``pt.floor(c)`` of a real number, are not seen by that.
+with the same random numbers, is another one as soon as the variable changes in its tenth digit, or by one if
+it is a whole number. Places that jump, such as ``pt.floor(c)`` of a real number, are not seen by that.
 """
 
 from collections.abc import Sequence
@@ -31,8 +31,8 @@ from pymc_dp.query.supports import has_density
 _WIDTHS = (0.1, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0, 8.0, 8.0)
 # Relative change of a variable: too small to move a draw across a rounding, large for floating point.
 _CHANGE = 1e-10
-# Floating point rounds to a number, too, as 1 + exp(-50) to 1. Then others come within this distance, relative
-# to the number and to how far draws go; it takes many draws to see one.
+# Floating point rounds to a number, too, as 1 + exp(-50) to 1. Then others come so near, as a part of the
+# number and of how far draws go; many draws show one.
 _ALONE, _MANY = 1e-6, 20
 # Numbers drawn at each place, so many for each row if that is not too many, and how often one has to come to
 # be an atom.
