@@ -45,7 +45,9 @@ def declared(model_type):
 @cache
 def lowered(model_type):
     """A mixture, and the arrays that its kernels work on: clusters of three records each."""
-    model = declared(model_type)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "X", np.resize(models.X, N))
+        model = declared(model_type)
     ((mixture, block),) = private_mixtures(model)
     point = model.initial_point()
     records = RecordProgram(model, block, point)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pymc_dp.lowering.addresses.native import Addressed, native_code
 from pymc_dp.lowering.compiling.keys import digest, key_of
-from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.compiling.nopython import Part, njit
 from pymc_dp.upstream.pytensor_private import CACHED_SRC_FUNCTIONS
 
 Function = Callable[..., Any]
@@ -46,7 +46,9 @@ def _check(kernel: Function, names: Mapping[str, Any]) -> None:
 
 
 def _is_part(meaning: Any) -> bool:
-    return bool(getattr(meaning, "targetoptions", {}).get("no_cpython_wrapper"))
+    """Whether a function is a part of kernels; one of a graph calls what Python cannot."""
+    options = getattr(meaning, "targetoptions", {})
+    return bool(options.get("no_cpython_wrapper")) and not isinstance(meaning, Part)
 
 
 def _in_python(meaning: Any) -> Any:
