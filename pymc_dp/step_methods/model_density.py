@@ -66,9 +66,11 @@ class _Densities:
             return -np.inf
 
     def _compiled(self, graph: Variable, mode: Any) -> Callable[..., Any]:
-        return pytensor.function(
-            self._inputs, graph, mode=mode, on_unused_input="ignore", allow_input_downcast=True
-        )
+        # a density is asked for a few times in a chain: not worth the half second of C++ for each operation
+        with pytensor.config.change_flags(cxx=""):
+            return pytensor.function(
+                self._inputs, graph, mode=mode, on_unused_input="ignore", allow_input_downcast=True
+            )
 
 
 _DENSITIES: "WeakKeyDictionary[Model, tuple[tuple[int, ...], _Densities]]" = WeakKeyDictionary()
