@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.distribution import Discrete
 from pymc.distributions.shape_utils import rv_size_is_none
+from pymc.model.core import modelcontext
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
@@ -163,8 +164,11 @@ class ChineseRestaurantProcess(Discrete):
                     "observed must hold slots, which are whole numbers from 0 to max_components - 1, but has "
                     "fractions: give labels as integers."
                 )
+        start = kwargs.pop("initval", None)
         labels = super().__new__(cls, name, *args, observed=observed, **kwargs)
-        check_start(name, kwargs.get("initval"), labels.owner.op.max_components)
+        check_start(name, start, labels.owner.op.max_components)
+        if start is not None:  # PyMC's own refusal of fractions names no variable
+            modelcontext(None).set_initval(labels, start)
         return labels
 
     @classmethod
