@@ -16,7 +16,7 @@ import pytest
 from scipy import special, stats
 
 import pymc_dp as dp
-from pymc_dp.lowering.rows.rows import domains
+from pymc_dp.lowering.rows import domains
 from pymc_dp.step_methods import record_step
 from tests.mixtures import exact, small
 from tests.mixtures.samplers import ALL_KNOWN, ALL_SAMPLERS

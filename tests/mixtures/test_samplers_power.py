@@ -39,7 +39,7 @@ LINES = {
     ),
     "a component always from the base": (
         r"if counts\[h\] == 0:",
-        "if counts[h] == 0 or h == labels[0]:",
+        "if counts[h] == 0 or h == state.labels[0]:",
         ("refresh_atoms",),
     ),
     "lowest free slot": (

@@ -13,7 +13,7 @@ import pytest
 import pymc_dp as dp
 from pymc_dp.lowering.functions import normals
 from pymc_dp.lowering.functions.exponential import SPARE
-from pymc_dp.lowering.rows.rows import noisy_vectors, rowdraws
+from pymc_dp.lowering.rows import noisy_vectors, rowdraws
 from pymc_dp.step_methods.mixture import slots
 from tests.mixtures import small, vectors
 from tests.mixtures.samplers import ALL_KNOWN, ALL_SAMPLERS
