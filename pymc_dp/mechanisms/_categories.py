@@ -17,7 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._checks import fits, held
 from pymc_dp.privacy.release import Release
-from pymc_dp.query.clamping import is_local
+from pymc_dp.query.locality import is_local
 
 
 def number_of_categories(query: TensorVariable, given: Any = None) -> int:

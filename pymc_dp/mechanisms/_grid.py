@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Cast, Clip, Mul, Neg, TrueDiv
-from pytensor.tensor.basic import Join, MakeVector
+from pytensor.scalar.basic import Cast, Clip
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
@@ -25,7 +24,7 @@ from pymc_dp.mechanisms._releases import evaluate
 from pymc_dp.mechanisms.mechanism import MechanismOp
 from pymc_dp.privacy.exact_noise import as_fraction
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
-from pymc_dp.query.clamping import contributions, is_public
+from pymc_dp.query.sums import Multiple, Negative, Reading, Stack, Total, Turned, read_sums
 
 # The granule is between 2^-41 and 2^-40 noise levels: draws of noise fit 64 bits, and rounding costs
 # less than any epsilon is stated to.
@@ -221,44 +220,39 @@ def _rounded(values: np.ndarray, granule: float, factor: Fraction = Fraction(1))
     return whole.reshape(np.shape(values))
 
 
-def _sum_in_granules(
-    query: TensorVariable, granule: float, factor: Fraction = Fraction(1)
-) -> tuple[np.ndarray, int] | None:
-    """Return an exact sum over the leading axis in granules, and the slack; None for other queries.
+def _sum_in_granules(query: TensorVariable, granule: float) -> tuple[np.ndarray, int] | None:
+    """Return an exact sum over the records in granules, and the slack; None for other queries."""
+    reading = read_sums(query)
+    return None if reading is None else _added(reading, granule, Fraction(1))
 
-    A public factor multiplies each contribution before it is rounded, so that the slack, which is
-    published with the noise level, is one granule per contribution whatever the factor is.
+
+def _added(reading: Reading, granule: float, factor: Fraction) -> tuple[np.ndarray, int] | None:
+    """Return sums times a factor in granules, and the slack; None where a public number is no factor.
+
+    A factor multiplies each contribution before it is rounded, so that the slack, which is published with
+    the noise level, is one granule per contribution whatever the factor is.
     """
-    node = query.owner
-    if node is None:
-        return None
-    summed = contributions(node)  # in other sums one record would have many rows rounded anew
-    if summed is not None:
-        t, axes = summed
-        rows = evaluate(t)
-        count = _rounded(rows, granule, factor)
-        if count.size and int(np.abs(count).max()) * rows.size >= _SAFE:
-            count = count.astype(object)
-        per_record = math.prod(rows.shape[a] for a in axes if a)
-        return np.asarray(count.sum(axis=axes)), max(per_record, 1)
-    if isinstance(node.op, MakeVector) or (isinstance(node.op, Join) and query.ndim == 1):
-        parts = [p for v in node.inputs if (p := _sum_in_granules(v, granule, factor)) is not None]
-        if len(parts) < len(node.inputs):
-            return None
-        together = [int(k) for count, _ in parts for k in count.ravel()]
-        return np.array(together, dtype=object), max(slack for _, slack in parts)
-    if isinstance(node.op, DimShuffle):
-        inner = _sum_in_granules(node.inputs[0], granule, factor)
-        return None if inner is None else (_turned(inner[0], node.op.new_order), inner[1])
-    if not isinstance(node.op, Elemwise):
-        return None
-    if isinstance(node.op.scalar_op, Cast) and np.dtype(query.dtype).kind == "f":
-        return _sum_in_granules(node.inputs[0], granule, factor)
-    if isinstance(node.op.scalar_op, Neg) and np.dtype(query.dtype).kind != "u":
-        return _sum_in_granules(node.inputs[0], granule, -factor)
-    if isinstance(node.op.scalar_op, TrueDiv | Mul) and len(node.inputs) == 2:
-        return _scaled(node, granule, factor)
-    return None
+    match reading:
+        case Total():
+            rows = evaluate(reading.rows)
+            count = _rounded(rows, granule, factor)
+            if count.size and int(np.abs(count).max()) * rows.size >= _SAFE:
+                count = count.astype(object)
+            per_record = math.prod(rows.shape[a] for a in reading.other_axes)
+            return np.asarray(count.sum(axis=reading.axes)), max(per_record, 1)
+        case Negative():
+            return _added(reading.part, granule, -factor)
+        case Multiple():
+            return _multiplied(reading, granule, factor)
+        case Turned():
+            inner = _added(reading.part, granule, factor)
+            return None if inner is None else (_turned(inner[0], reading.op.new_order), inner[1])
+        case Stack():
+            parts = [p for part in reading.parts if (p := _added(part, granule, factor)) is not None]
+            if len(parts) < len(reading.parts):
+                return None
+            together = [int(k) for count, _ in parts for k in count.ravel()]
+            return np.array(together, dtype=object), max(slack for _, slack in parts)
 
 
 def _turned(count: np.ndarray, order: tuple[Any, ...]) -> np.ndarray:
@@ -270,28 +264,19 @@ def _turned(count: np.ndarray, order: tuple[Any, ...]) -> np.ndarray:
     return np.expand_dims(turned, tuple(k for k, axis in enumerate(order) if axis == "x"))
 
 
-def _scaled(node: Any, granule: float, factor: Fraction) -> tuple[np.ndarray, int] | None:
+def _multiplied(reading: Multiple, granule: float, factor: Fraction) -> tuple[np.ndarray, int] | None:
     """A sum times or over public numbers, such as a mean over the records.
 
     Every number has a sum of its own, of contributions that were multiplied by it before they were rounded.
-    What is public is read off the graph: to decide by the value of a confidential factor would show
-    something of it in the noise level.
     """
-    divided = isinstance(node.op.scalar_op, TrueDiv)
-    for position, part in enumerate(node.inputs[:1] if divided else node.inputs):
-        other = node.inputs[1 - position]
-        if not is_public(other, other):
-            continue
-        numbers = evaluate(other)
-        if not np.isfinite(numbers).all() or (divided and not numbers.all()):
-            continue
-        total, largest = np.zeros((), dtype=np.int64), 1
-        for number in np.unique(numbers).tolist() or [1]:  # of no numbers the sum is still the shape's
-            own = Fraction(number)
-            scaled = _sum_in_granules(part, granule, factor / own if divided else factor * own)
-            if scaled is None:
-                break
-            total, largest = np.where(numbers == number, scaled[0], total), max(largest, scaled[1])
-        else:
-            return total, largest
-    return None
+    numbers = evaluate(reading.numbers)
+    if not np.isfinite(numbers).all() or (reading.divided and not numbers.all()):
+        return None
+    total, largest = np.zeros((), dtype=np.int64), 1
+    for number in np.unique(numbers).tolist() or [1]:  # of no numbers the sum is still the shape's
+        own = Fraction(number)
+        scaled = _added(reading.part, granule, factor / own if reading.divided else factor * own)
+        if scaled is None:
+            return None
+        total, largest = np.where(numbers == number, scaled[0], total), max(largest, scaled[1])
+    return total, largest

@@ -32,7 +32,8 @@ from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.entropy import draw_securely
 from pymc_dp.privacy.exact_noise import bernoulli_exp, uniform_below, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
-from pymc_dp.query.clamping import is_local, resizable_lengths
+from pymc_dp.query.clamping import resizable_lengths
+from pymc_dp.query.locality import is_local
 from pymc_dp.query.publicshapes import data_behind
 from pymc_dp.query.rowlocal import lengths_of
 

@@ -1,30 +1,21 @@
 """Clamping what one record contributes to a query, and by how much it can then change the query."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
-from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Cast, Mul, Neg, TrueDiv
-from pytensor.tensor.basic import Join, MakeVector
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.query.datarows import fault_in_rows, is_row_by_row, number_of_rows
-from pymc_dp.query.publicshapes import is_fixed, is_number, is_shape, public_array, value_is_public
+from pymc_dp.query.locality import fault_in_locality, is_local
+from pymc_dp.query.publicshapes import public_array
 from pymc_dp.query.records import clamp, record_sum, says_its_records
-from pymc_dp.query.rowlocal import RowAnalysis, joined_lengths, leaves_of, lengths_of
-
-_MIXED = (
-    "rows mix several records, repeat one, or are along another axis than the leading one of the records: "
-    "write them so that row i is computed from record i"
-)
-_TOTALS = "rows are computed from a dp.record_sum, which leaves no records: release that sum itself"
+from pymc_dp.query.rowlocal import lengths_of
+from pymc_dp.query.sums import Multiple, Negative, Reading, Stack, Total, Turned, read_sums
 
 
 def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorVariable, np.ndarray]:
@@ -54,10 +45,9 @@ def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorV
         If the query is neither local nor a plain sum or mean, so that clamping it is ambiguous.
     """
     lo, hi = (np.asarray(b, dtype=float) for b in bounds)
-    clamped = _clamp_sum(query, lo, hi)
-    if clamped is not None:
-        graph, width = clamped
-        return graph, width
+    reading = read_sums(query)
+    if reading is not None:
+        return _clamp(reading, lo, hi)
     if not is_local(query):
         raise ValueError(
             "`bounds` cannot be applied to this query: it is neither local (row i computed from "
@@ -70,63 +60,6 @@ def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorV
     row = lengths_of(query)[1:]
     _check_broadcast(lo, hi, query.ndim - 1, row)
     return clamp(query, public_array(lo), public_array(hi)), np.broadcast_to(hi - lo, row)
-
-
-def is_local(t: TensorVariable) -> bool:
-    """Whether row i of `t` is computed from row i of the variables that have its leading axis.
-
-    Which of several variables hold the records is not known, so that the verdict must hold whichever
-    do: another one may at most be broadcast along axes of its own. Without random variables these are
-    the arrays of data behind `t`; see :mod:`pymc_dp.query.datarows`.
-    """
-    return _fault_in_rows(t) is None
-
-
-def _fault_in_rows(t: TensorVariable, declared: bool = False) -> str | None:
-    """Return why rows are not one record's each; `declared` says that their axis is that of the people."""
-    variables = {v for v in rvs_in_graph([t]) if isinstance(v, TensorVariable)}
-    if _adds_up_records(t, variables):
-        return _TOTALS
-    if not variables:
-        return fault_in_rows(t, declared)
-    return None if t.ndim and _is_local_in_records(t, variables) else _MIXED
-
-
-def _adds_up_records(t: TensorVariable, variables: Collection[Variable]) -> bool:
-    """Whether `t` has a sum behind it that was said to be over the records, which leaves no rows."""
-    totals = [v for v in ancestors([t], blockers=variables) if says_its_records(v)]
-    return bool(totals) and (not variables or bool(leaves_of(totals, variables)))
-
-
-def _is_local_in_records(t: TensorVariable, variables: Collection[Variable]) -> bool:
-    lengths = {
-        v: lengths_of(v)[0]
-        for v in leaves_of([t], variables)
-        if v.owner is not None and v.type.ndim - getattr(v.owner.op, "ndim_supp", 0) >= 1
-    }
-    lengths.update(joined_lengths([t], variables))  # type: ignore[arg-type]
-    roles = {
-        n: RowAnalysis({v for v in lengths if lengths[v] == n}, n, variables).role(t)
-        for n in set(lengths.values())
-    }
-    rows = {n: role for n, role in roles.items() if role.kind != "free"}
-    if not rows or not all(map(is_row_by_row, rows.values())):
-        return False
-    # where PyTensor does not know the length, one record could be repeated over many rows
-    return t.type.shape[0] is not None or {number_of_rows(role, n) for n, role in rows.items()} == {
-        lengths_of(t)[0]
-    }
-
-
-def is_public(factor: TensorVariable, query: TensorVariable) -> bool:
-    """Whether a factor of a query is known without any record: a number written there, or a shape.
-
-    In a query of data every array may be confidential, and what is computed from one is too. In a
-    model data are known, but one that can be set anew would change what the guarantee was computed from.
-    """
-    if rvs_in_graph([query]):  # evaluating a random factor would take one draw for the scale
-        return is_shape(factor) and is_fixed(factor)
-    return value_is_public(factor, is_number, in_model=False)
 
 
 def resizable_lengths(query: TensorVariable) -> tuple[int, ...] | None:
@@ -168,7 +101,7 @@ def _why(query: TensorVariable) -> str:
         if v.owner is not None and isinstance(v.owner.op, Sum) and v.owner.inputs[0].ndim:
             rows, total = v.owner.inputs[0], v
             break
-    fault = _fault_in_rows(rows, total is not None and says_its_records(total))
+    fault = fault_in_locality(rows, total is not None and says_its_records(total))
     return fault or "what is computed of the sum is more than a public multiple of it: release the sum itself"
 
 
@@ -182,104 +115,62 @@ def _summed(query: TensorVariable) -> TensorVariable | None:
     return None
 
 
-def contributions(node: Apply) -> tuple[TensorVariable, tuple[int, ...]] | None:
-    """Return what a sum over the records adds up, row by row, and over which axes; None for others."""
-    if not isinstance(node.op, Sum):
-        return None
-    (t,) = node.inputs
-    axes = tuple(range(t.ndim)) if node.op.axis is None else tuple(node.op.axis)
-    if 0 not in axes:
-        return None
-    rest = [a for a in axes if a != 0]
-    rows = t.sum(axis=rest) if rest else t
-    return (t, axes) if _fault_in_rows(rows, says_its_records(node.outputs[0])) is None else None
+def _clamp(reading: Reading, lo: np.ndarray, hi: np.ndarray) -> tuple[TensorVariable, np.ndarray]:
+    """Return sums of clamped contributions, and by how much one record can change them."""
+    match reading:
+        case Total():
+            rows = reading.contributions
+            row = lengths_of(rows)[1:]
+            _check_broadcast(lo, hi, rows.ndim - 1, row)
+            clamped = clamp(rows, public_array(lo), public_array(hi))
+            graph = record_sum(clamped) if reading.declared else clamped.sum(axis=0)
+            return graph, np.broadcast_to(hi - lo, row)
+        case Negative():
+            graph, width = _clamp(reading.part, lo, hi)
+            return -graph, width
+        case Multiple():
+            return _clamp_multiple(reading, lo, hi)
+        case Turned():
+            return _clamp_turned(reading, lo, hi)
+        case Stack():
+            return _clamp_stack(reading, lo, hi)
 
 
-def _clamp_sum(
-    query: TensorVariable, lo: np.ndarray, hi: np.ndarray
-) -> tuple[TensorVariable, np.ndarray] | None:
-    node = query.owner
-    if node is None:
-        return None
-    summed = contributions(node)
-    if summed is not None:
-        t, axes = summed
-        rest = [a for a in axes if a != 0]
-        rows = t.sum(axis=rest) if rest else t
-        _check_broadcast(lo, hi, rows.ndim - 1, lengths_of(rows)[1:])
-        width = np.broadcast_to(hi - lo, lengths_of(query))
-        clamped = clamp(rows, public_array(lo), public_array(hi))
-        return record_sum(clamped) if says_its_records(query) else clamped.sum(axis=0), width
-    if isinstance(node.op, DimShuffle):
-        return _clamp_turned(query, lo, hi)
-    if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Cast):
-        source, target = np.dtype(node.inputs[0].type.dtype), np.dtype(query.type.dtype)
-        if target.kind != "f" and not np.can_cast(source, target):  # truncation jumps by 1, or around
-            return None
-        # not cast again: fractions must not be truncated, nor a sum rounded to the gaps of few digits,
-        # over which one record counts for more than its own share
-        return _clamp_sum(node.inputs[0], lo, hi)
-    if isinstance(node.op, Elemwise) and isinstance(node.op.scalar_op, Neg):
-        if np.dtype(query.type.dtype).kind == "u":  # would wrap around
-            return None
-        inner = _clamp_sum(node.inputs[0], lo, hi)
-        return None if inner is None else (-inner[0], inner[1])
-    if (
-        isinstance(node.op, Elemwise)
-        and isinstance(node.op.scalar_op, TrueDiv | Mul)
-        and len(node.inputs) == 2
-    ):
-        for position, part in enumerate(node.inputs):
-            inner = _clamp_sum(part, lo, hi)
-            if inner is None or (position == 1 and isinstance(node.op.scalar_op, TrueDiv)):
-                continue
-            other = node.inputs[1 - position]
-            if not is_public(other, query):
-                return None
-            if isinstance(node.op.scalar_op, TrueDiv) and not np.all(other.eval()):
-                raise ValueError(
-                    "query divides by 0, as a mean over no record does: add up with dp.record_sum(...) "
-                    "instead, which is 0 for an empty group, or leave such a group out."
-                )
-            # in few bits the least whole number has no absolute value, and an inverse is rounded
-            factor = np.asarray(other.eval(), dtype=float)
-            args = [inner[0], other] if position == 0 else [other, inner[0]]
-            scale = 1 / factor if isinstance(node.op.scalar_op, TrueDiv) else factor
-            return node.op(*args), np.abs(scale) * inner[1]
-        return None
-    if isinstance(node.op, MakeVector | Join):
-        if isinstance(node.op, Join) and query.ndim != 1:
-            return None
-        sizes = [1 if v.ndim == 0 else lengths_of(v)[0] for v in node.inputs]
-        total = sum(sizes)
-        los, his = np.broadcast_to(lo, total), np.broadcast_to(hi, total)
-        parts, widths, start = [], [], 0
-        for v, size in zip(node.inputs, sizes, strict=True):
-            stop = start + size  # type: ignore[operator]
-            inner = _clamp_sum(
-                v, los[start:stop].reshape(lengths_of(v)), his[start:stop].reshape(lengths_of(v))
-            )
-            if inner is None:
-                return None
-            parts.append(inner[0])
-            widths.append(np.ravel(inner[1]))
-            start = stop
-        whole = pt.stack(parts) if isinstance(node.op, MakeVector) else pt.concatenate(parts)
-        return whole, np.concatenate(widths)
-    return None
+def _clamp_multiple(reading: Multiple, lo: np.ndarray, hi: np.ndarray) -> tuple[TensorVariable, np.ndarray]:
+    numbers, (graph, width) = reading.numbers, _clamp(reading.part, lo, hi)
+    # in few bits the least whole number has no absolute value, and an inverse is rounded
+    factor = np.asarray(numbers.eval(), dtype=float)
+    if not reading.divided:
+        return reading.op(graph, numbers), np.abs(factor) * width
+    if not factor.all():
+        raise ValueError(
+            "query divides by 0, as a mean over no record does: add up with dp.record_sum(...) "
+            "instead, which is 0 for an empty group, or leave such a group out."
+        )
+    return reading.op(graph, numbers), np.abs(1 / factor) * width
 
 
-def _clamp_turned(
-    query: TensorVariable, lo: np.ndarray, hi: np.ndarray
-) -> tuple[TensorVariable, np.ndarray] | None:
+def _clamp_stack(reading: Stack, lo: np.ndarray, hi: np.ndarray) -> tuple[TensorVariable, np.ndarray]:
+    shapes = [lengths_of(v) for v in reading.sources]
+    ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes])
+    bounds = (np.split(np.broadcast_to(b, ends[-1]), ends[:-1]) for b in (lo, hi))
+    pieces = zip(reading.parts, shapes, *bounds, strict=True)
+    graphs, widths = zip(
+        *(_clamp(part, lower.reshape(shape), upper.reshape(shape)) for part, shape, lower, upper in pieces),
+        strict=True,
+    )
+    whole = pt.concatenate(graphs) if reading.joined else pt.stack(graphs)
+    return whole, np.concatenate([np.ravel(width) for width in widths])
+
+
+def _clamp_turned(reading: Turned, lo: np.ndarray, hi: np.ndarray) -> tuple[TensorVariable, np.ndarray]:
     """Clamp a sum whose axes were exchanged, added or dropped; bounds are of the axes as they are now."""
-    op, source = query.owner.op, query.owner.inputs[0]
-    if _clamp_sum(source, np.zeros(()), np.ones(())) is None:
-        return None
-    now, kept = lengths_of(query), [axis for axis in op.new_order if axis != "x"]
+    order = reading.op.new_order
+    before, kept = lengths_of(reading.source), [axis for axis in order if axis != "x"]
+    added = tuple(k for k, axis in enumerate(order) if axis == "x")
+    dropped = tuple(k for k in range(len(before)) if k not in kept)
+    now = tuple(1 if axis == "x" else before[axis] for axis in order)
     _check_broadcast(lo, hi, len(now), now)
-    added = tuple(k for k, axis in enumerate(op.new_order) if axis == "x")
-    dropped = tuple(k for k in range(source.ndim) if k not in kept)
 
     def turned_back(bound: np.ndarray) -> np.ndarray:
         if bound.ndim == 0:
@@ -287,11 +178,8 @@ def _clamp_turned(
         own = np.broadcast_to(bound, now).squeeze(axis=added)
         return np.expand_dims(np.transpose(own, np.argsort(kept)), dropped)
 
-    inner = _clamp_sum(source, turned_back(lo), turned_back(hi))
-    if inner is None:
-        return None
-    width = np.transpose(inner[1].squeeze(axis=dropped), kept)
-    return op(inner[0]), np.expand_dims(width, added)
+    graph, width = _clamp(reading.part, turned_back(lo), turned_back(hi))
+    return reading.op(graph), np.expand_dims(np.transpose(width.squeeze(axis=dropped), kept), added)
 
 
 def _check_broadcast(lo: np.ndarray, hi: np.ndarray, ndim: int, shape: Sequence[int | None]) -> None:
