@@ -1,4 +1,4 @@
-"""The file of a ledger: SQLite, one transaction per debit; kept between calls is only how far it had come.
+"""The file of a ledger, by SQLite; kept between calls is only how far it had come.
 
 Every call opens a connection of its own, so that forked and unpickled copies are as good as the first. The
 rollback journal is used rather than the write-ahead log: it needs no memory shared between processes, and

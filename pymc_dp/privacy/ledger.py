@@ -36,10 +36,10 @@ class BudgetExceededError(ValueError):
 class PrivacyLedger:
     """A budget of (epsilon, delta), and all that was debited from it.
 
-    A debit is on the disk before anything is drawn, in one transaction with the check that it fits, so that
-    processes, chains and sessions may share the file, and a run that is killed has been counted. All runs
-    count together, whatever likelihood they are for, since the same people may be behind the rows of several.
-    What was debited is not given back.
+    A debit is on the disk before anything is drawn. It is written only if the debits before it are still the
+    ones that it was found to fit beside, so that processes, chains and sessions may share the file, and a run
+    that is killed has been counted. All runs count together, whatever likelihood they are for, since the same
+    people may be behind the rows of several. What was debited is not given back.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class PrivacyLedger:
             int(bool(insecure_noise)),
         )
         while True:
-            # Outside of the lock, since it may take seconds, and again where others have debited meanwhile.
+            # What fits is decided outside of the lock, since that may take seconds.
             with self._file.transaction(write=False) as book:
                 decided, spent = book.rows["entry"], self._spent(book)
                 epsilon, delta, _ = book.budget
@@ -197,7 +197,7 @@ class PrivacyLedger:
                 raise BudgetExceededError(self._refusal(spent, costs))
             with self._file.transaction(write=True) as book:
                 if book.rows["entry"] != decided:
-                    continue
+                    continue  # others have debited meanwhile: it is decided again, on what there is now
                 number = book.add("entry", row)
             return Reservation(self, number, chains, costs)
 
