@@ -45,7 +45,7 @@ FOR_LITTLE_NOISE = (
     "conditional", "auto", "auto of 2", "closed", "auto closed", "kept splits", "released splits",
 )  # fmt: skip
 # what runs when not in full
-SHORT = {("NIG", "laplace", "joint")}
+SHORT = {("NIG", "laplace", "joint"), ("NIG", "laplace", "conditional")}
 
 
 def _rows():

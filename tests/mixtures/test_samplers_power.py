@@ -176,6 +176,11 @@ LINES = {
         "int(random(rng) * N_AUXILIARY)",
         ("urn_sweep",),
     ),
+    "weight of the cluster left with the record itself": (
+        r"if not alone:$",
+        "if False:",
+        ("conditional_sweep",),
+    ),
     "every empty cluster at full weight": (
         r"np\.log\(rest / n_empty\)",
         "np.log(rest)",
@@ -258,6 +263,7 @@ BY_EXACT_ANSWERS = [
     ("half of the density", "joint", "Beta", "", MANY),
     ("any auxiliary record", "joint of 5", "NIG", "laplace", ONE),
     ("auxiliaries that may weigh nothing", "joint of 5", "NIG", "laplace", ONE),
+    ("weight of the cluster left with the record itself", "conditional", "NIG", "laplace", ONE),
     ("every empty cluster at full weight", "conditional", "NIG", "laplace", ONE),
     ("own atoms of a lonely record forgotten", "conditional", "NIG", "laplace", ONE),
     ("splits as often as merges", "fresh splits", "NIG", "laplace", ONE),

@@ -55,7 +55,7 @@ def conditional_sweep(n_sweeps: int, rng: Generator, state: State) -> None:
             h, k = leave(i, k, slots)
             alone = counts[h] == 0
             if not alone:
-                sizes[h] = np.log(counts[h] - d)
+                sizes[h] = np.log(counts[h] - d)  # without the record itself, wherever it goes
             v = moments_of(c, cov, i, x, scale)
             for t in range(k):
                 g = order[t]

@@ -75,7 +75,11 @@ def free_slot(rng, slots, k):
 
 @part_of_kernel
 def leave(i, k, slots):
-    """Take record i out of its slot; return the slot, and how many slots the other records occupy."""
+    """Take record i out of its slot; return the slot, and how many slots the other records occupy.
+
+    What a sweep keeps of that slot beside the counts (weights, sums over its records) is of one record more
+    than there are now, and has to be renewed by the sweep.
+    """
     h = slots.labels[i]
     slots.counts[h] -= 1
     if slots.counts[h] == 0:
