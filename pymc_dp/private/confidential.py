@@ -305,6 +305,13 @@ def _coordinates(name: str, given: Any, parameters: list[Any], model: Model) -> 
     return pt.as_tensor(given).ravel()
 
 
+def _parts(law: Any) -> set[Variable]:
+    """Inputs of a mixture or a censored law, which may be such laws themselves: nothing is drawn of them."""
+    if law.owner is None or not isinstance(law.owner.op, SymbolicRandomVariable):
+        return set()
+    return set(law.owner.inputs).union(*map(_parts, law.owner.inputs))
+
+
 def _parameters(name: str, law: Any, model: Model) -> list[Any]:
     """Free variables of the model behind a law."""
     leaves = leaves_of([law], model.basic_RVs)
@@ -312,9 +319,7 @@ def _parameters(name: str, law: Any, model: Model) -> list[Any]:
     observed = [str(rv.name) for rv in model.observed_RVs if rv in leaves]
     if observed:
         raise ValueError(f"'{name}' depends on {', '.join(observed)}, which is observed: pass its values.")
-    node = law.owner
-    # of a mixture or of a censored law: laws, of which nothing is drawn
-    parts = set(node.inputs) if isinstance(node.op, SymbolicRandomVariable) else set()
+    parts = _parts(law)
     others = [
         v for v in ancestors([law], blockers=model.basic_RVs)
         if v.owner is not None and v is not law and v not in leaves and hasattr(v.owner.op, "ndim_supp")

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.censored import CensoredRV
 from pymc.distributions.custom import CustomSymbolicDistRV
 from pymc.distributions.discrete import DiscreteUniformRV
 from pymc.distributions.distribution import DiracDeltaRV
@@ -137,15 +139,47 @@ def mixes_atoms(rv: Any) -> bool:
     if node is None or not isinstance(node.op, _BaseMixtureRV) or not rv.type.dtype.startswith("float"):
         return False
     components = parameters_of(rv)[1:]
-    constants = [c for c in components if isinstance(c.owner.op, DiracDeltaRV)]  # type: ignore[union-attr]
-    others = [c for c in components if c not in constants]
-    if all(map(has_density, others)) and not (constants and others):
-        return False
-    if not all(map(has_density, others)):  # a single one stands for several, along its last axis
+    places = [_atoms_of(component) for component in components]
+    known = [some for some in places if some is not None]
+    if len(known) < len(places):
         return True
-    at = [pm.logp(other, parameters_of(constant)[0]) for constant in constants for other in others]
-    # an end of a support may be anywhere, and at the value of the constant for some parameters only
-    return any(np.any(drawn > -np.inf) for drawn in pm.draw(at, draws=_PLACES, random_seed=0))
+    if len(components) == 1:  # it stands for several, along its last axis
+        return any(place.type.broadcastable[-1:] == (False,) for place in known[0])
+    # an end of a support may be anywhere, and at a place for some parameters only
+    density = [
+        _has_density_at(place, other, own)
+        for k, some in enumerate(known)
+        for j, (other, own) in enumerate(zip(components, known, strict=True))
+        for place in some
+        if j != k
+    ]
+    return (
+        any(np.any(drawn) for drawn in pm.draw(density, draws=_PLACES, random_seed=0)) if density else False
+    )
+
+
+def _atoms_of(component: Any) -> list[Any] | None:
+    """Return where a component of a mixture has values of positive probability, None if it is not known."""
+    if has_density(component):
+        return []
+    op: Any = component.owner.op
+    first, *others = parameters_of(component) or [None]
+    if isinstance(op, DiracDeltaRV):
+        return [first]
+    if isinstance(op, CensoredRV):
+        return others if has_density(first) else None
+    if isinstance(op, _BaseMixtureRV) and len(others) > 1 and not mixes_atoms(component):  # hurdles too
+        parts = [_atoms_of(part) for part in others]
+        return [place for part in parts for place in part or ()]
+    return None
+
+
+def _has_density_at(place: Any, component: Any, own: Collection[Any]) -> Variable:
+    """Whether a component has a density at a place that is none of its own values of positive probability."""
+    reached = pt.isfinite(place) & pt.gt(pm.logp(component, place, warn_rvs=False), -np.inf)
+    for other in own:
+        reached = reached & pt.neq(place, other)
+    return reached
 
 
 @dataclass(frozen=True)

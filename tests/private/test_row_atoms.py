@@ -33,8 +33,8 @@ ADDED = {
         lambda w, mu: lambda a: pm.Mixture.dist(weights(w), [D(0.0), N(mu * a, 1)]),
         {"covariates": {"a": COVARIATE}},
     ),
-    "two censored laws": (
-        lambda w, mu: pm.Mixture.dist(weights(w), [pm.Censored.dist(N(k * mu, 1), 0, None) for k in (1, 2)]),
+    "laws censored at two places": (
+        lambda w, mu: pm.Mixture.dist(weights(w), [pm.Censored.dist(N(mu, 1), k, None) for k in (0, -1)]),
         {"rows": np.abs(ROWS)},
     ),
 }
@@ -73,6 +73,10 @@ TAKEN = {
     "an atom outside": (
         lambda w, mu: pm.Mixture.dist(weights(w), [D(-1.0), pm.Exponential.dist(pt.exp(mu))]),
         {"rows": np.where(ROWS < 0, -1, ROWS)},
+    ),
+    "laws censored at the same place": (
+        lambda w, mu: pm.Mixture.dist(weights(w), [pm.Censored.dist(N(k * mu, 1), 0, None) for k in (1, 2)]),
+        {"rows": np.abs(ROWS)},
     ),
     "a density without draws": (
         lambda w, mu: pm.CustomDist.dist(mu, w, logp=lambda x, mu, w: -(((x - mu) / w) ** 2) / 2 - pt.log(w)),

@@ -199,15 +199,51 @@ def capped(c, size):
     return pt.maximum(N(0, 1, size=size), c)
 
 
+def censored_at_zero(mu):
+    return pm.Censored.dist(N(mu, 1), 0, None)
+
+
 ADDED = {
     "an atom among normal numbers": (lambda w: pm.Mixture.dist(w, [D(0.0), N(0, 1)], shape=3), True),
     "an atom at an end with a density": (
         lambda w: pm.Mixture.dist(w, [D(0.0), pm.Exponential.dist(1)]),
         True,
     ),
-    "two censored laws": (
-        lambda w: pm.Mixture.dist(w, [pm.Censored.dist(N(k, 1), 0, None) for k in range(2)], shape=3),
+    "two laws censored at two places": (
+        lambda w: pm.Mixture.dist(w, [pm.Censored.dist(N(k, 1), k, None) for k in range(2)], shape=3),
         True,
+    ),
+    "one law of two that is censored": (
+        lambda w: pm.Mixture.dist(w, [pm.Censored.dist(N(0, 1), 0, None), N(0, 1)], shape=3),
+        True,
+    ),
+    "a law of whole numbers, rounded, and one that is censored": (
+        lambda w: pm.Mixture.dist(
+            w,
+            [pm.CustomDist.dist(dist=lambda size: pt.floor(N(0, 1, size=size))), censored_at_zero(1)],
+            shape=3,
+        ),
+        True,
+    ),
+    "a batch of laws censored at two places": (
+        lambda w: pm.Mixture.dist(w, pm.Censored.dist(N([0, 1], 1), [0, 1], None), shape=3),
+        True,
+    ),
+    "two laws censored at the same place": (
+        lambda w: pm.Mixture.dist(w, [censored_at_zero(1), censored_at_zero(2)], shape=3),
+        False,
+    ),
+    "a batch of laws censored at the same place": (
+        lambda w: pm.Mixture.dist(w, pm.Censored.dist(N([0, 1], 1), 0, None), shape=3),
+        False,
+    ),
+    "a censored law and its end": (
+        lambda w: pm.Mixture.dist(w, [D(0.0), censored_at_zero(1)], shape=3),
+        False,
+    ),
+    "a hurdle and a censored law": (
+        lambda w: pm.Mixture.dist(w, [pm.HurdleGamma.dist(0.3, 2, 1), censored_at_zero(1)], shape=3),
+        False,
     ),
     "one law for all components": (
         lambda w: pm.Mixture.dist(
@@ -279,3 +315,36 @@ def test_an_atom_among_normal_numbers_is_refused_and_the_query_is_exact():
         idata = pm.sample(3000, tune=500, chains=2, cores=1, random_seed=1, progressbar=False)
     error = az.mcse(idata, var_names="w").w.item()
     assert abs(float(idata.posterior["w"].mean()) - exact) < 4 * error
+
+
+def test_mixtures_of_laws_with_the_same_atom_are_exact():
+    """Both components have a probability at 0, which PyMC adds: quadrature over the weight and a mean."""
+    mus, ws, z, scale = (
+        np.linspace(-4, 4, 81),
+        (np.arange(100) + 0.5) / 100,
+        np.array([-0.2, 0.1, 0.3, 1.9]),
+        0.3,
+    )
+    at = np.linspace(0, 12, 6001)
+
+    def released(mean, sd):
+        law, noise = stats.norm(mean, sd), stats.laplace(0, scale)
+        above = [np.trapezoid(law.pdf(at) * noise.pdf(each - at), at) for each in z]
+        return law.cdf(0) * noise.pdf(z) + np.array(above)
+
+    first, second = np.array([released(mu, 1) for mu in mus]), released(2, 0.5)
+    each = ws[:, None] * first[:, None] + (1 - ws)[:, None] * second
+    posterior = stats.norm.pdf(mus)[:, None] * each.prod(axis=-1)
+    exact = {"mu": marginal(mus, posterior.sum(axis=1)), "w": marginal(ws, posterior.sum(axis=0))}
+    with pm.Model():
+        mu, w = pm.Normal("mu"), pm.Uniform("w")
+        laws = [pm.Censored.dist(N(mu, 1), 0, None), pm.Censored.dist(N(2, 0.5), 0, None)]
+        y = pm.Mixture("y", pm.math.stack([w, 1 - w]), laws, shape=4)
+        dp.LaplaceMechanism("z", y, scale=scale, observed=z)
+        idata = pm.sample(
+            5000, tune=1000, chains=2, cores=1, random_seed=6, progressbar=False, quiet=True,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    for name, answer in exact.items():
+        verdict = harness.mc_z(idata.posterior[name].values, answer, minimum_ess=150)
+        assert verdict.passed, (name, verdict)
