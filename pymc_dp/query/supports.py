@@ -139,7 +139,7 @@ def mixes_atoms(rv: Any) -> bool:
     if node is None or not isinstance(node.op, _BaseMixtureRV) or not rv.type.dtype.startswith("float"):
         return False
     components = parameters_of(rv)[1:]
-    places = [_atoms_of(component) for component in components]
+    places = [atoms_of(component) for component in components]
     known = [some for some in places if some is not None]
     if len(known) < len(places):
         return True
@@ -158,7 +158,7 @@ def mixes_atoms(rv: Any) -> bool:
     )
 
 
-def _atoms_of(component: Any) -> list[Any] | None:
+def atoms_of(component: Any) -> list[Any] | None:
     """Return where a component of a mixture has values of positive probability, None if it is not known."""
     if has_density(component):
         return []
@@ -168,8 +168,8 @@ def _atoms_of(component: Any) -> list[Any] | None:
         return [first]
     if isinstance(op, CensoredRV):
         return others if has_density(first) else None
-    if isinstance(op, _BaseMixtureRV) and len(others) > 1 and not mixes_atoms(component):  # hurdles too
-        parts = [_atoms_of(part) for part in others]
+    if isinstance(op, _BaseMixtureRV) and len(others) > 1:  # hurdles too
+        parts = [atoms_of(part) for part in others]
         return [place for part in parts for place in part or ()]
     return None
 

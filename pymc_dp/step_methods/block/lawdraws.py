@@ -1,0 +1,147 @@
+"""Draws of a record's law, and its log density, at numbers for the variables behind it."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.distributions.shape_utils import change_dist_size
+from pymc.model.core import Model
+from pymc.pytensorf import collect_default_updates
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import clone_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.variable import TensorVariable
+
+# Floating point rounds to a number, too, as 1 + exp(-50) to 1. Then others come so near, as a part of the
+# number and of how far draws go; many draws show one.
+_ALONE, _MANY = 1e-6, 20
+# Numbers drawn at each place, so many for each row if that is not too many, and how often one has to come to
+# be an atom.
+_DRAWS, _DRAWS_ONE_BY_ONE, _EACH, OFTEN = 1000, 200, 3, 3
+# Numbers drawn at once, where there are many records.
+_AT_ONCE = 200_000
+
+
+def compile_natural(model: Model, given: Sequence[Variable]) -> Any:
+    """Return a function from a point of the model to values of some variables."""
+    return model.compile_fn(
+        model.replace_rvs_by_values(list(given)), inputs=model.value_vars, mode="FAST_COMPILE",
+        on_unused_input="ignore",
+    )  # fmt: skip
+
+
+class LawDraws:
+    """Draws of a law given the variables behind it, which may be repeated with the same random numbers.
+
+    Attributes
+    ----------
+    total : int
+        Numbers drawn so far.
+    """
+
+    def __init__(self, rv: TensorVariable, given: Sequence[Variable]):
+        self.total = 0
+        self._inputs: list[Any] = [v.type() for v in given]  # type: ignore[operator]
+        numbers = dict(zip(given, self._inputs, strict=True))
+        self._law = clone_replace(rv, numbers, rebuild_strict=False)
+        self._one = self._compiled(self._law, [])
+        self._several: Any = None
+        self._shape: tuple[int, ...] | None = None
+        self._density: Any = None
+        number = pt.lscalar("number")
+        try:
+            several = change_dist_size(rv, pt.stack([number]), expand=True)
+            # PyMC's new law of a CustomDist has the parameters of the first one, before its model was copied
+            if not {v.name for v in set(ancestors([several])).difference(given)} & {v.name for v in given}:
+                several = clone_replace(several, numbers, rebuild_strict=False)
+                self._several = self._compiled(several, [number])
+        except Exception:  # of a law, or of a user's function, that knows one size only: drawn one by one
+            pass
+
+    def _compiled(self, draw: Any, lengths: list[Any]) -> Any:
+        generators = [
+            v
+            for v in ancestors([draw])
+            if isinstance(v, SharedVariable) and isinstance(v.type, RandomGeneratorType)
+        ]
+        function = pytensor.function(
+            [*lengths, *self._inputs], draw, mode="FAST_COMPILE", on_unused_input="ignore",
+            allow_input_downcast=True, updates=collect_default_updates([draw], must_be_shared=False),
+        )  # fmt: skip
+        return generators, function
+
+    @staticmethod
+    def _seeded(compiled: Any, seed: int) -> Any:
+        generators, function = compiled
+        for k, generator in enumerate(generators):
+            generator.set_value(np.random.default_rng([seed, k]), borrow=True)
+        return function
+
+    def at(self, seed: int, values: Sequence[np.ndarray]) -> np.ndarray:
+        """Return draws, the same for the same seed.
+
+        Returns
+        -------
+        np.ndarray, shape (draws, ...)
+        """
+        if self._shape is None:
+            self._shape = np.shape(self._seeded(self._one, seed)(*values))
+        n = max(math.prod(self._shape), 1)
+        each, found = min(_EACH, _AT_ONCE // n), np.zeros(0)
+        if self._several is not None:
+            number = max(each, -(-_DRAWS // n))
+            try:
+                found = self._seeded(self._several, seed)(number, *values)
+            except Exception:  # of a user's function for this size, or for these values: the next says which
+                pass
+        if self._several is None or np.shape(found) != (number, *self._shape):
+            number = max(each, -(-_DRAWS_ONE_BY_ONE // n))
+            one = self._seeded(self._one, seed)
+            found = np.stack([one(*values) for _ in range(number)])
+            self._several = None
+        self.total += found.size
+        return found
+
+    def logp(self, draw: np.ndarray, values: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the log density of the rows of a draw.
+
+        Raises
+        ------
+        NotImplementedError
+            If the law has none.
+        """
+        if self._density is None:
+            value = self._law.type()
+            logp = pm.logp(self._law, value, warn_rvs=False)
+            self._density = pytensor.function(
+                [value, *self._inputs], logp, mode="FAST_COMPILE", on_unused_input="ignore",
+                allow_input_downcast=True,
+            )  # fmt: skip
+        with np.errstate(all="ignore"):
+            return np.asarray(self._density(draw, *values))
+
+    def is_alone(self, number: float, values: Sequence[np.ndarray]) -> bool:
+        """Whether a number has a probability, rather than being what others round to."""
+        distance = np.abs(self._many(values) - number)
+        far = np.max(distance, initial=0.0, where=np.isfinite(distance))
+        return not np.any((distance > 0) & (distance <= _ALONE * min(abs(number), far)))
+
+    def is_drawn(self, number: float, values: Sequence[np.ndarray]) -> bool:
+        """Whether a number is among many draws."""
+        return bool(np.any(self._many(values) == number))
+
+    def _many(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        return np.concatenate([np.ravel(self.at(_MANY + seed, values)) for seed in range(_MANY)])
+
+
+def repeated(draws: np.ndarray) -> np.ndarray:
+    """Return the numbers that come repeatedly, the most frequent first."""
+    numbers, counts = np.unique(draws, return_counts=True)
+    often = np.isfinite(numbers) & (counts >= OFTEN)
+    return numbers[often][np.argsort(-counts[often], kind="stable")]

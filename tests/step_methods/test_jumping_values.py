@@ -1,0 +1,243 @@
+"""Atoms at places that jump with a variable are refused; atoms whose probability jumps are taken."""
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+
+import pymc_dp as dp
+from pymc_dp.step_methods.block.repeated import behind_repeated
+from tests.statistics import harness
+from tests.step_methods.test_random_atoms import SCALE, Z, marginal
+from tests.step_methods.test_repeated_values import (
+    anywhere_logp,
+    by_hand,
+    capped,
+    capped_logp,
+    drawn,
+    on_the_grid_logp,
+    rounded,
+)
+
+pytestmark = pytest.mark.compiles(2)
+
+N = pm.Normal.dist
+
+
+def at_a_function(place, logp=capped_logp, random=capped):
+    law = by_hand(logp, random)
+    return lambda mu, c, shape: law(mu, place(c), shape)
+
+
+def some_at_logp(value, mu, c):
+    at = pt.abs(value - c) < 1e-9
+    return pt.switch(at, np.log(0.3), np.log(0.7) + pm.logp(N(mu, 1), value))
+
+
+def some_at(mu, c, rng=None, size=None):
+    return np.where(rng.random(size) < 0.3, c, rng.normal(mu, 1, size=size))
+
+
+def vectors_logp(value, mu, c):
+    return pm.logp(N(mu, 1), value[..., 1]) + pt.switch(
+        value[..., 0] >= c, pm.logccdf(N(mu, 1), c), pm.logp(N(mu, 1), value[..., 0])
+    )
+
+
+def vectors(mu, c, rng=None, size=None):
+    found = rng.normal(mu, 1, size=(*size, 2))
+    found[..., 0] = np.minimum(found[..., 0], c)
+    return found
+
+
+MOVED = {
+    "floor": drawn(lambda mu, c, size: pt.maximum(N(mu, 1, size=size), pt.floor(c))),
+    "ceil, from above": drawn(lambda mu, c, size: pt.minimum(N(mu, 1, size=size), pt.ceil(c))),
+    "one of two": drawn(lambda mu, c, size: pt.maximum(N(mu, 1, size=size), pt.switch(c > 2.5, 0.5, -0.5))),
+    "a fine grid": drawn(lambda mu, c, size: pt.maximum(N(mu, 1, size=size), pt.floor(100 * c) / 100)),
+    "an atom and then none": drawn(
+        lambda mu, c, size: pt.maximum(N(mu, 1, size=size), pt.switch(c > 2.5, 0.0, -50.0))
+    ),
+    "an inequality": at_a_function(pt.floor),
+    "one for each row": lambda mu, c, shape: by_hand(capped_logp, capped)(
+        mu, pt.floor(c * np.linspace(1, 2, shape)), shape
+    ),
+    "nearly there": at_a_function(pt.floor, some_at_logp, some_at),
+    "the width of a grid": at_a_function(lambda c: 1 + pt.floor(c), anywhere_logp, rounded),
+    "a grid from somewhere": drawn(
+        lambda mu, c, size: pt.floor(c) / 3 + pt.floor(N(mu, 1, size=size)),
+    ),
+    "vectors": lambda mu, c, shape: pm.CustomDist.dist(
+        mu, pt.floor(c), logp=vectors_logp, random=vectors, signature="(),()->(2)", shape=(shape, 2)
+    ),
+}
+
+
+def inflated_logp(value, mu, w):
+    return pt.switch(pt.eq(value, 0), pt.log(w), pt.log1p(-w) + pm.logp(N(mu, 1), value))
+
+
+def inflated(mu, w, rng=None, size=None):
+    return np.where(rng.random(size) < w, 0.0, rng.normal(mu, 1, size=size))
+
+
+def one_of_logp(value, mu, c):
+    w = pm.math.sigmoid(mu * c)
+    return pt.switch(value < 0.2, pt.log(w), pt.log1p(-w))
+
+
+def one_of(mu, c, rng=None, size=None):
+    return np.where(rng.random(size) < 1 / (1 + np.exp(-mu * c)), 0.1, 0.7)
+
+
+def halves_logp(value, mu, c):
+    return pm.logp(pm.Poisson.dist(c), pt.cast(2 * value, "int64"))
+
+
+def halves(mu, c, rng=None, size=None):
+    return rng.poisson(c, size=size) / 2
+
+
+FIXED = {
+    "an unknown weight": at_a_function(lambda c: pt.exp(-c), inflated_logp, inflated),
+    "a weight that ends at 0": at_a_function(lambda c: pt.clip(1 - c / 3, 0, 1), inflated_logp, inflated),
+    "a weight that jumps to 0": at_a_function(
+        lambda c: pt.switch(c > 2.5, 0.4, 0.0), inflated_logp, inflated
+    ),
+    "two constants": by_hand(one_of_logp, one_of),
+    "halves of counts": by_hand(halves_logp, halves),
+    "a fixed grid": drawn(lambda mu, c, size: pt.floor(N(mu, c, size=size))),
+    "a fixed grid, and a mean that jumps": drawn(lambda mu, c, size: pt.floor(N(pt.floor(c), 1, size=size))),
+    "a fixed grid, and a narrow law": drawn(lambda mu, c, size: pt.round(N(mu * c, 0.01, size=size))),
+    "fixed ends": drawn(lambda mu, c, size: pt.clip(N(mu, c, size=size), 0, 1)),
+    "fixed ends, and a mean that jumps": drawn(
+        lambda mu, c, size: pt.clip(N(pt.floor(3 * c) / 3, 1, size=size), 0, 3)
+    ),
+    "fixed ends of a gamma law": drawn(lambda mu, c, size: pt.minimum(pm.Gamma.dist(c, 1, size=size), 2.0)),
+}
+
+
+def declared(law, shape=3):
+    with pm.Model() as model:
+        mu, c = pm.Normal("mu"), pm.Gamma("c", 4, 2)
+        y = model.register_rv(law(mu, c, shape), "y")
+    return model, y
+
+
+@pytest.mark.parametrize("shape", [3, 400])
+@pytest.mark.parametrize("law", MOVED)
+def test_places_that_jump_are_seen(law, shape):
+    model, y = declared(MOVED[law], shape)
+    assert [v.name for v in behind_repeated(y, model)] == ["c"]
+
+
+@pytest.mark.parametrize("shape", [3, 400])
+@pytest.mark.parametrize("law", FIXED)
+def test_places_that_stay_are_not(law, shape):
+    model, y = declared(FIXED[law], shape)
+    assert behind_repeated(y, model) == []
+
+
+def test_places_that_jump_far_away_are_seen():
+    with pm.Model() as model:
+        mu, c = pm.Normal("mu", 5000, 800), pm.Normal("c", 5000, 800)
+        y = pm.CustomDist("y", mu, c, shape=3, dist=lambda mu, c, size: pt.maximum(
+            N(mu, 800, size=size), 1000 * pt.floor(c / 1000)
+        ))  # fmt: skip
+    assert [v.name for v in behind_repeated(y, model)] == ["c"]
+
+
+WHOLE = {
+    "a weight": (lambda k: 0.3 * k, inflated_logp, inflated, []),
+    "a weight that is all or nothing": (lambda k: pt.minimum(1.0 * k, 1), inflated_logp, inflated, ["k"]),
+    "a tiny weight": (lambda k: pt.exp(-10.0 * k - 1), inflated_logp, inflated, []),
+    "a place": (lambda k: 1.0 * k, capped_logp, capped, ["k"]),
+    "a place for two": (lambda k: 1.0 * (k // 2), capped_logp, capped, ["k"]),
+    "a grid": (lambda k: 2.0 + k, on_the_grid_logp, rounded, []),
+}
+
+
+@pytest.mark.parametrize("start", [0, 1])
+@pytest.mark.parametrize("law", [lambda: pm.Binomial("k", 3, 0.5), lambda: pm.Bernoulli("k", 0.5)])
+@pytest.mark.parametrize("case", WHOLE)
+def test_whole_numbers_may_say_how_probable_but_not_where(case, law, start):
+    place, logp, random, behind = WHOLE[case]
+    with pm.Model() as model:
+        k = law()
+        y = pm.CustomDist("y", 0.2, place(k), logp=logp, random=random, shape=4)
+    model.rvs_to_initial_values[k] = start
+    if case == "a place for two" and k.owner.op.name == "bernoulli":
+        behind = []
+    assert [v.name for v in behind_repeated(y, model)] == behind
+
+
+@pytest.mark.parametrize("shape", [4, 400])
+def test_whole_numbers_may_shift_a_law_on_a_grid(shape):
+    with pm.Model() as model:
+        k, s = pm.Poisson("k", 3), pm.HalfNormal("s")
+        y = pm.CustomDist("y", k, s, dist=lambda k, s, size: pt.floor(N(k, s, size=size)), shape=shape)
+    assert behind_repeated(y, model) == []
+
+
+def test_laws_without_draws_are_told():
+    """It was passed over in silence that nothing is known of such a law."""
+
+    def random(mu, c, rng=None, size=None):
+        raise RuntimeError("rows of somebody")
+
+    model, y = declared(by_hand(capped_logp, random))
+    with pytest.warns(UserWarning, match=r"law of y .* failed \(RuntimeError\) at all places") as told:
+        assert behind_repeated(y, model) == []
+    assert "somebody" not in str(told[0].message)
+
+
+def test_a_model_is_refused_and_the_query_is_exact():
+    """The mean of c was 1.40 instead of 2.03; quadrature over the whole part of c."""
+    mus, cs = np.linspace(-4, 4, 161), (np.arange(1800) + 0.5) / 200
+    at, noise = np.linspace(-14, 0, 7001), stats.laplace(0, SCALE)
+    posterior = stats.norm.pdf(mus)[:, None] * stats.gamma(4, scale=0.5).pdf(cs)
+    for row, mu in zip(posterior, mus, strict=True):
+        law = stats.norm(mu, 1)
+        for f in range(9):
+            below = [np.trapezoid(law.pdf(f + at) * noise.pdf(z - f - at), at) for z in Z]
+            row[np.floor(cs) == f] *= np.prod(law.sf(f) * noise.pdf(Z - f) + below)
+    exact = {"mu": marginal(mus, posterior.sum(axis=1)), "c": marginal(cs, posterior.sum(axis=0))}
+    model, y = declared(MOVED["an inequality"])
+    with model:
+        dp.LaplaceMechanism("z", y, scale=SCALE, observed=Z)
+        with pytest.raises(ValueError, match=r"record variable y has .* depend on c .*dp\.clamp\(x, a, c\)"):
+            pm.sample(10, tune=10, chains=1, progressbar=False, quiet=True)
+    with pm.Model():
+        mu, c = pm.Normal("mu"), pm.Gamma("c", 4, 2)
+        x = pm.Normal("x", mu, 1, shape=3)
+        dp.LaplaceMechanism("z", pt.minimum(x, pt.floor(c)), scale=SCALE, observed=Z)
+        idata = pm.sample(
+            5000, tune=1000, chains=2, cores=1, step=[pm.Slice([c])], random_seed=6, progressbar=False,
+            quiet=True, compute_convergence_checks=False,
+        )  # fmt: skip
+    for name, answer in exact.items():
+        verdict = harness.mc_z(idata.posterior[name].values, answer, minimum_ess=150)
+        assert verdict.passed, (name, verdict)
+
+
+def test_a_choice_between_an_atom_and_none_is_exact():
+    """It was refused as a place that moves; the probability of each choice is a product over the records."""
+    z, scale, weight = np.array([0.02, -0.9, 1.1, -0.05]), 0.1, 0.4
+    at = np.linspace(-9, 9, 18_001)
+    noise = stats.laplace(0, scale)
+    smooth = np.array([np.trapezoid(stats.norm.pdf(at) * noise.pdf(each - at), at) for each in z])
+    likelihood = [np.prod(w * noise.pdf(z) + (1 - w) * smooth) for w in (0.0, weight)]
+    exact = likelihood[1] / sum(likelihood)
+    with pm.Model():
+        k = pm.Bernoulli("k", 0.5)
+        y = pm.CustomDist("y", 0.0, weight * k, logp=inflated_logp, random=inflated, shape=4)
+        dp.LaplaceMechanism("z", y, scale=scale, observed=z)
+        idata = pm.sample(
+            20_000, tune=500, chains=2, cores=1, random_seed=6, progressbar=False, quiet=True,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    error = az.mcse(idata, var_names="k").k.item()
+    assert error < 0.02
+    assert abs(float(idata.posterior["k"].mean()) - exact) < 4 * error
