@@ -9,7 +9,8 @@ from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 
-from pymc_dp.query.supports import adds_to_atoms, behind_atoms
+from pymc_dp.private.tails import behind_tails
+from pymc_dp.query.supports import adds_to_atoms, behind_atoms, has_no_draws
 from pymc_dp.step_methods.block.repeated import behind_repeated
 
 
@@ -36,7 +37,8 @@ def check_atoms(name: str, law: Any, covariates: Iterable[Variable], model: Mode
             "[pm.DiracDelta.dist(c), law]) is pm.CustomDist.dist(w, mu, logp=f), where f(value, w, mu) is "
             "pt.switch(pt.eq(value, c), pt.log(w), pt.log1p(-w) + pm.logp(law, value)) and law depends on mu."
         )
-    behind = {*behind_atoms(law, model.basic_RVs), *behind_repeated(law, model)}
+    unseen = behind_tails if has_no_draws(law) else behind_repeated
+    behind = {*behind_atoms(law, model.basic_RVs), *unseen(law, model)}
     if behind:
         names = ", ".join(sorted(str(v.name) for v in behind))
         raise ValueError(

@@ -122,6 +122,12 @@ class ConfidentialLikelihood:
     Where parameters leave the domain of the law (a standard deviation that is negative) moves are refused,
     if that is known without the rows; a support that depends on parameters is a matter of `clip`.
 
+    A law that is given by its log density alone, ``pm.CustomDist.dist(..., logp=f)``, cannot be drawn. Its
+    values of positive probability are recognised by an equation (``pt.eq(value, c)``) or by an inequality
+    that holds up to infinity (``value >= c``). Others (numbers that are rounded, or within 1e-9 of some
+    place) are not, and must be where no parameter moves them. With ``random=`` beside ``logp=`` all are
+    looked for in draws.
+
     Data sets are neighbours if one row is replaced (n is public). A change that is infinite counts as the
     bound, one that is not a number as 0, so that no single row can veto a draw. The space of the distance
     matters: a parameter with the law ``HalfNormal`` is sampled, and clipped, on the scale of its logarithm.

@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.censored import CensoredRV
-from pymc.distributions.custom import CustomSymbolicDistRV
+from pymc.distributions.custom import CustomDistRV, CustomSymbolicDistRV
 from pymc.distributions.discrete import DiscreteUniformRV
 from pymc.distributions.distribution import DiracDeltaRV
 from pymc.distributions.truncated import TruncatedRV
@@ -23,7 +23,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.query.readings import lift
 from pymc_dp.query.records import parameters_of
-from pymc_dp.upstream.pymc_private import _BaseMixtureRV
+from pymc_dp.upstream.pymc_private import _BaseMixtureRV, can_be_drawn
 
 # Largest support of one variable that is tabulated or enumerated.
 MAX_SUPPORT = 64
@@ -66,6 +66,12 @@ def has_density(rv: Variable) -> bool:
     if isinstance(op, _BaseMixtureRV):  # hurdles too
         return all(has_density(component) for component in parameters_of(rv)[1:])
     return type(op.base_rv_op if isinstance(op, TruncatedRV) else op).__module__ in _CONTINUOUS
+
+
+def has_no_draws(rv: Variable) -> bool:
+    """Whether a law was given by its log density alone."""
+    op: Any = rv.owner.op if rv.owner is not None else None
+    return isinstance(op, CustomDistRV) and not can_be_drawn(op)
 
 
 def behind_atoms(rv: TensorVariable, variables: Collection[Variable]) -> list[Variable]:

@@ -50,6 +50,27 @@ MOVED = {
     "an end": (lambda w, mu: pm.Censored.dist(N(mu, 1), None, w), {}),
     "a constant": (lambda w, mu: pm.Mixture.dist([0.4, 0.6], [D(w), pm.Uniform.dist(-9 + mu, -8)]), {}),
     "an inequality": (lambda w, mu: pm.CustomDist.dist(mu, w, logp=capped_logp, random=capped), {}),
+    "a place that jumps": (
+        lambda w, mu: pm.CustomDist.dist(mu, pt.floor(3 * w), logp=capped_logp, random=capped),
+        {},
+    ),
+    "an inequality without draws": (lambda w, mu: pm.CustomDist.dist(mu, w, logp=capped_logp), {}),
+    "an inequality that jumps, without draws": (
+        lambda w, mu: pm.CustomDist.dist(mu, pt.floor(3 * w), logp=capped_logp),
+        {},
+    ),
+    "an inequality for each row, without draws": (
+        lambda w, mu: lambda a: pm.CustomDist.dist(mu, w * a, logp=capped_logp),
+        {"covariates": {"a": COVARIATE}},
+    ),
+    "an equation without draws": (
+        lambda w, mu: pm.CustomDist.dist(
+            mu,
+            w,
+            logp=lambda x, mu, w: pt.switch(pt.eq(x, w), np.log(0.3), np.log(0.7) + pm.logp(N(mu, 1), x)),
+        ),
+        {},
+    ),
     "an end for each row": (
         lambda w, mu: lambda a: pm.Censored.dist(N(mu, 1), None, w * a),
         {"covariates": {"a": COVARIATE}},
@@ -73,6 +94,40 @@ TAKEN = {
     "an atom outside": (
         lambda w, mu: pm.Mixture.dist(weights(w), [D(-1.0), pm.Exponential.dist(pt.exp(mu))]),
         {"rows": np.where(ROWS < 0, -1, ROWS)},
+    ),
+    "a fixed end without draws": (
+        lambda w, mu: pm.CustomDist.dist(mu + w, 0.5, logp=capped_logp),
+        {"rows": np.minimum(ROWS, 0.5)},
+    ),
+    "an end for each row without draws": (
+        lambda w, mu: lambda a: pm.CustomDist.dist(mu + w, a, logp=capped_logp),
+        {"rows": np.minimum(ROWS, COVARIATE), "covariates": {"a": COVARIATE}},
+    ),
+    "an atom and a support without draws": (
+        lambda w, mu: pm.CustomDist.dist(
+            mu,
+            w,
+            logp=lambda x, mu, w: pt.switch(
+                x <= 0, np.log(0.4), pt.switch(x < pt.exp(mu + w), np.log(0.6) - mu - w, -np.inf)
+            ),
+        ),
+        {"rows": np.maximum(ROWS, 0)},
+    ),
+    "a floor of the density": (
+        lambda w, mu: pm.CustomDist.dist(mu, w, logp=lambda x, mu, w: pt.maximum(pm.logp(N(mu, w), x), -30)),
+        {},
+    ),
+    "heavy tails": (
+        lambda w, mu: pm.CustomDist.dist(
+            mu, w, logp=lambda x, mu, w: pm.logp(pm.StudentT.dist(0.5, mu=mu, sigma=w), x)
+        ),
+        {},
+    ),
+    "a step of a density": (
+        lambda w, mu: pm.CustomDist.dist(
+            mu, w, logp=lambda x, mu, w: pt.switch(x > mu, pt.log(w), pt.log1p(-w)) + pm.logp(N(mu, 1), x)
+        ),
+        {},
     ),
     "laws censored at the same place": (
         lambda w, mu: pm.Mixture.dist(weights(w), [pm.Censored.dist(N(k * mu, 1), 0, None) for k in (1, 2)]),

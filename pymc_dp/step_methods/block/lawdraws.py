@@ -36,6 +36,34 @@ def compile_natural(model: Model, given: Sequence[Variable]) -> Any:
     )  # fmt: skip
 
 
+class LawDensity:
+    """Log density of the rows of a law given the variables behind it.
+
+    Raises
+    ------
+    NotImplementedError
+        When called, if the law has none.
+    """
+
+    def __init__(self, rv: TensorVariable, given: Sequence[Variable]):
+        self._rv, self._given = rv, given
+        self._function: Any = None
+
+    def __call__(self, value: np.ndarray, values: Sequence[np.ndarray]) -> np.ndarray:
+        """Return the log density of each row."""
+        if self._function is None:
+            inputs: list[Any] = [v.type() for v in self._given]  # type: ignore[operator]
+            # the numbers first: a log density that PyMC derives may be one of copies of its variables
+            law = clone_replace(self._rv, dict(zip(self._given, inputs, strict=True)), rebuild_strict=False)
+            variable = law.type()
+            self._function = pytensor.function(
+                [variable, *inputs], pm.logp(law, variable, warn_rvs=False), mode="FAST_COMPILE",
+                on_unused_input="ignore", allow_input_downcast=True,
+            )  # fmt: skip
+        with np.errstate(all="ignore"):
+            return np.asarray(self._function(value, *values))
+
+
 class LawDraws:
     """Draws of a law given the variables behind it, which may be repeated with the same random numbers.
 
@@ -43,17 +71,17 @@ class LawDraws:
     ----------
     total : int
         Numbers drawn so far.
+    logp : LawDensity
+        The log density of the law.
     """
 
     def __init__(self, rv: TensorVariable, given: Sequence[Variable]):
-        self.total = 0
+        self.total, self.logp = 0, LawDensity(rv, given)
         self._inputs: list[Any] = [v.type() for v in given]  # type: ignore[operator]
         numbers = dict(zip(given, self._inputs, strict=True))
-        self._law = clone_replace(rv, numbers, rebuild_strict=False)
-        self._one = self._compiled(self._law, [])
+        self._one = self._compiled(clone_replace(rv, numbers, rebuild_strict=False), [])
         self._several: Any = None
         self._shape: tuple[int, ...] | None = None
-        self._density: Any = None
         number = pt.lscalar("number")
         try:
             several = change_dist_size(rv, pt.stack([number]), expand=True)
@@ -107,24 +135,6 @@ class LawDraws:
             self._several = None
         self.total += found.size
         return found
-
-    def logp(self, draw: np.ndarray, values: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the log density of the rows of a draw.
-
-        Raises
-        ------
-        NotImplementedError
-            If the law has none.
-        """
-        if self._density is None:
-            value = self._law.type()
-            logp = pm.logp(self._law, value, warn_rvs=False)
-            self._density = pytensor.function(
-                [value, *self._inputs], logp, mode="FAST_COMPILE", on_unused_input="ignore",
-                allow_input_downcast=True,
-            )  # fmt: skip
-        with np.errstate(all="ignore"):
-            return np.asarray(self._density(draw, *values))
 
     def is_alone(self, number: float, values: Sequence[np.ndarray]) -> bool:
         """Whether a number has a probability, rather than being what others round to."""

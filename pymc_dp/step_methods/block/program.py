@@ -38,11 +38,11 @@ from pymc_dp.lowering.rows.polynomial import without_products
 from pymc_dp.query.readings import Reading, lift, substitute
 from pymc_dp.query.records import RecordBlock, Release, is_elementwise
 from pymc_dp.query.rowlocal import rows_behind
+from pymc_dp.query.supports import has_no_draws
 from pymc_dp.step_methods.block.cells import ChannelTable, find_histograms, find_tables
 from pymc_dp.step_methods.block.central import CentralReleases
 from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout, RecordLayout
 from pymc_dp.step_methods.block.parents import check_atoms
-from pymc_dp.upstream.pymc_private import can_be_drawn
 
 
 class RecordProgram:
@@ -79,7 +79,7 @@ class RecordProgram:
                     f"The record variable {rv.name} has an improper law, which cannot be drawn; give it a "
                     "proper one."
                 )
-            if isinstance(rv.owner.op, CustomDistRV) and not can_be_drawn(rv.owner.op):  # type: ignore[union-attr]
+            if has_no_draws(rv):
                 raise ValueError(
                     f"The record variable {rv.name} was built from a log density alone and cannot be drawn; "
                     "give its CustomDist random= beside logp=, or dist= in place of both."
