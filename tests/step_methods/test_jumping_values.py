@@ -188,9 +188,22 @@ def test_laws_without_draws_are_told():
         raise RuntimeError("rows of somebody")
 
     model, y = declared(by_hand(capped_logp, random))
-    with pytest.warns(UserWarning, match=r"law of y .* failed \(RuntimeError\) at all places") as told:
+    with pytest.warns(UserWarning, match=r"law of y.* failed \(RuntimeError\) at all places") as told:
         assert behind_repeated(y, model) == []
     assert "somebody" not in str(told[0].message)
+
+
+def test_changes_that_fail_are_told():
+    def random(mu, c, rng=None, size=None):
+        if abs(c) > 0.3:
+            raise RuntimeError("rows of somebody")
+        return np.minimum(rng.normal(mu, 1, size=size), 0)
+
+    with pm.Model() as model:
+        mu, c = pm.Normal("mu"), pm.Normal("c")
+        y = pm.CustomDist("y", mu, c, logp=lambda v, mu, c: capped_logp(v, mu, 0), random=random, shape=3)
+    with pytest.warns(UserWarning, match=r"law of y.* failed \(RuntimeError\) at changes of c\."):
+        assert behind_repeated(y, model) == []
 
 
 def test_a_model_is_refused_and_the_query_is_exact():

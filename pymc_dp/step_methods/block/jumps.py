@@ -52,6 +52,12 @@ class Jumps:
         self._draws, self._given = draws, given
         self._names = {v: model.rvs_to_values[v].name for v in given if v in model.free_RVs}  # type: ignore[index]
         self._seen: set[Variable] = set()
+        self._failed: dict[Variable, Exception] = {}
+
+    @property
+    def failed(self) -> dict[Variable, Exception]:
+        """Variables of which all changes failed, and how."""
+        return {v: error for v, error in self._failed.items() if v not in self._seen}
 
     def behind(
         self,
@@ -81,6 +87,8 @@ class Jumps:
         if not asked:
             return found
         before = self._draws.at(seed, values)
+        if not repeated(before).size:
+            asked = [v for v in asked if v.type.dtype.startswith("int")]  # type: ignore[attr-defined]
         if not np.array_equal(before, self._draws.at(seed, values), equal_nan=True):
             return found  # draws of a generator of its own, which tell nothing here
         for v in asked:
@@ -90,7 +98,10 @@ class Jumps:
                 try:
                     with np.errstate(all="ignore"):
                         wrong = self._is_wrong(seed, path, before, whole, near)
-                except Exception:  # of a user's function: no law, or no density, after this change
+                except NotImplementedError:  # no density: no step can move a variable by it
+                    wrong = False
+                except Exception as error:  # of a user's function: no law, or no density, after this change
+                    self._failed.setdefault(v, error)
                     continue
                 self._seen.add(v)
                 if wrong:
@@ -137,11 +148,8 @@ class Jumps:
         """Whether the law changes on a path in such a way as its log density cannot tell."""
         if whole:
             return self._differ(seed, path(0.0), path(1.0), near)
-        numbers = repeated(before)
-        if not numbers.size:
-            return False
         after = self._draws.at(seed, path(1.0))
-        for number in [a for a in numbers if not np.any(after == a)][:_NUMBERS]:
+        for number in [a for a in repeated(before) if not np.any(after == a)][:_NUMBERS]:
             ends = self._jump(seed, path, number)
             if ends is not None and self._differ(seed, *ends, near):
                 return True
@@ -166,17 +174,17 @@ class Jumps:
         """Whether two laws have other values of positive probability, by one log density that cannot tell."""
         before, after = self._draws.at(seed, here), self._draws.at(seed, there)
         sides = [(before, here, after, there), (after, there, before, here)]
-        left = False
-        for draws, own, others, other in sides:
-            for number in [a for a in repeated(draws) if not np.any(others == a)][:_NUMBERS]:
-                if self._draws.is_alone(number, own):
-                    left = True
-                    if self._is_density(number, draws, own, other):
-                        return True
+        gone = [
+            (number, draws, own, other)
+            for draws, own, others, other in sides
+            for number in [a for a in repeated(draws) if not np.any(others == a)][:_NUMBERS]
+        ]
+        if any(self._is_density(*each) and self._draws.is_alone(each[0], each[2]) for each in gone):
+            return True
         # nor does a chain come from one law to the next if no draw of either is possible under the other
-        return (
-            left and near and not any(self._any_possible(draws, own, other) for draws, own, _, other in sides)
-        )
+        if not near or any(self._any_possible(draws, own, other) for draws, own, _, other in sides):
+            return False
+        return any(self._draws.is_alone(number, own) for number, _, own, _ in gone)
 
     def _is_density(self, number: float, draws: np.ndarray, own: Values, other: Values) -> bool:
         """Whether the log density under other values speaks of draws near a number that is not drawn."""

@@ -77,21 +77,25 @@ def behind_repeated(rv: TensorVariable, model: Model) -> list[Variable]:
             failed = error
             continue
         spent += draws.total - before
-        found |= jumps.behind(seed, point, values, set(given) - found, enough=draws.total - spent > _MOST)
+        found |= jumps.behind(
+            seed, point, values, set(given) - found, enough=draws.total - spent > _MOST // 2
+        )
         if spent > _MOST:
             break
     if not looked_at and failed is not None:
         _warn(rv, failed)
+    for v in jumps.failed.keys() - found:
+        _warn(rv, jumps.failed[v], f"changes of {v.name}")
     return [v for v in given if v in found]
 
 
-def _warn(rv: TensorVariable, error: Exception) -> None:
+def _warn(rv: TensorVariable, error: Exception, where: str = "all places about the starting values") -> None:
     warnings.warn(
-        f"Draws of the law of {rv.name or 'rows'} given its parameters failed ({type(error).__name__}) at "
-        "all places about the starting values. Whether it has values of positive probability at places "
-        "that depend on a parameter is not known then, and if it has, draws of that parameter are wrong.",
+        f"Draws of the law of {rv.name or 'rows'}, or its density, failed ({type(error).__name__}) at "
+        f"{where}. Whether it has values of positive probability at places that depend on a parameter is not "
+        "known then, and if it has, draws of that parameter are wrong.",
         UserWarning,
-        stacklevel=2,
+        stacklevel=3,
     )
 
 
