@@ -5,6 +5,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from scipy import stats
 
 import pymc_dp as dp
 from tests.step_methods.test_repeated_values import capped, capped_logp
@@ -155,6 +156,40 @@ def test_the_density_by_hand_is_exact():
     zeros, others = np.sum(ROWS == 0), ROWS[ROWS != 0]
     exact = {"w": (1 + zeros) / (2 + len(ROWS)), "mu": others.sum() / (1 + len(others))}
     with model:
+        idata = pm.sample(
+            4000, tune=1000, chains=1, step=[dp.PenaltyMetropolis(noise_multiplier=1e-3)], progressbar=False,
+            quiet=True, random_seed=1, compute_convergence_checks=False,
+        )  # fmt: skip
+    error = az.mcse(idata)
+    for name, mean in exact.items():
+        assert abs(float(idata.posterior[name].mean()) - mean) < 4 * float(error[name]), name
+
+
+def test_a_mixture_of_censored_laws_is_exact():
+    """Its density is PyMC's, a sum of probabilities at 0: quadrature over the weight and a mean."""
+    rng = np.random.default_rng(3)
+    rows = np.maximum(np.where(rng.random(200) < 0.6, rng.normal(-0.3, 1, 200), rng.normal(2, 0.5, 200)), 0)
+    mus, ws = np.linspace(-2, 2, 201), (np.arange(200) + 0.5) / 200
+
+    def densities(mean, sd):
+        return np.where(rows == 0, stats.norm.cdf(0, mean, sd), stats.norm.pdf(rows, mean, sd))
+
+    second = densities(2, 0.5)
+    log_posterior = stats.norm.logpdf(mus)[:, None] + [
+        np.log(np.outer(ws, densities(mu, 1)) + np.outer(1 - ws, second)).sum(axis=1) for mu in mus
+    ]
+    posterior = np.exp(log_posterior - log_posterior.max())
+    exact = {
+        "mu": np.average(mus, weights=posterior.sum(axis=1)),
+        "w": np.average(ws, weights=posterior.sum(axis=0)),
+    }
+
+    def law(w, mu):
+        return pm.Mixture.dist(
+            weights(w), [pm.Censored.dist(N(mu, 1), 0, None), pm.Censored.dist(N(2, 0.5), 0, None)]
+        )
+
+    with declared(law, rows):
         idata = pm.sample(
             4000, tune=1000, chains=1, step=[dp.PenaltyMetropolis(noise_multiplier=1e-3)], progressbar=False,
             quiet=True, random_seed=1, compute_convergence_checks=False,

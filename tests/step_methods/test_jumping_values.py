@@ -79,6 +79,12 @@ def inflated_logp(value, mu, w):
     return pt.switch(pt.eq(value, 0), pt.log(w), pt.log1p(-w) + pm.logp(N(mu, 1), value))
 
 
+def added_logp(value, mu, w):
+    """Where there is no atom, zero has the density of the others: a choice's mean was .16 instead of .86."""
+    smooth = pt.log1p(-w) + pm.logp(N(mu, 1), value)
+    return pt.switch(pt.eq(value, 0) & (w > 0), pt.log(w), smooth)
+
+
 def inflated(mu, w, rng=None, size=None):
     return np.where(rng.random(size) < w, 0.0, rng.normal(mu, 1, size=size))
 
@@ -151,6 +157,7 @@ def test_places_that_jump_far_away_are_seen():
 
 WHOLE = {
     "a weight": (lambda k: 0.3 * k, inflated_logp, inflated, []),
+    "a weight, or a density": (lambda k: 0.3 * k, added_logp, inflated, ["k"]),
     "a weight that is all or nothing": (lambda k: pt.minimum(1.0 * k, 1), inflated_logp, inflated, ["k"]),
     "a tiny weight": (lambda k: pt.exp(-10.0 * k - 1), inflated_logp, inflated, []),
     "a place": (lambda k: 1.0 * k, capped_logp, capped, ["k"]),
