@@ -23,7 +23,8 @@ from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordChain, RecordStep, RecordStepState
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.interweaving import interweave, random_walk, slice_update
-from pymc_dp.step_methods.updates.noncentred import NoNoiseForm, noise_form
+from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
+from pymc_dp.step_methods.updates.series import noise_form
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 

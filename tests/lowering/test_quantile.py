@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from pymc_dp.lowering.rows.quantile import count_quantile, count_steps, guess, normal_quantile
-from pymc_dp.step_methods.updates.conditionals import SMALLEST_TAIL
+from pymc_dp.step_methods.updates.noncentred import SMALLEST_TAIL
 
 N = 400
 LAWS = {

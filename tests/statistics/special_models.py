@@ -289,6 +289,74 @@ class NeighbourProducts(StatModel):
         return {**state, "mu": normal_mean(rng, state["x"].sum(), self.n, 1.0)}
 
 
+class WalkingRecords(StatModel):
+    """A panel: each record is a random walk; clamped sums over people at each time."""
+
+    parameter_names = ("drift", "sigma")
+    record_names = ("x",)
+    n = 6
+    steps = 2
+
+    def draw_model(self, rng):
+        drift, sigma = rng.normal(0, 0.5), abs(rng.normal(0, 1))
+        start, noise = rng.normal(0, 1, (self.n, 1)), rng.normal(0, sigma, (self.n, self.steps))
+        return {"drift": drift, "sigma": sigma, "x": self.series(drift, start, noise)}
+
+    def series(self, drift, start, noise):
+        return np.concatenate([start, drift + noise], axis=1).cumsum(axis=1)
+
+    def residuals(self, state, drift):
+        return np.diff(state["x"], axis=1) - drift
+
+    def query(self, state):
+        bound = 2 * (1 + self.steps)
+        return {"s": (np.clip(state["x"], -2, 2).sum(0), "laplace", 2 * bound / self.epsilon)}
+
+    def build(self, release):
+        with pm.Model() as model:
+            x = self.law(pm.Normal("drift", 0, 0.5), pm.HalfNormal("sigma", 1))
+            query = dp.record_sum(dp.clamp(x, -2, 2))
+            dp.LaplaceMechanism(
+                "s", query, epsilon=self.epsilon, sensitivity=4 * (1 + self.steps), observed=release["s"]
+            )
+        return model
+
+    def law(self, drift, sigma):
+        shape = (self.n, 1 + self.steps)
+        return pm.GaussianRandomWalk("x", drift, sigma=sigma, init_dist=pm.Normal.dist(), shape=shape)
+
+    def gibbs(self, state, rng):
+        def log_density(drift, log_sigma):
+            squares = (self.residuals(state, drift) ** 2).sum() / np.exp(2 * log_sigma)
+            return -0.5 * (squares + (drift / 0.5) ** 2 + np.exp(2 * log_sigma)) + (
+                (1 - self.n * self.steps) * log_sigma
+            )
+
+        log_sigma = np.log(max(state["sigma"], 1e-300))
+        width = 0.6 * state["sigma"] / (self.n * self.steps) ** 0.5
+        drift = metropolis(rng, state["drift"], lambda v: log_density(v, log_sigma), width)
+        log_sigma = metropolis(rng, log_sigma, lambda v: log_density(drift, v), 0.3)
+        return {**state, "drift": drift, "sigma": np.exp(log_sigma)}
+
+
+class AutoregressiveRecords(WalkingRecords):
+    """The same with autoregressions, whose coefficient takes the place of a drift."""
+
+    def series(self, drift, start, noise):
+        x = [start[:, 0]]
+        for e in noise.T:
+            x.append(drift * x[-1] + e)
+        return np.stack(x, axis=1)
+
+    def residuals(self, state, drift):
+        x = state["x"]
+        return x[:, 1:] - drift * x[:, :-1]
+
+    def law(self, drift, sigma):
+        start, shape = pm.Normal.dist(), (self.n, 1 + self.steps)
+        return pm.AR("x", drift, sigma=sigma, init_dist=start, shape=shape)
+
+
 SPECIAL_MODELS = (
     LocalGamma,
     PublicOutcome,
@@ -298,4 +366,6 @@ SPECIAL_MODELS = (
     ResidualQuery,
     NaiveBayes,
     NeighbourProducts,
+    WalkingRecords,
+    AutoregressiveRecords,
 )

@@ -5,6 +5,7 @@ Each breakage is one line of the step or of the graphs it compiles, replaced whi
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 
 import numpy as np
@@ -17,7 +18,7 @@ import pymc_dp as dp
 from pymc_dp.lowering.addresses.bind import Kernel, part_of_kernel
 from pymc_dp.step_methods.block import changes, program
 from pymc_dp.step_methods.sweeps import blocks, discrete, fused, kernels, moves, tabled
-from pymc_dp.step_methods.updates import conditionals, dirichlet, noncentred
+from pymc_dp.step_methods.updates import conditionals, dirichlet, noncentred, series
 from tests.statistics import harness, oracles
 from tests.statistics.conjugate_models import (
     PublicTerms,
@@ -36,7 +37,13 @@ from tests.statistics.models import (
     ThreeCategories,
     TwoReleases,
 )
-from tests.statistics.special_models import LocalGamma, NeighbourProducts, PublicOutcome
+from tests.statistics.special_models import (
+    AutoregressiveRecords,
+    LocalGamma,
+    NeighbourProducts,
+    PublicOutcome,
+    WalkingRecords,
+)
 from tests.statistics.test_exact import tables_verdict
 from tests.statistics.test_sbc import calibration
 
@@ -205,6 +212,18 @@ def without_spread_noise(patch):
     patch.setitem(noncentred._FORMS, BernoulliRV, form)
 
 
+def entries_moved_as_steps(patch):
+    """Records that are series move along as if each of their entries were a step."""
+    for name in ("_random_walk", "_autoregression"):
+        original = getattr(series, name)
+
+        def form(*args, original=original):
+            right = original(*args)
+            return dataclasses.replace(right, to_record=right.steps)
+
+        patch.setattr(series, name, form)
+
+
 def another_concentration(patch):
     """The steps are told that the concentration is the same in every cell."""
     original = RandomConcentration.build
@@ -257,6 +276,8 @@ BREAKAGES = [
     (without_release, ClampedNormal, 2.0, _ancillary),
     (without_jacobian, Exponentials, 1.0, _ancillary),
     (without_spread_noise, BernoulliTotal, 1.0, _ancillary),
+    (entries_moved_as_steps, AutoregressiveRecords, 10.0, _ancillary),
+    (without_release, WalkingRecords, 10.0, _ancillary),
     (joint_moves_without_release, ThreeCategories, 10.0, _conjugate),
     (joint_moves_from_the_middle, ThreeCategories, 1.0, _conjugate),
     (joint_moves_without_prior, ThreeCategories, 0.1, _conjugate),

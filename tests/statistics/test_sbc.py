@@ -27,7 +27,13 @@ from tests.statistics.models import (
     Regression,
     ThreeCategories,
 )
-from tests.statistics.special_models import LocalGamma, NeighbourProducts, VectorRecords
+from tests.statistics.special_models import (
+    AutoregressiveRecords,
+    LocalGamma,
+    NeighbourProducts,
+    VectorRecords,
+    WalkingRecords,
+)
 
 pytestmark = [
     pytest.mark.statistical,
@@ -68,6 +74,9 @@ CASES = [
     (VectorRecords, 1.0, _together),
     (LocalGamma, 50.0, _together),
     (NeighbourProducts, 10.0, _together),
+    (WalkingRecords, 1.0, _together),
+    (WalkingRecords, 50.0, _together),
+    (AutoregressiveRecords, 10.0, _together),
     (RandomConcentration, 10.0, conjugate_steps),
     (SharedTable, 1.0, conjugate_steps),
     (PublicTerms, 0.1, conjugate_steps),

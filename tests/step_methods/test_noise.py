@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 import pytest
 from pymc.pytensorf import collect_default_updates
+from pytensor.tensor.random.basic import NormalRV
 from scipy import stats
 
 import pymc_dp as dp
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.discovery import record_blocks
+from pymc_dp.step_methods.updates import noncentred, series
 from pymc_dp.step_methods.updates.conditionals import Conditionals
-from pymc_dp.step_methods.updates.noncentred import NoNoiseForm, noise_form
+from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
+from pymc_dp.step_methods.updates.series import noise_form
 from tests.step_methods.zoo import evaluation_mode
 
 pytestmark = pytest.mark.compiles(3)
@@ -155,3 +161,128 @@ def test_no_move_where_the_tail_is_lost(far):
 def test_no_form(make, message):
     with pytest.raises(NoNoiseForm, match=message):
         noise_form(make(), lambda graph: True)
+
+
+T = 5
+
+
+def walk(start, step):
+    return lambda *values: pm.RandomWalk.dist(start(*values), step(*values), shape=(N, T))
+
+
+def second_order(rho, sigma):
+    start = pm.Normal.dist(0, 2 * sigma)
+    return pm.AR.dist([0.3, rho, -0.4], sigma=sigma, constant=True, init_dist=start, shape=(N, T))
+
+
+def walk_of_vectors(rho, sigma):
+    def law(scale):
+        return pm.MvNormal.dist([rho, -rho], scale**2 * np.array([[1.0, 0.4], [0.4, 2.0]]))
+
+    return pm.RandomWalk.dist(law(2 * sigma), law(sigma), shape=(N, T, 2))
+
+
+# Law of a series, parameter values at which it is tried.
+SERIES = {
+    "normal steps": (
+        walk(lambda mu, s: pm.Normal.dist(mu, 2 * s), pm.Normal.dist),
+        [(0, 1), (-30, 0.01), (5, 100)],
+    ),
+    "positive steps": (
+        walk(lambda a, s: pm.Normal.dist(0, s), lambda a, s: pm.Gamma.dist(a, scale=s)),
+        [(2, 1), (20, 0.01)],
+    ),
+    "counted steps": (
+        walk(lambda r, q: pm.Poisson.dist(r), lambda r, q: pm.Binomial.dist(5, q)),
+        [(3, 0.3), (0.5, 0.9)],
+    ),
+    "autoregression": (second_order, [(0.5, 1), (-0.9, 0.01)]),
+    "vectors": (walk_of_vectors, [(0.5, 1), (-3, 0.01)]),
+}
+EVERY_SERIES = pytest.mark.parametrize(
+    ("name", "values"), [(name, v) for name, (_, vs) in SERIES.items() for v in vs]
+)
+
+
+def noise_of_series(rv, seed):
+    """Draws of a series, what comes back of them, and their noise with a column for each entry."""
+    form = noise_form(rv, lambda graph: True)
+    x, u = rv.type("x"), pt.tensor("u", dtype="float64", shape=rv.type.shape)
+    noise, record = form.to_noise(x, rv), form.to_record(u, rv)
+    mode, updates = evaluation_mode([noise, record]), collect_default_updates([noise])
+    drawn = pm.draw(rv, random_seed=seed)
+    there = pytensor.function([x], noise, mode=mode, updates=updates)(drawn)
+    back = pytensor.function([u], record, mode=mode, on_unused_input="ignore")(there)
+    return drawn, back, there.reshape(N, -1)
+
+
+@EVERY_SERIES
+def test_series_there_and_back(name, values):
+    drawn, back, _ = noise_of_series(SERIES[name][0](*values), 1)
+    np.testing.assert_allclose(back, drawn, rtol=1e-5)
+
+
+def law_of_noise(name, values):
+    """Probabilities of the noise to be that of the first parameter values, without correlations."""
+    first, noise = (
+        noise_of_series(SERIES[name][0](*v), seed)[2] for v, seed in ((SERIES[name][1][0], 1), (values, 2))
+    )
+    columns = range(noise.shape[1])
+    alike = [stats.ks_2samp(noise[:, k], first[:, k]).pvalue for k in columns]
+    apart = [stats.spearmanr(noise[:, j], noise[:, k]).pvalue for j in columns for k in columns if j < k]
+    return min(alike) * len(alike), min(apart) * len(apart)
+
+
+@EVERY_SERIES
+def test_noise_of_a_series_is_free_and_independent(name, values):
+    assert min(law_of_noise(name, values)) > 1e-4
+
+
+def test_noise_that_is_not_is_seen(monkeypatch):
+    """Steps divided by the root of their scale; entries in the place of steps."""
+    loc_and_scale = lambda rv: rv.owner.op.dist_params(rv.owner)[:2]  # noqa: E731
+
+    def to_noise(x, rv):
+        loc, scale = loc_and_scale(rv)
+        return (x - loc) / pt.sqrt(scale)
+
+    with monkeypatch.context() as patch:
+        right = noncentred._FORMS[NormalRV]
+        patch.setitem(noncentred._FORMS, NormalRV, dataclasses.replace(right, to_noise=to_noise))
+        assert law_of_noise("normal steps", (-30, 0.01))[0] < 1e-6
+    original = series._random_walk
+
+    def entries(time, start, step):
+        form = original(time, start, step)
+        return dataclasses.replace(form, to_noise=lambda x, rv: x)
+
+    monkeypatch.setattr(series, "_random_walk", entries)
+    assert law_of_noise("normal steps", (0, 1))[1] < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: pm.RandomWalk.dist(pm.Normal.dist(), pm.SkewNormal.dist(alpha=1), shape=(5, 3)),
+            "each step of x has the law SkewNormal",
+        ),
+        (
+            lambda: pm.AR.dist([0.5], init_dist=pm.SkewNormal.dist(alpha=1), shape=(5, 3)),
+            "the start of x has the law SkewNormal",
+        ),
+        (
+            lambda: pm.RandomWalk.dist(pm.Normal.dist(), pm.Poisson.dist(2), shape=(5, 3)),
+            "x adds whole numbers to others",
+        ),
+        (
+            lambda: pm.GARCH11.dist(1.0, 0.2, 0.3, initial_vol=1.0, shape=(5, 3)),
+            "x has the law GARCH11",
+        ),
+    ],
+)
+def test_no_form_of_a_series(make, message):
+    rv = make()
+    rv.name = "x"
+    with pytest.raises(NoNoiseForm, match=message):
+        noise_form(rv, lambda graph: True)

@@ -529,6 +529,72 @@ def random_walks(n):
 
 
 @entry()
+def walks_of_records(n):
+    """A walk for each record, with drift, and a level that its scale moves, too."""
+    drift, sigma = pm.Normal("drift"), pm.HalfNormal("sigma")
+    start = pm.Laplace.dist(drift, sigma)
+    x = pm.RandomWalk("x", init_dist=start, innovation_dist=pm.Normal.dist(drift, sigma), shape=(n, 3))
+    laplace(dp.record_sum(x))
+
+
+@entry()
+def walks_of_records_with_scales_of_their_own(n):
+    x = pm.GaussianRandomWalk(
+        "x", sigma=pm.HalfNormal("sigma") * (1 + A[:n, 0] ** 2), init_dist=pm.Normal.dist(), shape=(n, 3)
+    )
+    laplace(dp.record_sum(dp.clamp(x, -2, 2)))
+    gaussian(x[:, -1], "last")
+
+
+@entry()
+def autoregressive_records(n):
+    """Of second order, with a constant; their first entries have a scale that moves as well."""
+    rhos, sigma = pm.Normal("rhos", 0, 0.5, shape=3), pm.HalfNormal("sigma")
+    start = pm.Normal.dist(0, 2 * sigma)
+    x = pm.AR("x", rhos, sigma=sigma, constant=True, init_dist=start, shape=(n, 5))
+    laplace(dp.record_sum(pt.stack([x[:, 0], x[:, -1], x[:, 1] * x[:, 2]], axis=1)))
+
+
+@entry()
+def autoregressive_records_behind_others(n):
+    """Coefficients by record, and outcomes of the last entry."""
+    rho = pm.Normal("rho", 0, 0.5) * A[:n, :1]
+    x = pm.AR("x", rho, sigma=pm.HalfNormal("sigma"), init_dist=pm.Normal.dist(), shape=(n, 3))
+    laplace(pm.Normal("y", x[:, -1], 0.7), bounds=(-2, 2))
+
+
+@entry()
+def walks_of_vectors(n):
+    scale = pm.HalfNormal("scale")
+    start = pm.MvNormal.dist(np.zeros(2), np.eye(2))
+    cov = scale**2 * np.array([[1.0, 0.4], [0.4, 2.0]])
+    x = pm.MvGaussianRandomWalk("x", mu=np.zeros(2), cov=cov, init_dist=start, shape=(n, 3, 2))
+    laplace(dp.record_sum(x[:, :, 0] * x[:, :, 1]))
+
+
+@entry()
+def walks_by_gamma_steps(n):
+    steps = pm.Gamma.dist(2, pm.Gamma("rate", 3, 2))
+    x = pm.RandomWalk("x", init_dist=pm.Normal.dist(), innovation_dist=steps, shape=(n, 3))
+    laplace(dp.record_sum(x))
+
+
+@entry()
+def walks_by_heavy_tailed_steps(n):
+    nu, drift, sigma = pm.Gamma("nu", 9, 2), pm.Normal("drift"), pm.HalfNormal("sigma")
+    steps = pm.StudentT.dist(nu, mu=drift, sigma=sigma)
+    x = pm.RandomWalk("x", init_dist=pm.Normal.dist(), innovation_dist=steps, shape=(n, 3))
+    laplace(dp.record_sum(x))
+
+
+@entry()
+def walks_by_counts(n):
+    rate = pm.Gamma("rate", 3, 2)
+    start, steps = pm.Poisson.dist(2 * rate), pm.Poisson.dist(rate)
+    laplace(dp.record_sum(pm.RandomWalk("x", init_dist=start, innovation_dist=steps, shape=(n, 3))))
+
+
+@entry()
 def function_of_sums(n):
     x = pm.Normal("x", pm.Normal("mu"), 1, shape=n)
     gaussian((x**2).mean() - x.mean() ** 2)

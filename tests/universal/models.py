@@ -13,6 +13,7 @@ import pymc_dp as dp
 from tests.step_methods.zoo import ZOO, Entry
 
 X = np.array([-1.0, -0.4, 0.3, 0.9, 0.1, -0.7, 0.6, -0.2])
+WEIGHT = np.array([1.0, 2.0, 3.0])
 GROUP = np.array([0, 1, 1, 0, 1, 0, 0, 1])
 
 BOUNDED: list[Entry] = []
@@ -227,6 +228,42 @@ def correlation_that_no_query_sees(n):
     r = pm.Normal("r", 0, 0.8)
     cov = pt.stack([pt.stack([1.0, r]), pt.stack([r, 1.0])])
     _sum(pm.MvNormal("y", np.zeros(2), cov, shape=(n, 2))[:, 0])
+
+
+@bounded()
+def scale_of_walks(n):
+    _sum(
+        pm.GaussianRandomWalk("y", sigma=_slope(), init_dist=pm.Normal.dist(), shape=(n, 3))
+        @ np.arange(1.0, 4.0)
+    )
+
+
+@bounded()
+def scale_of_the_start_of_walks(n):
+    start, steps = pm.Laplace.dist(0, _slope()), pm.Normal.dist(pm.Normal("drift"), 1)
+    _sum(pm.RandomWalk("y", init_dist=start, innovation_dist=steps, shape=(n, 3)) @ WEIGHT)
+
+
+@bounded()
+def spread_of_the_steps_of_walks(n):
+    steps = pm.LogNormal.dist(0, _slope())
+    _sum(
+        pm.RandomWalk("y", init_dist=pm.Normal.dist(), innovation_dist=steps, shape=(n, 3))
+        @ np.arange(1.0, 4.0)
+    )
+
+
+@bounded()
+def counts_that_walk(n):
+    start, steps = pm.Poisson.dist(1.5), pm.Poisson.dist(_slope())
+    _sum(pm.RandomWalk("y", init_dist=start, innovation_dist=steps, shape=(n, 3)) @ WEIGHT)
+
+
+@bounded()
+def scale_of_autoregressive_records(n):
+    sigma = _slope()
+    rho, start = pm.Normal("rho", 0.3, 0.5), pm.Normal.dist(0, sigma)
+    _sum(pm.AR("y", rho, sigma=sigma, init_dist=start, shape=(n, 3)) @ WEIGHT)
 
 
 # -- a boundary elsewhere: priors, other terms, releases, records behind records --------------------

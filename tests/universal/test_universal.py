@@ -124,7 +124,8 @@ GIVEN_RECORDS, GIVEN_NOISE = "AncillaryUpdate, given the records", "AncillaryUpd
     [
         *((domain_dropped, name, GIVEN_NOISE) for name in (
             "normal scale", "uniform between random ends", "poisson identity link", "laplace scale",
-            "bernoulli linear probability", "exponential rate", "moyal scale",
+            "bernoulli linear probability", "exponential rate", "moyal scale", "scale of walks",
+            "scale of the start of walks", "counts that walk", "scale of autoregressive records",
         )),
         *((domain_dropped, name, "CollapsedUpdate") for name in ("bernoulli answers", "categorical answers")),
         (jacobian_lost, "clamped mean", GIVEN_RECORDS),

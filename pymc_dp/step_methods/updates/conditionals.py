@@ -38,13 +38,11 @@ from pymc_dp.query.readings import Reading, lift, substitute, with_query
 from pymc_dp.query.records import Release, parameters_of
 from pymc_dp.query.rowlocal import columns_of, leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.updates.noncentred import EVERYWHERE, NoiseForm, noise_form
-from pymc_dp.step_methods.updates.series import smooth_form
+from pymc_dp.step_methods.updates.noncentred import NoiseForm
+from pymc_dp.step_methods.updates.series import noise_form, smooth_form
 
 # Largest number of parameters whose Gaussian conditional is drawn at once (one pass for each, compiled).
 MAX_QUADRATIC = 8
-# Upper tail, as a probability, below which quantiles lose too many digits to be inverted.
-SMALLEST_TAIL = 1e-13
 
 
 class Conditionals:
@@ -224,7 +222,11 @@ class Conditionals:
     def _conditions(self, rv: Variable, moved: Collection[Variable]) -> list[TensorVariable]:
         given = parameters_of(rv)
         sums = isinstance(rv.owner.op, CategoricalRV) and not adds_up(given[0])  # type: ignore[union-attr]
-        return Domain(pm.logp(rv, rv), lambda graph: not self._depends([graph], moved), sums).conditions
+        # inputs stand for the variables behind the law, which PyMC copies to derive the density of a series
+        stand_ins = {v: v.type() for v in (rv, *leaves_of(given, self.variables))}
+        logp = pm.logp(lift(rv, stand_ins), stand_ins[rv])
+        (logp,) = substitute([logp], {stand_in: v for v, stand_in in stand_ins.items()})
+        return Domain(logp, lambda graph: not self._depends([graph], moved), sums).conditions
 
     def _inside(self, rv: Variable, reading: Reading) -> TensorVariable:
         """Whether a law exists for every row of a record variable."""
@@ -247,17 +249,9 @@ class Conditionals:
         for index, rv in enumerate(self.program.block.records):
             if rv not in self.forms:
                 continue
-            form, kept = self.forms[rv], []
-            if not form.smooth:
-                u = self._noise_column(index, rv)
-                kept += [pt.gt(u, 0), pt.lt(u, 1 - SMALLEST_TAIL)]
-            if form.within != EVERYWHERE:
-                kept += [
-                    pt.ge(self.from_noise[rv], form.within[0]),
-                    pt.le(self.from_noise[rv], form.within[1]),
-                ]
+            kept = self.forms[rv].gives_back(self._noise_column(index, rv), self.from_noise[rv])
             if kept:
-                total = total + pt.switch(pt.all(reduce(pt.and_, kept)), 0.0, -np.inf)
+                total = total + pt.switch(reduce(pt.and_, map(pt.all, kept)), 0.0, -np.inf)
         return total
 
     def quadratic(self) -> tuple[list[TensorVariable], NativeFunction] | None:

@@ -28,6 +28,8 @@ class NoNoiseForm(ValueError):
 
 
 EVERYWHERE = (-np.inf, np.inf)
+# Upper tail, as a probability, below which quantiles lose too many digits to be inverted.
+SMALLEST_TAIL = 1e-13
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class NoiseForm:
 
     ``smooth`` says whether the records are differentiable in the parameters at fixed noise. ``within`` are
     the values that give their noise back: those nearer to an end of the support are rounded to others. Of a
-    series, ``steps`` is what each entry is beyond those before it, as a function of its own noise.
+    series, ``steps`` is what each entry is beyond those before it, as a function of its own noise, and
+    ``pieces`` are the laws that it is made of, each with its part of the noise and its values.
     """
 
     to_noise: Callable[[TensorVariable, TensorVariable], TensorVariable]
@@ -44,6 +47,19 @@ class NoiseForm:
     smooth: bool = True
     within: tuple[float, float] = EVERYWHERE
     steps: Callable[[TensorVariable, TensorVariable], TensorVariable] | None = None
+    pieces: "Callable[[TensorVariable, TensorVariable], list[Piece]] | None" = None
+
+    def gives_back(self, u: TensorVariable, x: TensorVariable) -> list[TensorVariable]:
+        """Conditions, entry by entry, for values ``x`` to give their noise ``u`` back."""
+        if self.pieces is not None:
+            return [c for form, *each in self.pieces(u, x) for c in form.gives_back(*each)]
+        kept = [] if self.smooth else [pt.gt(u, 0), pt.lt(u, 1 - SMALLEST_TAIL)]
+        if self.within != EVERYWHERE:
+            kept += [pt.ge(x, self.within[0]), pt.le(x, self.within[1])]
+        return kept
+
+
+Piece = tuple[NoiseForm, TensorVariable, TensorVariable]
 
 
 def _location_scale(location: int | None, scale: int | None) -> NoiseForm:
@@ -155,7 +171,7 @@ _FORMS: dict[type, NoiseForm] = {
     rb.LogisticRV: _location_scale(0, 1),
     rb.CauchyRV: _location_scale(0, 1),
     rb.GumbelRV: _location_scale(0, 1),
-    rb.StudentTRV: _location_scale(1, 2),  # with fixed degrees of freedom: checked in noise_form
+    rb.StudentTRV: _location_scale(1, 2),  # with fixed degrees of freedom: checked in family_form
     rb.ExponentialRV: _location_scale(None, 0),
     rb.HalfNormalRV: _location_scale(0, 1),
     continuous.HalfCauchyRV: _location_scale(None, 0),
@@ -179,15 +195,19 @@ _FORMS: dict[type, NoiseForm] = {
 }
 
 
-def noise_form(rv: TensorVariable, moving: Callable[[TensorVariable], bool]) -> NoiseForm:
-    """Return how a record variable is a function of parameter-free noise.
+def family_form(
+    rv: TensorVariable, moving: Callable[[TensorVariable], bool], name: str | None = None
+) -> NoiseForm:
+    """Return how a variable of a known family is a function of parameter-free noise.
 
     Parameters
     ----------
     rv : TensorVariable
-        Record variable of the model.
+        Record variable or parameter of the model, or a law that one is made of.
     moving : callable
         Whether a graph depends on the parameters that are to move.
+    name : str, optional
+        What the law is of, for the message; the variable's name by default.
 
     Raises
     ------
@@ -198,12 +218,12 @@ def noise_form(rv: TensorVariable, moving: Callable[[TensorVariable], bool]) -> 
     form = _FORMS.get(type(op))
     if form is None:
         raise NoNoiseForm(
-            f"{rv.name} has the law {printed_name(op)}, for which no "
+            f"{name or rv.name} has the law {printed_name(op)}, for which no "
             "quantile function or location-scale form is known"
         )
     params = op.dist_params(rv.owner)
     if isinstance(op, rb.StudentTRV) and moving(params[0]):
         return _REAL
     if isinstance(op, rb.MvNormalRV) and getattr(op, "method", "cholesky") is None:
-        raise NoNoiseForm(f"{rv.name} has no Cholesky form")
+        raise NoNoiseForm(f"{name or rv.name} has no Cholesky form")
     return form
