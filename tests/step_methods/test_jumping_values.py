@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
+from pymc_dp.step_methods.block.lawdraws import LawDraws
 from pymc_dp.step_methods.block.repeated import behind_repeated
 from tests.statistics import harness
 from tests.step_methods.test_random_atoms import SCALE, Z, marginal
@@ -261,3 +262,13 @@ def test_a_choice_between_an_atom_and_none_is_exact():
     error = az.mcse(idata, var_names="k").k.item()
     assert error < 0.02
     assert abs(float(idata.posterior["k"].mean()) - exact) < 4 * error
+
+
+def test_draws_in_a_copy_of_a_model_follow_its_own_parameters():
+    """PyMC's law of another size has the parameters of the first model, drawn at random."""
+    model, _ = declared(drawn(lambda mu, c, size: c * pt.floor(N(mu, 1, size=size))))
+    model = model.copy()
+    draws = LawDraws(model["y"], [model["mu"], model["c"]])
+    numbers = draws.at(0, [np.array(0.0), np.array(7.0)])
+    assert numbers.shape == (334, 3)  # by one call
+    assert np.all(numbers % 7 == 0)

@@ -88,7 +88,7 @@ class Jumps:
             return found
         before = self._draws.at(seed, values)
         if not repeated(before).size:
-            asked = [v for v in asked if v.type.dtype.startswith("int")]  # type: ignore[attr-defined]
+            asked = [v for v in asked if not v.type.dtype.startswith("float")]  # type: ignore[attr-defined]
         if not np.array_equal(before, self._draws.at(seed, values), equal_nan=True):
             return found  # draws of a generator of its own, which tell nothing here
         for v in asked:

@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from pymc.distributions.custom import CustomSymbolicDistRV
 from pymc.distributions.shape_utils import change_dist_size
 from pymc.model.core import Model
 from pymc.pytensorf import collect_default_updates
@@ -17,6 +18,8 @@ from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.query.records import parameters_of
 
 # Floating point rounds to a number, too, as 1 + exp(-50) to 1. Then others come so near, as a part of the
 # number and of how far draws go; many draws show one.
@@ -84,8 +87,7 @@ class LawDraws:
         self._shape: tuple[int, ...] | None = None
         number = pt.lscalar("number")
         try:
-            several = change_dist_size(rv, pt.stack([number]), expand=True)
-            # PyMC's new law of a CustomDist has the parameters of the first one, before its model was copied
+            several = _resized(rv, number)
             if not {v.name for v in set(ancestors([several])).difference(given)} & {v.name for v in given}:
                 several = clone_replace(several, numbers, rebuild_strict=False)
                 self._several = self._compiled(several, [number])
@@ -148,6 +150,20 @@ class LawDraws:
 
     def _many(self, values: Sequence[np.ndarray]) -> np.ndarray:
         return np.concatenate([np.ravel(self.at(_MANY + seed, values)) for seed in range(_MANY)])
+
+
+def _resized(rv: TensorVariable, number: Variable) -> TensorVariable:
+    """Return so many draws of a law, along a new first axis.
+
+    PyMC gives a CustomDist the parameters that it had before its model was copied; these are put right here.
+    """
+    several = change_dist_size(rv, pt.stack([number]), expand=True)
+    node: Any = several.owner
+    if isinstance(node.op, CustomSymbolicDistRV):
+        size, *others = node.inputs
+        parameters = parameters_of(rv)
+        node = node.clone_with_new_inputs([size, *parameters, *others[len(parameters) :]], strict=False)
+    return node.outputs[several.owner.outputs.index(several)]
 
 
 def repeated(draws: np.ndarray) -> np.ndarray:
