@@ -65,6 +65,9 @@ MOVED = {
     "one for each row": lambda mu, c, shape: by_hand(capped_logp, capped)(
         mu, pt.floor(c * np.linspace(1, 2, shape)), shape
     ),
+    "one for each row, seldom": lambda mu, c, shape: by_hand(some_at_logp, some_at)(
+        mu, pt.floor(c * np.linspace(1, 2, shape)), shape
+    ),
     "nearly there": at_a_function(pt.floor, some_at_logp, some_at),
     "the width of a grid": at_a_function(lambda c: 1 + pt.floor(c), anywhere_logp, rounded),
     "a grid from somewhere": drawn(

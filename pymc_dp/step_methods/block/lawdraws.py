@@ -169,5 +169,7 @@ def _resized(rv: TensorVariable, number: Variable) -> TensorVariable:
 def repeated(draws: np.ndarray) -> np.ndarray:
     """Return the numbers that come repeatedly, the most frequent first."""
     numbers, counts = np.unique(draws, return_counts=True)
-    often = np.isfinite(numbers) & (counts >= OFTEN)
+    # the numbers next to zero are what floating point leaves of others
+    is_normal = np.isfinite(numbers) & ((numbers == 0) | (np.abs(numbers) >= np.finfo(float).tiny))
+    often = is_normal & (counts >= OFTEN)
     return numbers[often][np.argsort(-counts[often], kind="stable")]
