@@ -34,6 +34,14 @@ ADDED = {
         lambda w, mu: lambda a: pm.Mixture.dist(weights(w), [D(0.0), N(mu * a, 1)]),
         {"covariates": {"a": COVARIATE}},
     ),
+    "an atom in a mixture within another": (
+        lambda w, mu: pm.Mixture.dist([0.5, 0.5], [pm.Mixture.dist(weights(w), [D(0.0), N(mu, 1)]), N(1, 1)]),
+        {},
+    ),
+    "an atom within a censored law": (
+        lambda w, mu: pm.Censored.dist(pm.Mixture.dist(weights(w), [D(0.0), N(mu, 1)]), -9, 9),
+        {},
+    ),
     "laws censored at two places": (
         lambda w, mu: pm.Mixture.dist(weights(w), [pm.Censored.dist(N(mu, 1), k, None) for k in (0, -1)]),
         {"rows": np.abs(ROWS)},
@@ -92,6 +100,16 @@ TAKEN = {
         {"rows": np.minimum(ROWS, COVARIATE), "covariates": {"a": COVARIATE}},
     ),
     "a hurdle": (lambda w, mu: pm.HurdleGamma.dist(w, pt.exp(mu), 1), {"rows": np.abs(ROWS)}),
+    "a mixture within another": (
+        lambda w, mu: pm.Mixture.dist(
+            [0.5, 0.5], [pm.Mixture.dist(weights(w), [N(mu, 1), N(2, 1)]), N(1, 1)]
+        ),
+        {},
+    ),
+    "a mixture within a censored law": (
+        lambda w, mu: pm.Censored.dist(pm.Mixture.dist(weights(w), [N(mu, 1), N(2, 1)]), 0, None),
+        {"rows": np.maximum(ROWS, 0)},
+    ),
     "an atom outside": (
         lambda w, mu: pm.Mixture.dist(weights(w), [D(-1.0), pm.Exponential.dist(pt.exp(mu))]),
         {"rows": np.where(ROWS < 0, -1, ROWS)},
