@@ -32,9 +32,10 @@ def check_atoms(name: str, law: Any, covariates: Iterable[Variable], model: Mode
     if adds_to_atoms(law, model.basic_RVs):
         raise ValueError(
             f"dist of '{name}' is a mixture in which one component has values of positive probability where "
-            "another has a density: PyMC adds the two in its log density, and draws would follow another "
-            "law. Write the log density of a row by hand: pm.Mixture.dist([w, 1 - w], "
-            "[pm.DiracDelta.dist(c), law]) is pm.CustomDist.dist(w, mu, logp=f), where f(value, w, mu) is "
+            "another has a density, or may have some (a law that a user wrote): PyMC adds the two in its log "
+            "density, and draws would follow another law. Write the log density of a row by hand: "
+            "pm.Mixture.dist([w, 1 - w], [pm.DiracDelta.dist(c), law]) is pm.CustomDist.dist(w, mu, logp=f), "
+            "where f(value, w, mu) is "
             "pt.switch(pt.eq(value, c), pt.log(w), pt.log1p(-w) + pm.logp(law, value)) and law depends on mu."
         )
     unseen = behind_tails if has_no_draws(law) else behind_repeated

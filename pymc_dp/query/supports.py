@@ -12,11 +12,12 @@ from pymc.distributions.custom import CustomDistRV, CustomSymbolicDistRV
 from pymc.distributions.discrete import DiscreteUniformRV
 from pymc.distributions.distribution import DiracDeltaRV
 from pymc.distributions.truncated import TruncatedRV
-from pymc.pytensorf import constant_fold
+from pymc.pytensorf import constant_fold, rvs_in_graph
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as ps
+from pytensor.scalar.math import Sigmoid
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, CategoricalRV
 from pytensor.tensor.variable import TensorConstant, TensorVariable
@@ -29,6 +30,8 @@ from pymc_dp.upstream.pymc_private import _BaseMixtureRV, can_be_drawn
 MAX_SUPPORT = 64
 # Values of the parameters, drawn from their law, at which components of a mixture are compared.
 _PLACES = 200
+# Functions that are strictly monotone in each input.
+_MONOTONE = (ps.Add, ps.Exp, ps.Log, ps.Neg, Sigmoid, ps.Sub, ps.Tanh)
 # Modules whose distributions of real numbers are continuous; a user's own distribution need not be.
 _CONTINUOUS = ("pymc.distributions.continuous", "pytensor.tensor.random.basic")
 
@@ -65,7 +68,18 @@ def has_density(rv: Variable) -> bool:
     op: Any = node.op
     if isinstance(op, _BaseMixtureRV):  # hurdles too
         return all(has_density(component) for component in parameters_of(rv)[1:])
+    if isinstance(op, CustomSymbolicDistRV):  # PyMC's LogitNormal is one, too
+        return _is_monotone(op.fgraph.outputs[node.outputs.index(rv)])
     return type(op.base_rv_op if isinstance(op, TruncatedRV) else op).__module__ in _CONTINUOUS
+
+
+def _is_monotone(graph: Any) -> bool:
+    """Whether a graph is a continuous law, or a strictly monotone function of one."""
+    node = graph.owner
+    if node is None or not isinstance(node.op, Elemwise) or not isinstance(node.op.scalar_op, _MONOTONE):
+        return has_density(graph)
+    laws = [v for v in node.inputs if rvs_in_graph([v])]
+    return len(laws) == 1 and _is_monotone(laws[0])
 
 
 def has_no_draws(rv: Variable) -> bool:

@@ -100,6 +100,16 @@ TAKEN = {
         {"rows": np.minimum(ROWS, COVARIATE), "covariates": {"a": COVARIATE}},
     ),
     "a hurdle": (lambda w, mu: pm.HurdleGamma.dist(w, pt.exp(mu), 1), {"rows": np.abs(ROWS)}),
+    "monotone functions of normal numbers": (
+        lambda w, mu: pm.Mixture.dist(
+            weights(w),
+            [
+                pm.LogitNormal.dist(mu, 1),
+                pm.CustomDist.dist(mu, dist=lambda m, size: pt.exp(pm.Normal.dist(m, 1, size=size))),
+            ],
+        ),
+        {"rows": 0.2 + 0.1 * np.abs(np.tanh(ROWS))},
+    ),
     "a mixture within another": (
         lambda w, mu: pm.Mixture.dist(
             [0.5, 0.5], [pm.Mixture.dist(weights(w), [N(mu, 1), N(2, 1)]), N(1, 1)]

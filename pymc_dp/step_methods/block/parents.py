@@ -59,8 +59,9 @@ def check_atoms(model: Model, block: RecordBlock) -> None:
         if adds_to_atoms(rv, model.basic_RVs):
             raise ValueError(
                 f"The law of the record variable {rv.name} is a mixture in which one component has values of "
-                "positive probability where another has a density: PyMC adds the two in its log density, and "
-                "what depends on it would be sampled wrong. Take records of the components, and let the "
-                "query choose: pm.Mixture(name, [w, 1 - w], [pm.DiracDelta.dist(c), law]) is "
+                "positive probability where another has a density, or may have some (a law that a user "
+                "wrote): PyMC adds the two in its log density, and what depends on it would be sampled "
+                "wrong. Take records of the components, and let the query choose: "
+                "pm.Mixture(name, [w, 1 - w], [pm.DiracDelta.dist(c), law]) is "
                 "pt.switch(b, c, x) of records x with that law and b = pm.Bernoulli(name, w, shape=n)."
             )
