@@ -21,8 +21,8 @@ from pymc_dp.lowering.rows.polynomial import degree
 from pymc_dp.marginals.release_laws import CentralWay, ClosedWay, FiniteWay, MixtureWay, Way, WholeWay
 from pymc_dp.marginals.sums import log_probability
 from pymc_dp.mechanisms.marginals import UNCLAMPED, Ends
+from pymc_dp.query.lengths import lengths_of, with_known_shapes
 from pymc_dp.query.records import Release, parameters_of
-from pymc_dp.query.rowlocal import lengths_of, with_known_shapes
 from pymc_dp.query.supports import clamped_record, finite_support
 from pymc_dp.upstream.pymc_private import _BaseMixtureRV, printed_name
 

@@ -11,8 +11,8 @@ from pytensor.graph.replace import graph_replace
 from pymc_dp.marginals.removal import Removed, removals
 from pymc_dp.mechanisms.marginals import promise_of
 from pymc_dp.propriety import refuse_improper
+from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.readings import graph_of
-from pymc_dp.query.rowlocal import with_known_shapes
 
 
 def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 1e-12) -> Model:

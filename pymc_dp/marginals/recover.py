@@ -15,8 +15,9 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.marginals.marginalize import names_of
 from pymc_dp.marginals.release_laws import CentralWay
 from pymc_dp.marginals.removal import Removed, removals
+from pymc_dp.query.lengths import lengths_of, with_known_shapes
 from pymc_dp.query.records import find_record_blocks
-from pymc_dp.query.rowlocal import leaves_of, lengths_of, with_known_shapes
+from pymc_dp.query.rowlocal import leaves_of
 
 # Numbers of a record variable that are drawn at once.
 _AT_ONCE = 2**21

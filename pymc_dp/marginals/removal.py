@@ -13,9 +13,10 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.marginals.choice import NotClosed, chosen_way
 from pymc_dp.marginals.release_laws import ClosedWay, Way
 from pymc_dp.mechanisms.marginals import call
+from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.recordrules import named
 from pymc_dp.query.records import RecordBlock, Release, find_record_blocks, parameters_of
-from pymc_dp.query.rowlocal import leaves_of, lengths_of
+from pymc_dp.query.rowlocal import leaves_of
 
 _WAY_OUT = "Leave it to RecordImputation, which pm.sample chooses by itself."
 

@@ -1,17 +1,20 @@
-"""How many records a query is of, where that is public and the noise depends on it."""
+"""How many records a query is of, and the other lengths that the noise on it depends on."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
+from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.math import Sum
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
-from pymc_dp.query.rowlocal import lengths_of
+from pymc_dp.query.lengths import lengths_of
+from pymc_dp.query.sums import rows_added_up
 
 
 def records_added(query: TensorVariable) -> int | None:
@@ -51,6 +54,32 @@ def records_averaged(query: TensorVariable) -> int | None:
     return n if by_length or by_number else None
 
 
+def resizable_lengths(query: TensorVariable) -> tuple[int, ...] | None:
+    """Lengths that what one record can change depends on; None where no resizable data set them.
+
+    The first is the number of records where the query divides by a length, otherwise -1; then the
+    lengths of the statistics; then all lengths that the query computes with, if it divides by one.
+    """
+    summed = rows_added_up(query)
+    if summed is None:
+        return None if None not in query.type.shape[1:] else present_lengths(query, False)
+    divides = any(None in v.type.shape for v in _measured(query))
+    if not divides and None not in query.type.shape:
+        return None
+    return present_lengths(query, divides)
+
+
+def present_lengths(query: TensorVariable, divides: bool) -> tuple[int, ...]:
+    """Return the lengths of :func:`resizable_lengths` as they are now."""
+    summed = rows_added_up(query)
+    if summed is None:  # a local query, to which one person contributes one row
+        return (-1, *lengths_of(query)[1:])
+    if not divides:
+        return (-1, *lengths_of(query))
+    measured = sorted({lengths_of(v) for v in _measured(query)})
+    return (lengths_of(summed)[0], *lengths_of(query), *(n for lengths in measured for n in lengths))
+
+
 def check_number_of_records(stated: Any, query: TensorVariable) -> None:
     """Refuse a query over another number of records than a release states."""
     if stated is None:
@@ -66,6 +95,12 @@ def check_number_of_records(stated: Any, query: TensorVariable) -> None:
             f"observed is a release of {stated} records, but the query is of {n}: the noise was worked out "
             f"for {stated}, a number that is public. Declare as many, or pass the release of this query."
         )
+
+
+def _measured(query: TensorVariable) -> list[TensorVariable]:
+    """Return the variables whose lengths a query computes with."""
+    nodes = (v.owner for v in ancestors([query], blockers=rvs_in_graph([query])))
+    return [node.inputs[0] for node in nodes if node is not None and isinstance(node.op, Shape | Shape_i)]
 
 
 def _added(query: TensorVariable) -> tuple[int | None, bool, list[float]]:

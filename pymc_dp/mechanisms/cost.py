@@ -15,15 +15,16 @@ from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.mechanisms._numbers import present_lengths
 from pymc_dp.mechanisms._stated import checked_guarantee
 from pymc_dp.mechanisms.marginals import MarginalOp, SymbolicMarginal
 from pymc_dp.mechanisms.mechanism import MechanismOp
 from pymc_dp.privacy.accountant import compose, compose_disjoint
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
-from pymc_dp.query.clamping import present_lengths
+from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.records import find_record_blocks
-from pymc_dp.query.rowlocal import leaves_of, lengths_of
+from pymc_dp.query.rowlocal import leaves_of
 
 
 def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = False) -> PrivacyGuarantee:

@@ -21,6 +21,7 @@ from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.samplers import register_draw
 from pymc_dp.mechanisms._checks import as_query, checked_sensitivity, observed_numbers
 from pymc_dp.mechanisms._grid import Granules, bounded_in_granules, granularity, inflation
+from pymc_dp.mechanisms._numbers import resizable_lengths
 from pymc_dp.mechanisms.mechanism import (
     MECHANISM_PROPS,
     Mechanism,
@@ -32,10 +33,9 @@ from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.entropy import draw_securely
 from pymc_dp.privacy.exact_noise import bernoulli_exp, uniform_below, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
-from pymc_dp.query.clamping import resizable_lengths
+from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.locality import is_local
 from pymc_dp.query.publicshapes import data_behind
-from pymc_dp.query.rowlocal import lengths_of
 
 
 @njit(cache=True)

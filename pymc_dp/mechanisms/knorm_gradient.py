@@ -16,13 +16,13 @@ from pymc_dp.lowering.functions.samplers import register_draw_of
 from pymc_dp.mechanisms._checks import as_query
 from pymc_dp.mechanisms._grid import Granules, bounded_in_granules, granularity, inflation
 from pymc_dp.mechanisms._knorm_noise import QuadraticKNormGradientRV, norm_of
+from pymc_dp.mechanisms._numbers import resizable_lengths
 from pymc_dp.mechanisms.exponential import Choice, ChoiceRV, choose, log_probability
 from pymc_dp.mechanisms.mechanism import Mechanism
 from pymc_dp.privacy._checks import finite_noise
 from pymc_dp.privacy.entropy import draw_securely
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
-from pymc_dp.query.clamping import resizable_lengths
 from pymc_dp.upstream.pymc_private import _logprob
 
 NORMS = (1, 2, math.inf)

@@ -35,15 +35,15 @@ from pymc_dp.mechanisms._checks import (
     length_of,
     names_of_records,
 )
-from pymc_dp.mechanisms._numbers import check_number_of_records
+from pymc_dp.mechanisms._numbers import check_number_of_records, resizable_lengths
 from pymc_dp.mechanisms._releases import as_declared, declared_by, draw_release, evaluate
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.entropy import draw_securely
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
-from pymc_dp.query.clamping import clamp_query, resizable_lengths
-from pymc_dp.query.rowlocal import known_lengths
+from pymc_dp.query.clamping import clamp_query
+from pymc_dp.query.lengths import known_lengths
 from pymc_dp.upstream.pymc_private import _truncated
 
 # what mechanisms pass to each other, and nobody else
@@ -69,7 +69,7 @@ class MechanismOp:
         Names of the confidential variables behind the query, where the user gave them.
     lengths : tuple of int or None
         Lengths that the noise level was worked out for, where resizable data can change them; see
-        :func:`pymc_dp.query.clamping.resizable_lengths`.
+        :func:`pymc_dp.mechanisms._numbers.resizable_lengths`.
     additive_noise : bool
         Whether the release is the query plus symmetric noise that does not depend on it, most likely
         none at all.

@@ -23,7 +23,8 @@ from pymc_dp.private.atoms import check_atoms
 from pymc_dp.private.redaction import sealed
 from pymc_dp.private.rows import ConfidentialRows
 from pymc_dp.private.tables import as_tables, columns_of
-from pymc_dp.query.rowlocal import leaves_of, lengths_of, with_lengths_of_rows
+from pymc_dp.query.lengths import lengths_of, with_lengths_of_rows
+from pymc_dp.query.rowlocal import leaves_of
 
 __all__ = ["ConfidentialLikelihood", "RowTerm", "confidential_terms"]
 

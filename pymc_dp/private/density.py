@@ -21,7 +21,8 @@ from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.rows.written import written_logp
 from pymc_dp.private.clipped_ratios import RowRatio
 from pymc_dp.private.confidential import RowTerm
-from pymc_dp.query.rowlocal import RowAnalysis, with_known_shapes, with_lengths_of_rows
+from pymc_dp.query.lengths import with_known_shapes, with_lengths_of_rows
+from pymc_dp.query.rowlocal import RowAnalysis
 
 _ONE_LAW = "the law of one row. Laws that differ from row to row are functions of covariates={...}"
 # Numbers of a multivariate normal row with a known covariance.

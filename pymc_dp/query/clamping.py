@@ -8,13 +8,12 @@ import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.math import Sum
-from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.locality import fault_in_locality, is_local
 from pymc_dp.query.publicshapes import public_array
 from pymc_dp.query.records import clamp, record_sum, says_its_records
-from pymc_dp.query.rowlocal import lengths_of
 from pymc_dp.query.sums import Multiple, Negative, Reading, Stack, Total, Turned, read_sums
 
 
@@ -62,38 +61,6 @@ def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorV
     return clamp(query, public_array(lo), public_array(hi)), np.broadcast_to(hi - lo, row)
 
 
-def resizable_lengths(query: TensorVariable) -> tuple[int, ...] | None:
-    """Lengths that what one record can change depends on; None where no resizable data set them.
-
-    The first is the number of records where the query divides by a length, otherwise -1; then the
-    lengths of the statistics; then all lengths that the query computes with, if it divides by one.
-    """
-    summed = _summed(query)
-    if summed is None:
-        return None if None not in query.type.shape[1:] else present_lengths(query, False)
-    divides = any(None in v.type.shape for v in _measured(query))
-    if not divides and None not in query.type.shape:
-        return None
-    return present_lengths(query, divides)
-
-
-def present_lengths(query: TensorVariable, divides: bool) -> tuple[int, ...]:
-    """Return the lengths of :func:`resizable_lengths` as they are now."""
-    summed = _summed(query)
-    if summed is None:  # a local query, to which one person contributes one row
-        return (-1, *lengths_of(query)[1:])
-    if not divides:
-        return (-1, *lengths_of(query))
-    measured = sorted({lengths_of(v) for v in _measured(query)})
-    return (lengths_of(summed)[0], *lengths_of(query), *(n for lengths in measured for n in lengths))
-
-
-def _measured(query: TensorVariable) -> list[TensorVariable]:
-    """Return the variables whose lengths a query computes with."""
-    nodes = (v.owner for v in ancestors([query], blockers=rvs_in_graph([query])))
-    return [node.inputs[0] for node in nodes if node is not None and isinstance(node.op, Shape | Shape_i)]
-
-
 def _why(query: TensorVariable) -> str:
     """Return what keeps the rows of a query from being one record's each, with a remedy."""
     rows, total = query, None
@@ -103,16 +70,6 @@ def _why(query: TensorVariable) -> str:
             break
     fault = fault_in_locality(rows, total is not None and says_its_records(total))
     return fault or "what is computed of the sum is more than a public multiple of it: release the sum itself"
-
-
-def _summed(query: TensorVariable) -> TensorVariable | None:
-    """Return what a query adds up over the records."""
-    for v in ancestors([query], blockers=rvs_in_graph([query])):
-        if v.owner is not None and isinstance(v.owner.op, Sum):
-            axis = v.owner.op.axis
-            if axis is None or 0 in axis:
-                return v.owner.inputs[0]  # type: ignore[return-value]
-    return None
 
 
 def _clamp(reading: Reading, lo: np.ndarray, hi: np.ndarray) -> tuple[TensorVariable, np.ndarray]:

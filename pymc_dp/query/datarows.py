@@ -17,8 +17,9 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.sharedvar import TensorSharedVariable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
+from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.publicshapes import data_behind, may_hold_data
-from pymc_dp.query.rowlocal import RowAnalysis, lengths_of
+from pymc_dp.query.rowlocal import RowAnalysis
 from pymc_dp.query.rowrules import Role
 
 _WITH_NUMPY = "compute that part with NumPy before, so that the query is of one array with a row per person"

@@ -22,9 +22,10 @@ from pytensor.tensor.math import Sum
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.query.lengths import joined_lengths, lengths_of
 from pymc_dp.query.publicshapes import is_shape
 from pymc_dp.query.recordrules import check_child, check_independent, check_some, named, no_record_message
-from pymc_dp.query.rowlocal import MIXED, RowAnalysis, joined_lengths, leaves_of, lengths_of, rule
+from pymc_dp.query.rowlocal import MIXED, RowAnalysis, leaves_of, rule
 
 QueryKind = Literal["central", "local", "function", "general"]
 _KINDS: dict[str, QueryKind] = {

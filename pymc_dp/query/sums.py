@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Apply
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast, Mul, Neg, TrueDiv
 from pytensor.tensor.basic import Join, MakeVector
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -108,6 +109,16 @@ def read_sums(query: TensorVariable) -> Reading | None:
         known = tuple(part for part in parts if part is not None)
         return Stack(known, tuple(node.inputs), isinstance(op, Join)) if len(known) == len(parts) else None
     return _elementwise(node, query) if isinstance(op, Elemwise) else None
+
+
+def rows_added_up(query: TensorVariable) -> TensorVariable | None:
+    """Return what a query adds up over the records, if it adds up."""
+    for v in ancestors([query], blockers=rvs_in_graph([query])):
+        if v.owner is not None and isinstance(v.owner.op, Sum):
+            axis = v.owner.op.axis
+            if axis is None or 0 in axis:
+                return v.owner.inputs[0]  # type: ignore[return-value]
+    return None
 
 
 def _total(node: Apply) -> Total | None:

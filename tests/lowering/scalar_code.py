@@ -18,7 +18,7 @@ from pymc_dp.lowering.addresses.native import GENERATOR, VECTOR, NativeFunction,
 from pymc_dp.lowering.rows.rowdraws import draw_entry
 from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.rows.written import written_logp
-from pymc_dp.query.rowlocal import with_known_shapes
+from pymc_dp.query.lengths import with_known_shapes
 
 N = 3
 

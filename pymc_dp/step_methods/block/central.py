@@ -13,9 +13,9 @@ from pytensor.graph.replace import graph_replace
 from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
 from pymc_dp.lowering.addresses.native import CHANGE, OF_SUMS, RELEASES, NativeFunction
 from pymc_dp.lowering.addresses.tuples import part, row
+from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.readings import substitute, with_query
 from pymc_dp.query.records import Release, is_elementwise, parameters_of
-from pymc_dp.query.rowlocal import with_known_shapes
 from pymc_dp.step_methods.block.changes import scalar_change, term_change
 
 if TYPE_CHECKING:

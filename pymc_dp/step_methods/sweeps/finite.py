@@ -19,8 +19,8 @@ from pymc_dp.lowering.addresses.native import HOIST, NativeFunction
 from pymc_dp.lowering.functions.bits import random
 from pymc_dp.lowering.functions.tables import fetch_row, fill_alias, likelihoods, n_rows
 from pymc_dp.lowering.rows.rows import NotScalar
+from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.readings import lift
-from pymc_dp.query.rowlocal import with_known_shapes
 from pymc_dp.query.supports import MAX_SUPPORT, clamped_record, finite_support
 from pymc_dp.step_methods.block.cells import ChannelTable, tabled
 from pymc_dp.step_methods.block.program import RecordProgram

@@ -25,8 +25,9 @@ from pymc_dp.lowering.rows.domains import is_number, may_be_extreme
 from pymc_dp.lowering.rows.rowdraws import draw_entry, inside_of
 from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.rows.valuedraws import draw_value
+from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.readings import substitute
-from pymc_dp.query.rowlocal import columns_of, rows_behind, with_known_shapes
+from pymc_dp.query.rowlocal import columns_of, rows_behind
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.state import ROWS
 from pymc_dp.step_methods.sweeps import blocks

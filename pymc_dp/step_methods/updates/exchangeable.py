@@ -24,6 +24,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.addresses.native import CONDITIONAL, RECORDS, NativeFunction
+from pymc_dp.query.lengths import last_length
 from pymc_dp.query.readings import substitute, with_query
 from pymc_dp.query.records import RecordBlock, Release, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
@@ -80,7 +81,7 @@ def _exchangeable(model: Model, block: RecordBlock) -> Exchangeable | None:
         return None
     (p,) = parameters_of(record)
     core = int(isinstance(op, CategoricalRV))
-    k = _length(p) if core else 2
+    k = last_length(p) if core else 2
     parameters = ancestors_of_records(model, block)
     shapes = model.eval_rv_shapes()
     size = sum(int(np.prod(shapes[rv.name])) for rv in parameters)
@@ -94,17 +95,6 @@ def _exchangeable(model: Model, block: RecordBlock) -> Exchangeable | None:
     if p.ndim == core or (p.ndim == core + 1 and p.type.broadcastable[0]):  # type: ignore[attr-defined]
         return Exchangeable(record, k, p, None, parameters)  # type: ignore[arg-type]
     return None
-
-
-def _length(p: Variable) -> int | None:
-    """Length of the last axis, from the model's coordinates where PyTensor does not know it."""
-    known = p.type.shape[-1]  # type: ignore[attr-defined]
-    if known is not None:
-        return known
-    try:
-        return int(p.shape[-1].eval())  # type: ignore[attr-defined]
-    except Exception:  # it depends on something that has no value yet
-        return None
 
 
 def _is_finite_channel(
