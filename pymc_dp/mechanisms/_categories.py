@@ -15,7 +15,7 @@ from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.mechanisms._checks import fits, held
+from pymc_dp.mechanisms._checks import fits, known_values
 from pymc_dp.privacy.release import Release
 from pymc_dp.query.locality import is_local
 
@@ -138,15 +138,6 @@ def _check_whole(name: str, values: Any, lowest: float, highest: Any, what: str,
             f"{name} has the value {known[tuple(first)]:g}{where}, which is not {what}. {remedy}",
             f"{name} has a value that is not {what}: correct the data first.",
         )
-
-
-def known_values(values: Any) -> np.ndarray | None:
-    """Return numbers known now as an array of floats; None for a graph, or for what is no numbers."""
-    values = held(values)
-    if isinstance(values, Variable):
-        return None
-    array = np.asarray(values)
-    return array.astype(float) if array.dtype.kind in "iufb" else None
 
 
 def whole_within(value: TensorVariable, highest: Any) -> TensorVariable:

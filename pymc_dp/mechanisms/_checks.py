@@ -49,6 +49,15 @@ def held(value: Any) -> Any:
     return value.data if isinstance(value, Constant) else value
 
 
+def known_values(values: Any) -> np.ndarray | None:
+    """Return numbers known now as an array of floats; None for a graph, or for what is no numbers."""
+    values = held(values)
+    if isinstance(values, Variable):
+        return None
+    array = np.asarray(values)
+    return array.astype(float) if array.dtype.kind in "iufb" else None
+
+
 def observed_numbers(observed: Any) -> np.ndarray | None:
     """Return an observed release as numbers, None where it holds none (yet)."""
     values = held(observed.value if isinstance(observed, Release) else observed)

@@ -19,7 +19,7 @@ from pymc_dp.mechanisms._knorm_noise import QuadraticKNormGradientRV, norm_of
 from pymc_dp.mechanisms._numbers import resizable_lengths
 from pymc_dp.mechanisms.exponential import Choice, ChoiceRV, choose, log_probability
 from pymc_dp.mechanisms.mechanism import Mechanism
-from pymc_dp.privacy._checks import finite_noise
+from pymc_dp.privacy.calibration import finite_noise
 from pymc_dp.privacy.entropy import draw_securely
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release

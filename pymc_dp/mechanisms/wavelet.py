@@ -28,7 +28,8 @@ from pymc_dp.mechanisms.mechanism import (
     exactly_one,
     noise_parameter,
 )
-from pymc_dp.privacy._checks import finite_noise, positive
+from pymc_dp.privacy._checks import positive
+from pymc_dp.privacy.calibration import finite_noise
 from pymc_dp.privacy.exact_noise import discrete_laplace
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.upstream.pymc_private import _logprob

@@ -10,6 +10,7 @@ import numpy as np
 _LARGEST_EPSILON = 1e6
 # Gaussian noise for a budget of which both numbers are smaller is beyond floating point.
 _SMALLEST = 1e-100
+_ENDLESS = 2**63  # what a file holds in 64 bits
 
 
 def as_number(name: str, value: Any) -> float:
@@ -55,6 +56,17 @@ def positive(name: str, value: Any) -> float:
     return number
 
 
+def whole(name: str, value: Any, least: int = 1) -> int:
+    """Return `value` as an int; it must be a whole number of at least `least`."""
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be a whole number, got {value!r} of type {type(value).__name__}.")
+    if value < least:
+        raise ValueError(f"{name} must be a whole number >= {least}, got {value}.")
+    if value >= _ENDLESS:
+        raise ValueError(f"{name} must be a whole number below 2^63, got a larger one.")
+    return int(value)
+
+
 def probability(name: str, value: Any) -> float:
     """Return `value` as a float; it must be strictly between 0 and 1."""
     number = as_number(name, value)
@@ -88,18 +100,3 @@ def not_both_tiny(epsilon: float, delta: float) -> tuple[float, float]:
             f"computed. Give an epsilon or a delta of at least {_SMALLEST:g}."
         )
     return epsilon, delta
-
-
-def finite_noise(budget: str, value: float, level: float) -> float:
-    """Return the noise level that a budget gives; it must be a finite number above 0."""
-    if not math.isfinite(level):
-        raise ValueError(
-            f"{budget} = {value:g} is too small for this sensitivity: the noise would not be finite. Give a "
-            f"larger {budget}, or release the query in larger units."
-        )
-    if level == 0:
-        raise ValueError(
-            f"{budget} = {value:g} is too large for this sensitivity: the noise would round to 0. Give a "
-            f"smaller {budget}, or release the query in smaller units."
-        )
-    return level

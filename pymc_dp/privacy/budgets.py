@@ -14,10 +14,10 @@ from typing import Any
 import scipy
 
 from pymc_dp.privacy import _renyi
-from pymc_dp.privacy._checks import as_budget, positive, probability
+from pymc_dp.privacy._checks import as_budget, positive, probability, whole
 from pymc_dp.privacy._loss_distribution import LossDistribution
 from pymc_dp.privacy.calibration import gaussian_delta, gaussian_epsilon, gaussian_sigma_analytic
-from pymc_dp.privacy.costs import MOST_ON_BATCHES, NOISE_ON_BATCHES, Cost, as_costs, cost_of, whole
+from pymc_dp.privacy.costs import MOST_ON_BATCHES, NOISE_ON_BATCHES, Cost, as_costs, cost_of
 
 _MARGIN = 1 + 1e-12  # so that a plan made to fit is not refused for its last digit
 

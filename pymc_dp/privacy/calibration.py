@@ -13,7 +13,7 @@ import numpy as np
 import scipy
 from scipy.special import erf
 
-from pymc_dp.privacy._checks import finite_noise, not_both_tiny, positive, probability
+from pymc_dp.privacy._checks import not_both_tiny, positive, probability
 from pymc_dp.privacy._gaussian_curve import log_delta, log_one_minus_delta
 from pymc_dp.privacy.bounds import parse_bounds
 
@@ -376,3 +376,18 @@ def gaussian_epsilon(delta: float, sigma: float, sensitivity: float) -> float:
     # The zCDP conversion, rho + 2 sqrt(rho log(1/delta)) with rho = mu^2/2, is an upper bound.
     upper = mu * mu / 2 + mu * math.sqrt(-2 * target)
     return scipy.optimize.brentq(lambda e: log_delta(e, mu) - target, 0.0, upper, xtol=1e-300, rtol=_RTOL)
+
+
+def finite_noise(budget: str, value: float, level: float) -> float:
+    """Return the noise level that a budget gives; it must be a finite number above 0."""
+    if not math.isfinite(level):
+        raise ValueError(
+            f"{budget} = {value:g} is too small for this sensitivity: the noise would not be finite. Give a "
+            f"larger {budget}, or release the query in larger units."
+        )
+    if level == 0:
+        raise ValueError(
+            f"{budget} = {value:g} is too large for this sensitivity: the noise would round to 0. Give a "
+            f"smaller {budget}, or release the query in smaller units."
+        )
+    return level

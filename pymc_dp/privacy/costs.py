@@ -6,26 +6,11 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
-
-from pymc_dp.privacy._checks import positive
-
-_ENDLESS = 2**63  # what a file holds in 64 bits
+from pymc_dp.privacy._checks import positive, whole
 
 # Of releases on batches: beyond it, rounding outweighs delta, and their cost would take minutes to compute.
 MOST_ON_BATCHES = 10**9
 NOISE_ON_BATCHES = (1e-3, 1e9)
-
-
-def whole(name: str, value: Any, least: int = 1) -> int:
-    """Return `value` as an int; it must be a whole number of at least `least`."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be a whole number, got {value!r} of type {type(value).__name__}.")
-    if value < least:
-        raise ValueError(f"{name} must be a whole number >= {least}, got {value}.")
-    if value >= _ENDLESS:
-        raise ValueError(f"{name} must be a whole number below 2^63, got a larger one.")
-    return int(value)
 
 
 def _noise(value: Any) -> float:

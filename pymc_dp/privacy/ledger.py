@@ -11,11 +11,11 @@ from typing import Any
 from rich.table import Table
 
 from pymc_dp.privacy import budgets
-from pymc_dp.privacy._checks import as_budget, as_name
+from pymc_dp.privacy._checks import as_budget, as_name, whole
 from pymc_dp.privacy._ledger_chain import Book
 from pymc_dp.privacy._ledger_file import LedgerFile, LedgerFileError, as_path, say_where, temporary_path
 from pymc_dp.privacy._ledger_table import LedgerEntry, as_text, now, table_of, user
-from pymc_dp.privacy.costs import Cost, as_costs, cost_of, from_plain, to_plain, whole
+from pymc_dp.privacy.costs import Cost, as_costs, cost_of, from_plain, to_plain
 
 
 class BudgetExceededError(ValueError):

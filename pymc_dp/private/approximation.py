@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from pymc.model.core import Model
 
-from pymc_dp.privacy._checks import positive
+from pymc_dp.privacy._checks import positive, whole
 from pymc_dp.privacy.budgets import epsilon as epsilon_of
-from pymc_dp.privacy.costs import GaussianCost, whole
+from pymc_dp.privacy.costs import GaussianCost
 from pymc_dp.privacy.ledger import PrivacyLedger
 from pymc_dp.private.clipped_gradients import moment_bits
 from pymc_dp.private.gradients import GradientStep

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pymc.step_methods.compound import BlockedStep
 
-from pymc_dp.privacy.costs import whole
+from pymc_dp.privacy._checks import whole
 from pymc_dp.privacy.ledger import BudgetExceededError
 from pymc_dp.private.confidential import RowTerm
 from pymc_dp.private.integer_noise import GaussianNoise, words_of_seed

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pymc_dp.privacy.costs import whole
+from pymc_dp.privacy._checks import whole
 from pymc_dp.private.batches import BatchSums
 from pymc_dp.private.clipped_ratios import RowRatio
 from pymc_dp.private.density import RowDensity
