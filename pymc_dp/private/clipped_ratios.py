@@ -20,9 +20,10 @@ from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.addresses.graphs import jit_scalar, parameter_checks_to_values
+from pymc_dp.lowering.addresses.graphs import jit_scalar
 from pymc_dp.lowering.addresses.native import MATRIX, VECTOR, SourceFunction, function_at
 from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.rows.domains import parameter_checks_to_values
 from pymc_dp.lowering.rows.polynomial import degree
 from pymc_dp.lowering.rows.rows import NotScalar
 

@@ -15,8 +15,9 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.basic import CategoricalRV, MvNormalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.addresses.graphs import inlined, row_checks_to_values
+from pymc_dp.lowering.addresses.graphs import inlined
 from pymc_dp.lowering.functions.normals import LARGEST
+from pymc_dp.lowering.rows.domains import row_checks_to_values
 from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.rows.written import written_logp
 from pymc_dp.private.clipped_ratios import RowRatio

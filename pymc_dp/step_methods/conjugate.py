@@ -23,9 +23,9 @@ from pymc_dp.step_methods.block.parents import parents_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordChain, RecordStep, check_positive
-from pymc_dp.step_methods.sweeps import kernels
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
 from pymc_dp.step_methods.sweeps.probability_cells import picked_rows
+from pymc_dp.step_methods.updates import table_cycles
 from pymc_dp.step_methods.updates.dirichlet import DirichletUpdate, Picked
 
 # Work that one draw is worth, in records: as for the ancillary update, fixed so that draws are reproducible.
@@ -187,7 +187,7 @@ class _Part:
         if self.update is None:
             outputs = [pt.concatenate([_draw(program, rv).ravel() for rv in tables])]
             self.draw = program.native("conjugate draw", [program.x], outputs, CONJUGATE)
-        (kernels.conjugate_cycles if self.update is None else kernels.table_cycles).ready()
+        (table_cycles.conjugate_cycles if self.update is None else table_cycles.table_cycles).ready()
         work, most = _WORK if self.update is None else _JOINT_WORK, _MAX_CYCLES
         self.n_cycles = step.n_cycles or int(np.clip(work / program.n, 1, most))
 
@@ -212,12 +212,12 @@ class _Part:
         program.records.pack(point, out=chain.x)
         handle, record_tally = chain.handle(step.rng), np.array([0.0, 1.0])
         if self.update is None:
-            kernels.conjugate_cycles(
+            table_cycles.conjugate_cycles(
                 handle, self.n_cycles, self.draw.address, *chain.native(step.n_steps % len(chain.moves)),
                 theta, chain.data, self.where, chain.x, chain.totals, record_tally,
             )  # fmt: skip
         else:
-            kernels.table_cycles(
+            table_cycles.table_cycles(
                 handle, self.n_cycles, self.update.sizes, self.update.addresses,
                 theta, chain.data, self.where, chain.x, chain.totals, record_tally, tally,
             )  # fmt: skip

@@ -13,8 +13,9 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import CategoricalRV
 
-from pymc_dp.lowering.addresses.graphs import inlined, jit_scalar, row_checks_to_values
+from pymc_dp.lowering.addresses.graphs import inlined, jit_scalar
 from pymc_dp.lowering.addresses.native import GENERATOR, VECTOR, NativeFunction, SourceFunction
+from pymc_dp.lowering.rows.domains import row_checks_to_values
 from pymc_dp.lowering.rows.rowdraws import draw_entry
 from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.rows.written import written_logp

@@ -22,8 +22,8 @@ from pytensor.link.numba.dispatch.random import numba_core_rv_funcify
 from pytensor.tensor.random.op import RandomVariable
 from scipy import special, stats
 
-from pymc_dp.lowering.addresses.graphs import jit_scalar, parameter_checks_to_values
-from pymc_dp.lowering.rows.domains import is_number
+from pymc_dp.lowering.addresses.graphs import jit_scalar
+from pymc_dp.lowering.rows.domains import is_number, parameter_checks_to_values
 from pymc_dp.lowering.rows.rowdraws import draw_entry
 from pymc_dp.lowering.rows.rows import MAX_UNROLL, NotScalar, choose
 from tests.lowering.families import CONTINUOUS, DISCRETE, FAMILIES, over

@@ -12,7 +12,7 @@ from scipy import special, stats
 
 import pymc_dp as dp
 from pymc_dp.lowering.addresses.bind import part_of_kernel
-from pymc_dp.step_methods.mixture import atoms
+from pymc_dp.step_methods.mixture import conjugate_atoms
 from pymc_dp.step_methods.mixture.released import closed_release
 from tests.mixtures import exact, small
 from tests.mixtures.samplers import ALL_SAMPLERS, CLOSED_SAMPLERS, SAMPLERS
@@ -173,14 +173,14 @@ def verdict_on(case, sampler, urn, draws):
 
 def _half_a_record_more(patch):
     draw = part_of_kernel(lambda rng, c, a, b: max(rng.standard_gamma(a + 1.4), 1e-300))
-    patch.setitem(atoms._DRAWS, "probability", draw)
+    patch.setitem(conjugate_atoms._DRAWS, "probability", draw)
     return [draw]
 
 
 def _not_divided(patch):
     """Draws of one cycle are divided when they are stored."""
     rows = []
-    patch.setattr(atoms, "_with_row", lambda before, numbers: rows.append(numbers) or before)
+    patch.setattr(conjugate_atoms, "_with_row", lambda before, numbers: rows.append(numbers) or before)
     return rows
 
 

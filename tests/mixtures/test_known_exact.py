@@ -13,7 +13,8 @@ import pytest
 from scipy import special, stats
 
 import pymc_dp as dp
-from pymc_dp.lowering.functions.truncated import log_gamma_p, truncated_inverse_gamma
+from pymc_dp.lowering.functions.gamma_functions import log_gamma_p
+from pymc_dp.lowering.functions.truncated import truncated_inverse_gamma
 from tests.mixtures import exact, small
 from tests.mixtures.examples import every_block
 from tests.mixtures.samplers import ALL_KNOWN, KNOWN_SAMPLERS

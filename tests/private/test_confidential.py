@@ -471,7 +471,7 @@ def test_a_mixture_may_have_as_many_components_as_there_are_rows(n):
 @pytest.mark.parametrize("n", [3, 4])
 def test_shared_checks_of_a_mixture_are_those_of_all_rows(n):
     """The log density of rows is that of PyMC inside of the domain, and minus infinity outside of it."""
-    from pymc_dp.lowering.addresses.graphs import row_checks_to_values
+    from pymc_dp.lowering.rows.domains import row_checks_to_values
 
     w, mu, sigma, x = pt.vector("w"), pt.vector("mu"), pt.vector("sigma"), pt.vector("x", shape=(n,))
     logp = pm.logp(pm.NormalMixture.dist(pt.specify_shape(w, 3), mu, pt.specify_shape(sigma, 3)), x)

@@ -13,9 +13,9 @@ from pytensor.configdefaults import config
 from pytensor.graph.rewriting.basic import dfs_rewriter
 
 from pymc_dp.lowering.compiling.nopython import DIVISION, Called, Part
+from pymc_dp.lowering.functions.gamma_functions import trigamma_in_native_code
 from pymc_dp.lowering.functions.samplers import draws_without_errors
 from pymc_dp.lowering.functions.simplex import tables_by_loops
-from pymc_dp.lowering.functions.trigamma import trigamma_in_native_code
 from pymc_dp.upstream.numba_private import global_compiler_lock
 from pymc_dp.upstream.pytensor_private import (
     CACHED_SRC_FUNCTIONS,

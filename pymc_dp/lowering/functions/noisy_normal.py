@@ -18,22 +18,13 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.compiling.keys import key_of
 from pymc_dp.lowering.compiling.nopython import njit, njit_for_graphs
-from pymc_dp.lowering.functions.normal_mass import erfcx, mass_of, piece
+from pymc_dp.lowering.functions.normal_mass import erfcx, mass_below, mass_of, piece
 from pymc_dp.upstream.pytensor_private import register_scalar_funcify
 
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 _LOG_4 = math.log(4.0)
 _ROOT_HALF = math.sqrt(0.5)
 _INF = math.inf
-
-
-@njit(cache=True)
-def _below(x):  # type: ignore[no-untyped-def]
-    """Mass of exp(-t^2/2) below x, with a height to take out, and the mean and mean square of t there."""
-    mass, mean, square = piece(-_INF, x, _INF)
-    if x > 0.0:
-        return 0.0, mass, mean, square
-    return -0.5 * x * x, mass, x - mean, x * x - 2.0 * x * mean + square
 
 
 @njit(cache=True)
@@ -66,11 +57,11 @@ def laplace_parts(z, mu, s, b, lo, hi):  # type: ignore[no-untyped-def]
     h3 = h4 = -_INF
     below = above = x3 = xx3 = gap3 = x4 = xx4 = gap4 = 0.0
     if lo > -_INF:
-        h3, below, x3, xx3 = _below((lo - mu) / s)
+        h3, below, x3, xx3 = mass_below((lo - mu) / s)
         gap3 = abs(z - lo) / b
         h3 -= gap3
     if hi < _INF:
-        h4, above, x4, xx4 = _below((mu - hi) / s)
+        h4, above, x4, xx4 = mass_below((mu - hi) / s)
         gap4 = abs(z - hi) / b
         h4 -= gap4
     top = max(max(h1, h2), max(h3, h4))
@@ -111,11 +102,11 @@ def gaussian_parts(z, mu, s, sigma, lo, hi):  # type: ignore[no-untyped-def]
     h2 = h3 = -_INF
     below = above = x2 = xx2 = gap2 = x3 = xx3 = gap3 = 0.0
     if lo > -_INF:
-        h2, below, x2, xx2 = _below((lo - mu) / s)
+        h2, below, x2, xx2 = mass_below((lo - mu) / s)
         gap2 = (z - lo) / sigma
         h2 -= 0.5 * gap2 * gap2
     if hi < _INF:
-        h3, above, x3, xx3 = _below((mu - hi) / s)
+        h3, above, x3, xx3 = mass_below((mu - hi) / s)
         gap3 = (z - hi) / sigma
         h3 -= 0.5 * gap3 * gap3
     top = max(h1, max(h2, h3))

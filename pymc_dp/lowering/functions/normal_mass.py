@@ -134,3 +134,12 @@ def piece(alpha, beta, width):  # type: ignore[no-untyped-def]
     total = mass - rest * far
     mean = (mass * mean - rest * far * (width + far_mean)) / total
     return total, mean, 1.0 - near * mean - width * rest / total
+
+
+@njit(cache=True)
+def mass_below(x):  # type: ignore[no-untyped-def]
+    """Mass of exp(-t^2/2) below x, with a height to take out, and the mean and mean square of t there."""
+    mass, mean, square = piece(-math.inf, x, math.inf)
+    if x > 0.0:
+        return 0.0, mass, mean, square
+    return -0.5 * x * x, mass, x - mean, x * x - 2.0 * x * mean + square

@@ -1,4 +1,4 @@
-"""Inverse gamma variables above a lower end: their mass, and draws.
+"""Inverse gamma variables above a lower end.
 
 PyMC draws them by the inverse of a distribution function that has no scalar code.
 """
@@ -16,37 +16,6 @@ from pytensor.tensor.random.type import RandomGeneratorType
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.bits import random, standard_exponential
 from pymc_dp.lowering.functions.samplers import register_draw_of
-
-
-@njit
-def log_gamma_p(a, x):  # type: ignore[no-untyped-def]
-    """Logarithm of the regularised lower incomplete gamma function: a series below, a fraction above."""
-    if not (a > 0.0 and x > 0.0):
-        return -np.inf if x <= 0.0 else np.nan
-    front = a * math.log(x) - x - math.lgamma(a)
-    if x < a + 1.0:
-        term = total = 1.0 / a
-        n = a
-        while term > total * 1e-17:
-            n += 1.0
-            term *= x / n
-            total += term
-        return front + math.log(total)
-    if front < -745.0:
-        return 0.0
-    # modified Lentz's method for the continued fraction of the upper function
-    b = x + 1.0 - a
-    c, e = 1e300, 1.0 / b
-    h = e
-    for i in range(1, 10_000):
-        an = -i * (i - a)
-        b += 2.0
-        e = 1.0 / (an * e + b)
-        c = b + an / c
-        h *= e * c
-        if abs(e * c - 1.0) < 1e-16:
-            break
-    return math.log1p(-math.exp(front) * h)
 
 
 @njit

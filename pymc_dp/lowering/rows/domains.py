@@ -15,8 +15,11 @@ from pymc.distributions import continuous
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.replace import graph_replace
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.scalar import basic as ps
+from pytensor.tensor.basic import MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import All
 from pytensor.tensor.random.basic import (
@@ -33,7 +36,7 @@ from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.addresses.graphs import as_tensor, listed
+from pymc_dp.lowering.addresses.graphs import as_tensor
 from pymc_dp.lowering.rows.intervals import RANDOM, Ranges
 from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.rows.written import density_at
@@ -219,3 +222,81 @@ def _is_closeness(condition: Variable) -> bool:
             kinds.add(type(kind))
             todo += node.inputs if isinstance(kind, ps.AND | ps.OR | ps.Invert) else []
     return {ps.IsNan, ps.IsInf} <= kinds
+
+
+@node_rewriter(tracks=[CheckParameterValue])
+def _check_to_value(fgraph: Any, node: Apply) -> list[Variable] | None:
+    expression, *conditions = node.inputs
+    # `and` of 0-d conditions stays scalar code, where `all` of a list of them makes an array
+    valid = None
+    for condition in (c for given in conditions for c in listed(given)):
+        condition = condition if condition.type.ndim == 0 else pt.all(condition)
+        valid = condition if valid is None else pt.and_(valid, condition)
+    if valid is None:
+        return [expression]
+    bad = -float("inf") if node.op.can_be_replaced_by_ninf else float("nan")
+    return [pt.cast(pt.switch(valid, expression, bad), node.outputs[0].type.dtype)]
+
+
+def listed(condition: Variable) -> list[Variable]:
+    """Return the conditions that ``all([a, b, ...])`` is made of."""
+    node = condition.owner
+    if node is not None and isinstance(node.op, ScalarFromTensor):
+        return listed(node.inputs[0])
+    condition = as_tensor(condition)
+    if node is None or not isinstance(node.op, All):
+        return [condition]
+    inner = node.inputs[0]
+    if inner.type.ndim == 0:
+        return listed(inner)
+    made = inner.owner
+    if made is not None and isinstance(made.op, MakeVector):
+        return [c for given in made.inputs for c in listed(given)]
+    return [condition]
+
+
+def parameter_checks_to_values(graph: Variable) -> Variable:
+    """Make a log density -inf where a parameter is outside its domain, instead of raising.
+
+    Dropping the checks, as ``local_remove_check_parameter`` does, is faster by less than 1 ns, but
+    then a Gamma density with a negative shape is a number like any other.
+    """
+    rewritten: Any = rewrite_graph(
+        graph, include=(), custom_rewrite=dfs_rewriter(_check_to_value), clone=False
+    )
+    return rewritten
+
+
+def row_checks_to_values(graph: Variable, has_rows: Callable[[Variable], bool]) -> Variable:
+    """Make the log density of a row -inf where its own parameters are outside of their domain.
+
+    PyMC's checks ask whether the parameters of *all* rows are inside. Conditions on parameters that rows
+    share stay as they are.
+
+    Parameters
+    ----------
+    graph : Variable
+    has_rows : callable
+        Whether a condition has the rows on its leading axis, row i being of row i only. Equal lengths do not
+        tell: there may be as many components of a mixture as rows.
+
+    Returns
+    -------
+    Variable
+    """
+
+    @node_rewriter(tracks=[CheckParameterValue])
+    def check_by_row(fgraph: Any, node: Apply) -> list[Variable] | None:
+        expression, *conditions = node.inputs
+        for condition in (c for given in conditions for c in listed(given)):
+            made = condition.owner
+            each = made.inputs[0] if made is not None and isinstance(made.op, All) else condition
+            if each.type.ndim and has_rows(each):
+                if each.type.ndim > expression.type.ndim:  # of probabilities, several for a row
+                    each = pt.all(each, axis=tuple(range(expression.type.ndim, each.type.ndim)))
+                condition = pt.shape_padright(each, expression.type.ndim - each.type.ndim)
+            expression = pt.switch(condition, expression, -float("inf"))
+        return [pt.cast(expression, node.outputs[0].type.dtype)]
+
+    rewritten: Any = rewrite_graph(graph, include=(), custom_rewrite=dfs_rewriter(check_by_row), clone=False)
+    return rewritten

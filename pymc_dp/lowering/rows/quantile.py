@@ -13,9 +13,10 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.addresses.graphs import jit_scalar, parameter_checks_to_values
+from pymc_dp.lowering.addresses.graphs import jit_scalar
 from pymc_dp.lowering.compiling.keys import digest, key_of
 from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.rows.domains import parameter_checks_to_values
 from pymc_dp.upstream.pytensor_private import compile_numba_function_src, register_funcify_and_cache_key
 
 # Largest count that is looked for.

@@ -9,9 +9,10 @@ The same graphs (contributions to central queries, log density of the other term
 either reading.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, reduce
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pymc as pm
@@ -368,3 +369,15 @@ def static_value(value: Variable) -> Any:
     if isinstance(value, SharedVariable):
         return value.get_value()
     return value.data if isinstance(value, Constant) else value.eval()
+
+
+# Programs of living steps; a program keeps its block alive, so the block's id names it.
+_PROGRAMS: "WeakValueDictionary[int, RecordProgram]" = WeakValueDictionary()
+
+
+def shared_program(block: RecordBlock, make: Callable[[], RecordProgram]) -> RecordProgram:
+    """Return the program of a block, made if no living step has one."""
+    program = _PROGRAMS.get(id(block))
+    if program is None:
+        program = _PROGRAMS[id(block)] = make()
+    return program

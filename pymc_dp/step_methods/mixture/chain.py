@@ -15,8 +15,8 @@ from pymc_dp.lowering.rows.rows import NotScalar
 from pymc_dp.mixtures.structure import Mixture
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.mixture import (
-    atoms,
     conjugacy,
+    conjugate_atoms,
     langevin,
     laplace_scans,
     neal2,
@@ -160,7 +160,7 @@ class LoweredMixture:
         """Updates of the atoms given labels and records."""
         found: list[Addressed] = []
         if self.laws.normal or self.laws.single:
-            found.append(atoms.compiled(self.program, self.laws))
+            found.append(conjugate_atoms.compiled(self.program, self.laws))
         if self.laws.other:
             with explained(self.program.mixture):
                 found.append(langevin.compiled(self.program, self._derivatives, self.laws.other))

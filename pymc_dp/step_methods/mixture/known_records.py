@@ -16,10 +16,9 @@ from pymc_dp.mixtures.structure import Mixture, find_mixtures
 from pymc_dp.query.records import RecordBlock
 from pymc_dp.query.rowlocal import RowAnalysis
 from pymc_dp.step_methods.block.layout import RecordLayout
-from pymc_dp.step_methods.block.program import RecordProgram, static_value
+from pymc_dp.step_methods.block.program import RecordProgram, shared_program, static_value
 from pymc_dp.step_methods.discovery import record_blocks
 from pymc_dp.step_methods.record_step import RecordChain
-from pymc_dp.step_methods.sweeps.moves import shared_program
 
 _BLOCKS: "WeakKeyDictionary[Model, dict[Variable, RecordBlock]]" = WeakKeyDictionary()
 

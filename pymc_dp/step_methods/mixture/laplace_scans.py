@@ -22,6 +22,17 @@ from pymc_dp.lowering.addresses.tuples import (
 )
 from pymc_dp.lowering.functions.bits import random
 from pymc_dp.lowering.functions.exponential import SPARE
+from pymc_dp.step_methods.mixture.atom_modes import (
+    BOTH,
+    N_CURVED,
+    ONE,
+    OTHER,
+    ascend,
+    curved,
+    curved_and_ascend,
+    student_draw,
+    student_logp,
+)
 from pymc_dp.step_methods.mixture.bound import (
     N_ATOMS,
     N_CONSTANTS,
@@ -35,17 +46,6 @@ from pymc_dp.step_methods.mixture.bound import (
 )
 from pymc_dp.step_methods.mixture.conjugacy import Derivatives
 from pymc_dp.step_methods.mixture.counters import SPLIT, TRIED
-from pymc_dp.step_methods.mixture.modes import (
-    BOTH,
-    N_CURVED,
-    ONE,
-    OTHER,
-    ascend,
-    curved,
-    curved_and_ascend,
-    student_draw,
-    student_logp,
-)
 from pymc_dp.step_methods.mixture.pairs import accepted, commit_members, two_clusters
 from pymc_dp.step_methods.mixture.polynomials import (
     N_MOMENTS,

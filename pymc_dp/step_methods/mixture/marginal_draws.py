@@ -4,10 +4,9 @@ import numpy as np
 
 from pymc_dp.lowering.addresses.bind import Function, part_of_kernel
 from pymc_dp.lowering.compiling.nopython import njit
-from pymc_dp.lowering.functions.bits import standard_normal
 from pymc_dp.lowering.functions.truncated import truncated_inverse_gamma
+from pymc_dp.step_methods.mixture.cholesky import scattered, whitened
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
-from pymc_dp.step_methods.mixture.draws import back, factor
 from pymc_dp.step_methods.mixture.state import Generator, Matrix, Vector
 
 # Each takes the generator, the statistics, room for a Cholesky factor, room for the normal numbers and how
@@ -15,50 +14,29 @@ from pymc_dp.step_methods.mixture.state import Generator, Matrix, Vector
 
 
 @njit
-def _whitened(t, root, mean, q):
-    """Fill ``mean`` with the root of the precision times the mean; return half of its square."""
-    factor(t, root, q)
-    half = 0.0
-    for i in range(q):
-        z = t[i]
-        for j in range(i):
-            z -= root[i, j] * mean[j]
-        mean[i] = z / root[i, i]
-        half += 0.5 * mean[i] * mean[i]
-    return half
-
-
-@njit
-def _scattered(rng, root, mean, q, deviation):
-    for i in range(q):
-        mean[i] += deviation * standard_normal(rng)
-    back(root, mean, q)
-
-
-@njit
 def normal(rng, t, root, mean, q):
     """Normal numbers."""
-    _whitened(t, root, mean, q)
-    _scattered(rng, root, mean, q, 1.0)
+    whitened(t, root, mean, q)
+    scattered(rng, root, mean, q, 1.0)
     return 0.0
 
 
 @njit
 def normal_inverse_gamma(rng, t, root, mean, q):
     """Normal numbers with their scale."""
-    half = _whitened(t, root, mean, q)
+    half = whitened(t, root, mean, q)
     s = (t[t.size - 1] - half) / rng.standard_gamma(t[t.size - 2] - 0.5 * q - 1.0)
-    _scattered(rng, root, mean, q, np.sqrt(s))
+    scattered(rng, root, mean, q, np.sqrt(s))
     return s
 
 
 @njit
 def normal_inverse_gamma_above(rng, t, root, mean, q):
     """The same with a lower end of the scale."""
-    half = _whitened(t, root, mean, q)
+    half = whitened(t, root, mean, q)
     shape, scale = t[t.size - 3] - 0.5 * q - 1.0, t[t.size - 2] - half
     s = truncated_inverse_gamma(rng, shape, scale, t[t.size - 1])
-    _scattered(rng, root, mean, q, np.sqrt(s))
+    scattered(rng, root, mean, q, np.sqrt(s))
     return s
 
 

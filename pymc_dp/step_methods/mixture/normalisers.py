@@ -10,42 +10,14 @@ import math
 import numpy as np
 
 from pymc_dp.lowering.compiling.nopython import njit
-from pymc_dp.lowering.functions.truncated import log_gamma_p
-from pymc_dp.step_methods.mixture.draws import factor
-
-
-@njit
-def log_gamma(x):
-    """Logarithm of the gamma function: Stirling's series is exact to rounding from 16 on, and faster."""
-    if x < 16.0:
-        return math.lgamma(x)
-    y = 1.0 / (x * x)
-    series = (1.0 / 12.0 - y * (1.0 / 360.0 - y * (1.0 / 1260.0 - y * (1.0 / 1680.0 - y / 1188.0)))) / x
-    return (x - 0.5) * np.log(x) - x + 0.9189385332046727 + series
-
-
-@njit
-def _solve(t, root, q):
-    """Half of L' P^-1 L, and the logarithm of the determinant of P, for statistics that begin with both."""
-    if q == 1:
-        return 0.5 * t[0] * t[0] / t[1], np.log(t[1])
-    factor(t, root, q)
-    half, log_det = 0.0, 0.0
-    for i in range(q):
-        z = t[i]
-        for j in range(i):
-            z -= root[i, j] * root[j, q]
-        z /= root[i, i]
-        root[i, q] = z
-        half += 0.5 * z * z
-        log_det += 2.0 * np.log(root[i, i])
-    return half, log_det
+from pymc_dp.lowering.functions.gamma_functions import log_gamma, log_gamma_p
+from pymc_dp.step_methods.mixture.cholesky import half_square_and_log_det
 
 
 @njit
 def normal_inverse_gamma(t, root, q):
     """Statistics: slopes and precision of the normal numbers in units of the scale, then A and Q."""
-    half, log_det = _solve(t, root, q)
+    half, log_det = half_square_and_log_det(t, root, q)
     shape = t[t.size - 2] - 0.5 * q - 1.0
     return log_gamma(shape) - shape * np.log(t[t.size - 1] - half) - 0.5 * log_det
 
@@ -53,7 +25,7 @@ def normal_inverse_gamma(t, root, q):
 @njit
 def normal(t, root, q):
     """Statistics: slopes and precision."""
-    half, log_det = _solve(t, root, q)
+    half, log_det = half_square_and_log_det(t, root, q)
     return half - 0.5 * log_det
 
 
@@ -78,7 +50,7 @@ def beta(t, root, q):
 @njit
 def normal_inverse_gamma_above(t, root, q):
     """Statistics: those of a normal inverse gamma law, and the lower end of the scale."""
-    half, log_det = _solve(t, root, q)
+    half, log_det = half_square_and_log_det(t, root, q)
     shape, scale = t[t.size - 3] - 0.5 * q - 1.0, t[t.size - 2] - half
     mass = log_gamma_p(shape, scale / t[t.size - 1])
     return log_gamma(shape) - shape * np.log(scale) - 0.5 * log_det + mass

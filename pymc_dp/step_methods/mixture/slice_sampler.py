@@ -27,7 +27,7 @@ from pymc_dp.step_methods.mixture.bound import (
 from pymc_dp.step_methods.mixture.counters import CONSIDERED, MOVED
 from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, density, expand, moments_of, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
-from pymc_dp.step_methods.mixture.slots import occupied_first, pick, slots_of
+from pymc_dp.step_methods.mixture.slots import longer, occupied_first, pick, slots_of
 from pymc_dp.step_methods.mixture.state import Generator, State
 
 # Components beyond which a sweep is left out. Weights and slice variables decide which ones are, and no sweep
@@ -44,16 +44,6 @@ def break_stick(rng, alpha, d, k, j):
         left = np.round(-alpha / d) - k - j
         return 1.0 if left <= 0.0 else rng.beta(-d, -d * left)
     return rng.beta(1.0 - d, alpha + d * k + d * j)
-
-
-@njit
-def longer(array, size):
-    """Return a copy of an array with room for more rows."""
-    out = np.empty((size, array.shape[1]))
-    for i in range(array.shape[0]):
-        for j in range(array.shape[1]):
-            out[i, j] = array[i, j]
-    return out
 
 
 @njit

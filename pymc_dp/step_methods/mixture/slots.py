@@ -209,3 +209,13 @@ def log_split(alpha, d, k, n, m, s, v):
     if d != 0.0:
         partition += math.lgamma(m - 2.0 * d) - math.lgamma(m - d) - math.lgamma(1.0 - d)
     return partition + np.log((m - s) / ((k + 1.0) * (n - s)) / (m / n))
+
+
+@njit
+def longer(array, size):
+    """Return a copy of an array with room for more rows."""
+    out = np.empty((size, array.shape[1]))
+    for i in range(array.shape[0]):
+        for j in range(array.shape[1]):
+            out[i, j] = array[i, j]
+    return out

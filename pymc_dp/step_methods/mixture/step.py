@@ -15,7 +15,7 @@ from rich.table import Column
 
 from pymc_dp.mixtures.structure import Mixture, find_mixtures, is_labels
 from pymc_dp.query.records import RecordBlock
-from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.block.program import RecordProgram, shared_program
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.mixture.chain import MixtureChain, lowered_mixture
 from pymc_dp.step_methods.mixture.counters import ACCEPTED, CONSIDERED, GIVEN_LABELS, MOVED, N_TALLY, PROPOSED
@@ -25,7 +25,6 @@ from pymc_dp.step_methods.mixture.released import check_closed
 from pymc_dp.step_methods.near_ends import ATOMS, NearEnds
 from pymc_dp.step_methods.record_step import RecordChain, RecordStep, RecordStepState
 from pymc_dp.step_methods.starts import set_by_the_model
-from pymc_dp.step_methods.sweeps.moves import shared_program
 
 # Work that one draw is worth, in records: PyMC's own loop takes as long as a sweep over a few hundred. Fixed,
 # so that draws are reproducible.

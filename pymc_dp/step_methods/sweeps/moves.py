@@ -11,11 +11,9 @@ up to a constant. Moves read a mechanism only through its operation's attributes
 """
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
-from weakref import WeakValueDictionary
 
 import numpy as np
 import pymc as pm
@@ -32,7 +30,7 @@ from pymc_dp.query.readings import Reading, lift, with_query
 from pymc_dp.query.records import RecordBlock, Release
 from pymc_dp.query.supports import clamped_record, finite_support, has_density
 from pymc_dp.step_methods.block.cells import MAX_ENTRIES, ChannelTable, tabled
-from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.block.program import RecordProgram, shared_program
 from pymc_dp.step_methods.sweeps import kernels
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
 from pymc_dp.step_methods.sweeps.finite import FiniteSweep
@@ -88,18 +86,6 @@ def independence_move(program: RecordProgram) -> Move:
         except NotScalar as reason:
             _log.debug("no %s of %s: %s", form.__name__, program.names, reason)
     return Move("independence", program, program.propose, program.contribute)
-
-
-# Programs of living steps; a program keeps its block alive, so the block's id names it.
-_PROGRAMS: "WeakValueDictionary[int, RecordProgram]" = WeakValueDictionary()
-
-
-def shared_program(block: RecordBlock, make: Callable[[], RecordProgram]) -> RecordProgram:
-    """Return the program of a block, made if no living step has one."""
-    program = _PROGRAMS.get(id(block))
-    if program is None:
-        program = _PROGRAMS[id(block)] = make()
-    return program
 
 
 def lowered(

@@ -306,7 +306,7 @@ class DirichletUpdate:
 
     @cached_property
     def addresses(self) -> np.ndarray:
-        """Addresses of the native functions, in the order that :func:`kernels.table_cycles` takes them."""
+        """Addresses of the native functions, in the order that :mod:`.table_cycles` takes them."""
         sweep = self.sweep
         functions = (
             sweep.program.central.releases,
@@ -320,7 +320,7 @@ class DirichletUpdate:
 
     @property
     def sizes(self) -> np.ndarray:
-        """Sizes of the work arrays, in the order that :func:`kernels.table_cycles` takes them."""
+        """Sizes of the work arrays, in the order that :mod:`.table_cycles` takes them."""
         program = self.sweep.program
         return np.array([program.n_statistics, program.n_parameters, self.size], dtype=np.int64)
 

@@ -17,8 +17,8 @@ from pytensor.tensor.random import basic as rb
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.addresses.graphs import parameter_checks_to_values
 from pymc_dp.lowering.addresses.native import draw
+from pymc_dp.lowering.rows.domains import parameter_checks_to_values
 from pymc_dp.lowering.rows.quantile import LARGEST, count_quantile, count_steps
 from pymc_dp.upstream.pymc_private import printed_name
 

@@ -14,8 +14,8 @@ from pymc_dp.step_methods.mixture.bound import (
     bound,
     of_slots,
 )
+from pymc_dp.step_methods.mixture.cholesky import draw_normal, solve_mean
 from pymc_dp.step_methods.mixture.conjugacy import AtomLaws
-from pymc_dp.step_methods.mixture.draws import draw_normal, solve_mean
 from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, scales
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.slot_sums import FAMILIES, Family

@@ -1,4 +1,7 @@
-"""Draws from the normal law whose log density has given slopes at zero and given second derivatives."""
+"""Normal laws given by slopes of the log density at zero and a precision: factors, solves, draws, means.
+
+Of q numbers: q slopes, then the lower triangle of the precision, row by row. Its Cholesky factor is ``root``.
+"""
 
 import numpy as np
 
@@ -55,4 +58,41 @@ def back(root, v, q):
         v[i] /= root[i, i]
 
 
-solve_normal = {"solve_mean": solve_mean, "draw_normal": draw_normal}
+@njit
+def whitened(t, root, mean, q):
+    """Fill ``mean`` with the root of the precision times the mean; return half of its square."""
+    factor(t, root, q)
+    half = 0.0
+    for i in range(q):
+        z = t[i]
+        for j in range(i):
+            z -= root[i, j] * mean[j]
+        mean[i] = z / root[i, i]
+        half += 0.5 * mean[i] * mean[i]
+    return half
+
+
+@njit
+def scattered(rng, root, mean, q, deviation):
+    """Add normal numbers to a whitened mean, and solve with the transposed factor, in place."""
+    for i in range(q):
+        mean[i] += deviation * standard_normal(rng)
+    back(root, mean, q)
+
+
+@njit
+def half_square_and_log_det(t, root, q):
+    """Half of L' P^-1 L, and the logarithm of the determinant of P, for statistics that begin with both."""
+    if q == 1:
+        return 0.5 * t[0] * t[0] / t[1], np.log(t[1])
+    factor(t, root, q)
+    half, log_det = 0.0, 0.0
+    for i in range(q):
+        z = t[i]
+        for j in range(i):
+            z -= root[i, j] * root[j, q]
+        z /= root[i, i]
+        root[i, q] = z
+        half += 0.5 * z * z
+        log_det += 2.0 * np.log(root[i, i])
+    return half, log_det

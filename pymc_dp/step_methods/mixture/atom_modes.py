@@ -21,8 +21,8 @@ from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.bits import standard_normal
 from pymc_dp.lowering.rows.rows import NotScalar
 from pymc_dp.step_methods.mixture.bound import N_ATOMS, N_CONSTANTS, of_slots
+from pymc_dp.step_methods.mixture.cholesky import back
 from pymc_dp.step_methods.mixture.conjugacy import Derivatives
-from pymc_dp.step_methods.mixture.draws import back
 from pymc_dp.step_methods.mixture.polynomials import N_MOMENTS, coefficients, n_moments, scales_for
 from pymc_dp.step_methods.mixture.program import MixtureProgram
 from pymc_dp.step_methods.mixture.state import STATE, Integers, Matrix, State, Vector
