@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
@@ -52,6 +53,16 @@ def last_length(p: Variable) -> int | None:
         return int(p.shape[-1].eval())  # type: ignore[attr-defined]
     except Exception:  # it depends on something that has no value yet
         return None
+
+
+def leading_lengths(model: Model) -> dict[Variable, int]:
+    """Lengths of the leading batch axis of every free variable that has one."""
+    shapes = model.eval_rv_shapes()
+    return {
+        rv: int(shapes[rv.name][0])
+        for rv in model.free_RVs
+        if rv.owner is not None and rv.ndim - getattr(rv.owner.op, "ndim_supp", 0) >= 1
+    }
 
 
 def joined_lengths(graphs: Sequence[Variable], variables: Collection[Variable]) -> dict[Variable, int]:

@@ -22,7 +22,7 @@ from pytensor.tensor.math import Sum
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.query.lengths import joined_lengths, lengths_of
+from pymc_dp.query.lengths import joined_lengths, leading_lengths, lengths_of
 from pymc_dp.query.publicshapes import is_shape
 from pymc_dp.query.recordrules import check_child, check_independent, check_some, named, no_record_message
 from pymc_dp.query.rowlocal import MIXED, RowAnalysis, leaves_of, rule
@@ -230,16 +230,6 @@ def find_record_blocks(model: Model) -> list[RecordBlock]:
     for own in blocks:
         own.others = {rv for block in blocks if block is not own for rv in block.records}
     return blocks
-
-
-def leading_lengths(model: Model) -> dict[Variable, int]:
-    """Lengths of the leading batch axis of every free variable that has one."""
-    shapes = model.eval_rv_shapes()
-    return {
-        rv: int(shapes[rv.name][0])
-        for rv in model.free_RVs
-        if rv.owner is not None and rv.ndim - getattr(rv.owner.op, "ndim_supp", 0) >= 1
-    }
 
 
 def _records_behind(

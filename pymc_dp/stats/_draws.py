@@ -106,3 +106,11 @@ def canonical(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     renamed = np.empty_like(ranks)
     np.put_along_axis(renamed, order, ranks, axis=1)
     return renamed, ranks[:, -1] + 1
+
+
+def by_appearance(labels: np.ndarray) -> np.ndarray:
+    """Rename labels to 0, 1, ... in the order in which they first appear."""
+    _, first, renamed = np.unique(labels, return_index=True, return_inverse=True)
+    ranks = np.empty(len(first), dtype=np.int64)
+    ranks[np.argsort(first)] = np.arange(len(first))
+    return ranks[renamed]

@@ -6,16 +6,10 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from pymc_dp.stats._draws import by_appearance
+
 _SPARE = 4  # empty clusters, so that a record can always open one
 _SMALL = 1e-10
-
-
-def by_appearance(labels: np.ndarray) -> np.ndarray:
-    """Rename labels to 0, 1, ... in the order in which they first appear."""
-    _, first, renamed = np.unique(labels, return_index=True, return_inverse=True)
-    ranks = np.empty(len(first), dtype=np.int64)
-    ranks[np.argsort(first)] = np.arange(len(first))
-    return ranks[renamed]
 
 
 class PartitionLoss(ABC):

@@ -9,8 +9,8 @@ import numpy as np
 import scipy
 import xarray as xr
 
-from pymc_dp.stats._draws import canonical, labels_of, stacked
-from pymc_dp.stats._partition_search import BinderLoss, InformationLoss, PartitionLoss, by_appearance
+from pymc_dp.stats._draws import by_appearance, canonical, labels_of, stacked
+from pymc_dp.stats._partition_search import BinderLoss, InformationLoss, PartitionLoss
 
 # Entries of a block of indicators of clusters.
 _BLOCK = 10_000_000

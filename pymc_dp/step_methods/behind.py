@@ -7,7 +7,8 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.query.records import is_release, leading_lengths, parameters_of
+from pymc_dp.query.lengths import leading_lengths
+from pymc_dp.query.records import is_release, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.step_methods.discovery import record_blocks
 

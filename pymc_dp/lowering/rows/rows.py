@@ -36,6 +36,7 @@ from pytensor.tensor.special import Softmax
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, get_idx_list
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.addresses.graphs import jit_scalar
 from pymc_dp.lowering.functions.normals import LARGEST, root_of
 
 ROW = "row"
@@ -379,3 +380,11 @@ def _number(bound: Any) -> int:
     if isinstance(bound, int | np.integer):
         return int(bound)
     raise NotScalar("an index that is no constant")
+
+
+def scalar_function(inputs: Sequence[Variable], outputs: Sequence[TensorVariable]) -> tuple[Any, str | None]:
+    """Compile graphs of numbers to a function of numbers; return it with its cache key."""
+    function, key, why = jit_scalar(inputs, [pt.cast(o, "float64") for o in outputs])
+    if why:
+        raise NotScalar(why)
+    return function, key

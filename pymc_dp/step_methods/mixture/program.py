@@ -23,7 +23,7 @@ from pymc_dp.lowering.rows.domains import Domain
 from pymc_dp.lowering.rows.draws import ScalarDraw
 from pymc_dp.lowering.rows.features import as_polynomial, finite_logarithms
 from pymc_dp.lowering.rows.rowdraws import draw_entry
-from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
+from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph, scalar_function
 from pymc_dp.lowering.rows.slots import LabelledGraph, SlotGraph
 from pymc_dp.lowering.rows.written import written_logp
 from pymc_dp.mixtures.structure import Mixture
@@ -32,7 +32,6 @@ from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.mixture.released import SummedRelease, closed_release, densities_without_noise
 from pymc_dp.step_methods.mixture.values import AtomValues
-from pymc_dp.step_methods.sweeps.fused import scalar_function
 from pymc_dp.step_methods.sweeps.histogram import HistogramSweep
 from pymc_dp.step_methods.sweeps.kernels import hoist
 from pymc_dp.upstream.pymc_private import _default_transform

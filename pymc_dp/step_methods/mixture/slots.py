@@ -1,6 +1,5 @@
 """Which slots are occupied, as a permutation of the slots with the occupied ones first."""
 
-import math
 from typing import NamedTuple
 
 import numpy as np
@@ -9,13 +8,10 @@ from pymc_dp.lowering.addresses.bind import part_of_kernel
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.bits import random
 from pymc_dp.lowering.functions.exponential import exp_in_place
-from pymc_dp.lowering.functions.urn import weight_of_new_cluster
 from pymc_dp.step_methods.mixture.state import Integers
 
 # Numbers below which their exponentials one by one are faster.
 _FEW = 5
-# Weights of the part of a cluster that is split off, the least one for one record.
-_LEAST, _MOST = 0.7, 0.6
 
 
 class Slots(NamedTuple):
@@ -187,28 +183,6 @@ def pick(rng, logs, m):
     for j in range(m):
         total += logs[j]
     return weighted(rng, logs, total, m)
-
-
-@njit(inline="always")
-def draw_weight(rng, m):
-    """Draw the weight of a part of a cluster of m, with a density of 1/v between some ends."""
-    return _MOST * np.exp(random(rng) * np.log(_LEAST / (_MOST * m)))
-
-
-@njit(inline="always")
-def has_weight(v, m):
-    """Whether a part of m records could have been drawn this weight."""
-    return _LEAST < v * m and v < _MOST
-
-
-@njit
-def log_split(alpha, d, k, n, m, s, v):
-    """Logarithm of what does not depend on records, where a cluster of m, one of k, loses s of weight v."""
-    partition = np.log(weight_of_new_cluster(alpha, d, k) * np.log(_MOST * m / _LEAST))
-    partition -= d * np.log(v) + (1.0 + d) * np.log1p(-v)
-    if d != 0.0:
-        partition += math.lgamma(m - 2.0 * d) - math.lgamma(m - d) - math.lgamma(1.0 - d)
-    return partition + np.log((m - s) / ((k + 1.0) * (n - s)) / (m / n))
 
 
 @njit

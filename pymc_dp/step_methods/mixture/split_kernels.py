@@ -1,9 +1,12 @@
 """The kernel of :mod:`.split_merge`, and what the kinds of splits differ in."""
 
+import math
+
 import numpy as np
 
 from pymc_dp.lowering.addresses.bind import Function
 from pymc_dp.lowering.addresses.tuples import entries, row, set_row
+from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.bits import random, standard_exponential
 from pymc_dp.lowering.functions.urn import weight_of_new_cluster
 from pymc_dp.step_methods.mixture.bound import (
@@ -22,13 +25,12 @@ from pymc_dp.step_methods.mixture.bound import (
 )
 from pymc_dp.step_methods.mixture.slots import (
     commit,
-    draw_weight,
-    has_weight,
-    log_split,
     slots_of,
 )
 from pymc_dp.step_methods.mixture.state import Generator, State
 
+# Weights of the part of a cluster that is split off, the least one for one record.
+_LEAST, _MOST = 0.7, 0.6
 # Ratios of densities whose logarithm is larger are not multiplied up.
 _LARGE = 300.0
 # Whether records that are drawn are kept until it is decided.
@@ -118,6 +120,28 @@ KINDS: dict[str, dict[str, Function]] = {
     },
     "kept": {"as_it_is": density_as_it_is, "given_cluster": density_given_cluster, "settle": stay},
 }
+
+
+@njit(inline="always")
+def draw_weight(rng, m):
+    """Draw the weight of a part of a cluster of m, with a density of 1/v between some ends."""
+    return _MOST * np.exp(random(rng) * np.log(_LEAST / (_MOST * m)))
+
+
+@njit(inline="always")
+def has_weight(v, m):
+    """Whether a part of m records could have been drawn this weight."""
+    return _LEAST < v * m and v < _MOST
+
+
+@njit
+def log_split(alpha, d, k, n, m, s, v):
+    """Logarithm of what does not depend on records, where a cluster of m, one of k, loses s of weight v."""
+    partition = np.log(weight_of_new_cluster(alpha, d, k) * np.log(_MOST * m / _LEAST))
+    partition -= d * np.log(v) + (1.0 + d) * np.log1p(-v)
+    if d != 0.0:
+        partition += math.lgamma(m - 2.0 * d) - math.lgamma(m - d) - math.lgamma(1.0 - d)
+    return partition + np.log((m - s) / ((k + 1.0) * (n - s)) / (m / n))
 
 
 def splits(n_sweeps: int, rng: Generator, state: State) -> None:

@@ -6,7 +6,6 @@ same Markov kernel. Models whose rows have no scalar form (table look-ups, vecto
 partly observed covariates) keep the vectorised sweep.
 """
 
-from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -18,12 +17,11 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.addresses.bind import Function, Kernel, bound_part, part_of_kernel
-from pymc_dp.lowering.addresses.graphs import jit_scalar
 from pymc_dp.lowering.addresses.native import HOIST, NativeFunction
 from pymc_dp.lowering.addresses.tuples import column
 from pymc_dp.lowering.rows.domains import is_number, may_be_extreme
 from pymc_dp.lowering.rows.rowdraws import draw_entry, inside_of
-from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
+from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph, scalar_function
 from pymc_dp.lowering.rows.valuedraws import draw_value
 from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.readings import substitute
@@ -356,11 +354,3 @@ class FromNumber(FusedSweep):
 
     def _given(self) -> Variable:
         return self._number
-
-
-def scalar_function(inputs: Sequence[Variable], outputs: Sequence[TensorVariable]) -> tuple[Any, str | None]:
-    """Compile graphs of numbers to a function of numbers; return it with its cache key."""
-    function, key, why = jit_scalar(inputs, [pt.cast(o, "float64") for o in outputs])
-    if why:
-        raise NotScalar(why)
-    return function, key

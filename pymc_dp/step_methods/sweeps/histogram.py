@@ -16,14 +16,14 @@ from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
 from pymc_dp.lowering.addresses.tuples import Numbers, column, entries, part, row, set_row
 from pymc_dp.lowering.functions import bins
 from pymc_dp.lowering.functions.bits import standard_exponential
-from pymc_dp.lowering.rows.rows import ROW, NotScalar
+from pymc_dp.lowering.rows.rows import ROW, NotScalar, scalar_function
 from pymc_dp.query.records import parameters_of
 from pymc_dp.query.rowlocal import columns_of
 from pymc_dp.query.supports import clamped_record
 from pymc_dp.step_methods.block.cells import Histogram
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.state import ROWS, RecordState
-from pymc_dp.step_methods.sweeps.fused import FromNumber, FusedSweep, scalar_function
+from pymc_dp.step_methods.sweeps.fused import FromNumber, FusedSweep
 from pymc_dp.step_methods.sweeps.parts import contributions, count, least
 
 type Array = np.ndarray

@@ -23,14 +23,14 @@ from pymc_dp.lowering.addresses.tuples import Numbers, column, entries, minus, p
 from pymc_dp.lowering.functions.bits import standard_exponential
 from pymc_dp.lowering.functions.tables import cell_of, draw_value, fetch, log_density, log_weight
 from pymc_dp.lowering.rows.rowdraws import draw_entry
-from pymc_dp.lowering.rows.rows import ROW, RowGraph
+from pymc_dp.lowering.rows.rows import ROW, RowGraph, scalar_function
 from pymc_dp.lowering.rows.written import written_logp
 from pymc_dp.query.readings import with_query
 from pymc_dp.query.records import Release
 from pymc_dp.step_methods.block.cells import ChannelTable
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.state import ROWS, RecordState
-from pymc_dp.step_methods.sweeps.fused import FromNumber, FusedSweep, scalar_function
+from pymc_dp.step_methods.sweeps.fused import FromNumber, FusedSweep
 from pymc_dp.step_methods.sweeps.parts import contributions, count, least
 
 type Array = np.ndarray
