@@ -17,7 +17,8 @@ import pytensor.tensor as pt
 from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.mechanisms.mechanism import Mechanism, PreparedQuery, exactly_one, noise_parameter
+from pymc_dp.mechanisms._checks import exactly_one, noise_parameter
+from pymc_dp.mechanisms.mechanism import Mechanism, PreparedQuery
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.calibration import gaussian_sigma_zcdp, laplace_scale
 from pymc_dp.privacy.guarantee import PrivacyGuarantee

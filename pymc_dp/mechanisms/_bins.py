@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -24,24 +23,6 @@ def interval(bounds: Any) -> tuple[float, float]:
             f"bounds must be one interval (lo, hi) for a single number per record, got {lo.size} pairs."
         )
     return float(lo), float(hi)
-
-
-def whole_number(name: str, value: Any, least: int, most: int, what: str) -> int:
-    """Return a static count as an int within its range; `what` says what it counts."""
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value.item()
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer, float, np.floating)):
-        raise TypeError(f"{name} must be a whole number ({what}), got {type(value).__name__}.")
-    if not (math.isfinite(value) and value == int(value) and least <= value <= most):
-        raise ValueError(f"{name} must be a whole number from {least} to {most} ({what}), got {value:g}.")
-    return int(value)
-
-
-def needed_number(mechanism: str, name: str, value: Any, least: int, most: int, what: str) -> int:
-    """Return a static count that a declaration cannot do without."""
-    if value is None:
-        raise ValueError(f"{mechanism} needs {name}= ({what}).")
-    return whole_number(name, value, least, most, what)
 
 
 def equal_edges(lo: float, hi: float, n_bins: int, name: str = "n_bins") -> tuple[float, ...]:

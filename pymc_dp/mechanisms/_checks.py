@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.privacy.release import Release
+from pymc_dp.query.lengths import known_lengths
 
 StaticShape = tuple[int | None, ...]
 
@@ -74,6 +76,68 @@ def check_setting(name: str, value: Any, choices: Collection[str]) -> None:
     """Refuse a setting that is none of its choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
+
+
+def whole_number(name: str, value: Any, least: int, most: int, what: str) -> int:
+    """Return a static count as an int within its range; `what` says what it counts."""
+    if isinstance(value, np.ndarray) and value.ndim == 0:
+        value = value.item()
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer, float, np.floating)):
+        raise TypeError(f"{name} must be a whole number ({what}), got {type(value).__name__}.")
+    if not (math.isfinite(value) and value == int(value) and least <= value <= most):
+        raise ValueError(f"{name} must be a whole number from {least} to {most} ({what}), got {value:g}.")
+    return int(value)
+
+
+def needed_number(mechanism: str, name: str, value: Any, least: int, most: int, what: str) -> int:
+    """Return a static count that a declaration cannot do without."""
+    if value is None:
+        raise ValueError(f"{mechanism} needs {name}= ({what}).")
+    return whole_number(name, value, least, most, what)
+
+
+def refuse_sensitivity(mechanism: str, kwargs: Mapping[str, Any]) -> None:
+    """Refuse a sensitivity where the mechanism knows its own."""
+    if "sensitivity" in kwargs:
+        raise TypeError(
+            f"{mechanism} takes no sensitivity=: what one record changes follows from what it releases. "
+            "Leave it out."
+        )
+
+
+def exactly_one(mechanism: str, given: Mapping[str, bool], choices: str) -> str:
+    """Return the one way in which the noise level was given; none or two are refused."""
+    ways = [way for way, is_given in given.items() if is_given]
+    if len(ways) != 1:
+        problem = f"got both {' and '.join(ways)}" if ways else "got none"
+        raise ValueError(
+            f"{mechanism} needs exactly one way to give the noise level, {problem}. Choose {choices}."
+        )
+    return ways[0]
+
+
+def noise_parameter(name: str, value: Any, query: TensorVariable) -> tuple[Any, Any]:
+    """Check a noise level; return it as a tensor, and as an array (None if it is symbolic)."""
+    try:
+        tensor = pt.as_tensor_variable(value)
+        kind = np.dtype(tensor.type.dtype).kind
+    except (TypeError, ValueError, NotImplementedError):
+        kind = ""
+    if kind not in ("i", "u", "f") or np.ma.isMaskedArray(value):
+        raise TypeError(f"{name} must be a real number, array or tensor, got {type(value).__name__}.")
+    known = tensor.data if isinstance(tensor, pt.TensorConstant) else None
+    if known is not None and not (np.isfinite(known).all() and (known > 0).all()):
+        bad = known[~(np.isfinite(known) & (known > 0))].ravel()[0]
+        raise ValueError(f"{name} must be finite and > 0 everywhere, got {bad:g}.")
+    shape = query.type.shape
+    if tensor.type.ndim and None in shape:  # one number that is released with several levels costs each
+        shape = known_lengths(query) or shape  # unknown in the graph of a law, which releases nothing
+    if not fits(tensor.type.shape, shape):
+        raise ValueError(
+            f"{name} has shape {tensor.type.shape}, which is more than the query's shape "
+            f"{shape}: give one number, or one per entry of the query."
+        )
+    return pt.cast(tensor, query.type.dtype), None if known is None else known.astype(float)
 
 
 def checked_sensitivity(given: float | None, implied: float, change: str) -> float:

@@ -11,9 +11,10 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc_dp.mechanisms._additive import GAUSSIAN, LAPLACE
+from pymc_dp.mechanisms._checks import noise_parameter
 from pymc_dp.mechanisms._releases import declared_by
 from pymc_dp.mechanisms.exponential import Choice
-from pymc_dp.mechanisms.mechanism import Mechanism, PreparedQuery, noise_parameter
+from pymc_dp.mechanisms.mechanism import Mechanism, PreparedQuery
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 

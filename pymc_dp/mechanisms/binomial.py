@@ -19,18 +19,12 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.samplers import register_draw_of
 from pymc_dp.mechanisms._beta_tosses import BETA_BINOMIAL
-from pymc_dp.mechanisms._bins import clamped_rows, interval, needed_number
-from pymc_dp.mechanisms._checks import as_query
+from pymc_dp.mechanisms._bins import clamped_rows, interval
+from pymc_dp.mechanisms._checks import as_query, exactly_one, needed_number, noise_parameter
 from pymc_dp.mechanisms._integers import WholeRelease, whole_values
 from pymc_dp.mechanisms._releases import as_declared
 from pymc_dp.mechanisms.marginals import RecordMarginal
-from pymc_dp.mechanisms.mechanism import (
-    MECHANISM_PROPS,
-    MechanismOp,
-    PreparedQuery,
-    exactly_one,
-    noise_parameter,
-)
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, MechanismOp, PreparedQuery
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.exact_noise import bernoulli, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee

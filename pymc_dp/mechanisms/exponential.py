@@ -19,16 +19,10 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.samplers import register_draw
-from pymc_dp.mechanisms._checks import as_query, checked_sensitivity, observed_numbers
+from pymc_dp.mechanisms._checks import as_query, checked_sensitivity, exactly_one, observed_numbers
 from pymc_dp.mechanisms._grid import Granules, bounded_in_granules, granularity, inflation
 from pymc_dp.mechanisms._numbers import resizable_lengths
-from pymc_dp.mechanisms.mechanism import (
-    MECHANISM_PROPS,
-    Mechanism,
-    MechanismOp,
-    PreparedQuery,
-    exactly_one,
-)
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.entropy import draw_securely
 from pymc_dp.privacy.exact_noise import bernoulli_exp, uniform_below, words_from

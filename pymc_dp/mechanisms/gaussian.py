@@ -16,18 +16,11 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._additive import GAUSSIAN, query_as_support_point
-from pymc_dp.mechanisms._checks import check_setting
+from pymc_dp.mechanisms._checks import check_setting, exactly_one, noise_parameter
 from pymc_dp.mechanisms._grid import draw_on_grid
 from pymc_dp.mechanisms.conditionals import NormalGivenGaussian
 from pymc_dp.mechanisms.marginals import MVNORMAL_GAUSSIAN, NORMAL_GAUSSIAN, RecordMarginal
-from pymc_dp.mechanisms.mechanism import (
-    MECHANISM_PROPS,
-    Mechanism,
-    MechanismOp,
-    PreparedQuery,
-    exactly_one,
-    noise_parameter,
-)
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery
 from pymc_dp.privacy._checks import positive, probability
 from pymc_dp.privacy.calibration import (
     gaussian_sigma_analytic,

@@ -31,7 +31,6 @@ from pymc_dp.mechanisms._checks import (
     check_observed,
     check_static_shape,
     checked_sensitivity,
-    fits,
     length_of,
     names_of_records,
 )
@@ -43,7 +42,6 @@ from pymc_dp.privacy.entropy import draw_securely
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 from pymc_dp.query.clamping import clamp_query
-from pymc_dp.query.lengths import known_lengths
 from pymc_dp.upstream.pymc_private import _truncated
 
 # what mechanisms pass to each other, and nobody else
@@ -353,47 +351,3 @@ class Mechanism(Distribution):
             return_next_rng=True,
         )
         return (next_rng, rv) if return_next_rng else rv
-
-
-def refuse_sensitivity(mechanism: str, kwargs: Mapping[str, Any]) -> None:
-    """Refuse a sensitivity where the mechanism knows its own."""
-    if "sensitivity" in kwargs:
-        raise TypeError(
-            f"{mechanism} takes no sensitivity=: what one record changes follows from what it releases. "
-            "Leave it out."
-        )
-
-
-def exactly_one(mechanism: str, given: Mapping[str, bool], choices: str) -> str:
-    """Return the one way in which the noise level was given; none or two are refused."""
-    ways = [way for way, is_given in given.items() if is_given]
-    if len(ways) != 1:
-        problem = f"got both {' and '.join(ways)}" if ways else "got none"
-        raise ValueError(
-            f"{mechanism} needs exactly one way to give the noise level, {problem}. Choose {choices}."
-        )
-    return ways[0]
-
-
-def noise_parameter(name: str, value: Any, query: TensorVariable) -> tuple[Any, Any]:
-    """Check a noise level; return it as a tensor, and as an array (None if it is symbolic)."""
-    try:
-        tensor = pt.as_tensor_variable(value)
-        kind = np.dtype(tensor.type.dtype).kind
-    except (TypeError, ValueError, NotImplementedError):
-        kind = ""
-    if kind not in ("i", "u", "f") or np.ma.isMaskedArray(value):
-        raise TypeError(f"{name} must be a real number, array or tensor, got {type(value).__name__}.")
-    known = tensor.data if isinstance(tensor, pt.TensorConstant) else None
-    if known is not None and not (np.isfinite(known).all() and (known > 0).all()):
-        bad = known[~(np.isfinite(known) & (known > 0))].ravel()[0]
-        raise ValueError(f"{name} must be finite and > 0 everywhere, got {bad:g}.")
-    shape = query.type.shape
-    if tensor.type.ndim and None in shape:  # one number that is released with several levels costs each
-        shape = known_lengths(query) or shape  # unknown in the graph of a law, which releases nothing
-    if not fits(tensor.type.shape, shape):
-        raise ValueError(
-            f"{name} has shape {tensor.type.shape}, which is more than the query's shape "
-            f"{shape}: give one number, or one per entry of the query."
-        )
-    return pt.cast(tensor, query.type.dtype), None if known is None else known.astype(float)

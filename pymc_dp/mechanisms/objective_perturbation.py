@@ -23,7 +23,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.samplers import register_draw_of
-from pymc_dp.mechanisms._checks import check_observed
+from pymc_dp.mechanisms._checks import check_observed, exactly_one
 from pymc_dp.mechanisms._logistic import (
     log_noise,
     minimise,
@@ -34,7 +34,7 @@ from pymc_dp.mechanisms._logistic import (
     statistics_at,
 )
 from pymc_dp.mechanisms._releases import declared_by, without_cause
-from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery, exactly_one
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release

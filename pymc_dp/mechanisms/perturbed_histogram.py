@@ -10,14 +10,14 @@ import numpy as np
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._additive import given_once
-from pymc_dp.mechanisms._bins import clamped_rows, equal_edges, interval, one_hot, parse_edges, whole_number
-from pymc_dp.mechanisms._checks import as_query, check_setting
+from pymc_dp.mechanisms._bins import clamped_rows, equal_edges, interval, one_hot, parse_edges
+from pymc_dp.mechanisms._checks import as_query, check_setting, refuse_sensitivity, whole_number
 from pymc_dp.mechanisms._releases import as_declared
 from pymc_dp.mechanisms.discrete_gaussian import DiscreteGaussianMechanism, DiscreteGaussianMechanismRV
 from pymc_dp.mechanisms.discrete_laplace import DiscreteLaplaceMechanism, DiscreteLaplaceMechanismRV
 from pymc_dp.mechanisms.gaussian import GaussianMechanism, GaussianMechanismRV
 from pymc_dp.mechanisms.laplace import LaplaceMechanism, LaplaceMechanismRV
-from pymc_dp.mechanisms.mechanism import Mechanism, MechanismOp, refuse_sensitivity
+from pymc_dp.mechanisms.mechanism import Mechanism, MechanismOp
 from pymc_dp.privacy.guarantee import NEIGHBOURS
 from pymc_dp.privacy.release import Release
 

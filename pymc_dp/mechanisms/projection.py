@@ -10,13 +10,13 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._additive import given_once
 from pymc_dp.mechanisms._bases import BASES
-from pymc_dp.mechanisms._bins import clamped_rows, interval, needed_number, number_of_rows
-from pymc_dp.mechanisms._checks import as_query, check_setting
+from pymc_dp.mechanisms._bins import clamped_rows, interval, number_of_rows
+from pymc_dp.mechanisms._checks import as_query, check_setting, needed_number, refuse_sensitivity
 from pymc_dp.mechanisms._numbers import records_added
 from pymc_dp.mechanisms._releases import as_declared
 from pymc_dp.mechanisms.gaussian import GaussianMechanism, GaussianMechanismRV
 from pymc_dp.mechanisms.laplace import LaplaceMechanism, LaplaceMechanismRV
-from pymc_dp.mechanisms.mechanism import Mechanism, refuse_sensitivity
+from pymc_dp.mechanisms.mechanism import Mechanism
 
 MAX_TERMS = 1024
 _TERMS = "how many functions, the constant not counted"

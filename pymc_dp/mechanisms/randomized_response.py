@@ -19,15 +19,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.functions.samplers import register_draw, register_draw_of
 from pymc_dp.mechanisms import _categories, _response_draws
-from pymc_dp.mechanisms._checks import as_query
-from pymc_dp.mechanisms.mechanism import (
-    MECHANISM_PROPS,
-    Mechanism,
-    MechanismOp,
-    PreparedQuery,
-    exactly_one,
-    noise_parameter,
-)
+from pymc_dp.mechanisms._checks import as_query, exactly_one, noise_parameter
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release

@@ -16,17 +16,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.samplers import register_draw_of
-from pymc_dp.mechanisms._bins import (
-    cell_of,
-    clamped_rows,
-    equal_edges,
-    interval,
-    needed_number,
-    number_of_rows,
-    one_hot,
-)
-from pymc_dp.mechanisms._checks import as_query, length_of, observed_numbers
-from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery, exactly_one
+from pymc_dp.mechanisms._bins import cell_of, clamped_rows, equal_edges, interval, number_of_rows, one_hot
+from pymc_dp.mechanisms._checks import as_query, exactly_one, length_of, needed_number, observed_numbers
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery
 from pymc_dp.privacy._checks import positive, probability
 from pymc_dp.privacy.exact_noise import bernoulli, uniform_below, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee

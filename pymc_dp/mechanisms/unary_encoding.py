@@ -19,8 +19,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.functions.bit_totals import bit_totals
 from pymc_dp.lowering.functions.samplers import register_draw, register_draw_of
 from pymc_dp.mechanisms import _categories, _response_draws
-from pymc_dp.mechanisms._checks import as_query, check_setting
-from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, exactly_one
+from pymc_dp.mechanisms._checks import as_query, check_setting, exactly_one
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.exact_noise import words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee

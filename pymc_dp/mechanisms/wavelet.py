@@ -16,18 +16,11 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.samplers import register_draw_of
-from pymc_dp.mechanisms._bins import cell_of, clamped_rows, equal_edges, interval, needed_number
-from pymc_dp.mechanisms._checks import as_query, check_setting
+from pymc_dp.mechanisms._bins import cell_of, clamped_rows, equal_edges, interval
+from pymc_dp.mechanisms._checks import as_query, check_setting, exactly_one, needed_number, noise_parameter
 from pymc_dp.mechanisms._grid import draw_on_grid
 from pymc_dp.mechanisms._releases import evaluate
-from pymc_dp.mechanisms.mechanism import (
-    MECHANISM_PROPS,
-    Mechanism,
-    MechanismOp,
-    PreparedQuery,
-    exactly_one,
-    noise_parameter,
-)
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.calibration import finite_noise
 from pymc_dp.privacy.exact_noise import discrete_laplace

@@ -16,8 +16,7 @@ from pymc_dp.privacy.costs import GaussianCost
 from pymc_dp.privacy.ledger import PrivacyLedger
 from pymc_dp.private.clipped_gradients import moment_bits
 from pymc_dp.private.gradients import GradientStep
-from pymc_dp.private.integer_noise import GaussianNoise, words_of_seed
-from pymc_dp.private.noisy_likelihood import noise_scale
+from pymc_dp.private.integer_noise import GaussianNoise, noise_scale, words_of_seed
 from pymc_dp.private.normal import NormalApproximation
 
 _log = logging.getLogger("pymc")

@@ -11,9 +11,8 @@ import numpy as np
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 
-from pymc_dp.private.integer_noise import GaussianNoise
+from pymc_dp.private.integer_noise import GaussianNoise, noise_scale
 from pymc_dp.private.logistic import VARIANCE, draw_correction
-from pymc_dp.private.noisy_likelihood import noise_scale
 from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.spending import relative_noise
 from pymc_dp.private.subsampled import SubsampledWalk

@@ -15,8 +15,7 @@ from pytensor.graph.basic import Variable
 from pymc_dp.lowering.addresses.native import compile_lowered
 from pymc_dp.privacy._checks import positive
 from pymc_dp.private.gradients import GradientStep
-from pymc_dp.private.integer_noise import GaussianNoise
-from pymc_dp.private.noisy_likelihood import noise_scale
+from pymc_dp.private.integer_noise import GaussianNoise, noise_scale
 from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.spending import Plan, relative_noise
 from pymc_dp.step_methods.record_step import check_positive

@@ -10,6 +10,7 @@ stated epsilon in its last digits, and nothing of a delta of 1e-300, the least t
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from threading import Lock
@@ -197,3 +198,14 @@ def words_of_seed(seed: int | None, chain: int, stream: int = 0) -> Words:
     if seed is None:
         return system_words
     return words_from(np.random.default_rng([seed, chain, stream]))
+
+
+def noise_scale(argument: str, multiplier: float, bits: int) -> int:
+    """Return the standard deviation of noise in units of 2^-bits of a sensitivity."""
+    scale = math.ceil(multiplier * 2.0**bits)
+    if not 1 <= scale <= LARGEST_SCALE:
+        raise ValueError(
+            f"{argument}: noise of {multiplier:g} times its sensitivity does not fit 64-bit numbers, which "
+            f"takes at most {LARGEST_SCALE / 2**bits:.3g} times. Nothing was spent: give a smaller one."
+        )
+    return scale

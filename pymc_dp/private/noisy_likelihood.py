@@ -21,7 +21,7 @@ from pymc_dp.privacy.costs import Cost
 from pymc_dp.private.clipped_ratios import RowRatio
 from pymc_dp.private.confidential import RowTerm, confidential_terms, refuse_shared_transforms
 from pymc_dp.private.density import RowDensity, domain
-from pymc_dp.private.integer_noise import LARGEST_SCALE, GaussianNoise, checked_seed
+from pymc_dp.private.integer_noise import GaussianNoise, checked_seed, noise_scale
 from pymc_dp.private.life import TIES, Life
 from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.spending import relative_noise
@@ -339,14 +339,3 @@ def _is_confidential(potential: Variable) -> bool:
     from pymc_dp.lowering.functions.sentinel import Sentinel
 
     return any(v.owner is not None and isinstance(v.owner.op, Sentinel) for v in ancestors([potential]))
-
-
-def noise_scale(argument: str, multiplier: float, bits: int) -> int:
-    """Return the standard deviation of noise in units of 2^-bits of a sensitivity."""
-    scale = math.ceil(multiplier * 2.0**bits)
-    if not 1 <= scale <= LARGEST_SCALE:
-        raise ValueError(
-            f"{argument}: noise of {multiplier:g} times its sensitivity does not fit 64-bit numbers, which "
-            f"takes at most {LARGEST_SCALE / 2**bits:.3g} times. Nothing was spent: give a smaller one."
-        )
-    return scale

@@ -24,7 +24,8 @@ from scipy.special import logsumexp, ndtr, ndtri
 
 import pymc_dp as dp
 from pymc_dp.lowering.addresses.bind import part_of_kernel
-from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, noise_parameter
+from pymc_dp.mechanisms._checks import noise_parameter
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.query.records import find_record_blocks
 from pymc_dp.step_methods.record_step import RecordChain

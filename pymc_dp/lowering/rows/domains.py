@@ -151,6 +151,14 @@ def domain_of(rv: Any, is_free: Free) -> Domain | None:
         return None
 
 
+def inside_of(rows: RowGraph, rv: Variable, index: tuple[int, ...]) -> list[Variable]:
+    """Return whether one entry of a variable has a law, as a list of no condition if it always has."""
+    domain = domain_of(rv, rows.is_free)
+    if domain is None or not domain.conditions:
+        return []
+    return [pt.scalar_from_tensor(domain.inside(rows, index))]
+
+
 def may_be_extreme(rv: Any, in_value_space: bool) -> bool:
     """Whether a variable may be drawn where its density is no number, so that no later step could move it.
 

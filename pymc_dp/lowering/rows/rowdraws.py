@@ -13,7 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.functions.normals import LARGEST, factor_of, is_multivariate_normal
 from pymc_dp.lowering.functions.samplers import core_sampler
-from pymc_dp.lowering.rows.domains import domain_of
+from pymc_dp.lowering.rows.domains import inside_of
 from pymc_dp.lowering.rows.draws import ScalarDraw
 from pymc_dp.lowering.rows.intervals import RANDOM
 from pymc_dp.lowering.rows.rows import MAX_UNROLL, ROW, NotScalar, RowGraph
@@ -124,14 +124,6 @@ class _InnerGraph(RowGraph):
         label = -(2 * 10**9 + self._label * MAX_UNROLL + self._n_draws)
         self._n_draws += 1
         return _draw_number(self, variable, index, self._rng, label, self._guard)
-
-
-def inside_of(rows: RowGraph, rv: Variable, index: tuple[int, ...]) -> list[Variable]:
-    """Return whether one entry of a variable has a law, as a list of no condition if it always has."""
-    domain = domain_of(rv, rows.is_free)
-    if domain is None or not domain.conditions:
-        return []
-    return [pt.scalar_from_tensor(domain.inside(rows, index))]
 
 
 def _draw_category(rows: RowGraph, rv: Any, full: tuple, rng: Variable, label: int) -> TensorVariable:

@@ -17,8 +17,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.samplers import log_gamma, register_draw_of
+from pymc_dp.lowering.rows.domains import inside_of
 from pymc_dp.lowering.rows.draws import ScalarDraw
-from pymc_dp.lowering.rows.rowdraws import inside_of
 from pymc_dp.lowering.rows.rows import ROW, RowGraph
 
 

@@ -19,8 +19,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.addresses.bind import Function, Kernel, bound_part, part_of_kernel
 from pymc_dp.lowering.addresses.native import HOIST, NativeFunction
 from pymc_dp.lowering.addresses.tuples import column
-from pymc_dp.lowering.rows.domains import is_number, may_be_extreme
-from pymc_dp.lowering.rows.rowdraws import draw_entry, inside_of
+from pymc_dp.lowering.rows.domains import inside_of, is_number, may_be_extreme
+from pymc_dp.lowering.rows.rowdraws import draw_entry
 from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph, scalar_function
 from pymc_dp.lowering.rows.valuedraws import draw_value
 from pymc_dp.query.lengths import with_known_shapes
