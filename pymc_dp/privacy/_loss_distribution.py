@@ -17,7 +17,6 @@ is Chernoff's bound of the mass outside the window of sums.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,7 +24,7 @@ import scipy
 from scipy.fft import irfft, next_fast_len, rfft
 from scipy.special import log_ndtr, logsumexp, ndtr
 
-from pymc_dp.privacy.costs import Cost
+from pymc_dp.privacy.costs import Cost, grouped
 
 _CELLS_PER_SD = 60.0
 _MOST_CELLS = 1 << 21  # with more, a coarser grid: dearer, and still true
@@ -246,18 +245,6 @@ class LossDistribution:
         while self.delta(root) > delta:
             root += 1e-12 * max(root, 1.0)
         return root
-
-
-def grouped(costs: Sequence[Cost]) -> dict[tuple[float, float], int]:
-    """Return how many releases there are of each (noise multiplier, rate), all Gaussian ones as one."""
-    kinds: Counter[tuple[float, float]] = Counter()
-    precision = math.fsum(c.releases / c.noise_multiplier**2 for c in costs if c.rate == 1)
-    if precision > 0:
-        kinds[1 / math.sqrt(precision), 1.0] = 1
-    for cost in costs:
-        if cost.rate < 1:
-            kinds[cost.noise_multiplier, cost.rate] += cost.releases
-    return dict(kinds)
 
 
 def _rounding(transforms: list[np.ndarray], counts: list[int], size: int, chance: np.ndarray) -> float:

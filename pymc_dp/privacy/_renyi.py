@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from pymc_dp.privacy._loss_distribution import grouped
-from pymc_dp.privacy.costs import Cost
+from pymc_dp.privacy.costs import Cost, grouped
 
 # Orders up to here one by one, beyond it thinned out.
 _ORDERS = np.unique(np.concatenate([np.arange(2, 257), np.geomspace(257, 4096, 60).astype(int)]))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -166,6 +168,18 @@ def as_costs(costs: Any, name: str = "costs") -> tuple[Cost, ...]:
                 f"{name} must hold GaussianCost and SubsampledGaussianCost only, got {type(cost).__name__}."
             )
     return tuple(from_plain(to_plain(cost)) for cost in found)
+
+
+def grouped(costs: Sequence[Cost]) -> dict[tuple[float, float], int]:
+    """Return how many releases there are of each (noise multiplier, rate), all Gaussian ones as one."""
+    kinds: Counter[tuple[float, float]] = Counter()
+    precision = math.fsum(c.releases / c.noise_multiplier**2 for c in costs if c.rate == 1)
+    if precision > 0:
+        kinds[1 / math.sqrt(precision), 1.0] = 1
+    for cost in costs:
+        if cost.rate < 1:
+            kinds[cost.noise_multiplier, cost.rate] += cost.releases
+    return dict(kinds)
 
 
 def to_plain(cost: Cost) -> dict[str, Any]:

@@ -237,7 +237,7 @@ class AncillaryUpdate(RecordStep):
 
 
 class _Part:
-    """The update for one block of records: lowered conditionals and the records' own chain."""
+    """The ancillary update of one block of records: lowered conditionals and the records' own chain."""
 
     def __init__(self, step: AncillaryUpdate, model: Model, block: RecordBlock, moving: set[Variable]):
         self.chain = RecordChain(model, block, step.proposals, step._default_point)

@@ -214,7 +214,7 @@ class CollapsedUpdate(RecordStep):
 
 
 class _Part:
-    """The update for one block of records."""
+    """The collapsed update of one block of records."""
 
     def __init__(
         self,

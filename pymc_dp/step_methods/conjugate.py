@@ -176,7 +176,7 @@ class ConjugateUpdate(RecordStep):
 
 
 class _Part:
-    """The update for one block of records."""
+    """The exact draw of tables for one block of records."""
 
     def __init__(self, step: ConjugateUpdate, model: Model, block: RecordBlock, tables: list[TensorVariable]):
         self.chain = RecordChain(model, block, step.proposals, step._default_point)
