@@ -154,9 +154,9 @@ CASES = {
         "a length that nothing gives, since v is an input of a graph",
     ),
     "query without a length, each row for itself": (
-        lambda: dp.BinomialMechanism("z", pt.vector("v") * pt.vector("v").sum(), epsilon=1, n_trials=3),
-        TypeError,
-        "a length that nothing gives",
+        lambda: dp.BinomialMechanism("z", 2 * pt.vector("v"), epsilon=1, n_trials=3),
+        ValueError,
+        "an input of it has no value: pass data",
     ),
     "none released": (
         lambda: dp.SmoothedHistogramSample(

@@ -11,6 +11,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.privacy.bounds import parse_bounds
 from pymc_dp.query.clamping import clamp_query
+from pymc_dp.query.locality import fault_in_locality
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.publicshapes import public_array
 
@@ -72,15 +73,12 @@ def clamped_rows(mechanism: str, query: TensorVariable, lo: float, hi: float) ->
     """Clamp a query of one number per record, and refuse any other query."""
     reason = f"got shape {tuple('?' if k is None else k for k in query.type.shape)}"
     if query.ndim == 1:
-        reason = "and its rows mix several records, repeat one or are sums over them"
-        try:
-            clamped, width = clamp_query(query, (lo, hi))
-        except ValueError:
-            width = None
-        if width is not None and width.ndim == 0:
-            return clamped
+        fault = fault_in_locality(query)
+        reason = f"and its rows are not one record's each: {fault}"
+        if fault is None:
+            return clamp_query(query, (lo, hi))[0]
     raise ValueError(
-        f"{mechanism} needs a query of one number per record, shape (n,), {reason}: pass the records "
+        f"{mechanism} needs a query of one number per record, shape (n,), {reason}. Pass the records "
         "themselves (row i computed from record i only)."
     )
 

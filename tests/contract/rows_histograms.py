@@ -49,7 +49,7 @@ def bad_settings(good, budget, level):
 
 BAD_QUERIES = {
     "two numbers per record": (np.zeros((3, 2)), E, r"one number per record, shape \(n,\), got shape"),
-    "a sum": (pt.matrix("x", shape=(5, 2)).sum(0), E, "its rows mix several records, repeat one or are sums"),
+    "a sum": (pt.matrix("x", shape=(5, 2)).sum(0), E, "its rows are not one record's each"),
 }
 
 # -- wavelets -----------------------------------------------------------------------------------------
