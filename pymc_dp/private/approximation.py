@@ -20,12 +20,13 @@ from pymc_dp.private.integer_noise import GaussianNoise, noise_scale, words_of_s
 from pymc_dp.private.normal import NormalApproximation
 
 _log = logging.getLogger("pymc")
-# Noise multiplier of the sums of products over that of the gradient: a covariance may be wrong by a tenth,
-# while a mean that is wrong by a standard deviation costs every proposal.
+# The noise multiplier of the sums of products, divided by that of the gradient. The covariance may be wrong
+# by a tenth, while a mean that is wrong by a standard deviation makes every proposal worse.
 _CHEAPER = 4.0
-# Share of a gradient's squared size that may be its mean, for a step to be taken as if it were not there.
+# Newton steps are lengthened by 1 / (1 - share), where share is the part of the gradients' second moments
+# that is due to their mean. This is the largest share that is used, so that steps stay finite.
 _FAR = 0.9
-# Smallest length of a step, when it leads out of where the model has a density.
+# Steps that lead to where the model has no density are halved down to this fraction of their length.
 _SHORTEST = 2.0**-30
 
 
@@ -43,35 +44,35 @@ def normal_approximation(
     r"""Release a normal approximation of the posterior given confidential rows.
 
     Each round releases the sum of the rows' gradients and the sum of their outer products, with noise, and
-    takes a Newton step. The first round clips gradients to the norm ``clip_gradient`` of the likelihood; the
-    following ones in coordinates in which, by what was released before, they have one size in all
-    directions, so that the noise is small in all of them.
+    takes a Newton step. The first round clips gradients to the norm ``clip_gradient`` of the likelihood. The
+    following rounds clip in coordinates in which gradients have about the same size in all directions,
+    according to the releases so far, so that the noise is small in every direction.
 
     Parameters
     ----------
     ledger : PrivacyLedger, optional
-        Pays, before a row is looked at.
+        The ledger that is debited, before any row is read.
     share : float, default 0.1
-        How much of what is left in the ledger, in (0, 1): of the square of mu of Gaussian differential
-        privacy, which adds up over releases. The rest is for the draws.
+        The part of the remaining budget to use, in (0, 1). It is a part of the square of mu of Gaussian
+        differential privacy, which adds up over releases. The rest is left for the draws.
     noise_multiplier : float, optional
-        In the place of a ledger: standard deviation of the noise on a sum of gradients over its replace-one
-        sensitivity. That on the sum of products has four times as much.
+        Instead of a ledger: standard deviation of the noise on a sum of gradients, divided by its replace-one
+        sensitivity. The noise multiplier of the sum of products is four times as large.
     rounds : int, default 5
-        Three are enough for a posterior that is nearly normal, from a start within a few standard deviations
-        of a row. More of them where the start is far away, or gradients of rows differ much in size between
-        directions (by more than a thousand, say).
+        Number of rounds. Three are enough for a posterior that is nearly normal, if the start is within a few
+        standard deviations of a row. More are needed where the start is far away, or where the gradients of
+        rows differ much in size between directions (by more than a thousand, say).
     clip : float, default 2.5
-        Bound of rows in the steps that use the approximation: of a row's change of log likelihood between
-        parameters one unit apart, a unit being a standard deviation of such changes. Of normal changes 1.2 %
-        are beyond 2.5.
+        Bound that the steps which use the approximation put on a row's change of log likelihood between
+        parameters one unit apart, a unit being a standard deviation of such changes. If changes are normal,
+        1.2 % of them exceed 2.5.
     start : dict, optional
-        Values to begin with, by the names of the values that PyMC samples; chosen without looking at the
-        rows. By default where the model's chains start.
+        Starting values, by the names of the values that PyMC samples; they must be chosen without looking at
+        the rows. The default is the model's initial point.
     model : pymc.Model, optional
         Taken from the context if left out. It has one confidential likelihood.
     insecure_noise_seed : int, optional
-        For tests on made-up data: noise that can be repeated, and that protects nobody.
+        For tests on made-up data: a seed that makes the noise repeatable, so that it protects nobody.
 
     Returns
     -------
@@ -82,18 +83,18 @@ def normal_approximation(
     Raises
     ------
     ValueError
-        If the model has no confidential likelihood or several, the likelihood has no ``clip_gradient``, noise
-        is given in no way or in two, or a number is out of range.
+        If the model has no confidential likelihood or several, if the likelihood has no ``clip_gradient``, if
+        both or neither of `ledger` and `noise_multiplier` are given, or if a number is out of range.
     BudgetExceededError
-        If nothing is left.
+        If nothing is left of the budget.
 
     Notes
     -----
-    The outer products estimate the information of a row where the model is right, and are some measure of
-    it where it is not. The approximation shapes proposals and bounds, and never the law of the draws but by
-    what is clipped. Other free variables of the model stay where they start.
+    If the model is right, the outer products estimate the Fisher information of a row; otherwise they are
+    only a rough measure of it. The approximation shapes proposals and bounds; it affects the law of the draws
+    only through which rows are clipped. Other free variables of the model stay at their starting values.
 
-    ``clip_gradient`` should be rather too large than too small. Too small, steps go too far.
+    It is better to choose ``clip_gradient`` too large than too small: if it is too small, steps go too far.
 
     With gradients of norm at most b, replacing a row changes their sum by at most 2 b, and the sum of the
     products by at most :math:`\sqrt 2 b^2` in the Frobenius norm.
@@ -201,10 +202,11 @@ class _Newton(GradientStep):
         metric, bound = np.eye(d), self.clip_gradient
         for _ in range(rounds):
             gradient, moments, error = self.moments(theta, other, np.linalg.inv(metric), bound, noise)
-            # eigenvalues below the noise's own size are noise
+            # eigenvalues smaller than the noise cannot be told from it
             drowned = int((np.linalg.eigvalsh(moments) < 2 * math.sqrt(d) * error).sum())
             moments = _at_least(moments, 2 * math.sqrt(d) * error)
-            # moments are about 0, and not about their mean, which makes steps from afar short
+            # second moments about 0 rather than about the mean make steps too short when the start is far
+            # away
             mean = gradient / self.term.rows.n
             length = 1 / (1 - min(float(mean @ np.linalg.solve(moments, mean)), _FAR))
             information = metric.T @ moments @ metric
@@ -230,12 +232,12 @@ class _Newton(GradientStep):
         )  # fmt: skip
 
     def noise(self, multiplier: float) -> tuple[GaussianNoise, GaussianNoise, int]:
-        """Noise of a gradient and of products, and the scale of the latter.
+        """Return the noise of a gradient, the noise of the products, and the scale of the latter.
 
         Raises
         ------
         ValueError
-            If noise does not fit its numbers.
+            If the noise is too large for 64-bit integers.
         """
         bits, words = (
             moment_bits(self.term.rows.n),
@@ -249,14 +251,15 @@ class _Newton(GradientStep):
         self, theta: np.ndarray, other: np.ndarray, back: np.ndarray, bound: float,
         noise: tuple[GaussianNoise, GaussianNoise, int],
     ) -> tuple[np.ndarray, np.ndarray, float]:  # fmt: skip
-        """Return the noisy sum of gradients, the noisy mean of their products and the latter's noise.
+        """Return the noisy sum of gradients, the noisy mean of their products, and the scale of its noise.
 
-        In the coordinates that the matrix `back` leads back from, in which `bound` bounds a row's gradient.
+        Gradients are taken in new coordinates, in which `bound` bounds the norm of a row's gradient; the
+        matrix `back` leads from these to the coordinates of the model.
         """
         rows, d, lower = self.term.rows, self.layout.size, np.tril_indices(self.layout.size)
         bits = moment_bits(rows.n)
         jacobian = np.ascontiguousarray(self.jacobian_at(theta, other) @ back)
-        # neither the noise nor the sums alone are variables, which an error could show
+        # the noise and the exact sums are never variables of their own, since a traceback could show them
         noisy = np.concatenate([noise[0].draw(d), noise[1].draw(len(lower[0]))]) + rows.read(
             self._gradient.moments, (self.numbers_at(theta, other), jacobian), (bound, bits)
         )
@@ -267,7 +270,7 @@ class _Newton(GradientStep):
         return unit * noisy[:d], weight * (moments + np.tril(moments, -1).T), weight * noise[2]
 
     def _curvature(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Curvature of the rest of the model, where it is positive; by differences of its gradient."""
+        """Return the positive part of the other terms' curvature, from differences of their gradient."""
         found = np.zeros((theta.size, theta.size))
         for j in range(theta.size):
             away = np.zeros(theta.size)
@@ -278,10 +281,10 @@ class _Newton(GradientStep):
         return _at_least(0.5 * (found + found.T), 0.0)
 
 
-_Newton.__name__ = normal_approximation.__name__  # whom errors speak of
+_Newton.__name__ = normal_approximation.__name__  # errors name the class, and users know the function
 
 
 def _at_least(matrix: np.ndarray, floor: float) -> np.ndarray:
-    """Return a symmetric matrix with no eigenvalue below a floor."""
+    """Return a symmetric matrix with all eigenvalues raised to at least `floor`."""
     values, vectors = np.linalg.eigh(matrix)
     return (vectors * np.maximum(values, floor)) @ vectors.T

@@ -1,4 +1,4 @@
-"""Laws of confidential rows with values of positive probability, of which PyMC's density would be wrong."""
+"""Refusal of laws of confidential rows with atoms for which PyMC's log density would be wrong."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -15,9 +15,9 @@ from pymc_dp.step_methods.block.repeated import behind_repeated
 
 
 def check_atoms(name: str, law: Any, covariates: Iterable[Variable], model: Model) -> None:
-    """Refuse a law that mixes an atom with a density there, or whose atoms are where a parameter says.
+    """Refuse a law that mixes an atom with a density at the same place, or whose atoms move with a parameter.
 
-    Covariates are replaced by random numbers for that: what is refused does not depend on the rows.
+    The check replaces covariates by random numbers, so that its outcome does not depend on the rows.
 
     Raises
     ------

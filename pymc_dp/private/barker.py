@@ -1,4 +1,4 @@
-"""Barker's acceptance on batches of rows, whose logistic noise is mostly noise that is there anyway."""
+"""Barker's rule on batches of rows, whose logistic noise takes in the noise of batches and of privacy."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.spending import relative_noise
 from pymc_dp.private.subsampled import SubsampledWalk
 
-# Share of the variance of all normal noise that is left to the privacy noise, where batches vary too.
+# Share of the normal noise's variance that is reserved for privacy noise; the rest is for batches.
 _PRIVATE_SHARE = 0.5
-# No two kinds of noise of a known seed are of the same words.
+# Number of the stream of random words for the variance's noise: each kind of noise has a stream of its own.
 _STREAM = 4
-# How much shorter moves get for one whose batch varies too much, in refusals of the other kind.
+# In tuning, this extra weight counts against long moves when one is refused because its batch varies too
+# much.
 _WEIGHT_OF_UNUSABLE = 3.0
 
 
@@ -32,12 +33,12 @@ class BarkerMetropolis(SubsampledWalk):
     sum: the normal error of estimating the ratio from a fresh, secret batch of b of the n rows, the Gaussian
     noise that privacy asks for, normal noise that tops their variance up to 1.4, and a correction whose law
     makes the sum logistic to 4e-5 in its distribution function, and to 1.1e-4 of the probability of either
-    tail out to 16. How much the batch leaves to top up is estimated from the batch, and released with noise
-    of its own.
+    tail out to 16. The variance over batches, which says how much is to be topped up, is estimated from the
+    batch and released with noise of its own.
 
     The law of the draws is not the posterior: sums over batches are normal in the limit of large batches
-    only, and moves whose batch leaves less than nothing to top up are refused. Measured on a normal mean, no
-    bias is seen in 100,000 draws where the variance over batches is up to 0.25 for typical moves; at 0.5 the
+    only, and moves are refused where the variance exceeds 1.4 already. Measured on a normal mean, no bias is
+    seen in 100,000 draws where the variance over batches is up to 0.25 for typical moves; at 0.5 the
     posterior is 4 % too wide, and at 1.2 a quarter. With b = n what is left is the error of the correction,
     which is too small to be seen in draws.
 
@@ -51,14 +52,14 @@ class BarkerMetropolis(SubsampledWalk):
         Budget. The run that is planned by `draws`, `tune` and `chains` gets all that is left of it, or what
         `share` or `epsilon` says, and is debited at once.
     noise_multiplier : float, optional
-        In the place of a ledger: standard deviation of the noise over what replacing one row of a batch
-        changes, for the ratio and its variance together.
+        Instead of a ledger: standard deviation of the noise, divided by the most that replacing one row of a
+        batch changes, for the release of the ratio and its variance together.
     draws, tune, chains : int, optional
         The plan, as it will be given to ``pm.sample``.
     share, epsilon, clipped_noise
         As for :class:`MinibatchPenalty`.
     variance_noise : float, default 3
-        Noise multiplier of the variance over that of the ratio.
+        Noise multiplier of the variance, divided by that of the ratio.
     updates, scale, adapt, approximation, model, rng, insecure_noise_seed
         As for :class:`PenaltyMetropolis`. Moves are never longer than the privacy noise allows.
 
@@ -67,15 +68,15 @@ class BarkerMetropolis(SubsampledWalk):
     TypeError
         If `batch_size` is not a whole number.
     ValueError
-        If it or `variance_noise` is out of range; otherwise as for :class:`PenaltyMetropolis`.
+        If `batch_size` or `variance_noise` is out of range; otherwise as for :class:`PenaltyMetropolis`.
 
     Notes
     -----
     With :math:`\Delta = 2 (n / b) T L \|\theta - \theta'\|`, T being the power of the likelihood, replacing a
     row of the batch changes the ratio by at most :math:`\Delta` and its variance by
     :math:`(1 - b / n) \Delta^2`: the pair is one release with Gaussian noise, whose variance does not depend
-    on the data. (In the published algorithm it does; its accounting needs clipping to
-    :math:`\sqrt b / (n T)`, and is much looser.)
+    on the data. (In the published algorithm the variance of the noise depends on the data; its accounting
+    needs clipping to :math:`\sqrt b / (n T)`, and is much looser.)
 
     ``sample_stats`` get ``private_accepted``, ``private_log_ratio``, ``private_variance`` (both as released,
     0 for the variance where a batch is all rows) and ``private_unusable``, whether the batch varied too much.
@@ -111,7 +112,8 @@ class BarkerMetropolis(SubsampledWalk):
     }
     _here = (*SubsampledWalk._here, "_variance_noise")
     _moves = (*SubsampledWalk._moves, "_variance_noise")
-    # Half of the moves that change nothing are accepted; fewer where they are long, or batches vary much.
+    # Tuning aims at this acceptance rate. Barker's rule accepts half of very short moves, and fewer where
+    # moves are long or batches vary much.
     _target = 0.35
     _variance_noise: GaussianNoise | None = None
 
@@ -166,7 +168,7 @@ class BarkerMetropolis(SubsampledWalk):
         return "sums over batches are taken to be normal."
 
     def _of_ratio(self, planned: float) -> float:
-        """Noise multiplier of the ratio alone: 1 / multiplier^2 of ratio and variance add up."""
+        """Return the ratio's own noise multiplier; 1 / multiplier^2 adds up over ratio and variance."""
         return planned if self.is_whole else planned * math.hypot(1, 1 / self.variance_noise)
 
     def _noise_scales(self, noise_multiplier: float) -> dict[str, int]:
@@ -182,7 +184,7 @@ class BarkerMetropolis(SubsampledWalk):
 
     @property
     def longest(self) -> float:
-        """Length beyond which moves are shortened: there is no room for more privacy noise."""
+        """Length to which longer moves are shortened, since their privacy noise would be too large."""
         room = VARIANCE * (1 - 1e-9 if self.is_whole else _PRIVATE_SHARE)
         return math.sqrt(room) / (self._of_ratio(self.plan.noise_multiplier) * 2 * self._weight() * self.clip)
 
@@ -192,17 +194,18 @@ class BarkerMetropolis(SubsampledWalk):
         return min(self.longest, self._length(math.inf, math.sqrt(VARIANCE * (1 - _PRIVATE_SHARE))))
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
-        """Begin a chain, with noise for the variance, too."""
+        """Begin a chain, and prepare the noise of the variance too."""
         super().setup_chain(rng, tune, draws)
         self._variance_noise = self._source("variances", _STREAM)
 
     def noisy_ratio_and_variance(
         self, new: np.ndarray, theta: np.ndarray, other: np.ndarray, distance: float
     ) -> tuple[float, float, float]:
-        """Change of the confidential log likelihood, and its variance over batches, both with noise.
+        """Return the noisy change of the confidential log likelihood and its noisy variance over batches.
 
-        And the standard deviation of the first one's noise. Both are whole numbers that replacing a row
-        changes by at most ``2 * 2**bits``, and the noise is as many times larger on the second.
+        The third number is the standard deviation of the noise on the change. Both releases are whole numbers
+        that replacing a row changes by at most ``2 * 2**bits``; the noise on the second is `variance_noise`
+        times larger.
         """
         if self.is_whole:
             ratio, sd = self.noisy_ratio(new, theta, other, distance)
@@ -213,7 +216,7 @@ class BarkerMetropolis(SubsampledWalk):
         ends, grid = self._ends(new, theta, other), 2 ** (self._sums.bits + 1)
         change = 2 * self._weight() * bound
         assert self._noise is not None and self._variance_noise is not None
-        # neither noise nor sums alone are variables, which an error could show
+        # the noise and the exact sums are never variables of their own, since a traceback could show them
         total, varied = np.array(
             [self._noise.draw(1)[0], self._variance_noise.draw(1)[0]]
         ) + self._sums.combined(*ends, bound, partial(_pair, divisor=(self.batch_size - 1) * grid))
@@ -231,7 +234,7 @@ class BarkerMetropolis(SubsampledWalk):
         change = bonus + ratio + self.logp_at(new, other) - self.logp_at(theta, other)
         room = VARIANCE - sd * sd - variance
         normal, correction = self.rng.standard_normal(), draw_correction(self.rng)
-        # refused whichever way it goes: with the variance at its most there would be too much noise
+        # refused whatever the ratio is: there is more noise already than Barker's rule has room for
         usable = room >= 0
         accepted = usable and change + math.sqrt(max(room, 0.0)) * normal + correction > 0
         return bool(accepted), ratio, {"private_variance": variance, "private_unusable": not usable}
@@ -240,9 +243,9 @@ class BarkerMetropolis(SubsampledWalk):
         return super()._excess(accepted, more) - _WEIGHT_OF_UNUSABLE * more["private_unusable"]
 
     def _proposed(self) -> tuple[np.ndarray, int]:
-        """Return a move that is not too long, as likely as its reverse."""
+        """Return a move of at most the longest length, from a symmetric proposal."""
         move, moved = super()._proposed()
-        if self.term.coordinates is not None:  # lengths depend on where the chain is: too long is refused
+        if self.term.coordinates is not None:  # lengths depend on the state: long moves are refused
             return move, moved
         length = float(np.linalg.norm(self.metric @ move))
         if length > self.longest:
@@ -251,5 +254,5 @@ class BarkerMetropolis(SubsampledWalk):
 
 
 def _pair(total: int, spread: int, divisor: int) -> np.ndarray:
-    """Return the sum and its variance, each of which a row changes by as many units."""
+    """Return the sum and its variance in units in which they have the same sensitivity."""
     return np.array([total, spread // divisor])

@@ -1,7 +1,8 @@
-"""Secret batches of confidential rows and sums over them, in a time that depends on the batch only.
+"""Secret batches of confidential rows and sums over them, in a time that depends on the batch size only.
 
-Whoever knows which rows are in a batch knows which are not, and those have less privacy than is accounted
-for. So the choice comes from the source of the noise, never from a seed that is told, and is kept nowhere.
+The privacy of a batch relies on nobody knowing which rows are in it: with that knowledge, the rows of the
+batch would have less privacy than is accounted for. So the choice is drawn from the source of the noise,
+never from a seed that others may know, and is stored nowhere.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from pymc_dp.private.confidential import RowTerm
 from pymc_dp.private.redaction import sealed
 
 _EACH_AT, _RATIO_AT = types.FunctionType(EACH), types.FunctionType(RATIO)
-# Bits of a clipped change; of the sum of their squares no more than fit a whole number of 64 bits.
+# Bits of a clipped change, and the most bits that the sum of their squares may take in a 64-bit integer.
 _BITS, _SQUARES = 30, 62
-# Words beyond one for each row: one in 2^64 / n of them has to be drawn again.
+# Spare words, beyond one for each row of the batch: one word in 2^64 / n is rejected and replaced.
 _SPARE = 8
 
 
 @njit(cache=True)
 def choose(n: int, words: np.ndarray, taken: np.ndarray, chosen: np.ndarray) -> bool:  # pragma: no cover
-    """Choose distinct numbers below n uniformly, in time that depends on how many they are only.
+    """Choose b distinct numbers below n uniformly, in time that depends on b only.
 
     Floyd's algorithm (Bentley and Floyd 1987): each set is as likely as any other, exactly, since numbers
     below j are remainders of words below the largest multiple of j.
@@ -37,22 +38,22 @@ def choose(n: int, words: np.ndarray, taken: np.ndarray, chosen: np.ndarray) -> 
     ----------
     n : int
     words : ndarray of uint64
-        Uniform words: one for each, and some to spare.
+        Uniform words: one for each number, and some to spare.
     taken : ndarray of bool, shape (n,)
-        All False, and again so afterwards.
+        Marks of what is chosen: all False before the call and after it.
     chosen : ndarray of int64, shape (b,)
-        What is chosen, in no particular order.
+        Filled with the chosen numbers, in no particular order.
 
     Returns
     -------
     bool
-        Whether there were words enough; `chosen` is of no use otherwise.
+        Whether there were enough words; if not, `chosen` must not be used.
     """
     used, b, done = 0, len(chosen), 0
     for k in range(b):
         j = n - b + k
         below = np.uint64(j + 1)
-        # words from here on would make small remainders more likely
+        # words above this one are rejected, since they would make small remainders more likely
         last = np.uint64(0xFFFFFFFFFFFFFFFF) - (np.uint64(0xFFFFFFFFFFFFFFFF) % below + np.uint64(1)) % below
         while used < len(words) and words[used] > last:
             used += 1
@@ -76,12 +77,12 @@ def gather(x: np.ndarray, chosen: np.ndarray, out: np.ndarray) -> None:  # pragm
             out[j, k] = x[j, chosen[k]]
 
 
-# with Python's lock, so that threads do not meet in the marks of what is taken
+# Python's lock is kept, so that no two threads write the marks of chosen rows at once
 @njit(cache=True)
 def _sums(  # type: ignore[no-untyped-def]  # pragma: no cover
     address, new, old, x, words, taken, scale, top, b
 ):
-    """Whether words were enough, the sum of the clipped changes of a batch, and that of their squares."""
+    """Return whether there were enough words, a batch's sum of clipped changes, and that of their squares."""
     chosen = np.empty(b, dtype=np.int64)
     if not choose(x.shape[1], words, taken, chosen):
         return False, 0, 0
@@ -100,7 +101,7 @@ def _sums(  # type: ignore[no-untyped-def]  # pragma: no cover
 def _count(  # type: ignore[no-untyped-def]  # pragma: no cover
     address, new, old, x, words, taken, scale, top, b
 ):
-    """Whether words were enough, and how many changes of a batch exceed the bound."""
+    """Return whether there were enough words, and how many changes of a batch exceed the bound."""
     chosen = np.empty(b, dtype=np.int64)
     if not choose(x.shape[1], words, taken, chosen):
         return False, 0.0
@@ -110,15 +111,15 @@ def _count(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 def bits_for_squares(batch_size: int) -> int:
-    """Bits of a clipped change for which the sum of the squares of so many is a number of 64 bits."""
+    """Return the bits of a clipped change for which a batch's sum of squares fits 64 bits."""
     return min(_BITS, (_SQUARES - batch_size.bit_length()) // 2)
 
 
 class BatchSums:
-    """Sums over batches of the confidential rows, each of them fresh.
+    """Sums over batches of the confidential rows; each sum is of a fresh batch.
 
-    Nothing here is private: to be used with noise only. Rows and batches are variables of no frame that an
-    error leaves.
+    These sums are exact, so that they protect nobody: callers must add noise before anything leaves. Rows and
+    batches are never local variables of a frame that a traceback shows.
 
     Parameters
     ----------
@@ -144,11 +145,11 @@ class BatchSums:
     def combined(
         self, new: np.ndarray, old: np.ndarray, bound: float, combine: Callable[[int, int], Any]
     ) -> Any:
-        """Return what `combine` makes of the sum of the clipped changes of a batch, and how much they vary.
+        """Return `combine` of the sum of a batch's clipped changes and of a measure of their spread.
 
-        It gets whole numbers of u = ``bound * 2**-bits``: the sum R of the changes r, and b sum(r^2) - R^2 in
-        squares of u. If one row of the batch is replaced, the first changes by at most ``2 * 2**bits``, and
-        the second by ``4 * (b - 1) * 4**bits``.
+        Both arguments are whole numbers: the sum R of the changes r in units of u = ``bound * 2**-bits``, and
+        b sum(r^2) - R^2 in units of u^2. If one row of the batch is replaced, the first changes by at most
+        ``2 * 2**bits``, and the second by at most ``4 * (b - 1) * 4**bits``.
         """
         return sealed(self._combined, new, old, bound, combine)
 

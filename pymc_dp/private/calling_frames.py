@@ -1,21 +1,22 @@
-"""What a step reads from the calling frames: here and nowhere else, since PyMC tells a step of no run.
+"""What a step reads from the calling frames, because PyMC does not tell a step which run it is part of.
 
-``step.setup_chain(rng, tune, draws)`` is all that a step is told. Needed would be a public hook that is
-called once for each ``pm.sample``, in the process that calls it, with the number of chains and all steps, or
-a name of the run that ``setup_chain`` is given. Without it, three things are read:
+A step learns of a chain only by ``step.setup_chain(rng, tune, draws)``. What is missing in PyMC is a public
+hook that each ``pm.sample`` calls once, in its own process, with the number of chains and all steps; or a
+name of the run as an argument of ``setup_chain``. Without it, this module, and no other, reads three things
+from the frames:
 
 * **Which call of pm.sample a chain belongs to**: ``t_start``, a local variable of ``pm.sample``, in the
-  calling frames of this process or, in a fork, of the one that was forked. Steps without a ledger cannot do
-  without: they are for one call, since nothing adds up the cost of two. In worker processes that were spawned
-  no such frame exists, and chains are of one call if their steps come from one pickle. A chain that PyMC
-  begins in any other way is *refused* before anything is released; a ledger needs nothing of this, and is
-  the remedy. A chain begun by hand, without PyMC, is a run of its own.
+  calling frames of this process or, in a fork, of the process that was forked. Steps without a ledger need
+  it, because they are for one call only: nothing would add up the cost of two. Worker processes that were
+  spawned have no such frame; there, chains belong to one call if their steps come from one pickle. If PyMC
+  begins a chain in any other way, it is *refused* before anything is released; the remedy is a ledger, which
+  needs none of this. A chain that is begun by hand, without PyMC, is a run of its own.
 * How many chains were asked for: ``chains``, an argument of ``pm.sample``.
 * Which other steps move in the run: the first argument of ``CompoundStep.setup_chain``.
 
-The last two refuse a run earlier, with nothing claimed, that does not get far in any case. If they are not
-found, the ledger refuses the chains beyond its plan, a step refuses to go on where another one has moved its
-parameters, and a copy of a step has no share to release anything from.
+The last two only refuse a bad run earlier, before anything is claimed; such a run would fail later anyway. If
+they are not found, the ledger refuses the chains beyond its plan, a step refuses to go on where another step
+has moved its parameters, and a copy of a step has no share of the budget to release anything from.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ import pymc
 from pymc.step_methods.compound import CompoundStep
 from pymc.step_methods.metropolis import DEMetropolis
 
-# pm.sample, the variable that says when it began, and the argument that says how many chains it makes.
+# pm.sample, its local variable with the time when it began, and its argument with the number of chains.
 SAMPLE, BEGAN, CHAINS = ("pymc.sampling.mcmc", "sample"), "t_start", "chains"
-# Where chains of spawned workers begin.
+# The module in which chains of spawned workers begin.
 WORKERS = "pymc.sampling.parallel"
 
 
 def refuse(step: Any) -> None:
-    """Refuse a run in which another step moves the same parameters, or whose chains are not sampled alone.
+    """Refuse a run in which another step moves the same parameters, or samples all chains together.
 
     Raises
     ------
@@ -68,19 +69,19 @@ def _shared(step: Any, others: Sequence[Any]) -> list[str]:
 
 
 def chains_asked_for() -> int | None:
-    """Return the chains that the ``pm.sample`` around this call was asked for, where that can be seen."""
+    """Return how many chains the calling ``pm.sample`` was asked for, or None if that cannot be seen."""
     frame = _frame_of_sample()
     chains = None if frame is None else frame.f_locals.get(CHAINS)
     return int(chains) if isinstance(chains, int | np.integer) else None
 
 
 def run_of(step: Any) -> str:
-    """Return what all chains of one call of ``pm.sample`` have in common, in whatever process they run.
+    """Return a name that the chains of one call of ``pm.sample`` share, in whatever process they run.
 
     Raises
     ------
     RuntimeError
-        If PyMC begins the chain, and does not show of which call it is.
+        If PyMC begins the chain, and the frames do not show to which call it belongs.
     """
     frame = _frame_of_sample()
     if frame is None:

@@ -1,8 +1,10 @@
 """Sums over rows of clipped gradients of a log density, in one pass and exact.
 
-The log density of a row depends on the parameters through numbers. Its gradient is that of the numbers, which
-is worked out once, times what each number is worth to the row. Gradients are clipped in norm, rounded towards
-zero to whole numbers of 2^-bits of the bound, and added without error, as in :mod:`.clipped_ratios`.
+The log density of a row depends on the parameters through a few numbers that all rows share. By the chain
+rule, a row's gradient is the Jacobian of these numbers, which is computed once, times the derivatives of the
+row's log density with respect to each number (called the number's *worth* to the row). Gradients are clipped
+in norm, rounded towards zero to whole numbers of 2^-bits of the bound, and added without error, as in
+:mod:`.clipped_ratios`.
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,7 @@ from pymc_dp.lowering.addresses.tuples import Numbers, column, entries, set_colu
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.rows.rows import NotScalar
 
-# numbers of the parameters, columns of the rows, first and last row -> worth of each number to each of them
+# numbers of the parameters, columns of the rows, first and last row -> worth of each number to each row
 WORTH = types.void(VECTOR, MATRIX, types.int64, types.int64, MATRIX)
 _WORTH_AT = types.FunctionType(WORTH)
 _BLOCK = 512
@@ -35,7 +37,7 @@ _EXACT = 52  # sums of integers in float64 are exact below 2^53
 def _fill(  # type: ignore[no-untyped-def]  # pragma: no cover
     address, numbers, slopes, ends, which, columns, x, start, m, top, worth, gradient, factors
 ):
-    """Gradients of a block of rows, and the factors that clip them."""
+    """Fill the gradients of a block of rows, and the factors that clip them."""
     function_at(address, _WORTH_AT)(numbers, x, start, start + m, worth)
     if 4 * ends[-1] < slopes.size:
         _multiply(slopes, ends, which, columns, x, start, m, worth, gradient)
@@ -43,7 +45,7 @@ def _fill(  # type: ignore[no-untyped-def]  # pragma: no cover
         for k in range(len(columns)):
             if columns[k] >= 0:
                 worth[k, :m] = x[columns[k], start : start + m]
-        np.dot(slopes, worth, gradient)  # what is left in worth of an earlier block meets no row of this one
+        np.dot(slopes, worth, gradient)  # columns past m are of an earlier block, and not used
     factors[:m] = 0.0
     d = len(gradient)
     for j in range(0, d - 1, 2):
@@ -57,7 +59,7 @@ def _fill(  # type: ignore[no-untyped-def]  # pragma: no cover
 def _multiply(  # type: ignore[no-untyped-def]  # pragma: no cover
     slopes, ends, which, columns, x, start, m, worth, gradient
 ):
-    """Fill the gradients, number by number: most parameters meet few numbers."""
+    """Fill the gradients number by number, since most parameters enter few numbers."""
     for j in range(len(slopes)):
         to, at = gradient[j], ends[j]
         left = ends[j + 1] - at
@@ -91,7 +93,7 @@ def _multiply(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 @njit(inline="always")
 def _worth_of(k, columns, x, start, m, worth):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """What a number is worth to the rows of a block: a column of theirs where it is that, without a copy."""
+    """Return a number's worth to a block of rows; a column of the rows is not copied."""
     return x[columns[k], start : start + m] if columns[k] >= 0 else worth[k, :m]
 
 
@@ -115,7 +117,7 @@ def _add_two_times(to, m, a, x, b, y):  # type: ignore[no-untyped-def]  # pragma
 
 @njit(cache=True)
 def _work(jacobian, scale):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Scaled derivatives, by parameter, those that are not zero, and arrays for a block of rows."""
+    """Return the scaled derivatives by parameter, which of them are not 0, and arrays for a block of rows."""
     n_numbers, d = jacobian.shape
     slopes = np.ascontiguousarray(jacobian.T) * scale
     ends, which = np.zeros(d + 1, np.int64), np.empty(slopes.size, np.int64)
@@ -150,7 +152,7 @@ def sum_gradients(  # type: ignore[no-untyped-def]  # pragma: no cover
 def sum_moments(  # type: ignore[no-untyped-def]  # pragma: no cover
     address, numbers, jacobian, columns, x, low, high, scale, top, out, products
 ):
-    """Add the clipped gradients of some rows to ``out``, and their products below the diagonal and on it."""
+    """Add clipped gradients to ``out``, and the lower triangles of their outer products to ``products``."""
     slopes, ends, which, worth, gradient, factors = _work(jacobian, scale)
     for start in range(low, high, _BLOCK):
         m = min(_BLOCK, high - start)
@@ -174,7 +176,7 @@ def _add_square(norm, m, part):  # type: ignore[no-untyped-def]  # pragma: no co
         norm[i] += part[i] * part[i]
 
 
-@njit(cache=True)  # a check for zero, which no divisor is, takes one row at a time
+@njit(cache=True)  # no divisor is 0, and a check for it would prevent vectorisation
 def _to_factors(norm, m, top, d):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Turn squared norms of gradients with d entries into factors that clip them, to at most ``top``.
 
@@ -219,14 +221,14 @@ def _dot(x, y, m):  # type: ignore[no-untyped-def]  # pragma: no cover
     return total
 
 
-# What a model gives the kernels: columns that are multiplied, those of number k from ENDS[k] to ENDS[k + 1];
-# how many numbers there are otherwise.
+# Placeholders, to which each model gives its values: the columns whose product is the worth of number k are
+# COLUMNS[ENDS[k]] to COLUMNS[ENDS[k + 1] - 1]; where worth is no such product, the count of numbers.
 ENDS, COLUMNS = np.zeros(1, np.int64), np.zeros(0, np.int64)
 N_NUMBERS = 0
 
 
 def slopes(numbers: Numbers, x: np.ndarray, i: int) -> Numbers:
-    """Derivatives of the log density of a row with respect to each number."""
+    """Return the derivatives of the log density of a row with respect to each number."""
     raise NotImplementedError
 
 
@@ -237,7 +239,7 @@ def _multiply_columns(to: np.ndarray, m: int, a: np.ndarray, b: np.ndarray) -> N
 
 
 def worth_of_products(numbers: np.ndarray, x: np.ndarray, low: int, high: int, out: np.ndarray) -> None:
-    """Fill the worth of numbers that products of entries of a row are multiplied with; single ones stay."""
+    """Fill the worth of numbers that multiply a product of entries; single entries are read from `x`."""
     m = high - low
     for k in range(ENDS.size - 1):
         at, n_factors = ENDS[k], ENDS[k + 1] - ENDS[k]
@@ -306,7 +308,7 @@ class RowGradient:
         bound: float,
         bits: int,
     ) -> np.ndarray:
-        """Sum of the gradients of some rows, clipped to `bound`, in units of ``bound * 2**-bits``."""
+        """Return the sum of some rows' gradients, clipped to `bound`, in units of ``bound * 2**-bits``."""
         out, top = np.zeros(jacobian.shape[1]), 2.0**bits
         address, columns = self.function.address, self._columns
         sum_gradients(address, numbers, jacobian, columns, x, low, high, top / bound, top, out)
@@ -315,10 +317,11 @@ class RowGradient:
     def moments(
         self, numbers: np.ndarray, jacobian: np.ndarray, x: np.ndarray, bound: float, bits: int
     ) -> np.ndarray:
-        """Sums over all rows of gradients clipped to `bound`, then of their products, as whole numbers.
+        """Return the sums over all rows of gradients clipped to `bound`, and of their products.
 
-        Of the products, those below the diagonal and on it. In units of ``bound * 2**-bits`` and of its
-        square; exact with :func:`moment_bits`.
+        Sums are whole numbers; of the products there is the lower triangle. The units are
+        ``bound * 2**-bits`` for gradients and its square for products; sums are exact for at most
+        :func:`moment_bits` bits.
         """
         d, top = jacobian.shape[1], 2.0**bits
         out, products = np.zeros(d), np.zeros((d, d))
@@ -329,12 +332,12 @@ class RowGradient:
 
 
 def moment_bits(n: int) -> int:
-    """Bits of the entries of a clipped gradient for which sums of their products over n rows are exact."""
+    """Return the bits of a clipped gradient's entries with which sums of products over n rows are exact."""
     return (_EXACT - max(n - 1, 1).bit_length()) // 2
 
 
 def _slopes(terms: Any, x: Any, constant_inputs: Any) -> Any:
-    """Derivatives of the log density with respect to the hoisted numbers."""
+    """Return the derivatives of the log density with respect to the hoisted numbers."""
     entries = [ps.float64(f"x{j}") for j in range(len(x))]
     numbers = [pt.dscalar() for _ in constant_inputs]
     total = sum(terms[1:], start=terms[0])

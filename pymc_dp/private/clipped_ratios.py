@@ -1,8 +1,8 @@
 """Sums over rows of clipped changes of a log density, in one pass and exact.
 
-Every clipped change is rounded to a fraction 2^-bits of its bound before it is added, so that the sum is an
-integer number of such fractions: no rounding error depends on the order of the rows or on what the other rows
-are, and the change that one row can make is bounded exactly, not up to floating point.
+Every clipped change is rounded to a multiple of 2^-bits of its bound before it is added, so that the sum is a
+whole number of such fractions. No rounding error then depends on the order of the rows or on the other rows,
+and the sensitivity to one row is bounded exactly, not up to floating point.
 """
 
 from collections.abc import Collection, Sequence
@@ -31,16 +31,18 @@ from pymc_dp.lowering.rows.rows import NotScalar
 # bound per unit, the bound in fractions -> sum in fractions
 RATIO = types.float64(VECTOR, VECTOR, MATRIX, types.int64, types.int64, types.float64, types.float64)
 _RATIO_AT = types.FunctionType(RATIO)
-# the same, which also writes down what it adds
+# the same, with one more argument, which is filled with the clipped changes
 EACH = types.float64(*RATIO.args, VECTOR)
-# Rows whose changes are worked out before they are added: they stay in the fastest cache; where each column
-# is read by itself, more, because memory is fastest in long runs.
+# Number of rows in a block, whose changes are all computed before they are added: a block stays in the
+# fastest cache. Blocks are longer where each column is read by itself, since memory is read fastest in long
+# runs.
 _BLOCK, _LONG_BLOCK = 512, 4096
-# Entries of a row up to which products of two of them are looked for.
+# Products of two entries are looked for only in rows of at most so many entries.
 _MAX_SQUARES = 10
-# Products of entries up to which a change is written out as one expression.
+# With at most so many products of entries, a change is written out as one expression.
 _FEW = 8
-# Adding and subtracting it rounds a number to the nearest whole one, several at once.
+# Adding and subtracting this rounds to the nearest whole number, in instructions that take several numbers at
+# once.
 _ROUND = 1.5 * 2.0**52
 # Bits of a clipped change; sums of integers in float64 are exact below 2^53.
 _BITS, _EXACT = 30, 52
@@ -103,10 +105,10 @@ def _add_product(
 
 @njit(cache=True)
 def _clip(part: np.ndarray, m: int, scale: float, top: float) -> None:  # pragma: no cover
-    """Clip changes and round them to whole numbers; what is no number counts as 0, whichever way it goes.
+    """Clip changes and round them to whole numbers; NaN counts as 0 in both directions of a move.
 
-    Everything here is odd: a change back is minus the change, to the last bit, so that the noise is the
-    only difference between a move and its reverse.
+    Each operation is an odd function, so that the change of the reverse move is minus the change to the last
+    bit, and a move and its reverse differ in the noise only.
     """
     for k in range(m):
         part[k] = _clipped(part[k] * scale, top)
@@ -122,7 +124,7 @@ def _clipped(r: float, top: float) -> float:  # pragma: no cover
 
 @njit(cache=True)
 def _exceeds(r: float, top: float) -> float:  # pragma: no cover
-    """Whether a change would be clipped; what is no number counts as 0, and is not."""
+    """Return whether a change would be clipped; NaN counts as 0, which is not clipped."""
     return 1.0 if abs(r) > top else 0.0
 
 
@@ -156,7 +158,8 @@ def _linear(  # type: ignore[no-untyped-def]  # pragma: no cover
 ):
     """Sum of clipped changes, or the number of those to clip; each is written to `out` if that is not empty.
 
-    They are linear in entries, and in products of two; -1 stands for none.
+    Changes are linear in single entries and products of two. Term f is of columns `first[f]` and `second[f]`,
+    where -1 stands for no column.
     """
     d = new - old
     constant, n_singles, products = 0.0, 0, [0 for _ in range(0)]
@@ -203,7 +206,7 @@ def sum_ratios(  # type: ignore[no-untyped-def]  # pragma: no cover
 
 
 def bits_for(n: int) -> int:
-    """Bits of a clipped change for which the sum over n rows is exact."""
+    """Return the bits of a clipped change for which the sum over n rows is exact."""
     return min(_BITS, _EXACT - max(n - 1, 1).bit_length())
 
 
@@ -217,16 +220,16 @@ class RowRatio:
     x : sequence of 0-d TensorVariable
         The entries of the row, in the order of the columns.
     constant_inputs : sequence of ScalarVariable
-        What stands for the hoisted numbers in the terms.
+        The inputs that stand for the hoisted numbers in the terms.
     constants : sequence of TensorVariable
         The hoisted numbers, as graphs of the parameters.
 
     Attributes
     ----------
     numbers : list of 0-d TensorVariable
-        What the function takes of the parameters, as graphs of them.
+        The numbers that the function takes instead of the parameters, as graphs of the parameters.
     features : list of tuple of int, or None
-        Products of entries that the change is linear in; None where it is no polynomial.
+        Products of entries in which the change is linear; None where it is no polynomial.
     """
 
     def __init__(
@@ -258,17 +261,17 @@ class RowRatio:
 
     @cached_property
     def function(self) -> SourceFunction:
-        """Of the signature :data:`RATIO`: the sum of clipped changes."""
+        """The sum of clipped changes, a function of the signature :data:`RATIO`."""
         return self._compiled("clipped")
 
     @cached_property
     def each(self) -> SourceFunction:
-        """Of the signature :data:`EACH`: the clipped changes, and their sum."""
+        """The clipped changes and their sum, a function of the signature :data:`EACH`."""
         return self._compiled("clipped", each=True)
 
     @cached_property
     def counting(self) -> SourceFunction:
-        """Of the signature :data:`RATIO`: how many changes exceed the bound."""
+        """The number of changes that exceed the bound, a function of the signature :data:`RATIO`."""
         return self._compiled("exceeds")
 
     def _compiled(self, what: str, each: bool = False) -> SourceFunction:
@@ -294,7 +297,7 @@ class RowRatio:
     def total(
         self, new: np.ndarray, old: np.ndarray, x: np.ndarray, low: int, high: int, bound: float, bits: int
     ) -> float:
-        """Sum of the changes of some rows, clipped to `bound`, in units of ``bound * 2**-bits``."""
+        """Return the sum of some rows' changes, clipped to `bound`, in units of ``bound * 2**-bits``."""
         top = 2.0**bits
         return sum_ratios(self.function.address, new, old, x, low, high, top / bound, top)
 
@@ -313,7 +316,7 @@ def _float(graph: Any) -> Any:
 def _expand(
     terms: Sequence[TensorVariable], x: Sequence[TensorVariable], constant_inputs: Sequence[Variable]
 ) -> dict[tuple[int, ...], TensorVariable] | None:
-    """Coefficients of a polynomial in the entries, but for those that do not depend on the parameters."""
+    """Return the coefficients of a polynomial in the entries, without those free of the parameters."""
     found: dict[tuple[int, ...], list[TensorVariable]] = {}
     for term in terms:
         behind = set(ancestors([term]))
@@ -324,7 +327,7 @@ def _expand(
         zero: dict[Variable, Variable] = {x[j]: pt.constant(0.0, dtype="float64") for j in used}
         coefficients: dict[tuple[int, ...], TensorVariable] = {(): term}
         if order:
-            # zeros in the shape of an entry are computed from it, and are no function of it
+            # zeros_like of an entry depends on the entry in the graph, but not in value
             slopes: Any = tg.grad(_float(term), [x[j] for j in used], disconnected_inputs="ignore")
             coefficients |= {(j,): slope for j, slope in zip(used, slopes)}
         if order == 2:
@@ -370,14 +373,14 @@ def _written(setup: Sequence[str], columns: Collection[int], change: str) -> str
 
 
 def _short_source(features: Sequence[tuple[int, ...]]) -> str:
-    """Source for a change that is linear in few products of entries."""
+    """Return the source for a change that is linear in few products of entries."""
     setup = [f"    d{k} = new[{k}] - old[{k}]" for k in range(len(features))]
     products = [" * ".join([f"d{k}", *(f"c{j}[k]" for j in feature)]) for k, feature in enumerate(features)]
     return _written(setup, {j for feature in features for j in feature}, " + ".join(products) or "0.0")
 
 
 def _linear_source(features: Sequence[tuple[int, ...]]) -> str:
-    """Source for a change that is linear in many: a pass for each that changed."""
+    """Return the source for a change that is linear in many products: one pass for each that changed."""
     first, second = ([f[k] if len(f) > k else -1 for f in features] for k in range(2))
     return (
         "def row_ratio(new, old, x, low, high, scale, top{out}):\n"
@@ -387,7 +390,7 @@ def _linear_source(features: Sequence[tuple[int, ...]]) -> str:
 
 
 def _source(n_constants: int, width: int) -> str:
-    """Source for any other log density: evaluated under both values of the parameters."""
+    """Return the source for any other log density, which is evaluated under both values of the parameters."""
     setup = [f"    a{k}, b{k} = new[{k}], old[{k}]" for k in range(n_constants)]
     entries = [f"c{j}[k]" for j in range(width)]
     calls = [

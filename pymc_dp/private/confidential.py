@@ -31,24 +31,25 @@ __all__ = ["ConfidentialLikelihood", "RowTerm", "confidential_terms"]
 
 @dataclass(frozen=True, eq=False)
 class RowTerm:
-    """What a confidential likelihood is made of, without a number of its rows.
+    """The parts of a confidential likelihood; none of them shows a number of its rows.
 
     Attributes
     ----------
     name : str
     rows : ConfidentialRows
-        Columns of the data, then of the covariates.
+        The columns of the data, followed by those of the covariates.
     law : TensorVariable
-        Distribution of the rows on inputs of its own.
+        Distribution of the rows, as a graph with inputs of its own.
     parameters : tuple of TensorVariable
-        What stands for the model's variables in `law`.
+        The inputs of `law` that stand for the model's variables.
     value : TensorVariable
-        What stands for the data, shape (n,) or (n, k).
+        The input that stands for the data, shape (n,) or (n, k).
     covariates : tuple of TensorVariable
-        What stands for the covariates.
+        The inputs that stand for the covariates.
     clip, clip_gradient, temper : float
     coordinates : TensorVariable or None
-        What the distance in the clip is measured in, if not in the values.
+        Coordinates in which the distance of the clip is measured, if these are not the values that PyMC
+        samples.
     """
 
     name: str
@@ -70,9 +71,9 @@ class ConfidentialLikelihood:
     r"""Likelihood of rows that nobody but the private steps may see.
 
     The rows, one for each person, are held outside of the model: they are in no graph, result, log, message,
-    representation or pickle. In the model stands a potential of value 0 that depends on the parameters, so
-    that no other sampler can take them for free of data: their steps are
-    :class:`~pymc_dp.PenaltyMetropolis` and its relatives, which look at the rows through sums with noise.
+    representation or pickle. The model only gets a potential of value 0 that depends on the parameters, so
+    that no other sampler can treat them as if they had no data. They are sampled by
+    :class:`~pymc_dp.PenaltyMetropolis` and its relatives, which read the rows through sums with noise.
 
     Parameters
     ----------
@@ -86,23 +87,24 @@ class ConfidentialLikelihood:
         The rows.
     clip : float
         Bound :math:`L` of a row's change of log likelihood per unit of distance: from :math:`\theta` to
-        :math:`\theta'` it is clipped to :math:`\pm L \|\theta - \theta'\|_2`, the distance being that of
-        the values which PyMC samples (logarithms of positive parameters, and so on). Where rows exceed
-        it, draws follow another law than the posterior, which no diagnostic sees.
+        :math:`\theta'` it is clipped to :math:`\pm L \|\theta - \theta'\|_2`, the distance being that of the
+        values which PyMC samples (logarithms of positive parameters, and so on). Where rows exceed it, draws
+        no longer follow the posterior, and no convergence diagnostic shows it.
     clip_gradient : float, optional
         Bound of the Euclidean norm of a row's gradient, in the same space; for
         :class:`~pymc_dp.PrivateHMC`.
     temper : float, default 1
-        Power of the likelihood. Clipping comes first.
+        Power to which the likelihood is raised, after clipping.
     coordinates : TensorVariable, optional
-        Numbers that follow from the parameters, in whose units `clip` is: a row's change is then clipped to
-        :math:`L` times the Euclidean length of the change of these. With ``mean / sd`` of normal rows,
-        `clip` is in standard deviations of a row's change under the model, in every direction. All
-        parameters have to be behind them: a move that changes none of them, or after which one is no number,
-        is refused.
+        Functions of the parameters that define the distance: a row's change is then clipped to :math:`L`
+        times the Euclidean length of their change. With ``mean / sd`` of normal rows, `clip` is in standard
+        deviations of a row's change under the model, in every direction. The coordinates must depend on all
+        parameters: a move that changes none of the coordinates, or after which one of them is NaN, is
+        refused.
     covariates : mapping of str to array_like of shape (n,) or (n, k), optional
-        What else is known of each row, confidential or not: `dist` is called with a tensor for each. Its
-        lengths are public numbers: ``x.shape[0]`` is n, for steps on batches too.
+        What else is known of each row, confidential or not: `dist` is called with one tensor for each
+        covariate. The lengths of these tensors are public: ``x.shape[0]`` is n, also in steps that work on
+        batches.
 
     Returns
     -------
@@ -112,16 +114,17 @@ class ConfidentialLikelihood:
     Raises
     ------
     TypeError
-        If there is no model around it, `dist` is no distribution, or an array holds no numbers.
+        If it is made outside of a model context, `dist` is no distribution, or an array holds no numbers.
     ValueError
-        If rows have missing values or different lengths, are not independent given the parameters, `dist`
-        has no parameter, mixes a value of positive probability with a density there, or has such values where
-        a parameter says, or a number is out of range.
+        If rows have missing values or different lengths, or are not independent given the parameters; if
+        `dist` has no parameter, mixes an atom with a density at the same place, or has atoms at places that
+        depend on a parameter; or if a number is out of range.
 
     Notes
     -----
-    Where parameters leave the domain of the law (a standard deviation that is negative) moves are refused,
-    if that is known without the rows; a support that depends on parameters is a matter of `clip`.
+    Moves that take parameters out of the domain of the law (a negative standard deviation, say) are refused,
+    if that can be told without the rows. Where the support of a row depends on parameters, rows that fall out
+    of it are clipped like any others.
 
     A law that is given by its log density alone, ``pm.CustomDist.dist(..., logp=f)``, cannot be drawn. Its
     values of positive probability are recognised by an equation (``pt.eq(value, c)``) or by an inequality
@@ -134,12 +137,13 @@ class ConfidentialLikelihood:
     matters: a parameter with the law ``HalfNormal`` is sampled, and clipped, on the scale of its logarithm.
 
     Whether the rows can be declared at all is not private: missing values, entries that are not whole numbers
-    where the law has no others, or a table of another length are refused with a message that quotes no entry,
-    but that is not paid for. Such refusals are for the custodian's eyes, as the table itself.
+    where the law has no others, or a table of another length are refused. The message quotes no entry, but
+    the refusal itself tells something of the rows, for which nothing is debited. Like the table, it is for
+    the custodian's eyes only.
 
     The model has no log density: ``model.compile_logp`` and ``model.point_logps`` raise, because this term
-    would be missing from them. ``pm.compute_log_likelihood`` knows observed variables only: of this term it
-    says nothing, so that information criteria do not have it either.
+    would be missing from them. ``pm.compute_log_likelihood`` covers observed variables only, so that this
+    term is missing from its result, and from information criteria computed from that.
 
     References
     ----------
@@ -189,7 +193,7 @@ class ConfidentialLikelihood:
                 clip_gradient = positive("clip_gradient", clip_gradient)
             table, given = sealed(as_tables, data, covariates)
         finally:
-            del data, covariates  # an error from here on finds no rows in this frame
+            del data, covariates  # so that tracebacks of later errors show no rows in this frame
         for key, other in given.items():
             if len(other) != len(table):
                 raise ValueError(
@@ -236,7 +240,7 @@ class ConfidentialLikelihood:
 
 
 def confidential_terms(model: Model) -> list[tuple[RowTerm, list[Variable]]]:
-    """Confidential likelihoods of a model, each with the variables that stand for its parameters."""
+    """Return a model's confidential likelihoods, each with the variables that stand for its parameters."""
     found = []
     for potential in model.potentials:
         for v in ancestors([potential], blockers=model.basic_RVs):
@@ -246,7 +250,7 @@ def confidential_terms(model: Model) -> list[tuple[RowTerm, list[Variable]]]:
 
 
 def refuse_shared_transforms(step: str, likelihood: str, values: Sequence[Variable], model: Model) -> None:
-    """Refuse values that parameters of another likelihood move with: its rows would be left out.
+    """Refuse values that also move parameters of another likelihood, whose rows the step would ignore.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""One confidential row's log density as numbers of the row and numbers of the parameters."""
+"""The log density of one confidential row, in numbers of the row and numbers of the parameters."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from pymc_dp.query.lengths import with_known_shapes, with_lengths_of_rows
 from pymc_dp.query.rowlocal import RowAnalysis
 
 _ONE_LAW = "the law of one row. Laws that differ from row to row are functions of covariates={...}"
-# Numbers of a multivariate normal row with a known covariance.
+# Largest length of a multivariate normal row with a known covariance.
 _LARGEST_KNOWN = 100
 
 
 def check_rows(term: RowTerm) -> None:
-    """Refuse a law whose rows do not fit the data, or do not depend on their own row only.
+    """Refuse a law that does not fit the data's shape, or in which a row's density depends on other rows.
 
     Raises
     ------
@@ -45,9 +45,10 @@ def check_rows(term: RowTerm) -> None:
 
 
 def domain(term: RowTerm) -> list[Variable]:
-    """Conditions under which parameters are in the domain of the law, as far as they are free of the rows.
+    """Return the conditions for parameters to be in the domain of the law that do not depend on the rows.
 
-    Where they do not hold, no row has a density, so that all ratios would count as 0 and the prior decide.
+    Where one of them fails, no row has a density: all changes would count as 0, and the prior alone would
+    decide.
     """
     rows: set[Variable] = {term.value, *term.covariates}
     of_vectors = term.law.owner.op.ndim_supp > 0  # type: ignore[union-attr]
@@ -101,7 +102,7 @@ class RowDensity:
 
     @cached_property
     def terms(self) -> list[TensorVariable]:
-        """Log density of a row as a sum of 0-d graphs, up to what is free of the parameters."""
+        """Log density of a row as a sum of 0-d graphs, without terms that are free of the parameters."""
         try:
             found = self._of_known_covariance() or self._of_any_law()
         except NotScalar as error:
@@ -119,7 +120,7 @@ class RowDensity:
         return found
 
     def _of_known_covariance(self) -> list[TensorVariable] | None:
-        """Terms of a multivariate normal law whose covariance is a constant: linear in the row."""
+        """Return the terms, linear in the row, of a multivariate normal law with a constant covariance."""
         law, value = self.term.law, self.term.value
         if not isinstance(law.owner.op, MvNormalRV) or law.type.ndim != 1 or value.type.ndim != 2:
             return None
@@ -172,7 +173,8 @@ class RowDensity:
                 f"{value.type.ndim - 1} dimension(s). Rows must be independent: one draw of dist is one "
                 "row, so a process over all rows (a random walk, say) cannot be one."
             )
-        # with covariates, a law for each row; otherwise one for any row, whose entries may share a number
+        # with covariates there is a law for each row; otherwise one law for any row, whose shape may
+        # broadcast
         expected = tuple(value.type.shape)[0 if term.covariates else 1 :]
         lengths = tuple(law.type.shape)
         rank = len(lengths) == len(expected) or (len(lengths) < len(expected) and not support and not lengths)
@@ -196,7 +198,7 @@ class RowDensity:
         return logp  # type: ignore[return-value]
 
     def ratio(self, parameters: Sequence[TensorVariable]) -> RowRatio:
-        """Compile the clipped sum, on numbers that are graphs of some values of the parameters."""
+        """Compile the clipped sum; its numbers become graphs of the given values of the parameters."""
         from pytensor.graph.replace import graph_replace
 
         terms = self.terms

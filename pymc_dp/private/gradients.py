@@ -1,4 +1,4 @@
-"""What private steps with gradients share: those of the rows, and those of the rest of the model."""
+"""What private steps with gradients share: gradients of the rows' log density and of the other terms."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GradientStep(PrivateStep):
     _here = (*PrivateStep._here, "_gradient", "_jacobian", "_slope")
 
     def _need_all(self, why: str) -> None:
-        """Refuse a step for some of the parameters, or a likelihood without a bound of gradients."""
+        """Refuse a step for only some of the parameters, or a likelihood without ``clip_gradient``."""
         name = type(self).__name__
         parameters = parameters_behind(self._found()[1], self.model)
         if {self.model.values_to_rvs[v] for v in self.vars} != set(parameters):
@@ -44,13 +44,13 @@ class GradientStep(PrivateStep):
         self._gradient = RowGradient(features, density.terms, density.entries, density.rows.constant_inputs)
 
     def jacobian_at(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Derivatives of what the rows' log density takes of the parameters, shape (numbers, d)."""
+        """Return the Jacobian of the numbers that the rows' log density depends on, shape (numbers, d)."""
         out = np.zeros((self.n_numbers, self.layout.size))  # as in numbers_at
         self._jacobian.dispatcher(theta, other, self.data, out)
         return out
 
     def slope_at(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Gradient of the other terms."""
+        """Return the gradient of the model's other terms."""
         out = np.zeros(self.layout.size)
         self._slope.dispatcher(theta, other, self.data, out)
         return out

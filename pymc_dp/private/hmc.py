@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo with noisy gradients, and a penalty for the noise on its decision."""
+"""Hamiltonian Monte Carlo with noisy gradients, and a penalty for the noise on the acceptance ratio."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TARGET = 0.65
 
 @dataclass_state
 class HMCState(StepMethodState):
-    """What a chain needs to be continued; no noise."""
+    """What a chain needs to be continued; noise is never stored."""
 
     tune: bool
     n_steps: int
@@ -37,10 +37,10 @@ class PrivateHMC(GradientStep):
     r"""Hamiltonian draws of the parameters of a confidential likelihood, with noisy gradients and decisions.
 
     Leapfrog steps follow the sum of the rows' gradients, each clipped to the norm `clip_gradient` of the
-    likelihood, plus Gaussian noise. Trajectories with such noise are as likely backwards as forwards, so that
-    the decision at the end makes draws follow the posterior: the noisy log likelihood ratio with a penalty
-    of half of its noise's variance, as in :class:`PenaltyMetropolis`. Clipped gradients cost acceptance;
-    clipped ratios change the law.
+    likelihood, plus Gaussian noise. A trajectory with such noise is as likely backwards as forwards, so that
+    the decision at its end makes draws follow the posterior: it takes the noisy log likelihood ratio minus
+    half of the variance of its noise, as in :class:`PenaltyMetropolis`. Clipped gradients only lower the
+    acceptance rate; clipped ratios change the law of the draws.
 
     Parameters
     ----------
@@ -49,22 +49,22 @@ class PrivateHMC(GradientStep):
     ledger : PrivacyLedger, optional
         Budget; with the plan `draws`, `tune` and `chains`.
     noise_multiplier : float, optional
-        In the place of a ledger: standard deviation of the noise on a log likelihood ratio over its
+        Instead of a ledger: standard deviation of the noise on a log likelihood ratio, divided by its
         replace-one sensitivity.
     draws, tune, chains : int, optional
         The plan, as it will be given to ``pm.sample``.
     share, epsilon : float, optional
-        Which part of the ledger's budget the run gets, as for :class:`PenaltyMetropolis`.
+        The part of the ledger's budget that the run gets, as for :class:`PenaltyMetropolis`.
     clipped_noise : float, optional
-        Whether and how precisely the rows with clipped ratios are counted, as for
-        :class:`PenaltyMetropolis`. Clipped gradients are not.
+        Whether and how precisely rows with clipped ratios are counted, as for :class:`PenaltyMetropolis`.
+        Rows with clipped gradients are not counted.
     step_size : float
         Leapfrog step, in the space of the values that PyMC samples; with an `approximation`, in its
         standard deviations.
     n_leapfrog : int, default 10
         Steps of a trajectory, each of which costs one noisy gradient.
     gradient_noise : float, default 4
-        Noise multiplier of a gradient over that of a ratio.
+        Noise multiplier of a gradient, divided by that of a ratio.
     mass : float or array of shape (d,), default 1
         Variances of the momenta.
     adapt : bool, default True
@@ -82,14 +82,14 @@ class PrivateHMC(GradientStep):
 
     Notes
     -----
-    A chain of k draws releases k ratios and k L + 1 gradients: that at the current draw is kept with its
-    noise when a trajectory is rejected, and was drawn already when it is accepted. ``sample_stats`` get
+    A chain of k draws of L steps each releases k ratios and k L + 1 gradients: the gradient at the start of a
+    trajectory, with its noise, is the one released last at that point. ``sample_stats`` get
     ``private_accepted`` and ``private_log_ratio``.
 
     References
     ----------
     Räisä, "Differentially private Markov chain Monte Carlo" (2021), algorithm 3 and theorem 11. There the
-    decision compares u, which has to be its logarithm, and the gradient has no noise.
+    decision compares u where it should compare log u, and the gradient has no noise.
 
     Examples
     --------
@@ -106,7 +106,7 @@ class PrivateHMC(GradientStep):
     """
 
     name = "private_hmc"
-    _kept: np.ndarray | None  # noisy gradient of the likelihood where the chain is
+    _kept: np.ndarray | None  # noisy gradient of the likelihood at the chain's current state
     stats_dtypes_shapes: Any = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
     _state_class = HMCState
     _here = (*GradientStep._here, "_gradient_noise")
@@ -161,7 +161,7 @@ class PrivateHMC(GradientStep):
         self._fix()
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
-        """Begin a chain, with what the last one learnt forgotten."""
+        """Begin a chain, and forget what the last chain learnt."""
         super().setup_chain(rng, tune, draws)
         self._gradient_noise = self._source("gradients", 1)
         self.n_steps, self.log_factor, self._kept = 0, 0.0, None
@@ -174,15 +174,15 @@ class PrivateHMC(GradientStep):
         }
 
     def noisy_gradient(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """Gradient of the confidential log likelihood, with noise."""
+        """Return the gradient of the confidential log likelihood, with noise."""
         self._spend("gradients")
         assert self._gradient_noise is not None
         bits, bound, near = self._sums.bits, self.clip_gradient, self.approximation
         jacobian = self.jacobian_at(theta, other)
-        if near is not None:  # of coordinates in which rows have gradients of one size in all directions
+        if near is not None:  # in coordinates in which gradients have about one size in all directions
             jacobian = np.ascontiguousarray(jacobian @ self._inverse_metric)
-        # whole numbers, of which those with noise may be too large for float64; neither the noise nor the
-        # sum alone is a variable, which an error could show
+        # whole numbers, since noisy ones may be too large for float64 to hold exactly; the noise and the
+        # exact sum are never variables of their own, since a traceback could show them
         noisy = self._gradient_noise.draw(self.layout.size) + self._sums.over_rows(
             self._gradient.total,
             (self.numbers_at(theta, other), jacobian),
@@ -194,14 +194,14 @@ class PrivateHMC(GradientStep):
 
     def step(self, point: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """Follow a trajectory and decide it."""
-        theta, other = self._begin_at(point)  # a kept gradient is that of there
+        theta, other = self._begin_at(point)  # a kept gradient belongs to this state
         if self._kept is None:
             self._kept = self.noisy_gradient(theta, other)
         size = self.step_size * math.exp(self.log_factor)
         first = momentum = np.sqrt(self.mass) * self.rng.standard_normal(theta.size)
         new, gradient, axes = theta, self._kept, self.axes
         for _ in range(self.n_leapfrog):
-            # the likelihood's part with the noise it has, the rest as it is now
+            # the likelihood's gradient keeps its noise; the gradient of the other terms is computed anew
             momentum = momentum + 0.5 * size * (gradient + self.slope_at(new, other)) @ axes
             new = new + size * axes @ (momentum / self.mass)
             gradient = self.noisy_gradient(new, other)

@@ -3,9 +3,10 @@
 The samplers of :mod:`pymc_dp.privacy.exact_noise` decide by comparisons of integers of any length, which
 takes 50 to 100 us a draw: as long as a pass over 100,000 rows. Here the same rejection sampler compares
 uniform numbers of as many bits as a comparison needs with probabilities in floating point. No draw is
-rounded, and no tail is cut off: each probability is right to about 1e-15 of itself within a few standard
-deviations, and to 1e-12 out to 38, beyond which are less than 1e-315 of all draws. That is a change of the
-stated epsilon in its last digits, and nothing of a delta of 1e-300, the least that a run may promise.
+rounded, and no tail is cut off: each probability has a relative error of about 1e-15 within a few standard
+deviations, and of 1e-12 out to 38, beyond which lie less than 1e-315 of all draws. This changes the stated
+epsilon in its last digits only, and it does not matter for a delta of 1e-300, the smallest that a run may
+promise.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from pymc_dp.privacy.exact_noise import Words, system_words, words_from
 
 # Draws made at once: the sampler works on arrays.
 _BATCH = 512
-# The largest standard deviation, in units, of which draws fit 64 bits.
+# The largest standard deviation, in units, for which draws fit 64 bits.
 LARGEST_SCALE = 2**52
-# The smallest delta that a run may promise: what is missing of the tails is far less.
+# The smallest delta that a run may promise; the probability missing in the tails is far smaller.
 LEAST_DELTA = 1e-300
-# Of a uniform number of 63 bits: the largest that is below exp(-k), for k = 44, ..., 1, and what exp(-k) has
-# beyond it. From 44 on the first is 0, and the law goes on as it began.
+# For k = 44, ..., 1: exp(-k) in units of 2^-63, split into its whole part, with which uniform numbers of 63
+# bits are compared, and the remainder. From k = 44 on the whole part is 0, and the geometric law starts over.
 _POWERS = np.exp(-np.arange(44.0, 0.0, -1.0)) * 2.0**63
 _POWERS_OF_E, _REST_OF_POWERS = np.floor(_POWERS).astype(np.uint64), _POWERS - np.floor(_POWERS)
 
@@ -41,12 +42,12 @@ class GaussianNoise:
     scale : int
         Standard deviation, in units.
     words : callable, optional
-        Source of random words; the operating system's entropy by default. Anything else is for tests.
+        Source of random words; the operating system's entropy by default. Any other source is for tests.
 
     Notes
     -----
-    What noise was drawn in advance is secret: it is in no pickle, and a forked process draws its own. Threads
-    may share a source: no two of them get the same noise.
+    Noise that was drawn in advance is secret: it is in no pickle, and a forked process draws its own. Threads
+    may share one object: no two of them get the same noise.
 
     Examples
     --------
@@ -62,7 +63,7 @@ class GaussianNoise:
     def draw(self, count: int) -> np.ndarray:
         """Return independent draws, int64."""
         if self._owner != os.getpid():
-            # in a fork, where a thread that held the lock is no more
+            # in a fork the thread that held the lock does not exist, so that the lock is made anew
             self._left, self._owner, self._lock = self._left[:0], os.getpid(), Lock()
         with self._lock:
             if len(self._left) < count:
@@ -110,7 +111,7 @@ def discrete_gaussian(scale: int, count: int, words: Words = system_words) -> np
     while missing > 0:
         size = 4 * missing + 32
         given = words(4 * size).reshape(4, size)
-        # a discrete Laplace number of the same scale: its rest, how often the scale fits into it, its sign
+        # a discrete Laplace number of the same scale: its remainder and quotient by the scale, and its sign
         rest = (given[0] >> shift).astype(np.int64)
         times = _geometric(given[1] >> np.uint64(1), words)
         magnitude = rest + scale * times
@@ -126,11 +127,11 @@ def discrete_gaussian(scale: int, count: int, words: Words = system_words) -> np
 
 
 def _below(first: np.ndarray, p: np.ndarray, words: Words) -> np.ndarray:
-    """Whether uniform numbers are below `p`, whose every bit counts.
+    """Return whether uniform numbers are below `p`, compared to the last bit of `p`.
 
-    Their first 64 bits are given; further ones are drawn where these do not tell, which is hardly ever.
+    Their first 64 bits are given; further bits are drawn in the rare cases where these do not decide.
     """
-    scaled = p * 2.0**64  # exactly
+    scaled = p * 2.0**64  # this product is exact
     certain = p >= 1
     known = np.where(certain, 0.0, scaled).astype(np.uint64)
     below = certain | (first < known)
@@ -142,11 +143,11 @@ def _below(first: np.ndarray, p: np.ndarray, words: Words) -> np.ndarray:
 
 
 def _geometric(first: np.ndarray, words: Words) -> np.ndarray:
-    """Return for how many k from 1 a uniform number is below ``exp(-k)``; its first 63 bits are given."""
+    """Return for how many k >= 1 each uniform number is below ``exp(-k)``; the first 63 bits are given."""
     at = np.searchsorted(_POWERS_OF_E, first, side="right") - 1
     times = len(_POWERS_OF_E) - 1 - at
     tied = np.flatnonzero(_POWERS_OF_E[at] == first)
-    if len(tied):  # hardly ever: the first bits do not tell of one k
+    if len(tied):  # rare: the first bits do not decide for one k
         passed = tied[_below(words(len(tied)), _REST_OF_POWERS[at[tied]], words)]
         times[passed] += 1
         endless = passed[at[passed] == 0]
@@ -156,7 +157,7 @@ def _geometric(first: np.ndarray, words: Words) -> np.ndarray:
 
 
 def kept_delta(delta: Any) -> float:
-    """Return a delta that the noise can keep, as a float.
+    """Return a delta as a float, if it is large enough for the precision of the noise.
 
     Raises
     ------
@@ -172,7 +173,7 @@ def kept_delta(delta: Any) -> float:
 
 
 def checked_seed(seed: Any) -> int | None:
-    """Return the seed of insecure noise, with a warning where there is one."""
+    """Return the seed of insecure noise, and warn if there is one."""
     if seed is None:
         return None
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
@@ -186,13 +187,13 @@ def checked_seed(seed: Any) -> int | None:
 
 
 def words_of_seed(seed: int | None, chain: int, stream: int = 0) -> Words:
-    """Return the entropy of the system, or, with a warning, words that whoever knows the seed knows too.
+    """Return the system's entropy, or, if a seed is given, words that anyone who knows the seed can repeat.
 
     Parameters
     ----------
     seed : int, optional
     chain, stream : int
-        No two chains, and no two kinds of noise of a chain, get the same words of a seed.
+        Together they name a stream of the seed: each chain, and each kind of noise of a chain, has its own.
     """
     seed = checked_seed(seed)
     if seed is None:

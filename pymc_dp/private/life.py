@@ -1,4 +1,4 @@
-"""The life of a private step: debited, then fixed, begun chain by chain, one draw after the other."""
+"""The life cycle of a private step: it is debited, then fixed, then sampled chain by chain."""
 
 from __future__ import annotations
 
@@ -19,30 +19,31 @@ from pymc_dp.private.spending import Plan
 from pymc_dp.private.terms import Terms, cannot_be_changed
 from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout
 
-# Statistics of every private step: from which chain a draw is, and which of its draws it is, from 1.
+# Statistics of every private step: the name of the chain that a draw is from, and its number in the chain,
+# from 1.
 TIES: dict[str, Any] = {"private_chain": (np.int64, []), "private_iteration": (np.int64, [])}
 
 
 class Life(BlockedStep):
-    """What a private step may do when: with its plan, its noise and its place in a chain.
+    """The order of what a private step does: its debit, its noise and its place in a chain.
 
-    What the run was debited with is :class:`Terms`: chains take their noise from it, and begin only if what
-    the step would do now is that. In between, a step refuses that any of its data but those that chains
-    change are set.
+    :class:`Terms` records what the run was debited for. Chains take their noise from it, and begin only if
+    the step would still run on the same terms. After the debit, a step refuses to have attributes set, other
+    than those that chains change.
     """
 
-    # machine code, noise and threads belong to one process
+    # attributes that belong to one process and are not pickled: machine code, noise and threads
     _here: tuple[str, ...] = (
         "_numbers", "_logp", "_distance", "_sums", "_noise", "_counted", "_data", "_graphs", "_at", "_next",
         "_left",
     )  # fmt: skip
-    # What chains change. Once a run is debited, all other data of a step stay as they are.
+    # Attributes that chains change. Once a run is debited, no other data of a step can be set.
     _moves: tuple[str, ...] = (
         "rng", "tune", "adapt", "data", "_chain", "_named", "_begun_by", "_planned", "_left", "_noise",
         "_counted", "_at", "_next", "_n_clipped",
     )  # fmt: skip
     _fixed: frozenset[str] = frozenset()
-    # of the steps themselves
+    # attributes that the subclasses set
     plan: Plan
     term: RowTerm
     layout: ParameterLayout
@@ -72,11 +73,11 @@ class Life(BlockedStep):
         raise cannot_be_changed(type(self).__name__, name)
 
     def _debit(self) -> None:
-        """Debit the run, with what the step is now."""
+        """Debit the run on the step's present terms."""
         self.plan.reserve(self._terms)
 
     def _fix(self) -> None:
-        """Let nothing be changed any more but what chains change."""
+        """Forbid changes of all attributes other than those that chains change."""
         of_classes = {
             name: value
             for base in type(self).__mro__
@@ -87,7 +88,7 @@ class Life(BlockedStep):
         self._fixed = frozenset(data | set(vars(self))) - frozenset(self._moves)
 
     def _terms(self, noise_multiplier: float) -> Terms:
-        """Return what the cost and the protection of the rows depend on, if there is such noise."""
+        """Return what cost and protection of the rows depend on; raise if there is no such noise."""
         term, near = self.term, self.approximation
         return Terms(
             noise_multiplier=noise_multiplier,
@@ -103,7 +104,7 @@ class Life(BlockedStep):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # chains of one pickle are of one run
+        # chains whose steps come from one pickle are of one run
         kept = {k: v for k, v in self.__dict__.items() if k not in self._here}
         return {**kept, "_pickled_as": secrets.token_hex(8)}
 
@@ -114,7 +115,7 @@ class Life(BlockedStep):
         self.__dict__["_fixed"] = state["_fixed"] | {"_pickled_as"}
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
-        """Claim the share of a chain; then prepare it, with noise of its own."""
+        """Claim the budget's share for one chain, then prepare the chain with noise of its own."""
         tune, draws = whole("tune", tune, least=0), whole("draws", draws, least=0)
         terms = self._terms(self.plan.noise_multiplier)
         self._chain = self.plan.begin(self, terms, tune, draws)
@@ -127,7 +128,7 @@ class Life(BlockedStep):
         self.tune, self._at = tune > 0, None
 
     def _source(self, of: str, stream: int) -> GaussianNoise | None:
-        """Return the noise that a kind of release was debited with, if there is one."""
+        """Return the noise that was debited for a kind of release, or None if there is none."""
         assert self.plan.terms is not None
         scale = self.plan.terms.scale(of)
         if scale is None:
@@ -135,7 +136,7 @@ class Life(BlockedStep):
         return GaussianNoise(scale, words_of_seed(self.insecure_noise_seed, self._chain, stream))
 
     def _spend(self, what: str) -> None:
-        """Count a release of the chain's share before it is made."""
+        """Take one release off the chain's share, before it is made."""
         if self._left[what] < 1:
             raise BudgetExceededError(
                 f"{type(self).__name__}: all {what} that this chain was begun for are released. Nothing was "
@@ -149,7 +150,7 @@ class Life(BlockedStep):
         self._left[what] -= 1
 
     def _begin_at(self, point: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the flat parameters and other variables; nobody else has moved the parameters."""
+        """Return the flat parameters and other variables; raise if another step has moved the parameters."""
         theta, other = self.layout.flatten(point), self.others.flatten(point)
         if self._at is None:
             self._at = self._rounded(point)
@@ -159,7 +160,7 @@ class Life(BlockedStep):
                 f"{', '.join(str(v.name) for v in self.vars)}: moved by another step since the last draw of "
                 f"{type(self).__name__}, which decides from where it left them. Leave that step out."
             )
-        # as the arrays that they are known by, whose numbers are known
+        # the stored arrays themselves, by which the numbers computed at this state are found again
         return at, others_at if others_at.tobytes() == other.tobytes() else other
 
     def _said(self, accepted: bool, ratio: float) -> list[dict[str, Any]]:
@@ -175,12 +176,12 @@ class Life(BlockedStep):
         return [said]
 
     def accept(self, point: dict[str, Any], new: np.ndarray) -> dict[str, Any]:
-        """Return the point with the last proposal, whose numbers are kept."""
+        """Return the point after the last proposal is accepted, and keep the numbers computed for it."""
         point = {**point, **self.layout.unflatten(new)}
         self._at = self._next if not self._rounds else self._rounded(point)
         return point
 
     def _rounded(self, point: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the flat parameters as they are stored, the other variables, and their numbers."""
+        """Return the flat parameters as the point stores them, the other variables, and their numbers."""
         theta, other = self.layout.flatten(point), self.others.flatten(point)
         return theta, other, self.numbers_at(theta, other)

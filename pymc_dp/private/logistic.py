@@ -1,9 +1,9 @@
 """The law that makes a normal number of variance 1.4 logistic when it is added.
 
-There is none that does so exactly. This one, on a grid of points, has the smallest relative error of the
-probability of a tail (out to 16): 1.1e-4, at an error of 4e-5 of the distribution function. Its numbers are
-printed by ``scripts/logistic_correction.py``. The smallest error of the distribution function grows with the
-variance: 1e-4 can be reached up to about 1.65, and 5.9e-4 at 2.
+No law does so exactly. Among the laws on a grid of points, this one has the smallest relative error of tail
+probabilities (out to 16): 1.1e-4, with an error of 4e-5 of the distribution function. Its numbers are printed
+by ``scripts/logistic_correction.py``. The smallest possible error of the distribution function grows with the
+variance: it is 1e-4 at a variance of about 1.65, and 5.9e-4 at 2.
 
 References
 ----------
@@ -16,7 +16,7 @@ import numpy as np
 from scipy.special import ndtr
 
 VARIANCE = 1.4
-# Points, and what each and its mirror image weigh together.
+# Points of the law that are not negative, and the total weight of each and its mirror image.
 POINTS = (
     0.0,
     1.7,
@@ -63,7 +63,7 @@ _CUMULATED = np.cumsum(WEIGHTS)
 
 
 def draw_correction(rng: np.random.Generator) -> float:
-    """Draw a number of this law.
+    """Draw a number from this law.
 
     Examples
     --------
@@ -78,13 +78,13 @@ def draw_correction(rng: np.random.Generator) -> float:
 
 
 def corrected_cdf(x: np.ndarray, variance: float = VARIANCE) -> np.ndarray:
-    """Distribution function of this law's number plus a normal one.
+    """Distribution function of the sum of a number from this law and a normal number.
 
     Parameters
     ----------
     x : array_like, shape (n,)
     variance : float
-        Of the normal number.
+        Variance of the normal number.
 
     Returns
     -------

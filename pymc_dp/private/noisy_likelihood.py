@@ -1,4 +1,4 @@
-"""What the private steps share: their parameters, the rest of the model, the rows behind a wall."""
+"""What the private steps share: their parameters, the model's other terms, and noisy access to the rows."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout
 _NUMBERS = types.void(VECTOR, VECTOR, VECTOR, VECTOR)  # parameters, other variables, data -> numbers
 _LOGP = types.float64(VECTOR, VECTOR, VECTOR)
 _LENGTH = types.float64(VECTOR, VECTOR, VECTOR, VECTOR)
-# Units of the noise on a count.
+# A row counts as 2^_COUNT_BITS units of the noise on a count.
 _COUNT_BITS = 20
 
 
 def parameters_behind(inputs: Sequence[Variable], model: Model) -> list[Variable]:
-    """Free variables that a likelihood reads; not those in the priors of these."""
+    """Return the free variables that a likelihood reads, without those that only their priors read."""
     leaves = set(leaves_of(inputs, model.basic_RVs))
     return [rv for rv in model.free_RVs if rv in leaves]
 
@@ -54,7 +54,7 @@ class PrivateStep(Life):
     approximation: NormalApproximation | None = None
 
     def __new__(cls, vars: Any = None, *args: Any, model: Any = None, **kwargs: Any) -> Any:
-        """Claim the parameters when none were given."""
+        """Take all parameters of the likelihood when no variables are given."""
         if kwargs.get("blocked") is False:
             raise ValueError(
                 f"{cls.__name__}: blocked=False would make a step of each variable, and each would pay for a "
@@ -65,7 +65,7 @@ class PrivateStep(Life):
 
     @classmethod
     def _claim(cls, vars: Any, model: Model) -> list[Variable]:
-        """Value variables of the step: parameters of one confidential likelihood."""
+        """Return the value variables of the step: parameters of one confidential likelihood."""
         behind = {term.name: parameters_behind(inputs, model) for term, inputs in confidential_terms(model)}
         if not behind:
             raise ValueError(
@@ -98,7 +98,7 @@ class PrivateStep(Life):
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:
-        """Nothing by default: noise has to be given."""
+        """Take no variable by default, since a step needs its noise level as an argument."""
         return Competence.INCOMPATIBLE
 
     def _prepare(
@@ -170,15 +170,15 @@ class PrivateStep(Life):
 
     @property
     def clip(self) -> float:
-        """Bound of a row's change of log density, for each unit of :meth:`distance`."""
+        """Bound of a row's change of log density per unit of :meth:`distance`."""
         near = self.approximation
         return near.clip if near is not None and self.term.coordinates is None else self.term.clip
 
     def distance(self, new: np.ndarray, old: np.ndarray, other: np.ndarray) -> float:
-        """Length of a move, which the bound of a row's change is in proportion to; known without the rows."""
+        """Return a move's length, to which the bound of a row's change is proportional; needs no rows."""
         if self.term.coordinates is not None:
             found = float(self._distance.dispatcher(new, old, other, self.data))
-            # a move that coordinates do not see has no bound: refused, and so is the way back
+            # a move that changes no coordinate has no bound: it and its reverse are refused
             return found if found > 0 or np.array_equal(new, old) else math.inf
         move = new - old
         return float(np.linalg.norm(move if self.approximation is None else self.metric @ move))
@@ -231,13 +231,13 @@ class PrivateStep(Life):
         self._graphs = (theta, other, ratio.numbers, total[0], density, ratio.features)
         self._noise: GaussianNoise | None = None
         self._counted: GaussianNoise | None = None
-        self._left = {"ratios": 0, "gradients": 0}  # of the chain that is sampled, by this process
+        self._left = {"ratios": 0, "gradients": 0}  # releases left to the chain that this process samples
         self._begun_by = 0
         self._planned, self._named = 0, -1
         self._at = None
 
     def _sums_of(self, density: RowDensity, natural: Sequence[Any]) -> tuple[RowRatio, Any]:
-        """Return the compiled change of the rows' log density, and what adds it up."""
+        """Return the compiled change of the rows' log density, and the object that sums it over rows."""
         ratio = density.ratio(natural)
         return ratio, RowSums(self.term, ratio)
 
@@ -246,12 +246,12 @@ class PrivateStep(Life):
         return NativeFunction(name, [theta, other, self._data.data], lifted, sig)
 
     def _noise_scales(self, noise_multiplier: float) -> dict[str, int]:
-        """Return the standard deviations of all noise in the units of what it is added to, whole numbers.
+        """Return the standard deviations of all noise, in whole units of the sums that it is added to.
 
         Raises
         ------
         ValueError
-            If noise does not fit its numbers.
+            If the noise is too large for 64-bit integers.
         """
         scales = {"ratios": noise_scale("noise_multiplier", noise_multiplier, self._sums.bits + 1)}
         if self.clipped_noise is not None:
@@ -262,7 +262,7 @@ class PrivateStep(Life):
         return scales
 
     def cost(self, draws: int, tune: int, chains: int) -> list[Cost]:
-        """Return what a run costs, for :func:`pymc_dp.accounting.epsilon`.
+        """Return the cost of a run, for :func:`pymc_dp.accounting.epsilon`.
 
         Parameters
         ----------
@@ -276,28 +276,28 @@ class PrivateStep(Life):
         return self.plan.costs(draws + tune, chains, self.plan.noise_multiplier)
 
     def numbers_at(self, theta: np.ndarray, other: np.ndarray) -> np.ndarray:
-        """What the rows' log density takes of the parameters."""
-        out = np.zeros(self.n_numbers)  # a frame that an error leaves shows no stale memory
+        """Return the numbers through which the rows' log density depends on the parameters."""
+        out = np.zeros(self.n_numbers)  # zeros, so that a traceback cannot show stale memory
         self._numbers.dispatcher(theta, other, self.data, out)
         return out
 
     def logp_at(self, theta: np.ndarray, other: np.ndarray) -> float:
-        """Log density of the parameters but for the confidential rows."""
+        """Return the log density of the model without the confidential rows."""
         return float(self._logp.dispatcher(theta, other, self.data))
 
     def noisy_ratio(
         self, new: np.ndarray, theta: np.ndarray, other: np.ndarray, distance: float
     ) -> tuple[float, float]:
-        """Change of the confidential log likelihood with noise, and the noise's standard deviation.
+        """Return the noisy change of the confidential log likelihood, and the noise's standard deviation.
 
         Sums and noise are whole numbers of ``bound * 2**-bits``: replacing a row changes the sum by at most
-        ``2 * 2**bits`` of them, whatever the rounding, and the noise has no holes.
+        ``2 * 2**bits`` of them, however changes are rounded, and the noise takes every whole number.
         """
         term, sums = self.term, self._sums
         bound = self.clip * distance
         unit = bound * 2.0**-sums.bits
         self._spend("ratios")
-        if not 0 < unit < math.inf:  # no move, or one too small for numbers: nothing is asked of the rows
+        if not 0 < unit < math.inf:  # the move is 0 or too small for numbers: rows are not read
             self._next, self._n_clipped = self._at, self._count_noise()
             return 0.0, math.inf if unit > 0 else 0.0
         ends = self._ends(new, theta, other)
@@ -309,7 +309,7 @@ class PrivateStep(Life):
         return term.temper * unit * total, sd
 
     def _ends(self, new: np.ndarray, theta: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the numbers of a proposal, and those of where the chain is, which are kept."""
+        """Return the numbers of a proposal, and those of the current state, which are computed only once."""
         at = self._at
         if at is None or not (_are_equal(at[0], theta) and _are_equal(at[1], other)):
             self._at = at = (theta, other, self.numbers_at(theta, other))
@@ -318,13 +318,13 @@ class PrivateStep(Life):
         return numbers, at[2]
 
     def _count(self, new: np.ndarray, old: np.ndarray, bound: float) -> None:
-        """Count clipped rows with noise, if that was paid for."""
+        """Release a noisy count of clipped rows, if the run was debited for it."""
         if self._counted is not None:
             self._n_clipped = self._count_noise() + self._sums.exceeding(new, old, bound)
 
     @property
     def n_looked_at(self) -> int:
-        """Rows that a release is computed from."""
+        """Number of rows that a release is computed from."""
         return self.term.rows.n
 
     def _count_noise(self) -> float:

@@ -1,4 +1,4 @@
-"""A normal approximation of a posterior that was paid for: what private steps may take from it."""
+"""A released normal approximation of the posterior, which private steps may use at no further cost."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pymc_dp.privacy.costs import GaussianCost
 class NormalApproximation:
     r"""Normal approximation of the posterior given confidential rows, as it was released.
 
-    Made by :func:`~pymc_dp.normal_approximation`. All of it is private and may be shown. One that is made by
-    hand costs what is said of it: without `costs`, make it of what is public. Nothing of it can be set or
-    replaced, so that what was paid stays with it.
+    :func:`~pymc_dp.normal_approximation` makes it. All of it is differentially private and may be published.
+    If you make one by hand, state its cost in `costs`, unless it is made of public numbers only. Its
+    attributes cannot be changed, so that it always carries its cost.
 
     Parameters
     ----------
@@ -29,16 +29,18 @@ class NormalApproximation:
     covariance : ndarray, shape (d, d)
         Inverse of the noisy curvature there.
     information : ndarray, shape (d, d)
-        Mean outer product of the rows' gradients, the estimate of the information of one row. Its quadratic
-        form is the square of the distance between parameters in which rows are clipped.
+        Mean outer product of the rows' gradients, an estimate of the Fisher information of one row. Its
+        quadratic form is the square of the distance to which the clipping bounds of rows are proportional.
     clip : float
         Bound of a row's change of log likelihood per unit of that distance.
     clip_gradient : float
         Bound of the norm of a row's gradient, measured against the information.
     costs : tuple of GaussianCost
-        What it cost. :func:`~pymc_dp.with_privacy` adds them to those of the steps that use it.
+        The cost of its releases. :func:`~pymc_dp.with_privacy` adds it to the cost of the steps that use the
+        approximation.
     insecure_noise : bool, default False
-        Whether its noise came from a known seed: then nothing is promised of it, or of what uses it.
+        Whether its noise came from a known seed. If so, neither it nor results that use it have any privacy
+        guarantee.
 
     Examples
     --------
@@ -60,7 +62,7 @@ class NormalApproximation:
     costs: tuple[GaussianCost, ...]
     insecure_noise: bool
 
-    # no dataclass: of those, copies can be made with another cost
+    # not a dataclass, since `dataclasses.replace` would make a copy with another cost
     def __init__(
         self, likelihood: str, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], mean: np.ndarray,
         covariance: np.ndarray, information: np.ndarray, clip: float, clip_gradient: float,
@@ -70,7 +72,7 @@ class NormalApproximation:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         missing = sorted(type(self).__annotations__.keys() - state.keys())
-        if missing:  # of what it costs, or that its noise was no secret, nothing may be guessed
+        if missing:  # its cost, and whether its noise was secret, must not be guessed
             raise ValueError(
                 f"This pickle of a NormalApproximation says nothing of its {', '.join(missing)}: it was "
                 "written by another version of pymc_dp. Read it with that version, and make it anew from its "
@@ -96,7 +98,7 @@ class NormalApproximation:
     def start(self, rng: Any = None) -> dict[str, np.ndarray]:
         """Draw a starting point, for ``initvals`` of ``pm.sample``.
 
-        A chain that starts from it needs no burn-in as far as the approximation holds.
+        As far as the approximation is right, a chain that starts from such a draw needs no burn-in.
 
         Parameters
         ----------

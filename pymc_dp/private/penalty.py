@@ -12,7 +12,7 @@ from pytensor.graph.basic import Variable
 from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.walk import PrivateWalk
 
-# Standard deviation of noise that is accepted with its penalty as often as tuning aims at.
+# Standard deviation of noise at which, with its penalty, the acceptance rate is that which tuning aims at.
 NOISE_AT_TARGET = 2.38
 
 
@@ -33,66 +33,70 @@ class PenaltyMetropolis(PrivateWalk):
         Budget. The run that is planned by `draws`, `tune` and `chains` gets all that is left of it, or what
         `share` or `epsilon` says, and is debited at once.
     noise_multiplier : float, optional
-        In the place of a ledger: standard deviation of the noise over the replace-one sensitivity.
+        Instead of a ledger: standard deviation of the noise, divided by the replace-one sensitivity.
     draws, tune, chains : int, optional
         The plan, as it will be given to ``pm.sample``: tuning draws cost as much as others.
     share : float, optional
-        Which part of the ledger's whole budget the run gets, in (0, 1], where several steps or likelihoods
-        share a ledger. Shares add up to 1: they are of the sum of 1 / noise_multiplier^2 of all releases,
-        in which Gaussian releases compose; epsilons do not add up. By default the run gets all that is left.
+        The part of the ledger's whole budget that the run gets, in (0, 1], for several steps or likelihoods
+        that share a ledger. Shares add up to 1, because they are parts of the sum of 1 / noise_multiplier^2
+        over all releases, which is how Gaussian releases compose; epsilons do not add up. By default the run
+        gets all that is left.
     epsilon : float, optional
-        In the place of a share: what the run costs by itself, at the ledger's delta.
+        Instead of a share: the epsilon of the run by itself, at the ledger's delta.
     clipped_noise : float, optional
-        Noise multiplier of a count of clipped rows over that of a ratio, > 0. If given, each draw also
+        Noise multiplier of a count of clipped rows, divided by that of a ratio, > 0. If given, each draw also
         releases the share of rows whose change exceeded the bound, with noise, which costs
-        ``1 / clipped_noise**2`` of what its ratio costs: 1 % of it for 10. By default nothing is counted.
+        ``1 / clipped_noise**2`` of what its ratio costs (1 % for ``clipped_noise=10``). By default no rows
+        are counted.
     updates : {"joint", "component", "guided", "autoregressive"}, default "joint"
-        Whether proposals move all parameters, one of them, or one of them in a direction that is kept as
-        long as its proposals are accepted. Noise grows with the length of a move, so that moves of one
-        parameter need less. The last, which needs an `approximation`, draws from an autoregression that has
-        it for its law: only the noise, and what the approximation gets wrong, is ever refused.
+        Whether proposals move all parameters ("joint"), one of them ("component"), or one of them in a
+        direction that is kept as long as its proposals are accepted ("guided"). Noise grows with the length
+        of a move, so that moves of one parameter get less noise. "autoregressive" needs an `approximation`:
+        proposals come from an autoregression that has the approximation as its stationary law, so that they
+        are rejected only because of the noise and of errors of the approximation.
     scale : float, array of shape (d,) or array of shape (d, d), optional
         Standard deviation of proposals, for all parameters or for each, in the space of the values that PyMC
-        samples; or a matrix that standard normal numbers are multiplied with ("joint" only). By default from
-        the noise: the length at which it is about as large as can be afforded. With an `approximation` one
-        number, in its standard deviations.
+        samples; or a matrix by which standard normal numbers are multiplied ("joint" only). By default it is
+        chosen such that the noise of a typical move just leaves a useful acceptance rate. With an
+        `approximation` it is one number, in units of its standard deviations.
     adapt : bool, default True
-        Whether a common factor of the scale is learnt in tuning. It sees accepted and rejected moves only,
-        which are private.
+        Whether a common factor of the scale is learnt in tuning. It is learnt from which moves were accepted,
+        which is private already.
     approximation : NormalApproximation, optional
-        What :func:`~pymc_dp.normal_approximation` released. Moves then follow its covariance, one parameter
-        becomes one column of its Cholesky factor, and rows are clipped by its own bounds and distance.
+        The result of :func:`~pymc_dp.normal_approximation`. Moves then follow its covariance, moves of one
+        parameter become moves along one column of its Cholesky factor, and rows are clipped by its bounds and
+        distance.
     model : pymc.Model, optional
         Taken from the context if left out.
     rng : optional
         Seed or generator; PyMC sets one per chain. It drives proposals and decisions, never the noise.
     insecure_noise_seed : int, optional
-        For tests on made-up data: noise that can be repeated, and that protects nobody.
+        For tests on made-up data: a seed that makes the noise repeatable, so that it protects nobody.
 
     Raises
     ------
     ValueError
-        If the model has no confidential likelihood, noise is given in no way or in two, a variable is no
-        parameter of it, or `updates` or `scale` is none of the above; if the plan does not fit into the
-        budget (:class:`~pymc_dp.BudgetExceededError`). When a chain begins: if another step moves the
-        same parameters, or ``pm.sample`` asks for more than was planned.
+        If the model has no confidential likelihood, if both or neither of `ledger` and `noise_multiplier` are
+        given, if a variable is no parameter of the likelihood, if `updates` or `scale` is none of the above,
+        or if the plan exceeds the budget (:class:`~pymc_dp.BudgetExceededError`). When a chain begins: if
+        another step moves the same parameters, or ``pm.sample`` asks for more than was planned.
 
     Notes
     -----
     ``sample_stats`` get ``private_accepted`` and ``private_log_ratio``, the noisy change of the (clipped,
-    tempered) log likelihood; both are paid for, and nothing else that depends on rows is kept. R-hat and
-    effective sample sizes cannot see what clipping does to the draws. `clipped_noise` adds
+    tempered) log likelihood. Both are part of the run's cost, and nothing else that depends on rows is kept.
+    R-hat and effective sample sizes do not show what clipping does to the draws. `clipped_noise` adds
     ``private_clipped_fraction``: each number has Gaussian noise of standard deviation
     ``noise_multiplier * clipped_noise / n``, and may be negative; their mean is unbiased.
 
-    A step is sampled by one call of ``pm.sample``. With a ledger that is all that was paid for; without one,
-    another call is refused too, since nothing would add up what the two cost: make a new step.
+    A step serves one call of ``pm.sample``. With a ledger only one call was debited; without a ledger another
+    call is refused too, since nothing would add up the cost of the two. Make a new step for another call.
 
-    What is chosen after looking at the rows tells of them and is not paid for: starting points, scales,
-    bounds. Chains start where the model says.
+    Do not choose starting points, scales or bounds by looking at the rows: such choices tell something of the
+    rows, which no cost covers. Chains start at the model's initial point.
 
-    The noise comes from the operating system's entropy. Sums are whole numbers of c / 2^30 and so is the
-    noise (a discrete Gaussian law), so that nothing is left to rounding.
+    The noise comes from the operating system's entropy. Sums and noise (of a discrete Gaussian law) are whole
+    numbers of c / 2^30, so that the guarantee does not depend on rounding.
 
     References
     ----------
@@ -162,7 +166,7 @@ class PenaltyMetropolis(PrivateWalk):
 
     @staticmethod
     def competence(var: Any, has_grad: bool) -> Competence:
-        """Take the parameters of confidential likelihoods: no other step may."""
+        """Take the parameters of confidential likelihoods, which no other step may move."""
         confidential = getattr(var.tag, "pymc_dp_confidential", None) is not None
         return Competence.IDEAL if confidential else Competence.INCOMPATIBLE
 

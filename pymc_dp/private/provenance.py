@@ -1,4 +1,4 @@
-"""Whether a result is what the steps have drawn: all of its draws, once, and nothing else."""
+"""Checks that a result holds draws of the given steps only, and each of them once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import xarray as xr
 from pytensor.graph.traversal import ancestors
 
 _GROUPS = (("sample_stats", "posterior"), ("warmup_sample_stats", "warmup_posterior"))
-# Statistics of PyMC's steps that say how long a draw took, of all steps together or when it began.
+# Statistics of PyMC's steps that say when a draw began or how long it took.
 CLOCKS = ("perf_counter_start", "perf_counter_diff", "process_time_diff")
 _APART = (
     "Give with_privacy each result as pm.sample returned it, with its own steps, before you join results; "
@@ -18,9 +18,9 @@ _APART = (
 
 
 def check_draws(idata: Any, steps: tuple[Any, ...]) -> None:
-    """Refuse a result with draws of other runs, with draws twice, or with values of other draws.
+    """Refuse a result with draws of other runs, repeated draws, or values that belong to other draws.
 
-    Draws and chains may be missing: a run costs what it costs.
+    Draws and chains may be missing, since leaving them out changes nothing of the cost.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def check_draws(idata: Any, steps: tuple[Any, ...]) -> None:
 
 
 def leave_out_clocks(idata: Any) -> None:
-    """Take out of a result how long sampling took, and when, but for the day: that is not paid for."""
+    """Remove from a result all times of sampling but the day, since no cost covers what they may tell."""
     for group in idata.subtree:
         group.attrs.pop("sampling_time", None)
         made = group.attrs.get("created_at")
@@ -70,7 +70,7 @@ def leave_out_clocks(idata: Any) -> None:
 
 
 def _column(found: xr.DataArray, k: int, n_steps: int) -> np.ndarray:
-    """Return one step's numbers of a statistic, shape (chains, draws): PyMC stacks those of several."""
+    """Return one step's values of a statistic, shape (chains, draws); PyMC stacks those of all steps."""
     values = found.values
     return np.asarray(values if n_steps == 1 and values.ndim == 2 else values[..., k])
 
@@ -100,7 +100,7 @@ def _check_names(step: Any, names: np.ndarray, numbers: np.ndarray) -> None:
 def _check_values(
     table: Any, group: str, step: Any, names: np.ndarray, numbers: np.ndarray, accepted: np.ndarray
 ) -> None:
-    """Refuse values that move where the step has rejected its proposal."""
+    """Refuse parameter values that change between draws although the step rejected its proposal."""
     stays = (names[:, 1:] == names[:, :-1]) & (numbers[:, 1:] == numbers[:, :-1] + 1)
     stays &= ~accepted[:, 1:].astype(bool)
     model = step.model
@@ -108,7 +108,7 @@ def _check_values(
         rv = model.values_to_rvs[value]
         own = model.rvs_to_transforms[rv] is None or not set(ancestors(rv.owner.inputs)) & set(model.free_RVs)
         if rv.name not in table.data_vars or not own:
-            continue  # of transforms that move with other variables nothing is known
+            continue  # a transform that depends on other variables may move the value by itself
         drawn = table[rv.name].transpose("chain", "draw", ...).values
         moved = drawn[:, 1:] != drawn[:, :-1]
         moved = moved.any(axis=tuple(range(2, moved.ndim)))

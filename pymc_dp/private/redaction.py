@@ -1,8 +1,8 @@
-"""Calls with confidential arguments, whose errors show none of them.
+"""Calls of functions with confidential arguments, which no traceback shows.
 
 A traceback holds the frames that it went through, and tools that show local variables (``rich`` with
-``show_locals``, ``pytest -l``, error reporting services) print what is in them. So rows are the variables of
-no frame that an error leaves behind: what handles them is called from here.
+``show_locals``, ``pytest -l``, error reporting services) print what is in them. Functions that handle rows
+are therefore called from here, so that the traceback of an error has no frame with rows among its variables.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 
 
 def sealed(function: Callable[..., Any], *args: Any) -> Any:
-    """Return ``function(*args)``; an error keeps its message, and loses the frames that it comes from.
+    """Return ``function(*args)``; an error keeps its message, but loses the frames below this call.
 
     Parameters
     ----------
     function : callable
     *args
-        May be confidential.
+        Arguments, which may be confidential.
 
     Examples
     --------
@@ -29,6 +29,6 @@ def sealed(function: Callable[..., Any], *args: Any) -> Any:
     try:
         return function(*args)
     except BaseException as error:
-        del args  # a variable of this frame, which is shown
+        del args  # this frame stays in the traceback, with its variables
         error.__context__ = None
         raise error.with_traceback(None) from None

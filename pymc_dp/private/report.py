@@ -1,4 +1,4 @@
-"""What a private run cost, written into its result."""
+"""The privacy cost of a run, written into its result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NEIGHBOURS = "replace-one"
 
 
 def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
-    """Write into a result what it cost in privacy: PyMC lets no step do so itself.
+    """Write the privacy cost of a run into its result, which PyMC lets no step do by itself.
 
     Parameters
     ----------
@@ -31,7 +31,7 @@ def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
     *steps : private step methods
         All private steps of the run, in the order in which ``pm.sample`` got them.
     delta : float, optional
-        At which epsilon is stated, in (0, 1); by default that of the steps' ledger.
+        The delta at which epsilon is stated, in (0, 1); by default that of the steps' ledger.
 
     Returns
     -------
@@ -56,22 +56,22 @@ def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
     TypeError
         If a step is no private step.
     ValueError
-        If no step is given, the result has draws of another step or run, or draws more than once, steps are
-        not in their order, or delta is needed.
+        If no step is given, if the result has draws of another step or run, or some draws more than once, if
+        steps are not in the order in which ``pm.sample`` got them, or if delta is needed and not given.
 
     Notes
     -----
-    Everything here was paid for or is known without the rows. A run under a ledger costs what was debited,
-    even if it was interrupted; one without costs what the chains that were begun release. Draws and chains
-    may have been left out of the result, which changes nothing of the cost.
+    Everything that is written here is covered by the cost, or is known without the rows. A run under a ledger
+    costs what was debited, even if it was interrupted; a run without one costs what the chains that have
+    begun release. Leaving draws or chains out of the result does not lower the cost.
 
-    ``sample_stats`` say of each draw from which chain it is (``private_chain``, a random number that no other
-    run has) and which of its draws (``private_iteration``, from 1, tuning included). By these a result is
-    known as that of the steps. Write the costs of results *before* you join them; what several cost together
-    is :func:`pymc_dp.accounting.epsilon` of all their costs.
+    ``sample_stats`` give each draw's chain (``private_chain``, a random number that no other run has) and its
+    number in the chain (``private_iteration``, from 1, tuning included). They show that the result belongs to
+    the steps. Write the costs of results *before* you join them; the cost of several together is
+    :func:`pymc_dp.accounting.epsilon` of all their costs.
 
-    How long sampling took is not paid for, and is taken out of the result: ``sampling_time``, the times of
-    draws that NUTS writes beside a private step, and of ``created_at`` all but the day.
+    No cost covers how long sampling took, so that times are removed from the result: ``sampling_time``, the
+    times of draws that NUTS writes beside a private step, and all of ``created_at`` but the day.
 
     Examples
     --------
@@ -150,12 +150,12 @@ def _table(
 
 
 def _is_insecure(step: PrivateStep) -> bool:
-    """Whether the noise of a step, or of the approximation that it uses, has a known seed."""
+    """Return whether the noise of a step, or of the approximation that it uses, has a known seed."""
     return step.plan.insecure or (step.approximation is not None and step.approximation.insecure_noise)
 
 
 def _clip_gradient(step: PrivateStep) -> float:
-    """Bound of a row's gradient as the step uses it, or what the model says where it uses none."""
+    """Return the bound of a row's gradient that the step uses; the model's bound if it uses none."""
     found = step.clip_gradient if isinstance(step, GradientStep) else step.term.clip_gradient
     return math.nan if found is None else float(found)
 
@@ -163,7 +163,7 @@ def _clip_gradient(step: PrivateStep) -> float:
 def _clipped_fractions(
     idata: Any, steps: tuple[PrivateStep, ...], spent: list[dict[str, Cost]]
 ) -> list[tuple[float, float] | None]:
-    """Mean of each step's noisy shares of clipped rows, and the standard deviation of its noise."""
+    """Return each step's mean noisy share of clipped rows, and the standard deviation of its noise."""
     counting = [step for step in steps if step.clipped_noise is not None]
     found: list[tuple[float, float] | None] = []
     for step, costs in zip(steps, spent):
@@ -173,7 +173,7 @@ def _clipped_fractions(
         draws = idata["sample_stats"]["private_clipped_fraction"]
         if len(counting) > 1:  # PyMC stacks what several steps report under one name
             draws = draws[..., counting.index(step)]
-        if not draws.size:  # all were left out
+        if not draws.size:  # no draws are left
             found.append((math.nan, math.nan))
             continue
         noise = costs["clipped count"].noise_multiplier / step.n_looked_at

@@ -1,4 +1,4 @@
-"""Where confidential rows are while they are sampled: outside of every graph, and shown by nothing."""
+"""The object that holds confidential rows during sampling, outside of every graph."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ _held: weakref.WeakValueDictionary[str, ConfidentialRows] = weakref.WeakValueDic
 class ConfidentialRows:
     """Confidential rows as columns of numbers, in memory only.
 
-    No representation, copy or pickle holds a number of them, and no error that is raised while they are read.
-    A pickle says where in shared memory they are, for worker processes of the same machine; it is worth
-    nothing once this process has ended. Only a process that is killed leaves the shared memory behind.
+    No representation, copy or pickle holds a number of them, nor does an error that is raised while they are
+    read. A pickle says where in shared memory they are, for worker processes of the same machine; it is
+    useless once this process has ended. The shared memory is removed at that time, unless the process is
+    killed.
 
     Parameters
     ----------
@@ -51,11 +52,11 @@ class ConfidentialRows:
         return len(self._columns)
 
     def columns(self) -> np.ndarray:
-        """Entries of the rows, shape (p, n), for tests: as a variable, they are in every traceback."""
+        """Entries of the rows, shape (p, n); for tests only, since tracebacks show variables."""
         return self._columns
 
     def read(self, function: Callable[..., Any], before: tuple[Any, ...], after: tuple[Any, ...] = ()) -> Any:
-        """Return ``function(*before, columns, *after)``, for the loops that add noise to what they find."""
+        """Return ``function(*before, columns, *after)``, for callers that add noise to the result."""
         return sealed(function, *before, self._columns, *after)
 
     def __repr__(self) -> str:
@@ -89,13 +90,13 @@ def _copy_to(memory: shared_memory.SharedMemory, columns: np.ndarray) -> None:
 
 
 def _discard(memory: shared_memory.SharedMemory, owner: int) -> None:
-    if os.getpid() == owner:  # not in a fork, while the others still read them
+    if os.getpid() == owner:  # not in a forked process, since others still read the rows
         memory.close()
         memory.unlink()
 
 
 def _attach(token: str, name: str, shape: tuple[int, int]) -> ConfidentialRows:
-    """Find the rows again, in this process or in memory that it shares with the one that holds them."""
+    """Return a pickle's rows, from this process or from memory shared with the process that holds them."""
     found = _held.get(token)
     if found is not None:
         return found

@@ -1,4 +1,4 @@
-"""What a private step may spend: reserved before the first draw, claimed chain by chain."""
+"""The budget of a private step: reserved before the first draw, and claimed chain by chain."""
 
 from __future__ import annotations
 
@@ -21,24 +21,25 @@ from pymc_dp.private.spent import Tally
 from pymc_dp.private.terms import Terms, cannot_be_changed
 
 _log = logging.getLogger("pymc")
-# Sums with less noise than this share of what one row can change protect nobody; with more than that, they
-# say nothing, and their noise does not fit 64 bits.
+# Range of noise multipliers. With less noise than _LEAST times the sensitivity, sums protect nobody; with
+# more than _MOST times, they say nothing, and the noise does not fit 64 bits.
 _LEAST, _MOST = 1e-3, 1e5
 _MOST_RELATIVE = 1e15
 _HOW_MUCH = (
     "A step takes all that is left, unless it is told how much: where several share a ledger, give each "
     "share= or epsilon=."
 )
-# Share of a budget below which nothing is planned on batches, whose accounting leaves the last digits.
+# If less than this share of a budget is left, no run on batches is planned: such runs never use the last
+# digits of a budget, because of how they are accounted for.
 _WORTH = 1e-3
-# Bits of the name of a chain: as many as a float64 holds, which results may be stored as.
+# Bits of the name of a chain: few enough for a float64, as which results may be stored.
 _NAME_BITS = 52
-# What a step may release.
+# The kinds of releases that a step may make.
 RELEASES = ("ratio", "gradient", "clipped count")
 
 
 class Plan:
-    """Noise of a run and the number of draws that it was paid for; once it was, nothing of it can be changed.
+    """The noise of a run and its planned number of draws; it cannot be changed once the run is debited.
 
     Parameters
     ----------
@@ -47,21 +48,23 @@ class Plan:
     ledger : PrivacyLedger, optional
         With the plan `draws`, `tune` and `chains`: the noise follows from what is left of the budget.
     noise_multiplier : float, optional
-        Standard deviation of the noise over the replace-one sensitivity, for every number released.
+        Standard deviation of the noise, divided by the replace-one sensitivity, for every number released.
     draws, tune, chains : int, optional
         As for ``pm.sample``.
     share, epsilon : float, optional
-        Which part of the ledger's budget the run gets; all that is left by default.
+        The part of the ledger's budget that the run gets; all that is left by default.
     gradients : int
-        Noisy gradients of each draw, beside its ratio; a chain releases one more before its first draw.
+        Number of noisy gradients that each draw releases beside its ratio; a chain releases one more before
+        its first draw.
     gradient_noise : float
-        Noise multiplier of a gradient over that of a ratio.
+        Noise multiplier of a gradient, divided by that of a ratio.
     clipped_noise : float, optional
-        Noise multiplier of a count of clipped rows over that of a ratio; without it none is released.
+        Noise multiplier of a count of clipped rows, divided by that of a ratio; without it no count is
+        released.
     insecure : bool
         Whether the noise comes from a known seed.
     batch : tuple of int, optional
-        Number of rows, and of those that each release is computed from, where these are fewer.
+        The number of rows, and the number that each release is computed from, where the latter is smaller.
     """
 
     def __init__(
@@ -79,12 +82,12 @@ class Plan:
         self.likelihood, self.step, self.ledger, self.insecure = likelihood, step, ledger, insecure
         self._gradients, self._clipped_noise = (gradients, gradient_noise), clipped_noise
         self._batch = batch or (None, None)
-        self.noise_multiplier = math.nan  # of a ledger, known once it is reserved
+        self.noise_multiplier = math.nan  # with a ledger, it is known after the reservation
         self.length: int | None = None
         self.chains: int | None = None
         self.reservation: Any = None
         self.terms: Terms | None = None
-        self._secret = secrets.token_bytes(16)  # names the chains: nobody else has chains of these names
+        self._secret = secrets.token_bytes(16)  # makes the names of chains unique
         if ledger is None:
             given = {"draws": draws, "tune": tune, "chains": chains, "share": share, "epsilon": epsilon}
             names = [k for k, v in given.items() if v is not None]
@@ -117,7 +120,7 @@ class Plan:
         raise cannot_be_changed("plan", name)
 
     def outline(self) -> tuple[Any, ...]:
-        """Return what a draw releases, and how many draws were asked for."""
+        """Return the kinds of releases of a draw, and the planned number of draws."""
         return (*self._gradients, self._clipped_noise, *self._batch, self.length, self.chains, self.insecure)
 
     def name_of(self, chain: int) -> int:
@@ -126,7 +129,7 @@ class Plan:
         return int.from_bytes(found, "big") >> (64 - _NAME_BITS)
 
     def releases(self, lengths: Iterable[int], noise_multiplier: float) -> dict[str, Cost]:
-        """Return what chains of so many draws each cost, tuning included, by what they release."""
+        """Return the cost of chains of these lengths, tuning included, for each kind of release."""
         lengths = list(lengths)
         many = (
             (sum(lengths), 1.0),
@@ -148,20 +151,20 @@ class Plan:
         return length * self._gradients[0] + 1 if self._gradients[0] else 0
 
     def reserve(self, terms_of: Callable[[float], Terms]) -> None:
-        """Debit the run, once everything else is known to be right.
+        """Debit the run, after all other checks have passed.
 
         Parameters
         ----------
         terms_of : callable
-            Takes the noise multiplier of a ratio, and returns the terms of the run, or raises if there is
-            no such noise.
+            Takes the noise multiplier of a ratio, and returns the terms of the run; raises if such noise
+            cannot be drawn.
         """
         if self.length is None or self.chains is None:
             self.terms = terms_of(self.noise_multiplier)
             return
         ledger = self.ledger
         if self._batch == (None, None):
-            # multipliers compose as sums of 1 / multiplier^2: all of it is one release with less noise
+            # 1 / multiplier^2 adds up: all releases together cost as much as one release with less noise
             one = self.costs(self.length, self.chains, 1.0)
             together = math.sqrt(sum(cost.releases / cost.noise_multiplier**2 for cost in one))
             noise_multiplier = self._noise_of_one_release() * together * (1 + 1e-9)
@@ -193,11 +196,11 @@ class Plan:
         self.terms = terms
 
     def _noise_of_one_release(self) -> float:
-        """Noise multiplier of a single release that would cost what the run may."""
+        """Return the noise multiplier of a single release that would cost as much as the run may."""
         budget = {"epsilon": self.epsilon or self.ledger.epsilon, "delta": self.ledger.delta}
         if self.epsilon is not None:
             return budgets.noise_multiplier(1, **budget)
-        if self.share is not None:  # of 1 / multiplier^2, which is what adds up
+        if self.share is not None:  # a share of 1 / multiplier^2, which adds up
             return budgets.noise_multiplier(1, **budget) / math.sqrt(self.share)
         try:
             return float(self.ledger.noise_multiplier(1))
@@ -205,12 +208,12 @@ class Plan:
             raise BudgetExceededError(f"{error} {_HOW_MUCH}") from None
 
     def _noise_on_batches(self, length: int, chains: int) -> float:
-        """Noise multiplier of a ratio from a batch at which the run costs what it may."""
+        """Return the noise multiplier of a ratio from a batch at which the run costs as much as it may."""
         ledger = self.ledger
         budget, before = ledger.epsilon, ()
         if self.epsilon is not None:
             budget = self.epsilon
-        elif self.share is not None:  # the epsilon that a share of Gaussian releases would have
+        elif self.share is not None:  # the epsilon of Gaussian releases with that share
             budget = budgets.epsilon(GaussianCost(1, self._noise_of_one_release()), ledger.delta)
         elif ledger.epsilon_left < _WORTH * ledger.epsilon:
             raise BudgetExceededError(
@@ -224,7 +227,7 @@ class Plan:
         )
 
     def begin(self, step: Any, terms: Terms, tune: int, draws: int) -> int:
-        """Claim a chain's share, or refuse with nothing claimed; return the number of the chain."""
+        """Claim a chain's share and return the chain's number; a chain that is refused claims nothing."""
         if self.terms is None or terms != self.terms:
             changed = "all" if self.terms is None else ", ".join(self.terms.differences(terms))
             raise ValueError(
@@ -254,7 +257,7 @@ class Plan:
         return int(self.reservation.claim())
 
     def iterations(self) -> int:
-        """Return the draws of all chains that were paid for, tuning included."""
+        """Return the number of draws of all chains that were debited, tuning included."""
         return (
             sum(self._tally.lengths())
             if self.reservation is None
@@ -262,25 +265,25 @@ class Plan:
         )
 
     def lengths(self) -> list[int]:
-        """Return how many draws each chain that has begun was begun for, at most, in any process."""
+        """Return the largest number of draws that each chain begun in any process may make."""
         if self.reservation is None:
             return self._tally.lengths()
         (entry,) = (e for e in self.ledger.entries() if e.id == self.reservation.entry)
         return [self.length or 0] * int(entry.claimed)
 
     def begun(self) -> int:
-        """Return how many chains have begun, in any process."""
+        """Return how many chains have begun, over all processes."""
         return len(self.lengths())
 
     def spent(self) -> dict[str, Cost]:
-        """Return what was debited, or, without a ledger, what all chains that were begun release."""
+        """Return the debited cost, or, without a ledger, the cost of all chains that have begun."""
         if self.reservation is None:
             return self.releases(self._tally.lengths(), self.noise_multiplier)
         return self.releases([self.length or 0] * (self.chains or 0), self.noise_multiplier)
 
 
 def _part_of(ledger: PrivacyLedger, share: Any, epsilon: Any) -> tuple[float | None, float | None]:
-    """Check which part of a budget is asked for."""
+    """Check `share` and `epsilon`, of which at most one is given, and return them."""
     if share is not None and epsilon is not None:
         raise ValueError(
             "share and epsilon both say how much of the ledger's budget the run gets: give one of them."
@@ -300,7 +303,7 @@ def _part_of(ledger: PrivacyLedger, share: Any, epsilon: Any) -> tuple[float | N
 
 
 def relative_noise(name: str, value: Any) -> float:
-    """Return a noise multiplier over that of the ratios, checked.
+    """Check and return a noise multiplier that is given as a multiple of that of the ratios.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Which chains a step without a ledger has begun, in all processes."""
+"""A count, over all processes, of the chains that a step without a ledger has begun."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pymc_dp.privacy.ledger import BudgetExceededError
 
 
 class Tally:
-    """Chains of one step and their lengths, in a file that forked and spawned workers share.
+    """The chains of one step and their lengths, in a file that forked and spawned workers share.
 
-    It ends with the process that made it.
+    The file is removed when the process that made it ends.
 
     Parameters
     ----------
     step : str
-        For messages.
+        Name of the step, for messages.
 
     Examples
     --------
@@ -40,18 +40,18 @@ class Tally:
         self._path.touch()
 
     def begin(self, run: str, length: int) -> int:
-        """Count a chain of so many draws; return its number, from 0.
+        """Count a chain of `length` draws, and return its number, from 0.
 
         Parameters
         ----------
         run : str
-            What chains of one call of ``pm.sample`` have in common.
+            A name that all chains of one call of ``pm.sample`` share.
         length : int
 
         Raises
         ------
         BudgetExceededError
-            If the step was sampled by another run.
+            If chains of another run have begun with this step.
         """
         with self._locked() as file:
             begun = [json.loads(line) for line in file]
@@ -67,7 +67,7 @@ class Tally:
         return len(begun)
 
     def lengths(self) -> list[int]:
-        """Return the draws of each chain that was begun, tuning included."""
+        """Return the number of draws of each chain that has begun, tuning included."""
         with self._locked() as file:
             return [length for _, length in map(json.loads, file)]
 
@@ -79,7 +79,7 @@ class Tally:
                 f"The process that made this {self._step} has ended, and with it the count of what was "
                 "spent: make a new step."
             ) from None
-        fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+        fcntl.flock(file, fcntl.LOCK_EX)  # the lock is held until the file is closed
         return file
 
 

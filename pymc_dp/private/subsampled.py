@@ -1,4 +1,4 @@
-"""What random walks on batches share: the batches, what their sums can change by, and how far to move."""
+"""What random walks on batches share: the batches, the sensitivity of their sums, and the length of moves."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pymc_dp.private.integer_noise import words_of_seed
 from pymc_dp.private.walk import PrivateWalk
 
 _log = logging.getLogger("pymc")
-# Batches of a known seed are not of the same words as the noise.
+# Number of the stream of random words for batches, which must not be the words of the noise.
 _STREAM = 3
-# A row's change over its bound, in the usual case, for scales that nobody has chosen.
+# Typical ratio of a row's change to its bound, from which default scales are computed.
 _USUAL_SHARE = 1 / 3
 
 
 class SubsampledWalk(PrivateWalk):
-    """A random walk whose moves are decided by a fresh batch of rows each."""
+    """A random walk in which a fresh batch of rows decides each move."""
 
     batch_size: int
-    _approximate = ""  # what to say of it where a batch is not all rows
+    _approximate = ""  # what the step says of its error
 
     def _batch(self) -> tuple[int, int] | None:
         n = self._found()[0].rows.n
@@ -40,7 +40,7 @@ class SubsampledWalk(PrivateWalk):
 
     @property
     def is_whole(self) -> bool:
-        """Whether a batch is all of the rows."""
+        """Whether a batch consists of all rows."""
         return self.batch_size == self.term.rows.n
 
     def _sums_of(self, density: RowDensity, natural: Sequence[Any]) -> tuple[RowRatio, Any]:
@@ -50,7 +50,7 @@ class SubsampledWalk(PrivateWalk):
         return ratio, BatchSums(self.term, ratio, self.batch_size)
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
-        """Begin a chain, with batches of its own."""
+        """Begin a chain, with a source of batches of its own."""
         super().setup_chain(rng, tune, draws)
         if not self.is_whole:
             self._sums.words = words_of_seed(self.insecure_noise_seed, self._chain, _STREAM)
@@ -63,7 +63,7 @@ class SubsampledWalk(PrivateWalk):
         return 1 - self.batch_size / self.term.rows.n
 
     def _weight(self) -> float:
-        """What a row of the batch counts for in the log likelihood."""
+        """Weight of a row of the batch in the log likelihood."""
         return self.term.temper * self.term.rows.n / self.batch_size
 
     @property
@@ -72,7 +72,7 @@ class SubsampledWalk(PrivateWalk):
         return self.batch_size
 
     def _paid_for(self, distance: float) -> float:
-        """Count a release; return the bound of a row's change. Nothing is asked if it is 0 or infinite."""
+        """Count a release; return the bound of a row's change, 0 or inf if rows are not to be read."""
         bound = self.clip * distance
         self._spend("ratios")
         if 0 < bound * 2.0**-self._sums.bits < math.inf:
@@ -81,10 +81,10 @@ class SubsampledWalk(PrivateWalk):
         return math.inf if bound == math.inf else 0.0
 
     def _length(self, change: float, sd: float) -> float:
-        """Length of a move at which a row can change the weighted sum by so much, and batches hardly vary.
+        """Return a length of moves at which a row changes the weighted sum by `change` at most.
 
-        They are taken to make the log ratio vary by no more than `sd`, if rows are as far from their bound
-        as they usually are.
+        Batches may give the log ratio a standard deviation of up to `sd`, if the changes of rows are a
+        typical share of their bound.
         """
         spread = 0.5 * _USUAL_SHARE * math.sqrt(self._left_out * self.batch_size)
         change = 1 / math.hypot(1 / change, spread / sd)

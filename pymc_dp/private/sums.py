@@ -15,15 +15,16 @@ from pymc_dp.private.clipped_ratios import RowRatio, bits_for
 from pymc_dp.private.confidential import RowTerm
 from pymc_dp.private.redaction import sealed
 
-# Numbers that a pass reads from which it is worth several threads; where the log density is no polynomial,
-# every number of a row takes as long as many.
+# Number of entries read by a pass from which several threads pay off. Where the log density is no polynomial,
+# every entry counts as _DEAR, since it takes about as long.
 _PARALLEL_FROM, _DEAR = 1_500_000, 30
 
 
 class RowSums:
     """Sums over the confidential rows, on several cores where they are many.
 
-    Nothing here is private: to be used with noise only. Rows are arguments of calls, never variables.
+    These sums are exact, so that they protect nobody: callers must add noise before anything leaves. Rows are
+    passed as arguments of calls, and are never local variables of this class.
 
     Parameters
     ----------
@@ -35,13 +36,13 @@ class RowSums:
         self._rows, self._ratio = term.rows, ratio
         ratio.function  # noqa: B018  (compiled before a draw waits for it)
         self.bits = bits_for(term.rows.n)
-        # chains in processes of their own have the cores already, and threads do not survive a fork
+        # worker processes share the cores among chains already, and threads do not survive a fork
         n_threads = _n_cores() if parent_process() is None else 1
         self._ends = np.linspace(0, term.rows.n, n_threads + 1).astype(int)
         self._pool, self._owner = ThreadPoolExecutor(n_threads), os.getpid()
 
     def clipped(self, new: np.ndarray, old: np.ndarray, bound: float) -> int:
-        """Sum of the changes of log density, each clipped to `bound`, in units of ``bound * 2**-bits``."""
+        """Return the sum of changes in log density, clipped to `bound`, in units of ``bound * 2**-bits``."""
         return int(self.over_rows(self._ratio.total, (new, old), (bound, self.bits), self._width(new, old)))
 
     def exceeding(self, new: np.ndarray, old: np.ndarray, bound: float) -> int:
@@ -55,8 +56,8 @@ class RowSums:
     ) -> Any:
         """Return the sum over parts of the rows of ``total(*before, columns, first, last, *after)``.
 
-        ``width`` says how much there is to do for a row, in numbers that are read. Sums are of whole numbers,
-        so that it does not matter how many parts there are.
+        ``width`` is the work for one row, as a number of entries read. Sums are of whole numbers, so that the
+        result does not depend on the number of parts.
         """
         return sealed(self._in_parts, total, before, after, width)
 
@@ -71,12 +72,12 @@ class RowSums:
         return part(*first) + sum(future.result() for future in futures)
 
     def _width(self, new: np.ndarray, old: np.ndarray) -> int:
-        """Numbers of a row that a pass reads: columns whose coefficients do not change are left out."""
+        """Return how many entries of a row a pass reads; it skips columns with unchanged coefficients."""
         if self._ratio.features is None:
             return self._rows.width * _DEAR
         return int(np.count_nonzero(new != old))
 
 
 def _n_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

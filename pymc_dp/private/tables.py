@@ -1,4 +1,4 @@
-"""Confidential tables, checked without a word about what is in them."""
+"""Checks of confidential tables, with messages that say nothing of their contents."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class ConfidentialTable:
 
 
 def as_tables(data: Any, covariates: Any) -> tuple[ConfidentialTable, dict[str, ConfidentialTable]]:
-    """Check the rows, and what else is known of each.
+    """Check the rows and their covariates.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def as_tables(data: Any, covariates: Any) -> tuple[ConfidentialTable, dict[str, 
 
 
 def columns_of(tables: Sequence[ConfidentialTable]) -> np.ndarray:
-    """Return the entries of all tables, a row for each of their columns, shape (p, n)."""
+    """Return the columns of all tables as the rows of one array, shape (p, n)."""
     return np.concatenate([t._array.reshape(len(t), -1).T for t in tables])
 
 
@@ -85,15 +85,15 @@ def as_table(name: str, data: Any) -> np.ndarray:
     Parameters
     ----------
     name : str
-        The argument, for messages.
+        Name of the argument, for messages.
     data : array_like, shape (n,) or (n, k)
 
     Raises
     ------
     TypeError
-        If it is part of a graph, or holds something else than numbers.
+        If it is part of a graph, or holds anything but numbers.
     ValueError
-        If it has another shape, or missing values.
+        If it has neither one nor two dimensions, or has missing values.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def as_table(name: str, data: Any) -> np.ndarray:
         if table.dtype == object:  # columns of several types
             table = table.astype(float)
     except Exception:
-        numbers = False  # the reason may quote what is in it, and is not to be the context of ours
+        numbers = False  # its message may quote entries, so that it must not become the context of our error
     else:
         numbers = True
     if not numbers or table is None:

@@ -1,4 +1,4 @@
-"""What a run was debited with: one frozen thing, from which chains take their noise and are checked."""
+"""The terms on which a run was debited: one frozen object, from which chains take their noise."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ class Terms:
     Parameters
     ----------
     noise_multiplier : float
-        Of a ratio.
+        Noise multiplier of a ratio.
     scales : tuple of tuple of (str, int)
-        Standard deviation of the noise of each kind of release, in units of what it is added to.
+        Standard deviation of the noise of each kind of release, in units of the sum that it is added to.
     plan : tuple
-        What a draw releases, and how many draws and chains were asked for.
+        The kinds of releases of a draw, and the planned numbers of draws and chains.
     bounds : tuple
-        Clips, power of the likelihood, and whether the distance is in coordinates.
+        The clipping bounds, the power of the likelihood, and whether the distance is in coordinates.
     rows : tuple of int
-        Rows, rows that a release is computed from, and bits of a clipped change.
+        The number of rows, the number that a release is computed from, and the bits of a clipped change.
     metric : bytes
-        What lengths of moves are measured with.
+        The matrices that define the length of a move.
     approximation : tuple
         Bounds and costs of the normal approximation in use, and whether its noise has a known seed.
     seed : int or None
-        Of insecure noise.
+        Seed of insecure noise.
     """
 
     noise_multiplier: float
@@ -44,12 +44,12 @@ class Terms:
         return dict(self.scales).get(of)
 
     def differences(self, other: Terms) -> list[str]:
-        """Return the names of what is not the same."""
+        """Return the names of the fields that differ."""
         return [f.name for f in fields(self) if getattr(self, f.name) != getattr(other, f.name)]
 
 
 def cannot_be_changed(whose: str, name: str) -> AttributeError:
-    """Return the error for who changes what a run was debited with."""
+    """Return the error for an attempt to change what a run was debited for."""
     return AttributeError(
         f"{whose}.{name} is what the run was debited with, or is made of it. Nothing was changed: make a new "
         "step with what you want, and leave this one as it is."

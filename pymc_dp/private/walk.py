@@ -16,15 +16,15 @@ from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.spending import Plan
 
 UPDATES = ("joint", "component", "guided", "autoregressive")
-# A step size at which noise and penalty alone, or the posterior alone, are accepted that often.
+# Step size at which the acceptance rate is _target, if only the noise, or only the posterior, rejects moves.
 _AT_TARGET = 2.38
-# The scale at which an autoregressive proposal does not depend on where the chain is.
+# Scale at which an autoregressive proposal is independent of the current state.
 _INDEPENDENT = 2**0.5
 
 
 @dataclass_state
 class WalkState(StepMethodState):
-    """What a chain needs to be continued; no noise."""
+    """What a chain needs to be continued; noise is never stored."""
 
     tune: bool
     n_steps: int
@@ -38,9 +38,9 @@ class PrivateWalk(PrivateStep):
     stats_dtypes_shapes: Any = {"private_accepted": (bool, []), "private_log_ratio": (np.float64, [])}  # noqa: RUF012
     _state_class = WalkState
     _moves = (*PrivateStep._moves, "n_steps", "log_factor", "direction")
-    # The share of accepted proposals that moves farthest, whether the posterior is what limits the step size
-    # (random walks of many parameters) or the noise is: both accept with probability 2 Phi(-s / 2) at steps
-    # of size s.
+    # The acceptance rate at which chains move farthest. It is the same whether the posterior limits the step
+    # size (random walks of many parameters) or the noise does: with steps of size s, both accept with
+    # probability 2 Phi(-s / 2).
     _target = 0.234
 
     def _begin(
@@ -48,7 +48,7 @@ class PrivateWalk(PrivateStep):
         initial_point: Any, insecure_noise_seed: int | None, clipped_noise: Any, plan: dict[str, Any],
         approximation: NormalApproximation | None = None,
     ) -> None:  # fmt: skip
-        """Check everything, compile, and debit the run last."""
+        """Check all arguments, compile, and debit the run last."""
         if updates not in UPDATES:
             raise ValueError(f"updates={updates!r} is none of {', '.join(UPDATES)}.")
         self.updates, self.adapt = updates, bool(adapt)
@@ -75,7 +75,7 @@ class PrivateWalk(PrivateStep):
         self._fix()
 
     def _batch(self) -> tuple[int, int] | None:
-        """Number of rows, and of those that a ratio is computed from, where these are fewer."""
+        """Return the number of rows and that of a batch, where a ratio is computed from fewer rows."""
         return None
 
     def _default_scale(self) -> np.ndarray:
@@ -83,14 +83,15 @@ class PrivateWalk(PrivateStep):
         moved = 1 if self.updates in ("component", "guided") else size
         if self.approximation is None:
             return self._affordable() / (np.sqrt(moved) * lengths)
-        # variance of a log ratio by noise, and by how the posterior falls off, for a move of scale 1
+        # variance of the log ratio of a move of scale 1 that is due to noise; `moved` is that due to the
+        # posterior
         noise = (_AT_TARGET / self._affordable()) ** 2 * moved * np.mean(lengths**2)
         if self.updates == "autoregressive":
             return np.full(size, min(_INDEPENDENT, _AT_TARGET / np.sqrt(noise)))
         return np.full(size, _AT_TARGET / np.sqrt(noise + moved))
 
     def _lengths(self) -> np.ndarray:
-        """Distances of moves along each axis, per unit, where the model begins or the approximation is."""
+        """Return the distance per unit of each axis, at the initial point or the approximation's mean."""
         self.data = self._data.gather()
         near, (origin, other) = self.approximation, self._origin
         origin, unit = (origin, 1e-6) if near is None else (near.mean.copy(), 1.0)
@@ -98,7 +99,7 @@ class PrivateWalk(PrivateStep):
         return np.maximum(found, max(1e-3 * found.max(), np.finfo(float).tiny))
 
     def _affordable(self) -> float:
-        """Length of a move whose noise is about as large as can be afforded."""
+        """Return the length of a move at which the noise just leaves a useful acceptance rate."""
         raise NotImplementedError
 
     def _reset(self) -> None:
@@ -106,7 +107,7 @@ class PrivateWalk(PrivateStep):
         self.direction: Any = np.zeros(self.layout.size)
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
-        """Begin a chain, with what the last one learnt forgotten."""
+        """Begin a chain, and forget what the last chain learnt."""
         super().setup_chain(rng, tune, draws)
         self._reset()
         self.direction = 2.0 * self.rng.integers(2, size=self.layout.size) - 1.0
@@ -133,23 +134,23 @@ class PrivateWalk(PrivateStep):
     def _decide(
         self, new: np.ndarray, theta: np.ndarray, other: np.ndarray, bonus: float = 0.0
     ) -> tuple[bool, float, dict[str, Any]]:
-        """Accept or reject a move, with a penalty of half of the noise's variance.
+        """Accept or reject a move, with half of the noise's variance as a penalty.
 
-        `bonus` is the log ratio of how likely the way back was proposed, and the way there. Also returns the
-        noisy ratio, and more statistics of the draw.
+        `bonus` is the log of the proposal density of the reverse move minus that of the move. Also returns
+        the noisy ratio, and further statistics of the draw.
         """
-        # of the point as it is in numbers, so that a rounded move is not longer than it is taken for
+        # the distance is that between the floating-point values, since rounding may lengthen the move
         ratio, sd = self.noisy_ratio(new, theta, other, self.distance(new, theta, other))
         change = bonus + ratio + self.logp_at(new, other) - self.logp_at(theta, other)
         accepted = bool(np.log(self.rng.uniform()) < change - 0.5 * sd * sd)
         return accepted, ratio, {}
 
     def _excess(self, accepted: bool, more: dict[str, Any]) -> float:
-        """Whether moves are to be longer, as far as this one tells; of private numbers only."""
+        """Return by how much the scale should grow after this move; it depends on private numbers only."""
         return accepted - self._target
 
     def _proposed(self) -> tuple[np.ndarray, int]:
-        """Return a move, and which parameter it moves if it is one."""
+        """Return a move, and the index of the parameter that it moves if that is a single one."""
         size, factor = self.layout.size, np.exp(self.log_factor)
         if self.updates == "joint":
             z = self.rng.standard_normal(size)
@@ -162,9 +163,10 @@ class PrivateWalk(PrivateStep):
         return self.axes @ move, j
 
     def _autoregressed(self, theta: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return a proposal, and the log ratio of how likely the way back is, and the way there.
+        """Return a proposal, and the log of the reverse proposal's density minus that of the proposal.
 
-        Crank-Nicolson: proposals are in balance with the approximation, whose log density is taken off.
+        This is a Crank-Nicolson proposal: it leaves the approximation invariant, so that the log ratio of the
+        two proposal densities is the difference of the approximation's log densities.
         """
         assert self.approximation is not None
         size = min(float(self.scale[0]) * np.exp(self.log_factor), _INDEPENDENT)
