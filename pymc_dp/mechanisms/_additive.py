@@ -1,7 +1,7 @@
-"""Laplace and Gaussian noise, continuous or discrete: its level from a budget, or the budget that it spends.
+"""Laplace and Gaussian noise, continuous or discrete: its level for a budget, or the cost of a given level.
 
-The order of the noise is that of the norm of its sensitivity: 1 for Laplace, 2 for Gaussian noise. What it
-spends is the sum of (change / level)^order / order over the statistics: epsilon, or rho.
+Sensitivity is measured in a norm whose order is 1 for Laplace noise and 2 for Gaussian noise. The cost is the
+sum of (change / level)^order / order over the statistics: epsilon for order 1, rho for order 2.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
 @dataclass(frozen=True)
 class AdditiveNoise:
-    """A kind of noise, as a declaration gives it.
+    """A kind of noise, with the names of its arguments in a declaration.
 
     Attributes
     ----------
     order : int
-        1 or 2, of the norm of its sensitivity.
+        Order of the norm in which sensitivity is measured, 1 or 2.
     level, budget : str
-        Names of the two arguments of which one is given.
+        Names of two arguments, of which a declaration gives exactly one.
     calibrate : callable
-        From a budget and a sensitivity to the level.
+        Computes the noise level from a budget and a sensitivity.
     promise : callable
-        From a budget to the guarantee.
+        Makes the guarantee that belongs to a budget.
     """
 
     order: int
@@ -57,9 +57,10 @@ class AdditiveNoise:
         bounds: Any,
         exact: bool = False,
     ) -> tuple[PreparedQuery, TensorVariable, PrivacyGuarantee | None]:
-        """Return the query, its noise level, and the guarantee if it is known, of a declaration.
+        """Return the query of a declaration, its noise level, and the guarantee if it is known.
 
-        With `exact`, the level that a budget gives is rounded upwards, so that it costs no more.
+        With `exact`, a level that follows from a budget is rounded upwards, so that it costs no more than
+        that.
         """
         given = {f"{self.level}=": level is not None, f"{self.budget}=": budget is not None}
         choices = f"{self.level}=, or {self.budget}= with sensitivity= or bounds="
@@ -78,7 +79,7 @@ class AdditiveNoise:
         return prepared, noise, None if spent is None else self.promise(spent)
 
     def needed_sensitivity(self, budget: str, prepared: PreparedQuery) -> float:
-        """Return the sensitivity that a budget becomes a level with; it must be known."""
+        """Return the sensitivity with which a level follows from a budget; raise if it is not known."""
         if prepared.sensitivity is None:
             raise ValueError(
                 f"{budget} needs the sensitivity of the query: give sensitivity= (L{self.order}), or "
@@ -87,7 +88,7 @@ class AdditiveNoise:
         return prepared.sensitivity
 
     def spent(self, prepared: PreparedQuery, noise: np.ndarray | None) -> float | None:
-        """Return what noise of a level spends; None where level or sensitivity is not known."""
+        """Return the cost of a noise level; None where the level or the sensitivity is not known."""
         if noise is None or prepared.sensitivity is None:
             return None
         with np.errstate(over="ignore"):
@@ -122,13 +123,13 @@ GAUSSIAN = AdditiveNoise(
 
 
 def given_once(mechanism: str, calibration: str | None = None, **levels: Any) -> tuple[dict[str, Any], bool]:
-    """Return what was given of the level of either kind of noise, and whether that means Gaussian noise.
+    """Return those arguments for the noise level that were given, and whether they mean Gaussian noise.
 
     Parameters
     ----------
     mechanism : str
     calibration : str, optional
-        How Gaussian noise follows from epsilon and delta.
+        How the level of Gaussian noise follows from epsilon and delta.
     **levels
         ``scale``, ``sigma``, ``epsilon``, ``delta`` and ``rho``: None where it was not given.
     """
@@ -148,6 +149,6 @@ def given_once(mechanism: str, calibration: str | None = None, **levels: Any) ->
 
 
 def query_as_support_point(size: Any, query: TensorVariable, noise: TensorVariable) -> Any:
-    """Return the query in the release's shape: the support point under additive noise."""
+    """Return the query in the release's shape, as the support point of a release with additive noise."""
     point, _ = pt.broadcast_arrays(query, noise)
     return point if rv_size_is_none(size) else pt.full(size, point)

@@ -1,6 +1,6 @@
-"""Orthonormal functions on [0, 1], and by how much a change of the argument can change them.
+"""Orthonormal functions on [0, 1], and the most that a change of the argument can change them.
 
-The constant function is left out everywhere: its mean over any records is 1.
+Bases leave out the constant function, since its mean is 1 for all records.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.mechanisms.wavelet import haar_sensitivity
 from pymc_dp.query.publicshapes import public_array
 
-# Points per oscillation of the fastest function on which a supremum is looked for.
+# Number of grid points per oscillation of the fastest function, in searches for a supremum.
 _FINENESS = 2000
 
 
@@ -41,7 +41,7 @@ def _haar(u: TensorVariable, n_terms: int) -> TensorVariable:
         k = np.arange(2**j)
         start.append(np.where(k == 0, -np.inf, k / 2**j))
         middle.append((k + 0.5) / 2**j)
-        stop.append(np.where(k == 2**j - 1, np.inf, (k + 1) / 2**j))  # the last half is closed at 1
+        stop.append(np.where(k == 2**j - 1, np.inf, (k + 1) / 2**j))  # the last interval includes 1
         height.append(np.full(2**j, 2 ** (j / 2)))
     a, b, c, h = (public_array(np.concatenate(v)[None, :]) for v in (start, middle, stop, height))
     x = u[:, None]
@@ -68,7 +68,7 @@ def _cosine_change(n_terms: int, order: int) -> float:
 
         sum_j |2 sin js sin jd|^p <= max over a of sum_j (2 sin^2 (ja/2))^p = sum_j (1 - cos ja)^p,
 
-    attained where u = a/pi and u' = 0: one of the two points is an end of the interval, for p = 1
+    The bound is attained where u = a/pi and u' = 0: the worst pair contains an end of the interval, for p = 1
     and p = 2 alike.
     """
     return math.sqrt(2) * _largest_power_sum(n_terms, order) ** (1 / order)
@@ -76,7 +76,7 @@ def _cosine_change(n_terms: int, order: int) -> float:
 
 @lru_cache(maxsize=64)
 def _fourier_change(n_terms: int, order: int) -> float:
-    r"""Supremum, or a bound of it, for the trigonometric functions.
+    r"""Supremum of the same norm for the trigonometric functions, or an upper bound of it.
 
     With s and d as above (of 2 pi u), the pair of frequency j changes by
     2 sqrt 2 |sin jd| (|sin js|, |cos js|). Its L2 norm does not depend on s, so the sum of squares is
@@ -88,7 +88,8 @@ def _fourier_change(n_terms: int, order: int) -> float:
         return 2 * math.sqrt(_largest_power_sum(n_frequencies, 1))
     j = np.arange(1, n_frequencies + 1)
     pieces = min(200 * n_frequencies, 6400)
-    # by symmetry d in [0, pi/2] and s in [0, pi/4] hold all values, [0, pi/2] without the last sine
+    # by symmetry it is enough to search d in [0, pi/2] and s in [0, pi/4] ([0, pi/2] if the last sine is left
+    # out)
     alone = n_terms % 2 == 1
     of_d = _sine_ceiling(j, np.linspace(0, math.pi / 2, 2 * pieces + 1))
     of_s = np.sqrt(1 + _sine_ceiling(2 * j, np.linspace(0, math.pi / 2, 2 * pieces + 1)))
@@ -99,16 +100,16 @@ def _fourier_change(n_terms: int, order: int) -> float:
 
 
 def _sine_ceiling(j: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Largest |sin jx| on each interval between edges, (intervals, frequencies)."""
+    """Return the largest |sin jx| on each interval between edges, shape (intervals, frequencies)."""
     at = j[None, :] * edges[:, None]
     ends = np.abs(np.sin(at))
-    # an interval that holds an odd multiple of pi/2 reaches 1
+    # the maximum is 1 on an interval that contains an odd multiple of pi/2
     holds = np.floor(at[1:] / math.pi + 0.5) > np.floor(at[:-1] / math.pi + 0.5)
     return np.where(holds, 1.0, np.maximum(ends[1:], ends[:-1]))
 
 
 def _haar_change(n_terms: int, order: int) -> float:
-    """Two values in different halves of the interval: one entry of each resolution, of both."""
+    """The worst pair is in different halves of the interval, with one entry per resolution each."""
     level = _haar_level(n_terms)
     if order == 1:
         return haar_sensitivity(level)
@@ -116,7 +117,7 @@ def _haar_change(n_terms: int, order: int) -> float:
 
 
 def _largest_power_sum(n: int, power: int) -> float:
-    """Return the maximum over a of sum_{j=1..n} (1 - cos ja)^power, rounded up by some 1e-12 of it.
+    """Return the maximum over a of sum_{j=1..n} (1 - cos ja)^power, rounded up by a relative 1e-12 or so.
 
     The function is smooth, even and periodic, so its slope is zero at the maximum: a point at distance
     d from it falls short by at most d^2 / 2 times the largest curvature. Points of a grid that could be
@@ -137,7 +138,7 @@ def _power_sum(n: int, power: int, a: np.ndarray) -> np.ndarray:
 
 
 def _cosine_sum(n: int, a: np.ndarray) -> np.ndarray:
-    """sum_{j=1..n} cos ja, by its closed form, and by its series where that would be 0/0."""
+    """Return sum_{j=1..n} cos ja, by its closed form, or by its series where that would be 0/0."""
     x = a - 2 * math.pi * np.round(a / (2 * math.pi))
     flat = np.abs(n * x) < 1e-2
     squares, fourths = (math.fsum(float(j) ** power for j in range(1, n + 1)) for power in (2, 4))

@@ -1,13 +1,15 @@
 r"""Beta records behind the binomial mechanism, integrated out.
 
 Each of the m tosses succeeds with probability a + c y, a and c being fixed by the bounds and the bias, and
-fails with probability (1 - a - c) + c (1 - y): with probability c it is honest, a toss of a coin of bias y.
-So the probability of z successes is a sum over how many of the successes and failures were honest, i and j,
+fails with probability (1 - a - c) + c (1 - y). In other words, with probability c a toss is honest, which
+means that it succeeds with probability y. So the probability of z successes is a sum over the number i of
+honest successes and the number j of honest failures,
 
 .. math:: \binom{m}{z} \sum_{i \le z} \sum_{j \le m - z} \binom{z}{i} c^i a^{z - i}
     \binom{m - z}{j} c^j (1 - a - c)^{m - z - j} \frac{B(\alpha + i, \beta + j)}{B(\alpha, \beta)},
 
-all of whose terms are positive; and given them the record is beta with i and j more.
+in which all terms are positive. Given i and j, the record has a beta law with parameters alpha + i and beta +
+j.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def _terms(channel: Any, alpha: Any, beta: Any, theta: Any, value: Any) -> Tenso
     count = pt.arange(m + 1)
 
     def rising(a: TensorVariable) -> TensorVariable:
-        """Logs of a (a + 1) ... (a + k - 1), for k = 0, ..., m."""
+        """Return the logs of a (a + 1) ... (a + k - 1), for k = 0, ..., m."""
         logs = pt.cumsum(pt.log(a[..., None] + pt.arange(m)), axis=-1)
         return pt.concatenate([pt.zeros_like(logs[..., :1]), logs], axis=-1)
 
@@ -84,7 +86,7 @@ def _terms(channel: Any, alpha: Any, beta: Any, theta: Any, value: Any) -> Tenso
 def _log_probability(
     op: Any, values: Any, rng: Any, size: Any, alpha: Any, beta: Any, theta: Any, **kwargs: Any
 ) -> TensorVariable:
-    """Log probability of each count; of the distinct ones only where the parameters are the same for all."""
+    """Return the log probability of each count; equal ones are computed once if they share parameters."""
     (value,) = values
 
     def density(value: TensorVariable) -> TensorVariable:
@@ -110,7 +112,7 @@ def _log_probability(
 
 @_support_point.register(BetaTossesRV)
 def _half(op: Any, rv: Any, *inputs: Any) -> TensorVariable:
-    """Return half of the tosses, which every record can give."""
+    """Return half of the tosses, a count that is possible for every record."""
     return pt.full(rv.shape, op.channel.n_trials // 2, dtype="int64")
 
 

@@ -1,4 +1,4 @@
-"""Cells of an interval: what the mechanisms that look only at a record's bin have in common."""
+"""Cells of an interval, for the mechanisms that use only the bin of a record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pymc_dp.query.publicshapes import public_array
 
 
 def interval(bounds: Any) -> tuple[float, float]:
-    """Return the ends of one interval, which all records share."""
+    """Return the ends of the interval that all records share."""
     lo, hi = parse_bounds(bounds)
     if lo.ndim:
         raise ValueError(
@@ -29,7 +29,7 @@ def interval(bounds: Any) -> tuple[float, float]:
 def equal_edges(lo: float, hi: float, n_bins: int, name: str = "n_bins") -> tuple[float, ...]:
     """Return the edges of bins of equal width, `lo` and `hi` themselves included.
 
-    `name` is the argument that sets their number.
+    `name` is the argument that sets the number of bins.
     """
     inner = lo + (hi - lo) * (np.arange(1, n_bins) / n_bins)
     edges = (lo, *inner.tolist(), hi)
@@ -84,7 +84,7 @@ def clamped_rows(mechanism: str, query: TensorVariable, lo: float, hi: float) ->
 
 
 def number_of_rows(query: TensorVariable) -> int:
-    """Return how many records a query has now, on which its noise depends; none are refused."""
+    """Return a query's present number of records, on which its noise depends; refuse 0."""
     n = lengths_of(query)[0]
     if n == 0:
         raise ValueError(
@@ -95,9 +95,9 @@ def number_of_rows(query: TensorVariable) -> int:
 
 
 def cell_of(y: TensorVariable, edges: tuple[float, ...]) -> TensorVariable:
-    """Return the number of the cell that each value is in; the last one is closed at the top.
+    """Return the number of the cell that contains each value; the last cell includes its upper edge.
 
-    Found by comparing with the edges, here as everywhere: computing it from the width may put a
+    Values are compared with the edges, here as in all other places: a computation from the width could put a
     value at an edge (a rounded or discrete record) into the neighbouring cell.
     """
     inner = public_array(np.asarray(edges[1:-1], dtype=pytensor.config.floatX))
@@ -107,8 +107,8 @@ def cell_of(y: TensorVariable, edges: tuple[float, ...]) -> TensorVariable:
 def one_hot(y: TensorVariable, edges: tuple[float, ...]) -> TensorVariable:
     """Return the indicator (n, n_bins) of each row's bin.
 
-    Values beyond the ends belong to the end bins, which is what clamping them would do. Two
-    comparisons per entry keep the rows additive contributions that scalar code can hold.
+    Values beyond the ends belong to the end bins, as if they had been clamped. Two comparisons per entry keep
+    rows in a form that the analysis of queries reads as additive contributions.
     """
     inner = np.asarray(edges[1:-1], dtype=pytensor.config.floatX)
     lower = public_array(np.concatenate([[-np.inf], inner])[None, :])

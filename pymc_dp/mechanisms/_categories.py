@@ -1,4 +1,4 @@
-"""Categories, bits and counts as arguments: how many there are, and which values can be."""
+"""Categories, bits and counts as arguments: their number, and which values are possible."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pymc_dp.query.locality import is_local
 
 
 def number_of_categories(query: TensorVariable, given: Any = None) -> int:
-    """Return the number of categories: as given, or that of the categorical variable behind a query."""
+    """Return the number of categories: the given one, or that of the categorical variable behind a query."""
     known = _categories_of(query)
     if given is None:
         if known is None:
@@ -61,7 +61,7 @@ def _is_cast(op: Any) -> bool:
 
 
 def check_query(query: TensorVariable, n_categories: int) -> None:
-    """Refuse a query that is no vector of categories, one per person."""
+    """Refuse a query that is not a vector with one category per person."""
     if query.ndim > 1:
         raise ValueError(
             f"query has {query.ndim} axes, but each person has one category: give one category, or one per "
@@ -80,7 +80,7 @@ def check_query(query: TensorVariable, n_categories: int) -> None:
 
 
 def answers(observed: Any) -> Any:
-    """Return observed reports, answers of yes and no as the numbers 1 and 0; anything else as it is."""
+    """Return observed reports with booleans as the numbers 1 and 0; leave anything else as it is."""
     if isinstance(observed, Release):
         return replace(observed, value=answers(observed.value))
     if isinstance(observed, Variable) or np.ma.isMaskedArray(observed):
@@ -106,14 +106,14 @@ def check_bits(name: str, values: Any) -> None:
 
 
 def check_counts(name: str, values: Any, at_most: Any = np.inf) -> None:
-    """Refuse known values that are no counts."""
+    """Refuse known values that are not counts."""
     upper = "" if np.isinf(at_most).all() else f" and at most n = {np.max(at_most):g}"
     remedy = "Pass the counts as they were published, and as n= how many people they are of."
     _check_whole(name, values, 0, at_most, f"a count: a whole number >= 0{upper}", remedy)
 
 
 class WrongValue(ValueError):
-    """A value that cannot be; `blind` is the message for data, with neither the value nor its place."""
+    """An impossible value; `blind` is the message for data, without the value and its position."""
 
     def __init__(self, message: str, blind: str) -> None:
         super().__init__(message)
@@ -127,10 +127,10 @@ def _check_whole(name: str, values: Any, lowest: float, highest: Any, what: str,
     if np.ndim(highest):
         try:
             highest = np.broadcast_to(highest, known.shape)
-        except ValueError:  # of another shape, which has its own message
+        except ValueError:  # wrong shapes are refused elsewhere
             return
     whole = (known == np.floor(known)) & (known >= lowest) & (known <= highest)
-    wrong = np.isfinite(known) & ~whole  # missing values have their own message
+    wrong = np.isfinite(known) & ~whole  # missing values are refused elsewhere
     if wrong.any():
         first = np.argwhere(wrong)[0]
         where = f" at index {tuple(int(i) for i in first)}" if known.ndim else ""
@@ -141,7 +141,7 @@ def _check_whole(name: str, values: Any, lowest: float, highest: Any, what: str,
 
 
 def whole_within(value: TensorVariable, highest: Any) -> TensorVariable:
-    """Whether values are whole numbers 0, ..., highest."""
+    """Return whether values are whole numbers 0, ..., highest."""
     within = pt.ge(value, 0) & pt.le(value, highest)
     return (
         within
@@ -175,7 +175,7 @@ def check_probabilities(probs: TensorVariable, n_categories: Any = None) -> int 
 
 
 def number_of_people(n: Any, probs: TensorVariable) -> TensorVariable:
-    """Return n as an integer tensor; it has to be known, and of the tables' batch shape."""
+    """Return n as an integer tensor; its value must be known, and have the tables' batch shape."""
     known = known_values(n)
     if known is None or isinstance(n, bool | np.bool_):
         raise TypeError(
@@ -195,7 +195,7 @@ def number_of_people(n: Any, probs: TensorVariable) -> TensorVariable:
 
 
 def check_table(name: str, values: Any, n: Any) -> None:
-    """Refuse counts that are no counts, or do not add up to the number of people."""
+    """Refuse values that are not counts, or that do not add up to the number of people."""
     known, people = known_values(values), known_values(n)
     check_counts(name, values)
     if known is None or people is None or known.ndim == 0:
@@ -209,7 +209,7 @@ def check_table(name: str, values: Any, n: Any) -> None:
 
 
 def check_totals(name: str, values: Any, n: Any) -> None:
-    """Refuse totals of bits that are no counts of at most n people."""
+    """Refuse totals of bits that are not whole numbers from 0 to n."""
     people = known_values(n)
     check_counts(name, values, np.inf if people is None else people[..., None])
 
@@ -224,7 +224,7 @@ def rounded_table(probs: TensorVariable, n: TensorVariable) -> TensorVariable:
 def density_of_report(
     density: TensorVariable, possible: TensorVariable, category: TensorVariable, n_categories: int
 ) -> TensorVariable:
-    """Return the log density of one person's report: minus infinity where there can be no such report."""
+    """Return the log density of one person's report, which is minus infinity for an impossible report."""
     return check_parameters(
         pt.switch(possible, density, -np.inf),
         pt.ge(category, 0) & pt.lt(category, n_categories),
@@ -235,7 +235,7 @@ def density_of_report(
 def density_of_table(
     density: TensorVariable, possible: TensorVariable, probs: TensorVariable
 ) -> TensorVariable:
-    """Return the log density of a table of reports: minus infinity where there can be no such table."""
+    """Return the log density of a table of reports, which is minus infinity for an impossible table."""
     return check_parameters(
         pt.switch(possible, density, -np.inf),
         pt.all(probs >= 0, axis=-1) & (pt.abs(pt.sum(probs, axis=-1) - 1) < 1e-6),

@@ -45,7 +45,7 @@ def as_query(query: Any) -> TensorVariable:
 
 
 def held(value: Any) -> Any:
-    """Return what a shared variable or a constant holds now; anything else as it is."""
+    """Return the present value of a shared variable or a constant; return anything else as it is."""
     if isinstance(value, SharedVariable):
         return value.get_value(borrow=True)
     return value.data if isinstance(value, Constant) else value
@@ -61,7 +61,7 @@ def known_values(values: Any) -> np.ndarray | None:
 
 
 def observed_numbers(observed: Any) -> np.ndarray | None:
-    """Return an observed release as numbers, None where it holds none (yet)."""
+    """Return an observed release as numbers; None where it has no numbers, or none yet."""
     values = held(observed.value if isinstance(observed, Release) else observed)
     if isinstance(values, Variable) or np.ma.isMaskedArray(values):
         return None
@@ -143,8 +143,8 @@ def noise_parameter(name: str, value: Any, query: TensorVariable) -> tuple[Any, 
 def checked_sensitivity(given: float | None, implied: float, change: str) -> float:
     """Return the sensitivity that bounds imply, or the one given if that is larger.
 
-    One that is less is refused, unless by rounding, as (hi - lo) / n may be: then the implied one is taken,
-    so that no noise is for less. `change` says what one record changes by `implied`.
+    A smaller one is refused, unless it is smaller by rounding only, as (hi - lo) / n may be: then the implied
+    one is taken, so that the noise is never too small. `change` says, for the message, what a record changes.
     """
     if given is None:
         return implied
@@ -157,7 +157,7 @@ def checked_sensitivity(given: float | None, implied: float, change: str) -> flo
 
 
 def names_of_records(records: Any) -> tuple[str, ...] | None:
-    """Return the names behind ``records=``: variables of the model, or their names."""
+    """Return the names that ``records=`` gives, either as variables of the model or as names."""
     if records is None:
         return None
     given = records if isinstance(records, (list, tuple)) else [records]
@@ -178,8 +178,7 @@ def check_observed(observed: Any, expected: StaticShape) -> Any:
         shape: StaticShape = values.type.shape
         kind = np.dtype(values.type.dtype).kind
     else:
-        # A release computed from data of changeable size may be replaced later by a longer one;
-        # what it is now must fit all the same.
+        # Data of changeable size may be replaced by longer data later, but their present value must fit.
         shape, kind = values.shape, values.dtype.kind
     if kind not in "iuf":
         raise TypeError(
@@ -200,7 +199,7 @@ def check_observed(observed: Any, expected: StaticShape) -> Any:
 
 
 def check_static_shape(name: str, shape: StaticShape, expected: StaticShape) -> None:
-    """Refuse a release shape that cannot be the query's; lengths not known yet pass."""
+    """Refuse a release shape that cannot be the query's; accept lengths that are not known yet."""
     agree = len(shape) == len(expected) and all(
         a is None or b is None or a == b for a, b in zip(shape, expected, strict=True)
     )
@@ -212,7 +211,7 @@ def check_static_shape(name: str, shape: StaticShape, expected: StaticShape) -> 
 
 
 def fits(shape: StaticShape, target: StaticShape) -> bool:
-    """Whether `shape` broadcasts to `target` without enlarging it, as far as known."""
+    """Return whether `shape` broadcasts to `target` without enlarging it, as far as lengths are known."""
     if len(shape) > len(target):
         return False
     tail = target[len(target) - len(shape) :]
@@ -244,7 +243,7 @@ def _as_array(observed: Any) -> np.ndarray:
             f"observed must hold real numbers, got {type(observed).__name__} of dtype "
             f"{array.dtype}: pass the released values."
         )
-    if not np.isfinite(array).all():  # PyMC would turn NaN into entries to be imputed
+    if not np.isfinite(array).all():  # PyMC would impute NaN entries
         return array
     return convert_observed_data(observed)
 

@@ -26,22 +26,22 @@ from pymc_dp.privacy.exact_noise import as_fraction
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.query.sums import Multiple, Negative, Reading, Stack, Total, Turned, read_sums
 
-# The granule is between 2^-41 and 2^-40 noise levels: draws of noise fit 64 bits, and rounding costs
-# less than any epsilon is stated to.
+# The granule is between 2^-41 and 2^-40 noise levels: so draws of noise fit 64 bits, and rounding costs less
+# than the digits to which any epsilon is stated.
 _FINENESS = 40
 _SAFE = 2**61
 
 
 @dataclass(frozen=True)
 class Granules:
-    """A query in whole granules.
+    """The value of a query, rounded to whole granules.
 
     Attributes
     ----------
     count : ndarray of int64 or object (Python integers)
-        The query over the granule, rounded.
+        The query divided by the granule, rounded.
     slack : int
-        By how many granules rounding can raise what one record changes in one entry.
+        Number of granules by which rounding can increase one record's change of one entry.
     entries : int
         Number of entries that one record can change.
     """
@@ -57,10 +57,10 @@ def granularity(noise: np.ndarray) -> float:
 
 
 def in_granules(query: TensorVariable, granule: float, local: bool) -> Granules:
-    """Return a query of data in whole granules; `local` says whether other than sums are local.
+    """Return a query of data in whole granules; `local` says whether a query that is no sum is local.
 
-    A sum over records is taken of rounded contributions, in integers: a sum in floating point would
-    depend on the order of the records, and one record could change it by more than its own share.
+    In a sum over records each contribution is rounded first, and added in integers: a floating-point sum
+    would depend on the order of the records, and one record could change it by more than its contribution.
     """
     exact = _sum_in_granules(query, granule)
     if exact is None:
@@ -77,7 +77,7 @@ def _granules_of_sum(count: np.ndarray, slack: int) -> Granules:
 def bounded_in_granules(query: TensorVariable, granule: float) -> Granules:
     """Return a query of data in whole granules whose sensitivity follows from its bounds.
 
-    The bounds say nothing of the rounding of a sum in floating point, which is therefore refused.
+    The bounds do not cover the rounding errors of a sum in floating point, which is therefore refused.
     """
     if _is_clamped(query):
         return in_granules(query, granule, True)
@@ -94,9 +94,10 @@ def bounded_in_granules(query: TensorVariable, granule: float) -> Granules:
 
 
 def whole_counts(query: TensorVariable) -> np.ndarray:
-    """Return a whole-numbered query of data; a sum over records is added in integers.
+    """Return a whole-numbered query of data; sums over records are computed in integers.
 
-    The data's own floating-point type may have gaps between the sums, over which one record counts double.
+    In the data's own floating-point type, large sums may be rounded to even numbers, so that one record
+    counts double.
     """
     exact = _sum_in_granules(query, 1.0)
     if exact is not None:
@@ -113,12 +114,12 @@ def whole_counts(query: TensorVariable) -> np.ndarray:
 
 
 def inflation(stated: float, rounded: Granules, granule: float, noise: np.ndarray, order: int) -> float:
-    """Return by which factor the noise has to grow so that rounding costs nothing.
+    """Return the factor by which the noise must grow to make up for rounding.
 
     Parameters
     ----------
     stated : float
-        Norm of (change / noise) that the guarantee allows: epsilon (order 1) or mu (order 2).
+        Norm of (change / noise) on which the guarantee relies: epsilon (order 1) or mu (order 2).
     rounded : Granules
     granule : float
     noise : ndarray
@@ -132,7 +133,7 @@ def inflation(stated: float, rounded: Granules, granule: float, noise: np.ndarra
     if stated == 0:
         return 1.0
     extra = rounded.slack * granule / float(np.min(noise)) * rounded.entries ** (1 / order)
-    return 1 + extra / stated + 4 * float(np.finfo(float).eps)  # nor may calibration round downwards
+    return 1 + extra / stated + 4 * float(np.finfo(float).eps)  # also covers rounding in the calibration
 
 
 def draw_on_grid(
@@ -143,7 +144,7 @@ def draw_on_grid(
     stated: float | None,
     order: int,
 ) -> tuple[np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
-    """Draw a release of data with additive noise; the outcome of ``Mechanism._draw_release``.
+    """Draw a release of data with additive noise, and return what ``Mechanism._draw_release`` returns.
 
     Parameters
     ----------
@@ -151,13 +152,13 @@ def draw_on_grid(
     query : TensorVariable
         The clamped query.
     noise : ndarray
-        Noise levels; they grow by the little that keeps the guarantee in spite of rounding.
+        Noise levels, which are increased slightly so that the guarantee holds in spite of rounding.
     draw : callable
-        ``draw(level, count)``: exact noise of a level in granules.
+        ``draw(level, count)`` draws exact noise; the level is in granules.
     stated : float or None
-        What the guarantee says of the change over the noise; None when it is not known.
+        Norm of (change / noise) on which the guarantee relies; None when it is not known.
     order : {1, 2}
-        In which norm.
+        Order of that norm.
     """
     granule = granularity(noise)
     rounded = in_granules(query, granule, False) if op.bounds is None else bounded_in_granules(query, granule)
@@ -168,16 +169,16 @@ def draw_on_grid(
     for value in np.unique(level):
         at = level == value
         drawn[at] = draw(as_fraction("noise", float(value)) / Fraction(granule), int(at.sum()))
-    # A result of more digits than a float has is rounded here: a function of what was released.
+    # A result with more digits than a float has is rounded here, which is post-processing and costs nothing.
     value = np.asarray(rounded.count + drawn, dtype=object).astype(float) * granule
     return value, [noise], op.guarantee, {"granularity": granule}
 
 
 def _is_clamped(query: TensorVariable) -> bool:
-    """Whether rows were clamped last, but for new axes: then the query keeps the record axis.
+    """Return whether clamping of rows is the last operation besides new axes: it keeps the record axis.
 
-    Of a sum the contributions are clamped, below the sum. A mechanism that works its statistics out
-    itself, row by row, passes plain numbers.
+    In a sum, contributions are clamped before they are added. Mechanisms that compute statistics of each row
+    themselves pass plain numbers.
     """
     op = None if query.owner is None else query.owner.op
     if isinstance(op, DimShuffle):
@@ -186,7 +187,7 @@ def _is_clamped(query: TensorVariable) -> bool:
 
 
 def _before_cast(query: TensorVariable) -> TensorVariable:
-    """Return whole numbers as they were before they were cast to floats, where large ones are rounded."""
+    """Return whole numbers before their cast to floats, which would round large ones."""
     op = None if query.owner is None else query.owner.op
     if not isinstance(op, Elemwise) or not isinstance(op.scalar_op, Cast):
         return query
@@ -199,12 +200,12 @@ def _rounded(values: np.ndarray, granule: float, factor: Fraction = Fraction(1))
     per = factor / Fraction(granule)
     values = np.asarray(values)
     if values.dtype.kind in "iu" and ((values >= 2**53) | (values <= -(2**53))).any():
-        # floats have gaps there, over which one record would count for more than its own share
+        # floats this large have gaps, so that one record could count for more than its contribution
         exact = np.array([round(int(v) * per) for v in values.ravel()], dtype=object)
         return exact.reshape(values.shape)
     flat = values.astype(float).ravel()
     with np.errstate(over="ignore", invalid="ignore"):
-        # exact unless there is a factor; what rounding could carry across a half is done again
+        # exact without a factor; with one, values so near to a half that rounding matters are computed again
         scaled = flat * (float(per) if abs(per) < 2**1023 else np.inf)
         nearest = np.rint(scaled)
     if not np.isfinite(nearest).all():
@@ -221,13 +222,13 @@ def _rounded(values: np.ndarray, granule: float, factor: Fraction = Fraction(1))
 
 
 def _sum_in_granules(query: TensorVariable, granule: float) -> tuple[np.ndarray, int] | None:
-    """Return an exact sum over the records in granules, and the slack; None for other queries."""
+    """Return an exact sum over the records in granules, and the slack; None if the query is no sum."""
     reading = read_sums(query)
     return None if reading is None else _added(reading, granule, Fraction(1))
 
 
 def _added(reading: Reading, granule: float, factor: Fraction) -> tuple[np.ndarray, int] | None:
-    """Return sums times a factor in granules, and the slack; None where a public number is no factor.
+    """Return sums times a factor in granules, and the slack; None where a public number cannot be a factor.
 
     A factor multiplies each contribution before it is rounded, so that the slack, which is published with
     the noise level, is one granule per contribution whatever the factor is.
@@ -256,7 +257,7 @@ def _added(reading: Reading, granule: float, factor: Fraction) -> tuple[np.ndarr
 
 
 def _turned(count: np.ndarray, order: tuple[Any, ...]) -> np.ndarray:
-    """Exchange, add and drop axes of counts, as a DimShuffle does."""
+    """Permute, add and drop axes of counts, as a DimShuffle does."""
     kept = [axis for axis in order if axis != "x"]
     dropped = tuple(k for k in range(count.ndim) if k not in kept)
     turned = np.transpose(count, (*kept, *dropped))
@@ -265,15 +266,16 @@ def _turned(count: np.ndarray, order: tuple[Any, ...]) -> np.ndarray:
 
 
 def _multiplied(reading: Multiple, granule: float, factor: Fraction) -> tuple[np.ndarray, int] | None:
-    """A sum times or over public numbers, such as a mean over the records.
+    """Return a sum that is multiplied or divided by public numbers, such as a mean over the records.
 
-    Every number has a sum of its own, of contributions that were multiplied by it before they were rounded.
+    For every such number a sum of its own is computed, whose contributions are multiplied before they are
+    rounded.
     """
     numbers = evaluate(reading.numbers)
     if not np.isfinite(numbers).all() or (reading.divided and not numbers.all()):
         return None
     total, largest = np.zeros((), dtype=np.int64), 1
-    for number in np.unique(numbers).tolist() or [1]:  # of no numbers the sum is still the shape's
+    for number in np.unique(numbers).tolist() or [1]:  # without numbers, the sum still gives the shape
         own = Fraction(number)
         scaled = _added(reading.part, granule, factor / own if reading.divided else factor * own)
         if scaled is None:

@@ -1,4 +1,4 @@
-"""Whole numbers: which queries are known to be such, and releases that are."""
+"""Whole numbers: which queries are known to give them, and the base of mechanisms that release them."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ from pymc_dp.privacy.exact_noise import Words
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 
-# whole numbers from any numbers, and from whole numbers only
+# operations that give whole numbers from any numbers, and from whole numbers only
 _ROUNDING = (ps.RoundHalfToEven, ps.RoundHalfAwayFromZero, ps.Floor, ps.Ceil, ps.Trunc, ps.IntDiv, ps.Sign)
 _KEEPING = (
     ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Abs, ps.Sqr, ps.Clip, ps.Maximum, ps.Minimum, ps.Mod, ps.Cast,
     ps.Identity, ps.Second,
 )  # fmt: skip
-# operations whose inputs, but for indices and shapes, are the numbers that come out
+# operations whose results are made of all of their inputs, and of the first only; the others are indices and
+# shapes
 _ARRANGING = (
     Join, MakeVector, CAReduce, CumOp, Dot, IncSubtensor, AdvancedIncSubtensor,
 )  # fmt: skip
@@ -53,10 +54,9 @@ _FIRST_INPUT = (
 
 
 def not_whole(query: Variable) -> str | None:
-    """Say what makes a query other than whole numbers; None where nothing does.
+    """Say why a query may not be whole numbers; return None if it is sure to be.
 
-    Inputs of the graph that hold floats are taken at their word: their values are checked when the
-    density is evaluated.
+    Inputs of float type are accepted here: their values are checked when the density is evaluated.
     """
     seen: set[Variable] = set()
     queue = [query]
@@ -90,7 +90,7 @@ def not_whole(query: Variable) -> str | None:
 
 def whole_query(mechanism: str, query: Any, bounds: Any = None) -> TensorVariable:
     """Return the query as a tensor, after checking that it and its bounds are whole numbers."""
-    checked = as_query(query)  # says what is no query at all
+    checked = as_query(query)  # raises if it is no query at all
     reason = not_whole(pt.as_tensor_variable(query))
     if reason is not None:
         raise ValueError(
@@ -114,7 +114,7 @@ class WholeRelease(Mechanism, Discrete):
     def __new__(  # type: ignore[misc]  # PyMC's distributions construct tensors
         cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any
     ) -> TensorVariable:
-        """Check that what was observed are whole numbers, then declare the release."""
+        """Check that the observed value consists of whole numbers, then declare the release."""
         if isinstance(observed, Release):
             cls._whole_observed(observed.value)
         elif observed is not None:
@@ -146,24 +146,23 @@ class AddedWhole(WholeRelease):
     def _draw_release(
         cls, op: MechanismOp, query: TensorVariable, params: list[np.ndarray]
     ) -> tuple[np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
-        """Draw in integer arithmetic, of sums that were added in integers too."""
+        """Draw in integer arithmetic, which sums over the records use too."""
         known = whole_counts(query)
         value = draw_securely(lambda generator: op.secure_draw(generator, known, *params))
         return value, params, op.guarantee, {}
 
 
 def whole_values(observed: Any) -> np.ndarray | None:
-    """Return the numbers of an observed release, whole or not.
+    """Return the numbers of an observed release, whether whole or not.
 
-    None where they are not known yet, or where something else is wrong with them that every
-    mechanism checks for.
+    Return None where they are not known yet, or have faults that every mechanism checks for anyway.
     """
     values = observed_numbers(observed)
     return values if values is not None and np.isfinite(values).all() else None
 
 
 def add_noise(query: Any, level: Any, draw: Any, words: Words) -> np.ndarray:
-    """Return whole numbers `query` plus exact noise of the given level, one or one per entry."""
+    """Return whole numbers `query` plus exact noise; `level` is one number, or one per entry."""
     query, level = np.broadcast_arrays(as_whole(query), level)
     noise = np.empty(query.shape, dtype=np.int64)
     for value in np.unique(level):
@@ -177,7 +176,7 @@ def as_whole(query: Any) -> np.ndarray:
     query = np.asarray(query)
     if query.dtype.kind == "f" and (np.floor(query) != query).any():
         raise ValueError("query must be whole numbers: round it before.")
-    if (np.abs(query) >= 2**53).any():  # floats have gaps there, over which one record is not exact
+    if (np.abs(query) >= 2**53).any():  # floats this large have gaps: a record's change is not exact
         raise ValueError("query must be below 2^53 in size: release it in larger units.")
     return query.astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""Noise with density proportional to exp(-norm): its law, its draws, and a quadratic loss behind it."""
+"""Noise with density proportional to exp(-norm), and releases with it for a quadratic loss."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def knorm_noise(rng, d, norm):  # type: ignore[no-untyped-def]
         else:
             v[j] = 2.0 * rng.random() - 1.0
     if norm == 1.0:
-        return v  # independent entries already
+        return v  # the entries are independent Laplace numbers
     if norm == 2.0:
         return v * (rng.standard_gamma(float(d)) / np.linalg.norm(v))
-    v[int(rng.random() * d)] = 1.0 if rng.random() < 0.5 else -1.0  # uniform on the faces of the cube
+    v[int(rng.random() * d)] = 1.0 if rng.random() < 0.5 else -1.0  # uniform on the surface of the cube
     return v * rng.standard_gamma(float(d))
 
 
@@ -75,7 +75,7 @@ class QuadraticKNormGradientRV(MechanismOp, RandomVariable):
         query = np.asarray(query, dtype=float)
         shape = query.shape if size is None else (*size, query.shape[-1])
         noise = np.empty(shape)
-        draw = getattr(knorm_noise, "py_func")  # noqa: B009  # any NumPy generator, also over the system's bits
+        draw = getattr(knorm_noise, "py_func")  # noqa: B009  # takes any generator, also of system entropy
         for at in np.ndindex(*shape[:-1]):
             noise[at] = draw(rng, shape[-1], self.norm)
         scale = np.asarray(sensitivity / epsilon)[..., None]

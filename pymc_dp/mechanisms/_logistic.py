@@ -1,4 +1,4 @@
-"""Logistic loss of bounded rows: gradients and Hessians, the noise for a budget, the minimiser."""
+"""Logistic loss of bounded rows: gradients and Hessians, the noise for a budget, and the minimiser."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def noise_scale(
     x_bound : float, default 1
         Largest norm of a row of features.
     calibration : {"tight", "chaudhuri"}, default "tight"
-        How much of epsilon pays for the Jacobian.
+        Whether log J or 2 log J of epsilon is set aside for the ratio of Jacobian determinants (see Notes).
 
     Returns
     -------
@@ -106,7 +106,7 @@ def noise_scale(
 
 
 def rows_of(x: Any, y: Any, x_bound: float) -> TensorVariable:
-    """Return the records as the loss sees them, (n, d + 1): features of bounded norm, then labels."""
+    """Return the records as the loss uses them, shape (n, d + 1): features of bounded norm, then labels."""
     x, y = _real("x", x), _real("y", y)
     if x.type.ndim != 2 or y.type.ndim != 1:
         raise ValueError(
@@ -117,7 +117,7 @@ def rows_of(x: Any, y: Any, x_bound: float) -> TensorVariable:
     if None not in lengths and lengths[0] != lengths[1]:
         raise ValueError(f"x has {lengths[0]} rows but y has {lengths[1]}: give one of each per record.")
     squared = pt.sum(x**2, axis=1)
-    # written so that the slope is a number at a row of zeros too
+    # written so that the derivative is not NaN at a row of zeros
     norm = pt.sqrt(pt.maximum(squared, x_bound**2))
     shortened = x * (x_bound / norm)[:, None]
     return pt.concatenate([shortened, pt.clip(y, 0, 1)[:, None]], axis=1)
@@ -147,7 +147,7 @@ def noise_behind(theta: Any, statistics: Any, regularization: Any, d: int) -> tu
 
 @njit(cache=True)
 def _gradient(rows, regularization, noise, theta, slopes):  # type: ignore[no-untyped-def]
-    """Gradient of the perturbed sum; the second derivatives of the losses go to `slopes`."""
+    """Return the gradient of the perturbed sum; write the losses' second derivatives to `slopes`."""
     n, d = rows.shape[0], theta.size
     out = noise + regularization * theta
     for i in range(n):
@@ -166,8 +166,9 @@ def _gradient(rows, regularization, noise, theta, slopes):  # type: ignore[no-un
 def minimise(rows, regularization, noise):  # type: ignore[no-untyped-def]
     """Minimise the perturbed sum of losses to rounding error.
 
-    Newton's method, damped so that the norm of the gradient falls at every step: its direction always
-    allows that, as the Hessian is positive definite. It ends where rounding lets nothing fall further.
+    This is Newton's method, damped so that the norm of the gradient falls at every step, which the direction
+    always allows, as the Hessian is positive definite. It ends when, because of rounding, the norm falls no
+    further.
 
     Parameters
     ----------
@@ -213,17 +214,17 @@ def perturb(rng, rows, regularization, scale, gaussian):  # type: ignore[no-unty
     if gaussian:
         noise *= scale
     else:
-        # a direction, and a length of density proportional to r^(d - 1) exp(-r / scale)
+        # a uniform direction, and a length with density proportional to r^(d - 1) exp(-r / scale)
         noise *= scale * rng.standard_gamma(float(d)) / np.linalg.norm(noise)
     return minimise(rows, regularization, noise)
 
 
 def log_noise(noise: Any, scale: Any, gaussian: bool, d: int) -> Any:
-    """Log density of the noise at a value of it."""
+    """Return the log density of the noise."""
     squared = pt.sum(noise**2)
     if gaussian:
         return -0.5 * squared / scale**2 - d * pt.log(scale) - 0.5 * d * math.log(2 * math.pi)
-    area = math.log(2) + 0.5 * d * math.log(math.pi) - math.lgamma(d / 2)  # of the unit sphere
+    area = math.log(2) + 0.5 * d * math.log(math.pi) - math.lgamma(d / 2)  # log area of the unit sphere
     return -pt.sqrt(squared) / scale - d * pt.log(scale) - math.lgamma(d) - area
 
 

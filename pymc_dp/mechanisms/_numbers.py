@@ -18,7 +18,7 @@ from pymc_dp.query.sums import rows_added_up
 
 
 def records_added(query: TensorVariable) -> int | None:
-    """Return how many records a query adds up; None where it does not, or not as many everywhere.
+    """Return how many records a query adds up; None if it adds up none, or different numbers in its parts.
 
     Parameters
     ----------
@@ -33,10 +33,10 @@ def records_added(query: TensorVariable) -> int | None:
 
 
 def records_averaged(query: TensorVariable) -> int | None:
-    """Return how many records a query is a mean over; None where it does not divide by their number.
+    """Return how many records a query averages; None if it does not divide by their number.
 
-    The number of records of a sum is not told: under other neighbours, or in a subset of the people, it
-    may be confidential, and the noise on the sum does not show it.
+    For a sum the number is not returned: under add-remove neighbours, or in a subset of the people, it may be
+    confidential, and the noise on the sum does not reveal it.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def present_lengths(query: TensorVariable, divides: bool) -> tuple[int, ...]:
 
 
 def check_number_of_records(stated: Any, query: TensorVariable) -> None:
-    """Refuse a query over another number of records than a release states."""
+    """Refuse a query whose number of records is not the one that a release states."""
     if stated is None:
         return
     if isinstance(stated, bool) or not isinstance(stated, int) or stated < 1:
@@ -104,7 +104,7 @@ def _measured(query: TensorVariable) -> list[TensorVariable]:
 
 
 def _added(query: TensorVariable) -> tuple[int | None, bool, list[float]]:
-    """Return the number of records added up, whether a length enters, and the numbers that enter."""
+    """Return the number of records added up, whether a length enters the query, and its factors."""
     lengths: set[int | None] = set()
     by_length, factors = False, []
     queue: list[Variable] = [query]

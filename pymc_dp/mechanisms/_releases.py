@@ -1,4 +1,4 @@
-"""From confidential data to a release, and from a release to a declaration."""
+"""How a release is drawn from confidential data, and how a release is declared in a model."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 from pymc_dp.query.publicshapes import is_number, value_is_public
 
-# Compilers keep what they compiled on disk, and constants can be part of it: confidential numbers
-# are computed with by plain NumPy only.
+# Compilers keep compiled code on disk, and constants can be part of it, so that computations with
+# confidential numbers use plain NumPy only.
 _NO_COMPILER = Mode(linker="py", optimizer=None)
 _FAILED = "query could not be computed from the data ({}): try it on invented data first."
 _NEVER = {
@@ -46,10 +46,10 @@ _NEVER = {
     "n_records": "how many records the query is of follows from the data",
     "neighbouring": "the guarantee follows from the noise",
 }
-_NOISE_TOO_LARGE = ("A draw of the noise does not fit", "noise must be finite")  # of the exact samplers
-# What a release states beside the arguments that declare its mechanism.
+_NOISE_TOO_LARGE = ("A draw of the noise does not fit", "noise must be finite")  # by the exact samplers
+# Numbers that a release states besides the arguments of its mechanism.
 _STATED = {"granularity", "n_records", "changes"}
-# What a release's guarantee states, so that it can be compared with what is asked for.
+# Parts of a release's guarantee, which are compared with the budget that a declaration repeats.
 _BUDGET = ("epsilon", "delta", "rho")
 
 
@@ -58,13 +58,13 @@ def evaluate(variable: TensorVariable) -> np.ndarray:
     fn = pytensor.function([], variable, mode=_NO_COMPILER, on_unused_input="ignore")
     try:
         return np.asarray(fn())
-    except Exception as error:  # PyTensor's own messages show the numbers that it computed with
+    except Exception as error:  # PyTensor's own messages quote numbers of the computation
         kind = type(error).__name__
     raise ValueError(_FAILED.format(kind))
 
 
 def without_cause[Read](read: Callable[[], Read]) -> Read:
-    """Return what is read of confidential data; an error says nothing of those that it came from."""
+    """Return the result of a function that reads confidential data, and drop the causes of its errors."""
     try:
         return read()
     except TypeError as error:
@@ -93,13 +93,13 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
         elif isinstance(error, TypeError | ValueError):
             kind = TypeError if isinstance(error, TypeError) else ValueError
             refusal = kind(getattr(error, "blind", None) or str(error))
-        else:  # of a library, about numbers that it computed with
+        else:  # an error of a library, which may quote numbers
             refusal = ValueError(_FAILED.format(type(error).__name__))
     if refusal is not None:
         if not _is_of_settings(str(refusal), mechanism, query, noise):
             refusal = type(refusal)(_without_data(str(refusal), query, noise))
-        # Not where it was caught: what it was raised from, or during, would be shown with it, and
-        # libraries put the numbers that they stumbled over into their messages.
+        # It is raised outside of the except block: Python would show the original error with it, and the
+        # messages of libraries may quote confidential numbers.
         raise refusal
     if guarantee is None:
         warnings.warn(
@@ -114,7 +114,7 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
 
 
 def _too_much_noise(noise: dict[str, Any]) -> str:
-    """Say which argument asks for noise that cannot be drawn."""
+    """Return a message that says which argument asks for noise that cannot be drawn."""
     levels = ("epsilon", "rho", "scale", "sigma")
     key = next((k for k in levels if noise.get(k) is not None), "the noise level")
     level = np.ravel(noise.get(key, ()))
@@ -129,11 +129,11 @@ def _too_much_noise(noise: dict[str, Any]) -> str:
 def _draw(
     mechanism: Any, query: Any, noise: dict[str, Any]
 ) -> tuple[Any, np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
-    """Return the operation, and what ``Mechanism._draw_release`` returned."""
+    """Return the operation, and the result of ``Mechanism._draw_release``."""
     name = mechanism.__name__
     for key, value in noise.items():
         _check_public(key, value)
-    # inner graphs choose modes of their own; counts and noise levels need all digits of a float64
+    # inner graphs are compiled in the mode of the configuration; counts and noise levels need float64
     with pytensor.config.change_flags(mode=_NO_COMPILER, cxx="", floatX="float64"):
         rv = mechanism.dist(query, **noise)
         op = rv.owner.op
@@ -144,7 +144,7 @@ def _draw(
                 "the confidential values, such as dp.record_sum(array), and known noise levels. In a "
                 f"model, declare dp.{name}(...) instead."
             )
-        # clamping keeps NaN, but a histogram would count it nowhere
+        # clamping keeps NaN, but a histogram would leave it out of all counts
         if not np.isfinite(evaluate(clamped)).all() or np.isnan(evaluate(as_tensor_variable(query))).any():
             raise ValueError(
                 "query has NaN or infinite entries: the release would show them, whatever the noise. "
@@ -153,18 +153,18 @@ def _draw(
         known = [evaluate(p) for p in params]
         value, known, guarantee, published = mechanism._draw_release(op, clamped, known)
         if op.additive_noise and op.bounds is not None and noise.get("sensitivity") is None:
-            # the bounds of a file do not tell what the query makes of what one person contributes
+            # bounds in a file do not show how the query changes with one person's contribution
             prepared = mechanism._prepare(query, sensitivity=None, bounds=noise["bounds"], order=1)
             published = {"changes": prepared.width} | published
     if guarantee is not None and guarantee.neighbours == "replace-one" and noise.get("sensitivity") is None:
-        # where it is known what one record can change because the query divides by their number
+        # the sensitivity of a mean depends on the number of records
         n = None if op.bounds is None else records_averaged(clamped)
         published = published if n is None else {"n_records": n} | published
     return op, value, known, guarantee, published
 
 
 def _check_public(key: str, setting: Any) -> None:
-    """Refuse a setting that a graph computes from arrays: it is published, and they may be confidential."""
+    """Refuse a setting that a graph computes from arrays: settings are published, arrays may be secret."""
     for v in setting if isinstance(setting, list | tuple) else [setting]:
         if isinstance(v, Variable) and v.owner is not None and not rvs_in_graph([v]):
             if not value_is_public(v, is_number, in_model=False):
@@ -175,13 +175,13 @@ def _check_public(key: str, setting: Any) -> None:
 
 
 def _is_of_settings(message: str, mechanism: Any, query: Any, noise: dict[str, Any]) -> bool:
-    """Whether data of the same shape that are all zero meet the same error: then it shows no data."""
+    """Return whether zeros in the place of the data raise the same error, which then reveals no data."""
     try:
         tensor = as_tensor_variable(query)
         zeros: dict[Variable, Variable] = {}
         for v in graph_inputs([tensor]):
             values = v.data if isinstance(v, TensorConstant) else v.get_value()  # type: ignore[attr-defined]
-            if v is tensor or values.ndim or values.dtype.kind == "f":  # other numbers are axes and lengths
+            if v is tensor or values.ndim or values.dtype.kind == "f":  # other scalars are axes and lengths
                 zeros[v] = constant(np.zeros_like(values))
         mechanism.dist(graph_replace([tensor], zeros, strict=False)[0], **noise)
     except Exception as error:
@@ -190,13 +190,13 @@ def _is_of_settings(message: str, mechanism: Any, query: Any, noise: dict[str, A
 
 
 def _without_data(message: str, query: Any, noise: dict[str, Any]) -> str:
-    """Return an error message without the confidential numbers in it.
+    """Return an error message without confidential numbers.
 
-    What could be computed from the data has no end: only the numbers of the arguments and the lengths
-    stay, and those that are words of a message.
+    There is no list of all numbers that can be computed from the data. So only these numbers are kept: those
+    of the arguments, the lengths, and those that are part of a word.
     """
     known = {0.0, 1.0, 2.0} | {v for n in noise.values() for v in _floats(n)}
-    known |= {v - 1 for v in known} | {float(k) for k in _lengths(query)}  # K categories are 0, ..., K - 1
+    known |= {v - 1 for v in known} | {float(k) for k in _lengths(query)}  # as K categories are 0, ..., K - 1
     shown = {f"{v:g}" for v in known}
 
     def cleaned(found: re.Match) -> str:
@@ -231,7 +231,7 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
         The mechanism that is declared.
     release : Release
     given : dict
-        What the declaration says beside it: it may repeat what the release says.
+        Further arguments of the declaration, which may repeat what the release says.
 
     Returns
     -------
@@ -240,7 +240,7 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
     Raises
     ------
     ValueError
-        The release is of another mechanism, or `given` contradicts it.
+        The release is by another mechanism, or `given` contradicts it.
     """
     name = mechanism.__name__
     if release.mechanism != name:
@@ -281,7 +281,7 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
 
 
 def _check_grid(release: Release) -> None:
-    """Refuse a value that is not on the grid which the release says that it was drawn on."""
+    """Refuse a value that is not on the grid that the release states."""
     if "granularity" not in release.parameters:
         return
     granule, value = release.parameters["granularity"], np.ravel(release.value)
@@ -292,7 +292,7 @@ def _check_grid(release: Release) -> None:
             "it again."
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        granules = value / granule  # exact, as a granule is a power of two
+        granules = value / granule  # exact, since a granule is a power of two
         off = np.isfinite(granules) & (granules != np.rint(granules))
     if off.any():
         raise ValueError(
@@ -303,12 +303,12 @@ def _check_grid(release: Release) -> None:
 
 
 def as_declared(param: np.ndarray) -> Any:
-    """Return a parameter as it was given: broadcasting may have given one number axes of length 1."""
+    """Return a parameter as the user gave it: broadcasting may have added axes of length 1 to a number."""
     return param.item() if param.size == 1 else param
 
 
 def _argument(key: str, value: Any) -> Any:
-    """Return a parameter as the mechanism takes it: lists as arrays, bounds in the form of two ends."""
+    """Return a parameter in the form that the mechanism takes: lists as arrays, bounds as a pair of ends."""
     if value is None or (key != "bounds" and not isinstance(value, tuple)):
         return value
     try:
@@ -316,7 +316,7 @@ def _argument(key: str, value: Any) -> Any:
             return np.asarray(value)
         low, high = value
         return np.asarray(low, dtype=float), np.asarray(high, dtype=float)
-    except (TypeError, ValueError):  # text among numbers, rows of several lengths
+    except (TypeError, ValueError):  # text among numbers, or rows of different lengths
         what = "pair of a lower and an upper end" if key == "bounds" else "array of numbers"
     raise ValueError(
         f"observed states {key} = {value!r}, which is no {what}: the release is damaged. Ask for it again."

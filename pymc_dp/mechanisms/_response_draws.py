@@ -1,4 +1,4 @@
-"""Nopython draws of the local mechanisms on categories, for PyTensor's numba backend."""
+"""Draws of the local mechanisms for categories in machine code, for PyTensor's numba backend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the noise level in a published file gives, as far as the file says it without the query."""
+"""The guarantee that follows from the noise level in a published file, without its query."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pymc_dp.privacy.release import Release
 
 
 def checked_guarantee(release: Release) -> PrivacyGuarantee:
-    """Return what may be said of a release that states a guarantee, as of one that is declared in a model.
+    """Return the guarantee of a published release, checked as it would be in a model's declaration.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def checked_guarantee(release: Release) -> PrivacyGuarantee:
     Returns
     -------
     PrivacyGuarantee
-        What is stated, or what the noise gives where that does not follow from it.
+        The stated guarantee, or, if it does not follow from the noise, the one that does.
 
     Raises
     ------
@@ -55,18 +55,18 @@ def checked_guarantee(release: Release) -> PrivacyGuarantee:
             "follows from its noise: declare it in a model, or ask for it again, drawn by the newest pymc_dp."
         )
     if "sensitivity" in release.parameters or "changes" in release.parameters:
-        arguments.pop("bounds", None)  # of the query's records, which are not here
-    # noise levels are in the digits in which they were worked out
+        arguments.pop("bounds", None)  # bounds are for the query's records, which the file lacks
+    # noise levels are stated in float64
     with pytensor.config.change_flags(floatX="float64"):
         if _says_changes(mechanism, release):
             arguments |= _of_one_level(query[0], release.parameters["changes"], arguments)
         found: PrivacyGuarantee = mechanism.dist(*query, **arguments).owner.op.guarantee
-    # how many of several choices one person has a part in is known with the query only
+    # only the query tells in how many of several choices a person takes part
     return stated if issubclass(mechanism, Choice) and release.value.ndim else found
 
 
 def _known(base: type) -> dict[str, Any]:
-    """Return all mechanisms that draw something by their names, those of other packages too."""
+    """Return all mechanisms that can draw a release, by name, also those defined in other packages."""
     found: dict[str, Any] = {}
     subclasses: list[Any] = type.__subclasses__(base)
     for mechanism in subclasses:
@@ -76,7 +76,7 @@ def _known(base: type) -> dict[str, Any]:
 
 
 def _query_of(mechanism: Any, release: Release) -> tuple[Any, ...] | None:
-    """Return what may stand in for the query, where the guarantee is the same for every query."""
+    """Return a stand-in for the query, for mechanisms whose guarantee is the same for every query."""
     of = next((_STAND_INS[c.__name__] for c in mechanism.__mro__ if c.__name__ in _STAND_INS), None)
     if of is not None:
         return of(release)
@@ -89,16 +89,16 @@ def _says_changes(mechanism: Any, release: Release) -> bool:
 
 
 def _of_one_level(value: Any, changes: Any, arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return noise of level 1 and the sensitivity for which it spends what is spent on what a file states.
+    """Return noise of level 1 and a sensitivity, such that they have the cost of what a file states.
 
     Parameters
     ----------
     value : TensorVariable
         The release.
     changes : float or tuple
-        By how much one person can change each entry: of the release, or of the one row that is the person's.
+        The most that one person can change each entry of the release, or of the person's own row.
     arguments : dict
-        With the noise level.
+        Arguments of the declaration, with the noise level.
     """
     if "sensitivity" in arguments:
         raise ValueError(
@@ -106,7 +106,7 @@ def _of_one_level(value: Any, changes: Any, arguments: dict[str, Any]) -> dict[s
             "for it again."
         )
     kind = next((k for k in (LAPLACE, GAUSSIAN) if k.level in arguments), None)
-    if kind is None:  # the declaration asks for it
+    if kind is None:  # the declaration will ask for a noise level
         return {}
     _, noise = noise_parameter(kind.level, arguments[kind.level], value)
     try:
@@ -125,7 +125,7 @@ def _of_one_level(value: Any, changes: Any, arguments: dict[str, Any]) -> dict[s
 
 
 def _records(release: Release) -> tuple[Any, ...] | None:
-    """Return records as many as the release states; of another number its declaration is refused."""
+    """Return as many records as the release states; with another number, its declaration would be refused."""
     n = release.parameters.get("n_records", 2)
     return (pm.Uniform.dist(0, 1, shape=(n if isinstance(n, int) and 0 < n < 2**62 else 2,)),)
 
@@ -137,7 +137,7 @@ def _of_known_number(release: Release) -> tuple[Any, ...] | None:
 def _categories(axes: int) -> Callable[[Release], tuple[Any, ...] | None]:
     def of(release: Release) -> tuple[Any, ...] | None:
         shape = release.value.shape
-        if release.parameters.get("n") is not None:  # of people, each in one of the categories
+        if release.parameters.get("n") is not None:  # n is the number of people, who are in one category each
             return (pt.constant(np.full(shape, 1 / max(shape[-1:], default=1))),)
         return (pm.Bernoulli.dist(0.5, shape=shape[: len(shape) - axes]),)
 
@@ -145,7 +145,7 @@ def _categories(axes: int) -> Callable[[Release], tuple[Any, ...] | None]:
 
 
 def _tosses(release: Release) -> tuple[Any, ...]:
-    """Return each person's record, or one total of them."""
+    """Return one record for each person, or the total of all."""
     total = release.value.ndim == 0
     records = pm.Bernoulli.dist(0.5, shape=2 if total else release.value.shape)
     return (records.sum() if total else records,)

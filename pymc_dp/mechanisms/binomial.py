@@ -69,7 +69,7 @@ def binomial_theta(epsilon: float, n_trials: int) -> float:
 
 
 def binomial_epsilon(theta: float, n_trials: int) -> float:
-    r"""Return what `n_trials` tosses cost: :math:`m \log((1/2 + \theta)/(1/2 - \theta))`.
+    r"""Return the cost of `n_trials` tosses: :math:`m \log((1/2 + \theta)/(1/2 - \theta))`.
 
     Parameters
     ----------
@@ -112,11 +112,11 @@ class BinomialMechanismRV(MechanismOp, RandomVariable):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """What the records are clamped to."""
+        """The interval that the records are clamped to."""
         return (0.0, 1.0) if self.bounds is None else self.bounds
 
     def shift(self, query: Any, theta: Any) -> Any:
-        """Return by how much each toss is biased, between -theta and theta."""
+        """Return the bias of each toss, between -theta and theta."""
         lo, hi = self.interval
         return theta * ((query - lo) / (0.5 * (hi - lo)) - 1.0)
 
@@ -131,8 +131,9 @@ class BinomialMechanismRV(MechanismOp, RandomVariable):
     ) -> np.ndarray:
         """Toss the coins one by one in integer arithmetic, for publication.
 
-        A floating-point sampler leaves out the least probable numbers of successes. What is tossed is the
-        less likely side: its probability is a float however small it is, unlike the other one.
+        A floating-point sampler never draws the least probable numbers of successes. Each toss decides
+        whether the less likely side comes up, since a small probability is exact as a float, while one near 1
+        is not.
         """
         (theta,) = params
         shift, least = self.shift(query, theta), 0.5 - theta
@@ -163,7 +164,7 @@ register_draw_of(BinomialMechanismRV, lambda op: _compiled_draw(op.n_trials, *op
 
 
 class BinomialMechanism(WholeRelease):
-    r"""Local release of the number of successes among tosses whose bias tells the record's value.
+    r"""Local release of the number of successes among coin tosses, whose bias depends on the record's value.
 
     With u the record's value clamped to `bounds` and rescaled to [0, 1], and m tosses,
 
@@ -195,16 +196,16 @@ class BinomialMechanism(WholeRelease):
     TypeError
         An argument is not of the right kind.
     ValueError
-        No noise level or two, a number out of its range, a query that does not have one number per
+        No noise level or more than one, a number out of its range, a query that does not have one number per
         record, `observed` of another shape than the query or not counts from 0 to m.
 
     Notes
     -----
     :meth:`release` tosses the coins one by one in integer arithmetic, at about 1 microsecond each: every
     count has the probability that the law says, with the less likely side of each toss exact to 53 binary
-    digits and no less likely than 1/2 - theta: the stated epsilon holds exactly. As theta is a float below
-    1/2, no toss costs more than 37.4; where `epsilon` asks for more (or, above 26 per toss, for what lies
-    between two floats), the guarantee states what theta costs.
+    digits and no less likely than 1/2 - theta, so that the stated epsilon holds exactly. As theta is a float
+    below 1/2, no toss costs more than 37.4. Where `epsilon` asks for more (or, above 26 per toss, for a value
+    between those of two neighbouring floats), the guarantee states the cost of theta.
 
     References
     ----------
@@ -228,7 +229,7 @@ class BinomialMechanism(WholeRelease):
     def __new__(  # type: ignore[misc]  # PyMC's distributions construct tensors
         cls, name: str, query: Any, *args: Any, observed: Any = None, n_trials: Any = None, **kwargs: Any
     ) -> TensorVariable:
-        """Check that what was observed can be released, then declare the release."""
+        """Check that the observed value is a possible release, then declare it."""
         settings = {} if n_trials is None else {"n_trials": n_trials}
         values = whole_values(observed)
         if isinstance(observed, Release) and n_trials is None:
@@ -275,7 +276,7 @@ class BinomialMechanism(WholeRelease):
         promise = None
         if known is not None:
             spent = binomial_epsilon(float(known.max()), trials)
-            # near 1/2 there are so few floats that theta may cost noticeably less than was asked for
+            # near 1/2 floats are so coarse that theta may cost noticeably less than the budget
             within = way == "epsilon=" and float(epsilon) <= spent * (1 + _ROUNDING)
             promise = PrivacyGuarantee(float(epsilon) if within else spent)
         prepared = PreparedQuery(as_query(clamped), None, None, (lo, hi))
@@ -297,7 +298,7 @@ class BinomialMechanism(WholeRelease):
         return {"n_trials": op.n_trials, "theta": as_declared(theta), "bounds": op.interval}
 
     def support_point(rv: Any, size: Any, query: Any, theta: Any) -> TensorVariable:
-        """Return half of the tosses, which every record can give."""
+        """Return half of the tosses, a count that is possible for every record."""
         half = pt.full(pt.broadcast_arrays(query, theta)[0].shape, rv.owner.op.n_trials // 2, dtype=rv.dtype)
         return half if rv_size_is_none(size) else pt.full(size, rv.owner.op.n_trials // 2, dtype=rv.dtype)
 
@@ -306,7 +307,7 @@ class BinomialMechanism(WholeRelease):
 def _binomial_logprob(
     op: BinomialMechanismRV, values: Any, rng: Any, size: Any, query: Any, theta: Any, **kwargs: Any
 ) -> TensorVariable:
-    """Log probability of each count; minus infinity where there can be no such count."""
+    """Return the log probability of each count, which is minus infinity for impossible counts."""
     (value,) = values
     m, shift = op.n_trials, op.shift(query, theta)
     k = pt.clip(value, 0, m)  # keeps the binomial coefficient finite where it is not used
@@ -318,7 +319,7 @@ def _binomial_logprob(
 
 
 def _log_ways(m: int, k: TensorVariable) -> TensorVariable:
-    """Log binomial coefficient: looked up where the table is short, which is faster than two gammas."""
+    """Return the log binomial coefficient; a short table is faster than gamma functions."""
     if m > MAX_TABLE:
         return math.lgamma(m + 1) - pt.gammaln(k + 1) - pt.gammaln(m - k + 1)
     table = [math.lgamma(m + 1) - math.lgamma(j + 1) - math.lgamma(m - j + 1) for j in range(m + 1)]

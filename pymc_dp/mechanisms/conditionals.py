@@ -28,9 +28,9 @@ _ROOT_HALF = math.sqrt(0.5)
 
 @njit(cache=True)
 def _log_mass(alpha, beta, width):
-    """Log of the integral of exp(-(x^2 - a^2)/2) over [alpha, beta], a its point nearest to 0.
+    """Return the log integral of exp(-(x^2 - a^2)/2) over [alpha, beta], with a its point nearest to 0.
 
-    `width` is beta - alpha, passed in because the difference of two far ends loses its digits.
+    `width` is beta - alpha, an argument because the difference of two ends far out would lose its digits.
     """
     if alpha < 0.0 < beta:
         return math.log(_ROOT_HALF_PI * (math.erf(beta * _ROOT_HALF) - math.erf(alpha * _ROOT_HALF)))
@@ -93,7 +93,7 @@ def _truncated_normal(rng, m, r, lo, hi, alpha, beta):
 
 @njit(cache=True)
 def _pick(rng, a, b, c, d):
-    """Index drawn with probabilities proportional to exp of four log weights; -1 if none."""
+    """Draw an index with probability proportional to exp of four log weights; -1 if all weights are 0."""
     top = max(max(a, b), max(c, d))
     if not -math.inf < top < math.inf or math.isnan(a + b + c + d):
         return -1
@@ -108,7 +108,7 @@ def _pick(rng, a, b, c, d):
 
 @njit(cache=True)
 def _improper(mu, s, z, noise, lo, hi):
-    """Whether a parameter is out of range; such draws are NaN, since rejection would not end."""
+    """Return whether a parameter is out of range; draws are then NaN, since rejection would never end."""
     return not (
         math.isfinite(mu) and 0.0 < s < math.inf and math.isfinite(z) and 0.0 < noise < math.inf and lo < hi
     )
@@ -116,7 +116,7 @@ def _improper(mu, s, z, noise, lo, hi):
 
 @njit(cache=True)
 def _log_tail(mu, s, lo, hi, log_release):
-    """Log weight of a tail of the prior, anchored at its point nearest to mu."""
+    """Return the log weight of a tail of the prior, anchored at its point nearest to mu."""
     alpha, beta = (lo - mu) / s, (hi - mu) / s
     offset = min(max(0.0, alpha), beta)
     return -0.5 * offset * offset + math.log(s) + _log_mass(alpha, beta, math.inf) + log_release
@@ -154,7 +154,7 @@ def normal_given_gaussian(rng, mu, s, z, sigma, lo, hi):
 
 @njit(cache=True)
 def _log_tilted(mu, s, z, b, m, lo, hi, alpha, beta):
-    """Log weight of one side of z; alpha, beta: its standardised ends, seen from the centre m."""
+    """Return the log weight of one side of z, with ends alpha and beta standardised about m."""
     if not lo < hi:
         return -math.inf
     anchor = lo if alpha >= 0.0 else (hi if beta <= 0.0 else m)
@@ -168,7 +168,7 @@ def normal_given_laplace(rng, mu, s, z, b, lo, hi):
     """Draw y ~ N(mu, s^2) given z = clamp(y, lo, hi) + Laplace(0, b); scalars."""
     if _improper(mu, s, z, b, lo, hi):
         return math.nan
-    # Below z the noise tilts the prior's centre up by s^2/b, above z down by as much.
+    # The noise moves the prior's centre up by s^2/b below z, and down by as much above z.
     tilt = s / b
     split = min(max(z, lo), hi)
     left_a, left_b = (lo - mu) / s - tilt, (split - mu) / s - tilt

@@ -1,4 +1,4 @@
-"""What releases cost the people behind them: one release, or everything that a model publishes."""
+"""The privacy cost of releases: of one release, of several, or of everything that a model publishes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pymc_dp.query.rowlocal import leaves_of
 
 
 def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = False) -> PrivacyGuarantee:
-    """Return what a release, or several together, promise each person.
+    """Return the privacy guarantee of a release, or of several together, for each person.
 
     Parameters
     ----------
@@ -37,19 +37,19 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
         everything that it publishes. One that is listed twice is counted once; a PrivacyGuarantee in
         a list counts as often as it is listed.
     delta : float, optional
-        In (0, 1): state the smallest epsilon that is known to hold at this delta. Without it, the
-        guarantee is the declared one, and of several releases their epsilons add up at the sum of
-        their deltas, or to less where a tighter accounting is known.
+        If given, in (0, 1): state the smallest epsilon that is known to hold at this delta. Without it, the
+        guarantee is the declared one; for several releases it is the sum of their epsilons at the sum of
+        their deltas, or less where a tighter accounting is known.
     disjoint : bool, default False
-        Of several releases: whether no person is behind two of them. In a model, releases that share
-        a record variable are never taken as disjoint. It holds only where everybody knows who is
-        behind which release, for instance two hospitals that publish one release each; not for men
-        and women of one table whose sex is confidential too.
+        Whether no person is behind two of several releases. In a model, releases that share a record variable
+        are never taken as disjoint. Releases are disjoint only where it is public who is behind which of
+        them: two hospitals that publish one release each, for instance, but not the men and the women of one
+        table in which sex is confidential too.
 
     Returns
     -------
     PrivacyGuarantee
-        Of several releases a :class:`~pymc_dp.privacy.accountant.ComposedGuarantee`, which lists them
+        For several releases it is a :class:`~pymc_dp.privacy.accountant.ComposedGuarantee`, which lists them
         and converts to other deltas by the tightest accounting that is known.
 
     Raises
@@ -57,8 +57,8 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
     TypeError
         `released` is not a release.
     ValueError
-        The guarantee of a release is not known, which is named, or is better than its own noise gives; or
-        the releases do not promise that `delta`; or there are none.
+        The guarantee of a release (which the message names) is not known, or is better than its noise allows;
+        or the releases have no guarantee at that `delta`; or there are no releases.
 
     Notes
     -----
@@ -86,7 +86,7 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
         return _of_model(released, delta, disjoint)
     if isinstance(released, list | tuple):
         parts: dict[str, PrivacyGuarantee] = {}
-        # a statement listed twice is about two releases; a release listed twice is one
+        # a guarantee that is listed twice stands for two releases; a release that is listed twice is one
         for item in {
             k if isinstance(item, PrivacyGuarantee) else id(item): item for k, item in enumerate(released)
         }.values():
@@ -104,7 +104,7 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
 
 
 def _unused(name: str, taken: Container[str]) -> str:
-    """Return a name that is not taken yet: of two parts of one name only one would be counted."""
+    """Return a name that is not taken yet, since of two parts with one name only one would be counted."""
     label, k = name, 1
     while label in taken:
         k += 1
@@ -113,7 +113,7 @@ def _unused(name: str, taken: Container[str]) -> str:
 
 
 def _check_disjoint(variables: list[TensorVariable]) -> None:
-    """Refuse releases one of which depends on the people of another."""
+    """Refuse releases that share people."""
     behind = [(rv, _arrays_behind(rv)) for rv in {id(v): v for v in variables}.values()]
     for (first, own), (second, others) in permutations(behind, 2):
         shared = next((v for v, of_people in own.items() if of_people and v in others), None)
@@ -126,10 +126,10 @@ def _check_disjoint(variables: list[TensorVariable]) -> None:
 
 
 def _arrays_behind(rv: TensorVariable) -> dict[Variable, bool]:
-    """Return the variables behind a release, and whether they hold its people.
+    """Return the variables behind a release, each with whether it holds the release's people.
 
-    Those are the arrays that its query reads, and those behind them with as many rows. A release whose
-    records are integrated out has no query any more: their law is in all of its parameters.
+    Its people are in the arrays that its query reads, and in arrays behind these that have as many rows. A
+    release whose records are integrated out has no query any more; the records' law is in its parameters.
     """
     op = rv.owner.op
     read = op.dist_params(rv.owner)[: None if isinstance(op, MarginalOp) else 1]
@@ -156,7 +156,7 @@ def _integrated_out_of_both(first: TensorVariable, second: TensorVariable) -> st
     common = set(_records_of(first)) & set(_records_of(second))
     if not common:
         return None
-    # records of other models may have the same name, but nothing is behind releases of both
+    # records of different models may share a name, but their releases have no common ancestor
     both = set(ancestors([first])) & set(ancestors([second]))
     return None if all(isinstance(v, Constant) for v in both) else min(common)
 
@@ -170,7 +170,7 @@ def _of_one(released: Any) -> PrivacyGuarantee:
         variable = isinstance(released, TensorVariable) and released.owner is not None
         op = released.owner.op if variable else None
         if not isinstance(op, MechanismOp):
-            # not what it is: data may have been passed by mistake
+            # the message does not quote it: it may be data, passed by mistake
             given = (released.name if variable else None) or type(released).__name__
             raise TypeError(
                 f"{given} is not a release: pass the variable that a mechanism returned, a Release, a "
@@ -189,7 +189,7 @@ def _of_one(released: Any) -> PrivacyGuarantee:
 
 
 def _check_lengths(released: TensorVariable, op: MechanismOp) -> None:
-    """Refuse a guarantee that was worked out for another number of records than there are now."""
+    """Refuse a guarantee that was computed for a number of records other than the present one."""
     assert op.lengths is not None
     if isinstance(op, MarginalOp):
         now = _lengths_of_rows(released, len(op.lengths) - 1)
@@ -203,13 +203,13 @@ def _check_lengths(released: TensorVariable, op: MechanismOp) -> None:
 
 
 def _lengths_of_rows(released: TensorVariable, axes: int) -> tuple[int, ...]:
-    """Return -1 and the present lengths of a row whose record is integrated out: its parameters tell them."""
+    """Return -1 and the present lengths of a row, from its parameters, where its record is integrated out."""
     op: Any = released.owner.op
     params = zip(op.dist_params(released.owner), op.ndims_params, strict=True)
     shapes = [lengths_of(released), *(lengths_of(p)[: p.type.ndim - core] for p, core in params)]
     try:
         return (-1, *np.broadcast_shapes(*(shape[max(len(shape) - axes, 0) :] for shape in shapes)))
-    except ValueError:  # some have changed, and others have not
+    except ValueError:  # only some of the parameters have changed length
         return ()
 
 
@@ -240,20 +240,20 @@ def _of_model(model: Model, delta: float | None, disjoint: bool) -> PrivacyGuara
 
 
 def _groups(model: Model, releases: Mapping[str, TensorVariable]) -> list[list[str]]:
-    """Return the names of the releases, those together that share record variables."""
+    """Return the names of the releases, grouped by shared record variables."""
     free = [rv for rv in releases.values() if rv in model.free_RVs]
-    if free:  # record variables are looked for behind observed releases
+    if free:  # the search for records needs observed releases
         shapes = model.eval_rv_shapes()
         model = pm.observe(model, {rv.name: np.zeros(shapes[rv.name], dtype=rv.dtype) for rv in free})
     order = list(releases)
-    # releases of counts have no records in the model; of others the records were integrated out
+    # a release of counts has no records in the model, nor has one whose records were integrated out
     behind: dict[Any, set[str]] = {}
     for name, rv in releases.items():
         for record in _records_of(rv) or (rv,):
             behind.setdefault(record, set()).add(name)
     for block in find_record_blocks(model):
         names = {*(r.name for r in block.releases), *(t.name for t in block.terms if t.name in releases)}
-        # children of the records are of the same people, also where they are records of other releases
+        # children of the records belong to the same people, also where they are records of other releases
         for record in (*block.names, *(str(t.name) for t in block.terms)):
             behind.setdefault(record, set()).update(names)
     joined: list[set[str]] = []
@@ -264,9 +264,9 @@ def _groups(model: Model, releases: Mapping[str, TensorVariable]) -> list[list[s
 
 
 def _hidden(model: Model) -> str | None:
-    """Return the name of a variable that a release which is no variable of the model went into."""
+    """Return the name of a variable that depends on a release which is not itself a variable of the model."""
     own = {rv.owner for rv in model.basic_RVs if rv.owner is not None}
-    # the components of a release whose records are integrated out
+    # also the components of a release whose records are integrated out
     own |= {law.owner for node in own if isinstance(node.op, SymbolicMarginal) for law in node.op.laws(node)}
     for v in [*model.basic_RVs, *model.deterministics, *model.potentials]:
         for node in {a.owner for a in ancestors([v]) if a.owner is not None}:
@@ -277,8 +277,8 @@ def _hidden(model: Model) -> str | None:
 
 
 def _draws_release(node: Apply) -> bool:
-    """Whether an operation draws a release, or one inside of it does."""
+    """Return whether an operation, or one inside of it, draws a release."""
     if isinstance(node.op, MechanismOp):
         return True
-    op = getattr(node.op, "core_op", node.op)  # of one in a batch
+    op = getattr(node.op, "core_op", node.op)  # the operation that is repeated over a batch
     return isinstance(op, HasInnerGraph) and any(map(_draws_release, op.fgraph.apply_nodes))

@@ -67,7 +67,7 @@ class DiscreteGaussianMechanismRV(MechanismOp, RandomVariable):
 
     @staticmethod
     def reach(log_level: TensorVariable, sigma: TensorVariable) -> TensorVariable:
-        """Return a distance beyond which noise has a log probability below some level."""
+        """Return a distance beyond which the noise's log probability is below `log_level`."""
         return pt.ceil(sigma * pt.sqrt(2 * pt.maximum(-_log_normaliser(sigma) - log_level, 0.0)))
 
     def secure_draw(
@@ -86,10 +86,9 @@ class DiscreteGaussianMechanism(AddedWhole):
     .. math:: P(z = k \mid q) = \frac{\exp(-(k - q)^2 / 2 \sigma^2)}
         {\sum_{j \in \mathbb{Z}} \exp(-j^2 / 2 \sigma^2)}, \quad k \in \mathbb{Z}
 
-    Its guarantee of zero-concentrated privacy is that of Gaussian noise with the same `sigma`; a draw
-    with :meth:`release` uses integer arithmetic only, which no attack on the rounding of
-    floating-point noise can touch. For small `sigma` the standard deviation of the noise is less
-    than `sigma`.
+    Its guarantee of zero-concentrated privacy is that of Gaussian noise with the same `sigma`; a draw with
+    :meth:`release` uses integer arithmetic only, so that attacks on the rounding of floating-point noise do
+    not apply. For small `sigma` the standard deviation of the noise is less than `sigma`.
 
     Exactly one of `sigma` and `rho` gives the noise level, which is calibrated for the whole release
     (for a query that keeps the record axis: for each row of it). For an (epsilon, delta) statement,
@@ -99,14 +98,14 @@ class DiscreteGaussianMechanism(AddedWhole):
     Parameters
     ----------
     query : tensor_like, any shape
-        What was released: a whole-numbered expression of the record variables, such as a count. The
+        The released statistic: a whole-numbered expression of the record variables, such as a count. The
         release has its shape, and whole numbers as entries.
     sigma : tensor_like, optional
         Parameter of the noise, one number or one per entry; may be random.
     rho : float, optional
         Budget of zero-concentrated differential privacy; needs `sensitivity` or `bounds`.
     sensitivity : float, optional
-        Largest change of the whole query (root of the sum of squares, L2) when one record is
+        Largest change of the whole query in the L2 norm (root of the sum of squares) when one record is
         exchanged for another.
     bounds : tuple or list, optional
         Clamps each record's contribution to a sum, or each row of a local query; whole numbers:
@@ -173,7 +172,7 @@ class DiscreteGaussianMechanism(AddedWhole):
         return pt.cast(query_as_support_point(size, query, sigma), rv.dtype)
 
     def logp(value: Any, query: Any, sigma: Any) -> TensorVariable:
-        """Return the log probability of each entry: minus infinity off the whole numbers."""
+        """Return the log probability of each entry, which is minus infinity for fractions."""
         standardised = (value - query) / sigma
         density = -0.5 * standardised**2 - _log_normaliser(sigma)
         density = pt.switch(pt.eq(value, pt.floor(value)), density, -np.inf)
@@ -183,11 +182,11 @@ class DiscreteGaussianMechanism(AddedWhole):
 
 
 def _log_normaliser(sigma: TensorVariable) -> TensorVariable:
-    """Log of the sum of exp(-k^2/2 sigma^2) over the whole numbers k, a theta function.
+    """Return the log of the sum of exp(-k^2/2 sigma^2) over the whole numbers k, a theta function.
 
-    By Poisson's summation formula it is sigma sqrt(2 pi) times the same sum at 1/(2 pi sigma). The
-    larger of both ends converges so fast that k = -3, ..., 3 are enough, with derivatives: the next
-    term is below 2e-22 of the first.
+    By Poisson's summation formula it is sigma sqrt(2 pi) times the same sum at 1/(2 pi sigma). Of the two
+    sums, the faster one converges so fast that k = -3, ..., 3 are enough, also for derivatives: the next term
+    is below 2e-22 of the first.
     """
     dual = 1 / (2 * math.pi * sigma)
     direct = pt.lt(sigma, dual)

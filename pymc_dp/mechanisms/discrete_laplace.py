@@ -48,7 +48,7 @@ class DiscreteLaplaceMechanismRV(MechanismOp, RandomVariable):
 
     @staticmethod
     def reach(log_level: TensorVariable, scale: TensorVariable) -> TensorVariable:
-        """Return a distance beyond which noise has a log probability below some level."""
+        """Return a distance beyond which the noise's log probability is below `log_level`."""
         return pt.ceil(scale * pt.maximum(_log_at_query(scale) - log_level, 0.0))
 
     def secure_draw(
@@ -67,9 +67,9 @@ class DiscreteLaplaceMechanism(AddedWhole):
     .. math:: P(z = k \mid q) = \tanh\left(\frac{1}{2b}\right) \exp\left(-\frac{|k - q|}{b}\right),
         \quad k \in \mathbb{Z}
 
-    Also known as two-sided geometric noise. Its guarantee is that of Laplace noise of the same scale;
-    a draw with :meth:`release` uses integer arithmetic only, which no attack on the rounding of
-    floating-point noise can touch.
+    Also known as two-sided geometric noise. Its guarantee is that of Laplace noise of the same scale; a draw
+    with :meth:`release` uses integer arithmetic only, so that attacks on the rounding of floating-point noise
+    do not apply.
 
     Exactly one of `scale` and `epsilon` gives the noise level; a noise level shared by all entries
     is calibrated so that the whole release (for a query that keeps the record axis: each row of
@@ -78,14 +78,14 @@ class DiscreteLaplaceMechanism(AddedWhole):
     Parameters
     ----------
     query : tensor_like, any shape
-        What was released: a whole-numbered expression of the record variables, such as a count. The
+        The released statistic: a whole-numbered expression of the record variables, such as a count. The
         release has its shape, and whole numbers as entries.
     scale : tensor_like, optional
         Scale b of the noise, one number or one per entry; may be random.
     epsilon : float, optional
         Budget in nats; needs `sensitivity` or `bounds`.
     sensitivity : float, optional
-        Largest change of the whole query (sum of absolute changes, L1) when one record is
+        Largest change of the whole query in the L1 norm (sum of absolute changes) when one record is
         exchanged for another.
     bounds : tuple or list, optional
         Clamps each record's contribution to a sum, or each row of a local query; whole numbers:
@@ -149,7 +149,7 @@ class DiscreteLaplaceMechanism(AddedWhole):
         return pt.cast(query_as_support_point(size, query, scale), rv.dtype)
 
     def logp(value: Any, query: Any, scale: Any) -> TensorVariable:
-        """Return the log probability of each entry: minus infinity off the whole numbers."""
+        """Return the log probability of each entry, which is minus infinity for fractions."""
         density = _log_at_query(scale) - pt.abs(value - query) / scale
         density = pt.switch(pt.eq(value, pt.floor(value)), density, -np.inf)
         return check_parameters(
@@ -158,5 +158,5 @@ class DiscreteLaplaceMechanism(AddedWhole):
 
 
 def _log_at_query(scale: TensorVariable) -> TensorVariable:
-    """Log tanh(1/2b), in a form that keeps its digits for large b and does not overflow for small b."""
+    """Return log tanh(1/2b), without loss of digits for large b and without overflow for small b."""
     return pt.log(-pt.expm1(-1 / scale)) - pt.log1p(pt.exp(-1 / scale))

@@ -66,7 +66,7 @@ def choose_exactly(
     words, k = words_from(generator), utility.shape[1]
     epsilon, sensitivity = (np.broadcast_to(p, len(utility)) for p in (epsilon, sensitivity))
     per_nat = [Fraction(float(e)) / (2 * Fraction(float(s))) for e, s in zip(epsilon, sensitivity)]
-    exact = utility.tolist()  # Python's numbers, of which integers keep all digits
+    exact = utility.tolist()  # Python's integers keep all digits
     best = [Fraction(max(row)) for row in exact]
     chosen = np.full(len(utility), -1)
     while (left := np.flatnonzero(chosen < 0)).size:
@@ -90,7 +90,7 @@ class ChoiceRV(MechanismOp, RandomVariable):
         return query
 
     def whole_utilities(self, query: Granules) -> tuple[np.ndarray, int]:
-        """Return the utilities in whole granules, and by how many rounding can raise a change of one."""
+        """Return the utilities in whole granules, and the most that rounding adds to one's change."""
         return query.count, query.slack
 
     def rng_fn(self, rng, query, epsilon, sensitivity, size):  # type: ignore[no-untyped-def, override]
@@ -141,7 +141,7 @@ class Choice(Mechanism, Discrete):
     candidate_axes: ClassVar[int] = 1
 
     def __new__(cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any) -> Any:
-        """Refuse an observed value that names no candidate, then register the release."""
+        """Refuse an observed value that is not the index of a candidate, then register the release."""
         if observed is not None:
             query = cls._as_candidates(query)
             _check_choice(observed, query.type.shape[query.type.ndim - cls.candidate_axes])
@@ -161,7 +161,7 @@ class Choice(Mechanism, Discrete):
     def _prepare_choice(
         cls, query: Any, sensitivity: Any, bounds: Any, change: Callable[[np.ndarray], float]
     ) -> PreparedQuery:
-        """Clamp the query; `change` turns the statistics' widths into the change of a utility."""
+        """Clamp the query; `change` computes a utility's change from the widths of the statistics."""
         if sensitivity is not None:
             sensitivity = positive("sensitivity", sensitivity)
         prepared = cls._prepare(query, sensitivity=None, bounds=bounds, order=1)
@@ -173,9 +173,9 @@ class Choice(Mechanism, Discrete):
 
     @classmethod
     def _draw_release(cls, op: Any, query: TensorVariable, params: list[np.ndarray]) -> Any:
-        """Draw a choice; of sums under bounds in integers, as floating point shifts them by more.
+        """Draw a choice; sums under bounds are computed in integers, without floating-point errors.
 
-        The sensitivity grows by what rounding the contributions can add to what one record changes.
+        The sensitivity is increased by the most that rounding of contributions can add to a record's change.
         """
         if op.bounds is None or not isinstance(op, ChoiceRV):
             return super()._draw_release(op, query, params)
@@ -195,7 +195,7 @@ class Choice(Mechanism, Discrete):
     @classmethod
     def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:
         """Return the keyword arguments that declare an operation again."""
-        # one number each, which a local query repeats over its rows
+        # each is a single number, which a local query repeats over its rows
         declared = {name: p.item() for name, p in zip(("epsilon", "sensitivity"), params[-2:], strict=True)}
         return declared if op.bounds is None else declared | {"bounds": op.bounds}
 
@@ -213,16 +213,16 @@ class Choice(Mechanism, Discrete):
 
     @staticmethod
     def _choices_per_person(query: TensorVariable, own_axes: int) -> int:
-        """Return how many of the releases one person has an influence on; `own_axes` belong to each."""
+        """Return how many of the releases a person can influence; each has `own_axes` axes."""
         batch = query.ndim - own_axes
         if batch <= 0:
             return 1
-        of_rows = 1 if is_local(query) and not _may_be_totals(query) else 0  # a person is in one row only
+        of_rows = 1 if is_local(query) and not _may_be_totals(query) else 0  # a person has one row
         return max(int(np.prod(lengths_of(query)[of_rows:batch], dtype=int)), 1)
 
     @classmethod
     def _choice(cls, prepared: PreparedQuery, epsilon: Any, of_what: str, **kwargs: Any) -> Any:
-        """Build the release of a choice; `of_what` names what `sensitivity` is the change of."""
+        """Build the release of a choice; `of_what` names the quantity whose change is `sensitivity`."""
         epsilon = cls._budget(epsilon)
         if prepared.sensitivity is None:
             raise ValueError(cls._no_sensitivity(of_what))
@@ -244,19 +244,19 @@ class Choice(Mechanism, Discrete):
 
 
 def _may_be_totals(query: TensorVariable) -> bool:
-    """Whether a query of data starts from a table, which may hold the utilities of several questions."""
+    """Return whether a query of data comes from a table, whose rows may be questions rather than people."""
     if rvs_in_graph([query]):
         return False
     return any(v.ndim > 1 for v in data_behind(query))
 
 
 def log_probability(value: Any, utility: Any, epsilon: Any, sensitivity: Any) -> TensorVariable:
-    """Log probability of the candidate numbered `value`; -inf if there is none of that number."""
+    """Return the log probability of candidate number `value`; -inf if there is no such candidate."""
     weights = (
         0.5 * epsilon[..., None] / sensitivity[..., None] * (utility - pt.max(utility, -1, keepdims=True))
     )
     chosen = pt.eq(pt.arange(utility.shape[-1]), value[..., None])
-    # a sum over candidates rather than an index: a value that names none must not wrap around
+    # a sum over candidates rather than an index, since an index out of range would wrap around
     at = pt.sum(pt.switch(chosen, weights, 0.0), axis=-1)
     return pt.switch(pt.any(chosen, axis=-1), at - pt.log(pt.sum(pt.exp(weights), axis=-1)), -np.inf)
 
@@ -267,17 +267,18 @@ class ExponentialMechanism(Choice):
     .. math:: P(c \mid u) = \frac{\exp\left(\epsilon u_c / (2 \Delta)\right)}
               {\sum_k \exp\left(\epsilon u_k / (2 \Delta)\right)}
 
-    The normaliser depends on the records, through the utilities of *all* candidates: those are the
-    statistics that the imputation of records keeps up to date.
+    The normaliser depends on the records through the utilities of *all* candidates, so that the imputation of
+    records keeps all of these statistics up to date.
 
     Parameters
     ----------
     utility : tensor_like, shape (k,) or (..., k)
-        Utility of each of k candidates, an expression of the records; usually ``dp.record_sum`` of
-        the records' own utilities, shape (n, k). With leading axes, each is a choice of its own: the
-        same people are behind all of them, and the guarantee adds them up. Only a leading record axis
-        makes it a local release, one choice per record; of data, it is one where it is computed from a
-        vector with an entry per record, while a table may hold the same people's utilities.
+        Utility of each of k candidates, an expression of the records; usually ``dp.record_sum`` of the
+        records' own utilities, shape (n, k). With leading axes, each is a choice of its own: the same people
+        are behind all of them, and the guarantee adds up their costs. Only a leading record axis makes it a
+        local release, with one choice per record. A query of data is taken as local only if it is computed
+        from a vector with one entry per record, since a table may hold the same people's utilities for
+        several choices.
     epsilon : float
         Budget in nats of one choice.
     sensitivity : float, optional
@@ -306,11 +307,11 @@ class ExponentialMechanism(Choice):
     rho = epsilon^2 / 8, a quarter of what pure privacy alone implies.
 
     ``release`` proposes candidates uniformly and accepts them by comparisons of integers, so that its
-    probabilities have no rounding error, given the utilities as they were summed up. Under `bounds` these
-    are sums of integers: each contribution in units of at most 2^-40 sensitivities. The release states a
-    sensitivity that is larger by what this rounding can add. Without `bounds`, `sensitivity` has to cover
-    the rounding of the utilities in floating point. How long it takes depends on the utilities: do not let
-    others time it.
+    probabilities have no rounding error, given the utilities as they were summed up. Under `bounds` these are
+    sums of integers: each contribution in units of at most 2^-40 sensitivities. The release states a
+    sensitivity that is larger by the most that this rounding can add. Without `bounds`, `sensitivity` has to
+    cover the rounding of the utilities in floating point. The time that ``release`` takes depends on the
+    utilities: do not let others measure it.
 
     References
     ----------
@@ -369,12 +370,12 @@ class ExponentialMechanism(Choice):
 
 
 def _check_choice(observed: Any, candidates: int | None) -> None:
-    """Refuse values that are not whole numbers from 0 to the number of candidates less one."""
+    """Refuse values that are not whole numbers from 0 to the number of candidates minus 1."""
     array = observed_numbers(observed)
     if array is None:
-        return  # refused with the other observed values that are no numbers
+        return  # other checks refuse values that are no numbers
     top = math.inf if candidates is None else candidates - 1
-    array = array[np.isfinite(array)]  # missing values are refused with those of other mechanisms
+    array = array[np.isfinite(array)]  # other checks refuse missing values
     bad = array[~((array >= 0) & (array <= top) & (array == np.floor(array)))]
     if bad.size:
         raise ValueError(

@@ -58,7 +58,7 @@ class GaussianMechanism(Mechanism, Continuous):
     Parameters
     ----------
     query : tensor_like, any shape
-        What was released: an expression of the record variables. The release has its shape.
+        The released statistic: an expression of the record variables. The release has its shape.
     sigma : tensor_like, optional
         Standard deviation of the noise in the query's units, one number or one per entry; may be
         random.
@@ -68,15 +68,15 @@ class GaussianMechanism(Mechanism, Continuous):
     rho : float, optional
         Budget of zero-concentrated differential privacy; needs `sensitivity` or `bounds`.
     sensitivity : float, optional
-        Largest change of the whole query (root of the sum of squares, L2) when one record is
+        Largest change of the whole query in the L2 norm (root of the sum of squares) when one record is
         exchanged for another.
     bounds : tuple or list, optional
         Clamps each record's contribution to a sum or mean, or each row of a local query:
         ``(lo, hi)``, or one pair per statistic. Gives the sensitivity, and enters the likelihood.
         See :func:`pymc_dp.privacy.bounds.parse_bounds`.
     calibration : {"analytic", "classic"}, default "analytic"
-        How `epsilon` and `delta` become a standard deviation: the smallest one that keeps the
-        promise (Balle and Wang), or the textbook formula, which is for epsilon <= 1 only.
+        How the standard deviation follows from `epsilon` and `delta`: the smallest one with that guarantee
+        (Balle and Wang), or the textbook formula, which holds for epsilon <= 1 only.
     **kwargs
         ``observed``, ``dims``, ``initval`` and so on, as for any PyMC distribution; and
         ``records``, a list of the variables (or names) that hold the confidential records, where
@@ -87,7 +87,7 @@ class GaussianMechanism(Mechanism, Continuous):
     TypeError
         An argument is not of the right kind: a query that is not real, a random `epsilon`.
     ValueError
-        No noise level or two, a number out of its range, `sensitivity` below what `bounds` imply,
+        No noise level or more than one, a number out of its range, `sensitivity` below what `bounds` imply,
         `observed` of another shape than the query or with missing entries.
 
     References

@@ -26,7 +26,7 @@ from pymc_dp.privacy.release import Release
 from pymc_dp.upstream.pymc_private import _logprob
 
 NORMS = (1, 2, math.inf)
-_GAP = 2.0**-20  # largest gap between floats, in sensitivities, that a parameter is released from
+_GAP = 2.0**-20  # a parameter is released only where gaps between floats are smaller, in sensitivities
 
 
 class KNormGradientRV(ChoiceRV):
@@ -46,7 +46,7 @@ class KNormGradientRV(ChoiceRV):
         return -np.linalg.norm(query, self.norm, axis=-1)
 
     def whole_utilities(self, query: Granules) -> tuple[np.ndarray, int]:
-        """Return the negative norms in whole granules; each entry's slack counts, and rounding the norm."""
+        """Return the negative norms in whole granules, and the slack of their entries and rounding."""
         size = np.abs(query.count.astype(object))
         if self.norm == 2:
             squares = (size * size).sum(axis=-1)
@@ -58,18 +58,18 @@ class KNormGradientRV(ChoiceRV):
 
 
 class KNormGradient(Choice):
-    r"""Release of a parameter value among finitely many, preferring small gradients of a summed loss.
+    r"""Release of one of finitely many parameter values, favouring small gradients of a summed loss.
 
     .. math:: P(c \mid x) \propto \exp\left(-\frac{\epsilon}{2 \Delta}
               \Big\lVert \sum_i \nabla \ell(x_i; \theta_c) \Big\rVert\right)
 
-    It is the exponential mechanism with the norm of the gradient in the place of the loss. The
-    normaliser depends on the records through the gradients at *all* candidates: those are the
-    statistics that the imputation of records keeps up to date. Over a continuum of parameters it would
-    depend on the records in ways that no sum over them gives, so that their imputation could not be
-    exact: write the candidates as a grid. The exception is a quadratic loss whose Hessian A is public,
-    such as the squared distance to a mean, or to a regression on public features. Its normaliser is
-    known and free of the records, which also makes the factor 2 needless:
+    It is the exponential mechanism with the norm of the gradient in the place of the loss. The normaliser
+    depends on the records through the gradients at *all* candidates, so that the imputation of records keeps
+    all of these statistics up to date. Over a continuum of parameters the normaliser would not be a function
+    of sums over the records, so that they could not be imputed exactly: write the candidates as a grid. The
+    exception is a quadratic loss whose Hessian A is public, such as the squared distance to a mean, or to a
+    regression on public features. Its normaliser is known and does not depend on the records, so that the
+    factor 2 is not needed either:
 
     .. math:: p(\theta \mid x) = \frac{|\det A|}{Z} \left(\frac{\epsilon}{\Delta}\right)^{d}
               \exp\left(-\frac{\epsilon}{\Delta} \lVert g_0 + A \theta \rVert\right)
@@ -80,22 +80,21 @@ class KNormGradient(Choice):
     ----------
     gradients : tensor_like, shape (k, d), (..., k, d), or (k,) for a single parameter
         Gradient of the summed loss at each of k candidates, an expression of the records; usually
-        ``dp.record_sum`` of the records' own gradients, shape (n, k, d). The gradient of a public
-        penalty may be added. With leading axes, each is a choice of its own about the same people, and
-        the guarantee adds them up; only a leading record axis makes it a local release (of data: where
-        it is computed from a vector with an entry per record). With
-        `hessian`: the gradient at zero, shape (d,).
+        ``dp.record_sum`` of the records' own gradients, shape (n, k, d). The gradient of a public penalty may
+        be added. With leading axes, each is a choice of its own about the same people, and the guarantee adds
+        up their costs; only a leading record axis makes it a local release (a query of data is local if it is
+        computed from a vector with one entry per record). With `hessian`: the gradient at zero, shape (d,).
     epsilon : float
         Budget in nats of one choice.
     sensitivity : float, optional
-        Largest norm of the change of the gradient at any candidate when one record is exchanged for
-        another: twice the largest norm of one record's gradient, unless more is known.
+        Largest norm of the change of the gradient at any candidate when one record is exchanged for another:
+        twice the largest norm of one record's gradient, unless a smaller bound is known.
     bounds : tuple or list, optional
         Clamps each record's gradient at each candidate, entry by entry: ``(lo, hi)``, or arrays that
         broadcast to (k, d). Gives the sensitivity, and enters the likelihood. See
         :func:`pymc_dp.privacy.bounds.parse_bounds`.
     norm : {2, 1, inf}, default 2
-        The norm, of gradients and of `sensitivity`.
+        The norm in which gradients and `sensitivity` are measured.
     hessian : array_like, shape (d, d), optional
         Hessian of the summed loss, public and not singular; the release is a parameter of d numbers
         instead of a candidate.
@@ -158,7 +157,7 @@ class KNormGradient(Choice):
     def __new__(cls, name: str, gradients: Any, *, observed: Any = None, **kwargs: Any) -> Any:
         """Check the declaration against the model, then register it as PyMC does."""
         stated = observed.parameters if isinstance(observed, Release) else kwargs
-        if stated.get("hessian") is not None:  # a parameter is released, and no choice
+        if stated.get("hessian") is not None:  # the release is a parameter, not a choice
             return Mechanism.__new__(cls, name, gradients, observed=observed, **kwargs)
         return super().__new__(cls, name, gradients, observed=observed, **kwargs)
 
@@ -242,9 +241,10 @@ class KNormGradient(Choice):
 
     @classmethod
     def _draw_release(cls, op: Any, query: TensorVariable, params: list[np.ndarray]) -> Any:
-        """Draw a release; under bounds, of a gradient at zero that was summed up in integers.
+        """Draw a release; under bounds, the gradient at zero is summed in integers.
 
-        The noise of a parameter is added in floats, whose gaps the sensitivity grows by.
+        The noise of a parameter is added in floating point, so that the sensitivity is increased by the gaps
+        between floats.
         """
         if op.bounds is None or isinstance(op, ChoiceRV):
             return super()._draw_release(op, query, params)

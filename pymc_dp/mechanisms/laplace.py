@@ -46,13 +46,13 @@ class LaplaceMechanism(Mechanism, Continuous):
     Parameters
     ----------
     query : tensor_like, any shape
-        What was released: an expression of the record variables. The release has its shape.
+        The released statistic: an expression of the record variables. The release has its shape.
     scale : tensor_like, optional
         Scale b of the noise in the query's units, one number or one per entry; may be random.
     epsilon : float, optional
         Budget in nats; needs `sensitivity` or `bounds`.
     sensitivity : float, optional
-        Largest change of the whole query (sum of absolute changes, L1) when one record is
+        Largest change of the whole query in the L1 norm (sum of absolute changes) when one record is
         exchanged for another.
     bounds : tuple or list, optional
         Clamps each record's contribution to a sum or mean, or each row of a local query:
@@ -68,7 +68,7 @@ class LaplaceMechanism(Mechanism, Continuous):
     TypeError
         An argument is not of the right kind: a query that is not real, a random `epsilon`.
     ValueError
-        No noise level or two, a number out of its range, `sensitivity` below what `bounds` imply,
+        No noise level or more than one, a number out of its range, `sensitivity` below what `bounds` imply,
         `observed` of another shape than the query or with missing entries.
 
     References

@@ -1,8 +1,8 @@
-"""Releases of records that are integrated out, where that law is closed.
+"""Releases of records that are integrated out, where the marginal law has a closed form.
 
-For a record of a known family and its own release, possibly clamped before the noise, a
-:class:`RecordMarginal` says what the law of the release is without the record, and how the record is drawn
-given the release. A mechanism lists its pairs in ``record_marginals``; nothing else has to know them.
+A :class:`RecordMarginal` is for a record of a known family and a release of it alone, possibly clamped before
+the noise. It holds the law of the release without the record, and the law of the record given the release. A
+mechanism lists its pairs in ``record_marginals``, and no other module refers to them.
 
 References
 ----------
@@ -44,15 +44,16 @@ class RecordMarginal:
     ----------
     release : callable
         ``(op, promise, params, noise, size, ends) -> rv``: the law of the release, from the mechanism's
-        operation, what its marginal promises (keyword arguments of an operation), the parameters of the
-        record and of the noise, the shape of the release or None, and the ends that the record is clamped to.
+        operation, its guarantee and other properties (keyword arguments of an operation), the parameters of
+        the record and of the noise, the shape of the release or None, and the ends that the record is clamped
+        to.
     record : callable
         ``(op, params, noise, released, ends) -> rv``: the law of the record given its release.
     update : callable, optional
-        ``(op, params, noise, released) -> params``: where that is the record's own family without a clamp,
-        its parameters; the record may then have further releases.
+        ``(op, params, noise, released) -> params``: where the law of an unclamped record given its release is
+        in the record's own family, its parameters. The record may then have further releases.
     refuse : callable, optional
-        ``(op, ends) -> str or None``: why the pair is not closed after all.
+        ``(op, ends) -> str or None``: the reason why there is no closed form in this case, if there is one.
     """
 
     release: Callable[..., TensorVariable]
@@ -64,15 +65,15 @@ class RecordMarginal:
 class MarginalOp(MechanismOp):
     """Mix-in of operations that draw a release whose records are integrated out.
 
-    ``records`` names them, and the other records of their block, such as the latent parents that two of
-    them share: releases that have one of these names in common have the same people behind them.
+    ``records`` has their names and those of the other records of their block, such as latent parents that two
+    of them share: releases with one of these names in common are about the same people.
     """
 
     of_records = False
 
 
 class SymbolicMarginal(MarginalOp):
-    """The same for operations that are graphs, which take other arguments."""
+    """The same mix-in for operations that are graphs, whose constructors take other arguments."""
 
     def __init__(
         self,
@@ -87,12 +88,12 @@ class SymbolicMarginal(MarginalOp):
         super(MechanismOp, self).__init__(*args, **kwargs)  # type: ignore[call-arg]
 
     def laws(self, node: Any) -> list[TensorVariable]:
-        """Return those inputs of a node that are laws of its release, not releases of their own."""
+        """Return the inputs of a node that are parts of its release's law, not releases themselves."""
         return []
 
 
 def promise_of(op: Any, records: tuple[str, ...]) -> dict[str, Any]:
-    """Return what the marginal of a release promises, as keyword arguments of its operation."""
+    """Return a release's guarantee and other properties, as keyword arguments of its marginal's operation."""
     return {"guarantee": op.guarantee, "bounds": op.bounds, "records": records, "lengths": op.lengths}
 
 
@@ -106,21 +107,21 @@ def call(op: Any, *params: Any, size: Any = None) -> TensorVariable:
 
 
 class NormalMarginalRV(MarginalOp, NormalRV):
-    """A release that is normal, its records integrated out; parameters: mean, standard deviation."""
+    """A normal release whose records are integrated out; parameters: mean, standard deviation."""
 
     __props__ = (*NormalRV.__props__, *MECHANISM_PROPS)  # type: ignore[assignment]
     _print_name = ("NormalMarginal", "\\operatorname{NormalMarginal}")
 
 
 class MvNormalMarginalRV(MarginalOp, MvNormalRV):
-    """A release that is multivariate normal, its records integrated out; parameters: mean, covariance."""
+    """A multivariate normal release whose records are integrated out; parameters: mean, covariance."""
 
     __props__ = (*MvNormalRV.__props__, *MECHANISM_PROPS)  # type: ignore[assignment]
     _print_name = ("MvNormalMarginal", "\\operatorname{MvNormalMarginal}")
 
 
 class _NormalReleaseRV(MarginalOp, RandomVariable):
-    """A noisy release of a normal record; parameters: mean and standard deviation of it, noise level."""
+    """A noisy release of a normal record; parameters: the record's mean and sd, the noise level."""
 
     signature = "(),(),()->()"
     dtype = "floatX"
@@ -214,7 +215,7 @@ def _gaussian_release(
     (mu, s), (sigma,) = params, noise
     if ends == UNCLAMPED:
         sd = _total_sd(s, sigma)
-        # the sum of the squares would be the same for a standard deviation below 0
+        # a negative standard deviation would go unnoticed in the sum of squares
         for deviation in (s, sigma):
             if not always_positive(deviation):
                 sd = pt.switch(deviation > 0, sd, np.nan)
@@ -246,8 +247,8 @@ def _mv_release(
     op: Any, promise: Mapping[str, Any], params: list, noise: list, size: Any, ends: Ends
 ) -> TensorVariable:
     mean, cov = params
-    # with the noise added, what is no covariance may look like one; samplers of mixtures take no notice of
-    # checks
+    # a matrix that is no covariance may look like one after the noise is added, and samplers of mixtures
+    # ignore checks, so that the density itself has to tell
     root = pt.linalg.cholesky(cov, lower=True, on_error="nan")
     proper = pt.prod(pt.diagonal(root, axis1=-2, axis2=-1), axis=-1) > 0
     total = pt.switch(proper[..., None, None], cov + _noise_covariance(mean, noise), np.nan)
@@ -270,7 +271,7 @@ def _mv_record(op: Any, params: list, noise: list, released: TensorVariable, end
 
 def _mv_update(op: Any, params: list, noise: list, released: TensorVariable) -> list[TensorVariable]:
     mean, cov = params
-    gain = pt.linalg.solve(cov + _noise_covariance(mean, noise), cov)  # both are symmetric: its transpose
+    gain = pt.linalg.solve(cov + _noise_covariance(mean, noise), cov)  # transposed: both are symmetric
     moved = mean + pt.sum((released - mean)[..., :, None] * gain, axis=-2)
     left = cov - pt.matmul(cov, gain)
     return [moved, 0.5 * (left + pt.swapaxes(left, -1, -2))]

@@ -44,7 +44,7 @@ from pymc_dp.privacy.release import Release
 from pymc_dp.query.clamping import clamp_query
 from pymc_dp.upstream.pymc_private import _truncated
 
-# what mechanisms pass to each other, and nobody else
+# arguments that only mechanisms pass to each other
 _INTERNAL = frozenset({"op_class", "props", "expected", "promised", "neighbouring"})
 MECHANISM_PROPS = ("guarantee", "bounds", "records", "lengths")
 
@@ -59,7 +59,7 @@ class MechanismOp:
     Attributes
     ----------
     guarantee : PrivacyGuarantee or None
-        What the whole release promises each person; None when it is not known.
+        The guarantee of the whole release for each person; None when it is not known.
     bounds : tuple or None
         ``(lo, hi)`` that the records' contributions (or rows) were clamped to, as floats or
         nested tuples of floats.
@@ -69,8 +69,7 @@ class MechanismOp:
         Lengths that the noise level was worked out for, where resizable data can change them; see
         :func:`pymc_dp.mechanisms._numbers.resizable_lengths`.
     additive_noise : bool
-        Whether the release is the query plus symmetric noise that does not depend on it, most likely
-        none at all.
+        Whether the release is the query plus symmetric noise that is independent of it and has its mode at 0.
     cells : tuple of float or None
         Ascending edges, one more than there are cells, where the law of a row's release depends on
         the (clamped) record only through the cell that it falls in. The last cell is closed at the
@@ -135,13 +134,13 @@ class MechanismOp:
 
 @_truncated.register(MechanismOp)
 def _no_short_cut(op: MechanismOp, *args: Any) -> Any:
-    """Leave truncation to PyMC's general way: its own for normal laws would lose sight of the mechanism."""
+    """Let PyMC truncate in its general way: its special case for normal laws would drop the mechanism."""
     raise NotImplementedError(f"{op} has no truncated version of its own")
 
 
 @dataclass(frozen=True)
 class PreparedQuery:
-    """A query ready for noise, with what is known of how much one record can change it."""
+    """A query ready for noise, with bounds of one record's change of it, where they are known."""
 
     query: TensorVariable
     sensitivity: float | None
@@ -205,16 +204,16 @@ class Mechanism(Distribution):
         Parameters
         ----------
         query : array_like
-            The same as for the distribution, computed from data: an array, or an expression of one
-            such as ``dp.record_sum(array)``.
+            The query as for the distribution, but of data: an array, or an expression of one such as
+            ``dp.record_sum(array)``.
         **noise
             The noise level and settings, as for the distribution.
 
         Returns
         -------
         Release
-            The noisy value, the parameters that an analyst needs, and the guarantee. To be
-            published; nothing else of the data is in it.
+            The noisy value, the parameters that an analyst needs, and the guarantee. It may be published: it
+            holds nothing else of the data.
 
         Raises
         ------
@@ -233,7 +232,7 @@ class Mechanism(Distribution):
     def _draw_release(
         cls, op: MechanismOp, query: TensorVariable, params: list[np.ndarray]
     ) -> tuple[np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
-        """Draw a release from a query of data; return also what it was drawn with.
+        """Draw a release from a query of data; return also the parameters that it was drawn with.
 
         Returns the value, the parameters and the guarantee that hold for it, and what else
         is to be published about the draw.
@@ -283,7 +282,7 @@ class Mechanism(Distribution):
         lo, hi = parse_bounds(bounds)
         clamped, width = clamp_query(query, (lo, hi))
         implied = float(np.linalg.norm(np.ravel(width), order))
-        # where the user vouches for a larger change, it need not split like that of the bounds
+        # a larger change that the user states need not be divided among entries as the bounds say
         split = np.asarray(width, dtype=float) if sensitivity is None else None
         sensitivity = checked_sensitivity(sensitivity, implied, f"the query by {implied:g} (L{order})")
         query = as_query(clamped)
@@ -313,13 +312,12 @@ class Mechanism(Distribution):
     ) -> TensorVariable | tuple[TensorVariable, TensorVariable]:
         """Build the random variable.
 
-        `promised` is the guarantee that a published release states, which must follow from the noise level
-        (otherwise what does follow takes its place), `neighbouring` which data it compares; `op_class`
+        `promised` is the guarantee that a published release states; if it does not follow from the noise
+        level, the guarantee that does takes its place. `neighbouring` says which data it compares. `op_class`
         is the operation where it is not that of the class, `props` its static settings, and `expected` the
-        shape of the release where it is not that of the query.
-        `granularity` is what a published release says of its grid, and `changes` of what one person can
-        change: the density is the same without, and here the query tells the latter.
-        `n_records` is what it says of how many records it is of.
+        shape of the release where it is not that of the query. `granularity`, `changes` and `n_records` are
+        what a published release states of its grid, of one person's changes and of its number of records; the
+        density does not need the first two.
         """
         if kwargs:
             raise TypeError(
@@ -331,8 +329,8 @@ class Mechanism(Distribution):
             raise ValueError("Give shape or size, not both; a mechanism needs neither.")
         given = convert_shape(shape) if size is None else convert_size(size)
         if given is not None:
-            # The noise is drawn in the query's own shape, whatever `shape` says: repeated draws
-            # of one query would spend the budget several times over.
+            # The noise has the query's own shape, whatever `shape` says: repeated draws of one query would
+            # spend the budget several times.
             check_static_shape(
                 "shape" if size is None else "size", tuple(length_of(n) for n in given), expected
             )

@@ -4,9 +4,9 @@ The minimiser theta of
 
     sum_i loss(x_i, y_i; theta) + (regularization / 2) ||theta||^2 + b' theta
 
-determines the noise, b = -(summed gradient at theta + regularization theta). Its density is therefore
-that of b times |det(summed Hessian at theta + regularization I)|. Given theta, both statistics are
-sums over records: the query of a published release is evaluated at its own value.
+determines the noise, b = -(summed gradient at theta + regularization theta). Its density is therefore that of
+b times |det(summed Hessian at theta + regularization I)|. Given theta, gradient and Hessian are sums over
+records, so that the query of a published release is these sums at the released value.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from pymc_dp.query.locality import is_local
 from pymc_dp.query.records import record_sum
 from pymc_dp.upstream.pymc_private import _logprob
 
-_JOINED = object()  # in the place of y: the first argument holds features and labels, checked
+_JOINED = object()  # passed as y when the first argument holds checked features and labels
 
 
 class ObjectivePerturbationRV(MechanismOp, RandomVariable):
     """Draws the minimiser of a perturbed objective.
 
-    Parameters of a draw: the query, the clamped records (n, d + 1), the value at which the query was
-    evaluated, the regularization, the scale of the noise.
+    Parameters of a draw: the query; the clamped records, shape (n, d + 1); the value at which the query was
+    evaluated; the regularization; the scale of the noise.
     """
 
     name = "objective_perturbation"
@@ -109,22 +109,23 @@ class ObjectivePerturbation(Mechanism, Continuous):
     .. math:: p(\theta \mid x, y) = p_b\left(-G - \lambda \theta\right)
               \left|\det(H + \lambda I)\right|
 
-    with the gradient G and the Hessian H of the summed losses *at* :math:`\theta`. Given the released
-    value these are sums over records, and the imputation of records keeps them up to date.
+    with the gradient G and the Hessian H of the summed losses *at* :math:`\theta`. At the released value
+    these are sums over records, which the imputation of records keeps up to date.
 
     Parameters
     ----------
     x : tensor_like, shape (n, d)
-        Features, confidential records or public; a column of ones for an intercept. Rows longer than
-        `x_bound` are shortened to it, and enter the likelihood so.
+        Features, confidential or public; add a column of ones for an intercept. Rows longer than `x_bound`
+        are shortened to it, in the release and in the likelihood.
     y : tensor_like, shape (n,)
         Labels 0 or 1, confidential; other values are clamped to [0, 1].
     epsilon : float
         Budget in nats.
     delta : float, optional
-        Slack; makes the noise Gaussian.
+        The delta of approximate differential privacy; if given, the noise is Gaussian.
     regularization : float
-        Coefficient :math:`\lambda` beside the *sum* of the losses: n times that beside their mean.
+        Coefficient :math:`\lambda` of the penalty added to the *sum* of the losses, which is n times that for
+        their mean.
     x_bound : float, default 1
         Largest norm of a row of `x`.
     calibration : {"tight", "chaudhuri"}, default "tight"
@@ -151,8 +152,8 @@ class ObjectivePerturbation(Mechanism, Continuous):
     further, with noise from the operating system's entropy. It computes in floating point: nothing
     protects the last digits of the coefficients against attacks on floating-point noise.
 
-    A release that is declared without ``observed`` and observed afterwards has the same density, at a
-    cost of O(n) for each record: its query cannot be evaluated at the released value beforehand.
+    A release that is declared without ``observed`` and observed afterwards has the same density, but each
+    change of a record costs O(n), since its query cannot be evaluated at the released value beforehand.
 
     References
     ----------
@@ -185,7 +186,7 @@ class ObjectivePerturbation(Mechanism, Continuous):
         rows = rows_of(x, y, positive("x_bound", stated.get("x_bound", 1.0)))
         if observed is not None:
             value = check_observed(observed.value if published else observed, cls._release_shape(rows))
-            # the value's own variable, so that data set anew reach the query too
+            # the observed variable itself, so that ``pm.set_data`` changes the query too
             kwargs["at"] = pt.cast(pt.as_tensor_variable(value), rows.dtype)
             observed = observed if published else value
         return super().__new__(cls, name, rows, _JOINED, observed=observed, **kwargs)
@@ -280,7 +281,7 @@ class ObjectivePerturbation(Mechanism, Continuous):
 
     @classmethod
     def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:
-        """Return the keyword arguments that declare an operation again: nothing of the records."""
+        """Return the keyword arguments that declare an operation again, without any of the records."""
         return dict(op.declaration)
 
     def support_point(
@@ -308,7 +309,7 @@ def _objective_perturbation_logp(
     statistics = query if op.additive else pt.sum(statistics_at(value, rows, d), axis=0)
     noise, log_slope = noise_behind(value, statistics, regularization, d)
     density = log_noise(noise, scale, op.gaussian, d) + log_slope
-    if op.additive:  # at another value the statistics would say nothing
+    if op.additive:  # the statistics hold at this value only
         density = pt.switch(pt.all(pt.eq(value, at)), density, -np.inf)
     return check_parameters(density, regularization > 0, scale > 0, msg="regularization > 0, scale > 0")
 

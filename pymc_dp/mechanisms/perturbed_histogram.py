@@ -27,9 +27,9 @@ _BINS = "bins of equal width"
 
 
 class HistogramOp:
-    """What the operations of noisy histograms share: the edges of their bins.
+    """Mix-in of the operations of noisy histograms, with the edges of their bins.
 
-    A record counts in the bin that it falls in, so its cells are the bins.
+    A release depends on a record through its bin only, so that the cells are the bins.
     """
 
     _print_name = ("PerturbedHistogram", "\\operatorname{PerturbedHistogram}")
@@ -70,13 +70,13 @@ class HistogramDiscreteGaussianRV(HistogramOp, DiscreteGaussianMechanismRV):  # 
 
 @dataclass(frozen=True)
 class _Noise:
-    """One kind of noise: whose it is, its operation on counts, and what gives its level."""
+    """One kind of noise: its mechanism, its operation on counts, and the arguments that give its level."""
 
     mechanism: type[Mechanism]
     op_class: type[MechanismOp]
-    order: int  # of the norm of its sensitivity
+    order: int  # of the norm of the sensitivity
     native: str
-    levels: dict[str, str]  # each level that it takes, and how to say so
+    levels: dict[str, str]  # arguments for the level, and their names in messages
 
 
 _NOISES = {
@@ -108,7 +108,7 @@ _NOISES = {
 
 
 def histogram_sensitivity(order: int, neighbours: str = "replace-one") -> float:
-    """Return by how much one record can change the counts of a histogram.
+    """Return the sensitivity of the counts of a histogram to one record.
 
     A record exchanged for another leaves one bin and enters another; one that is added or removed
     changes one count only.
@@ -156,10 +156,10 @@ class PerturbedHistogram(Mechanism):
     edges : array_like, optional
         Ascending edges of the bins, one more than there are bins.
     bounds : tuple, optional
-        Interval (lo, hi) of the bins of equal width, (0, 1) where it is left out.
+        Interval (lo, hi) of the bins of equal width, (0, 1) by default.
     noise : {"laplace", "gaussian", "discrete_laplace", "discrete_gaussian"}, optional
-        Left out, it is "gaussian" where `delta`, `rho` or `sigma` is given, and "laplace" otherwise.
-        Discrete noise releases whole numbers.
+        By default "gaussian" if `delta`, `rho` or `sigma` is given, and "laplace" otherwise. Discrete noise
+        releases whole numbers.
     epsilon, delta, rho, scale, sigma : optional
         Noise level, as for the mechanism of that noise: :class:`LaplaceMechanism`,
         :class:`GaussianMechanism`, :class:`DiscreteLaplaceMechanism`,
@@ -167,9 +167,9 @@ class PerturbedHistogram(Mechanism):
     calibration : str, optional
         As for that mechanism.
     neighbours : {"replace-one", "add-remove"}, default "replace-one"
-        What the guarantee compares. Under add-remove one record changes one count, so that the same
-        epsilon needs half the Laplace noise; but then the number of records is confidential too,
-        while a model of n records takes n as known.
+        Which data sets the guarantee compares. Under add-remove one record changes one count, so that the
+        same epsilon needs half the Laplace noise; but then the number of records is confidential too, while a
+        model of n records takes n as known.
     **kwargs
         ``observed``, ``dims``, ``initval`` and so on, as for any PyMC distribution; and
         ``records``, a list of the variables (or names) that hold the confidential records, where
@@ -180,7 +180,7 @@ class PerturbedHistogram(Mechanism):
     TypeError
         An argument is not of the right kind.
     ValueError
-        No noise level or two, bins given twice or not at all, a number out of its range, a query
+        No noise level or more than one, bins given twice or not at all, a number out of its range, a query
         that does not have one number per record, `observed` of another shape than the histogram.
 
     References
@@ -208,7 +208,7 @@ class PerturbedHistogram(Mechanism):
     def __new__(  # type: ignore[misc]  # PyMC's distributions construct tensors
         cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any
     ) -> TensorVariable:
-        """Check that what was observed under discrete noise are whole numbers, then declare the release."""
+        """Check that a value observed under discrete noise has whole numbers, then declare the release."""
         if isinstance(observed, Release):
             noise = observed.parameters.get("noise")
             if noise in _WHOLE:
@@ -288,7 +288,7 @@ class PerturbedHistogram(Mechanism):
 
     @classmethod
     def _draw_release(cls, op: Any, query: TensorVariable, params: list[np.ndarray]) -> Any:
-        """Draw as the mechanism of that noise does: counts are one more query to it."""
+        """Draw as the mechanism of that noise does, for which counts are a query like any other."""
         return cls._kind_of(op)[1].mechanism._draw_release(op, query, params)
 
     @classmethod

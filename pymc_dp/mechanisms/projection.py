@@ -23,7 +23,7 @@ _TERMS = "how many functions, the constant not counted"
 
 
 class ProjectionOp:
-    """What the operations of noisy means share: the functions, and the interval that they are on."""
+    """Mix-in of the operations of noisy means, with the functions and their interval."""
 
     _print_name = ("ProjectionMechanism", "\\operatorname{ProjectionMechanism}")
 
@@ -54,12 +54,12 @@ class ProjectionGaussianRV(ProjectionOp, GaussianMechanismRV):  # type: ignore[m
 
 
 def projection_sensitivity(basis: str, n_terms: int, n_records: int, order: int) -> float:
-    r"""Return by how much one record can change the means of the functions of a basis.
+    r"""Return the sensitivity of the means of a basis's functions to one record.
 
-    :math:`\sup_{u, u'} \|\phi(u) - \phi(u')\| / n`. Exact for the cosines, for the Haar wavelets and,
-    in the L2 norm, for the trigonometric functions (where a maximum has to be searched for, it is
-    rounded up by less than one part in 10^9); a bound from above, larger than the supremum by less than
-    one part in 500 for up to 64 terms, for the latter in the L1 norm.
+    It is :math:`\sup_{u, u'} \|\phi(u) - \phi(u')\| / n`. It is exact for the cosines, for the Haar wavelets
+    and, in the L2 norm, for the trigonometric functions; a maximum that has to be searched for is rounded up
+    by less than one part in 10^9. For the trigonometric functions in the L1 norm it is an upper bound, which
+    exceeds the supremum by less than one part in 500 for up to 64 terms.
 
     Parameters
     ----------
@@ -96,10 +96,9 @@ class ProjectionMechanism(Mechanism):
     * "fourier": :math:`\sqrt 2 \cos 2 \pi j u, \sqrt 2 \sin 2 \pi j u` in turn;
     * "haar": the mother wavelets of :class:`WaveletMechanism`, for 1, 3, 7, 15, ... terms.
 
-    Exactly one of `epsilon` (with `delta` for Gaussian noise), `rho`, `scale` and `sigma` gives the
-    noise level. Noise is Gaussian where `delta`, `rho` or `sigma` is given, and Laplace otherwise.
-    The sensitivity is that of all means together
-    (:func:`~pymc_dp.mechanisms.projection.projection_sensitivity`).
+    Exactly one of `epsilon` (with `delta` for Gaussian noise), `rho`, `scale` and `sigma` gives the noise
+    level. Noise is Gaussian where `delta`, `rho` or `sigma` is given, and Laplace otherwise. The sensitivity
+    is that of the vector of all means (:func:`~pymc_dp.mechanisms.projection.projection_sensitivity`).
 
     Parameters
     ----------
@@ -125,7 +124,7 @@ class ProjectionMechanism(Mechanism):
     TypeError
         An argument is not of the right kind.
     ValueError
-        No noise level or two, an unknown basis, a number out of its range, a query that does not
+        No noise level or more than one, an unknown basis, a number out of its range, a query that does not
         have one number per record, `observed` of another shape than the means.
 
     References
@@ -198,7 +197,7 @@ class ProjectionMechanism(Mechanism):
 
     @classmethod
     def _draw_release(cls, op: Any, query: TensorVariable, params: list[np.ndarray]) -> Any:
-        """Draw as the mechanism of that noise does: means are one more query to it."""
+        """Draw as the mechanism of that noise does, for which means are a query like any other."""
         mechanism = GaussianMechanism if isinstance(op, ProjectionGaussianRV) else LaplaceMechanism
         *drawn, published = mechanism._draw_release(op, query, params)
         return *drawn, published | {"n_records": records_added(query)}

@@ -1,8 +1,8 @@
-"""Randomized response: each person reports the true category, or now and then another one.
+"""Randomized response: each person reports the true category, or, with some probability, another one.
 
-On *records*, row i of the release is the report of person i. On *counts*, the release says how many
-people reported each category; their categories are integrated out, so that no record is a variable of
-the model and n costs nothing.
+On *records*, row i of the release is the report of person i. On *counts*, the release says how many people
+reported each category; the categories of people are integrated out, so that no record is a variable of the
+model and the cost of a density does not grow with n.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class RandomizedResponseRV(MechanismOp, RandomVariable):
         _categories.check_categories("category", category, self.n_categories)
         shape = np.broadcast_shapes(np.shape(category), np.shape(epsilon)) if size is None else size
         category = np.broadcast_to(np.asarray(category, dtype=np.int64), shape)
-        # another category is the true one moved on by 1, ..., K - 1 places
+        # other categories are the true one plus 1, ..., K - 1, modulo K
         others = (self.n_categories - 1) * np.exp(-np.asarray(epsilon, dtype=float))
-        # exp(-epsilon) may be 0 as a float, but never to lie would cost more than any epsilon
+        # exp(-epsilon) may underflow to 0, but a report that never lies has no finite epsilon
         others = np.maximum(others, np.finfo(float).smallest_subnormal)
         lies = rng.random(shape) * (1 + others) < others
         moved = category + rng.integers(1, self.n_categories, size=shape)
@@ -98,12 +98,12 @@ class RandomizedResponse(Mechanism, Discrete):
         Probability of a true report, at least 1/K and below 1; one number, or one per person (on counts:
         per table); may be random.
     n_categories : int, optional
-        K. Found by itself for a Categorical or Bernoulli variable, and on counts.
+        Number K of categories. It may be left out for a Categorical or Bernoulli variable, and on counts.
     n : int or array_like, optional
-        Number of people in each table: the release is then of counts. Public and fixed. Several tables
-        must be of different people: each person is then in one table and spends `epsilon` once, so that
-        the guarantee states the largest epsilon of a table, not their sum. Tables of several questions to
-        the same people are releases of their own, whose epsilons add up.
+        Number of people in each table, which is public and fixed; the release is then of counts. Several
+        tables must be of different people: each person is then in one table and spends `epsilon` once, so
+        that the guarantee states the largest epsilon of a table, not the sum. Declare tables of several
+        questions to the same people as separate releases, whose epsilons add up.
     **kwargs
         ``observed`` (reports, or counts that add up to n), ``dims``, ``initval`` and so on, as for any
         PyMC distribution; and ``records``.
@@ -113,8 +113,8 @@ class RandomizedResponse(Mechanism, Discrete):
     TypeError
         An argument is not of the right kind.
     ValueError
-        No noise level or two, a number out of its range, `n_categories` unknown, `observed` with values
-        that cannot be reported, or with counts that do not add up to `n`.
+        No noise level or more than one, a number out of its range, `n_categories` unknown, `observed` with
+        values that cannot be reported, or with counts that do not add up to `n`.
 
     See Also
     --------
@@ -150,7 +150,7 @@ class RandomizedResponse(Mechanism, Discrete):
     rv_op = RandomizedResponseRV()
 
     def __new__(cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any) -> Any:  # type: ignore[misc]
-        """Check the observed values, then declare as any mechanism."""
+        """Check the observed values, then declare the release as for any mechanism."""
         if observed is not None:
             observed = observed if kwargs.get("n") is not None else _categories.answers(observed)
             cls._check_values(query, observed, **kwargs)
@@ -234,7 +234,7 @@ class RandomizedResponse(Mechanism, Discrete):
 
 
 def _epsilon_of(p_truth: Any, k: Any, one_per: TensorVariable) -> tuple[Any, PrivacyGuarantee | None]:
-    """Budget that a probability of truth spends, and the promise if it is known."""
+    """Return the epsilon of a probability of truth, and the guarantee if it is known."""
     p, known = noise_parameter("p_truth", p_truth, one_per)
     if known is not None and isinstance(k, int):
         if (known < (1 - 1e-12) / k).any():
@@ -251,10 +251,10 @@ def _epsilon_of(p_truth: Any, k: Any, one_per: TensorVariable) -> tuple[Any, Pri
 
 @_logprob.register(RandomizedResponseRV)
 def _log_probability(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> TensorVariable:
-    """Log probability of each report."""
+    """Return the log probability of each report."""
     (value,), (query, epsilon) = values, inputs[2:]
     k = op.n_categories
-    # from the side of the truth, so that nothing overflows however large epsilon is
+    # log of p_truth in a form that does not overflow, however large epsilon is
     truth = -pt.log1p((k - 1) * pt.exp(-epsilon))
     density = truth - epsilon * pt.neq(value, query)
     return _categories.density_of_report(density, _categories.whole_within(value, k - 1), query, k)
@@ -262,7 +262,7 @@ def _log_probability(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> Tenso
 
 @_logprob.register(RandomizedResponseCountsRV)
 def _log_probability_of_counts(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> TensorVariable:
-    """Log probability of a table of reports."""
+    """Return the log probability of a table of reports."""
     (value,), (probs, n, epsilon) = values, inputs[2:]
     k = probs.shape[-1]
     other = pt.exp(-epsilon)[..., None]
@@ -276,7 +276,7 @@ def _log_probability_of_counts(op: Any, values: Any, *inputs: Any, **kwargs: Any
 
 @_support_point.register(RandomizedResponseCountsRV)
 def _expected_counts(op: Any, rv: Any, *inputs: Any) -> TensorVariable:
-    """Counts near n times the probabilities."""
+    """Return counts near n times the probabilities."""
     return _categories.rounded_table(inputs[2], inputs[3])
 
 

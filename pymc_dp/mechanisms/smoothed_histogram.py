@@ -32,10 +32,10 @@ _RELEASED = "how many values are drawn and released"
 
 
 def smoothed_epsilon(smoothing: float, n_bins: int, n_records: int, n_released: int) -> float:
-    r"""Return what drawing from a smoothed histogram spends.
+    r"""Return the epsilon of drawing values from a smoothed histogram.
 
-    :math:`k \log\left(1 + \frac{(1 - \delta) m}{n \delta}\right)`, which is reached when all
-    released values fall in a bin that one person was alone in.
+    It is :math:`k \log\left(1 + \frac{(1 - \delta) m}{n \delta}\right)`, which is attained when all released
+    values fall in a bin that contains one person only.
 
     Parameters
     ----------
@@ -51,8 +51,9 @@ def smoothed_epsilon(smoothing: float, n_bins: int, n_records: int, n_released: 
 
     References
     ----------
-    Wasserman and Zhou (2010), *A Statistical Framework for Differential Privacy*, theorem 4.3;
-    Beraha, Favaro and Rao, section 5, whose inequality has -1 for 1 + and so is not the ratio's.
+    Wasserman and Zhou (2010), *A Statistical Framework for Differential Privacy*, theorem 4.3; Beraha, Favaro
+    and Rao, section 5, whose inequality has -1 in the place of 1 +, and so does not follow from the ratio of
+    densities.
 
     Examples
     --------
@@ -66,7 +67,7 @@ def smoothed_epsilon(smoothing: float, n_bins: int, n_records: int, n_released: 
 def smoothing_for(epsilon: float, n_bins: int, n_records: int, n_released: int) -> float:
     r"""Return the smoothing that spends `epsilon`; inverse of :func:`smoothed_epsilon`.
 
-    :math:`\delta = m / (m + n (e^{\varepsilon / k} - 1))`, the least that keeps the promise.
+    It is :math:`\delta = m / (m + n (e^{\varepsilon / k} - 1))`, the smallest with that guarantee.
 
     Parameters
     ----------
@@ -93,7 +94,7 @@ def smoothing_for(epsilon: float, n_bins: int, n_records: int, n_released: int) 
     rate = epsilon / n_released
     weight = n_bins * math.exp(-rate)
     smoothing = weight / (weight - n_records * math.expm1(-rate))
-    # rounded upwards: near 1 there are few floats left for how far it is from 1
+    # rounded upwards, since near 1 the distance from 1 has few digits as a float
     while 0 < smoothing < 1 and smoothed_epsilon(smoothing, n_bins, n_records, n_released) > epsilon:
         smoothing = math.nextafter(smoothing, 1.0)
     if not 0 < smoothing < 1:
@@ -107,9 +108,8 @@ def smoothing_for(epsilon: float, n_bins: int, n_records: int, n_released: int) 
 class SmoothedHistogramSampleRV(MechanismOp, RandomVariable):
     """Draws values from the smoothed histogram with given counts.
 
-    Given the counts, the released values matter only through how many of them are in each bin, and
-    the log density is a sum over bins: :meth:`summary` and :meth:`term` let a step bring it up to
-    date in O(1) when one record changes bins.
+    The log density is a sum over bins, and depends on the released values only through their number in each
+    bin. By :meth:`summary` and :meth:`term` a step can update it in O(1) when one record changes bins.
     """
 
     name = "smoothed_histogram_sample"
@@ -140,7 +140,7 @@ class SmoothedHistogramSampleRV(MechanismOp, RandomVariable):
         return one_hot(value, self.cells).sum(axis=-2)
 
     def term(self, released: Any, count: Any, smoothing: Any, n_records: Any) -> TensorVariable:
-        """Return the part of the log density that one bin's two counts determine."""
+        """Return one bin's term of the log density, given its counts of released values and records."""
         return released * pt.log((1 - smoothing) * (self.n_bins / n_records) * count + smoothing)
 
     def rng_fn(self, rng: Any, counts: Any, smoothing: Any, n_records: Any, size: Any = None) -> np.ndarray:
@@ -153,7 +153,7 @@ class SmoothedHistogramSampleRV(MechanismOp, RandomVariable):
         out = np.empty((*batch, self.n_released))
         for index in np.ndindex(*batch):
             ends = np.cumsum(p[index])
-            # a mixture's weights add to one up to rounding only
+            # the weights of the bins add up to 1 up to rounding only
             bins = np.searchsorted(ends[:-1], rng.random(self.n_released) * ends[-1], side="right")
             out[index] = self._places(bins, rng)
         return out
@@ -161,7 +161,7 @@ class SmoothedHistogramSampleRV(MechanismOp, RandomVariable):
     def secure_draw(
         self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
     ) -> np.ndarray:
-        """Return values for publication: which bin each is in is drawn in integer arithmetic."""
+        """Return values for publication, whose bins are drawn in integer arithmetic."""
         smoothing, n_records = params
         words, k = words_from(generator), self.n_released
         level = Fraction(smoothing.item())
@@ -176,7 +176,7 @@ class SmoothedHistogramSampleRV(MechanismOp, RandomVariable):
         """Return uniform values in some bins."""
         edges = np.asarray(self.cells)
         places = edges[bins] + np.diff(edges)[bins] * rng.random(len(bins))
-        # rounding must not carry one into the next bin
+        # rounding must not move a value into the next bin
         return np.minimum(places, np.nextafter(edges[bins + 1], edges[0]))
 
 
@@ -216,8 +216,8 @@ class SmoothedHistogramSample(Mechanism, Continuous):
     .. math::
         f(w) = \frac{1}{hi - lo} \left((1 - \delta) \frac{m \, c_{b(w)}}{n} + \delta\right).
 
-    They look like data, and can be analysed as such at one's own risk; the likelihood of the
-    confidential records given them is exact. One record changes two of the counts.
+    They look like data, but an analysis that takes them for data ignores the noise. Here the likelihood of
+    the confidential records given them is exact. One record changes two of the counts.
 
     Exactly one of `smoothing` and `epsilon` gives the noise level.
 
@@ -233,8 +233,7 @@ class SmoothedHistogramSample(Mechanism, Continuous):
     epsilon : float, optional
         Budget in nats of all released values together.
     n_released : int, optional
-        Number k of values that are released; may be left out where `observed`, `shape` or `dims`
-        tell it.
+        Number k of released values; it may be left out if `observed`, `shape` or `dims` determine it.
     bounds : tuple, default (0, 1)
         Interval (lo, hi) of the histogram.
     **kwargs
@@ -247,15 +246,15 @@ class SmoothedHistogramSample(Mechanism, Continuous):
     TypeError
         An argument is not of the right kind.
     ValueError
-        No noise level or two, a number out of its range, a query that does not have one number per
+        No noise level or more than one, a number out of its range, a query that does not have one number per
         record, observed values beyond the bounds.
 
     References
     ----------
-    Wasserman and Zhou (2010), *A Statistical Framework for Differential Privacy*, section 4;
-    Beraha, Favaro and Rao, *MCMC for Bayesian nonparametric mixture modeling under differential
-    privacy*, equation (12), where the bin's density needs the factor m, and the budget's inequality
-    a sign (see :func:`~pymc_dp.mechanisms.smoothed_histogram.smoothed_epsilon`).
+    Wasserman and Zhou (2010), *A Statistical Framework for Differential Privacy*, section 4; Beraha, Favaro
+    and Rao, *MCMC for Bayesian nonparametric mixture modeling under differential privacy*, equation (12), in
+    which the factor m of a bin's density is missing; for a sign in their inequality for the budget see
+    :func:`~pymc_dp.mechanisms.smoothed_histogram.smoothed_epsilon`.
 
     Examples
     --------
@@ -361,7 +360,7 @@ class SmoothedHistogramSample(Mechanism, Continuous):
 def _smoothed_logprob(
     op: Any, values: Any, rng: Any, size: Any, counts: Any, smoothing: Any, n_records: Any, **kwargs: Any
 ) -> TensorVariable:
-    """Log density of the released values together."""
+    """Return the joint log density of the released values."""
     (value,) = values
     lo, hi = op._interval
     level, n = smoothing[..., None], n_records[..., None]
@@ -372,12 +371,12 @@ def _smoothed_logprob(
     return check_parameters(
         pt.switch(inside, logp, -np.inf),
         (smoothing > 0) & (smoothing < 1),
-        pt.eq(pt.sum(counts, axis=-1), n_records),  # data of another length than at the declaration
+        pt.eq(pt.sum(counts, axis=-1), n_records),  # data may have another length than at the declaration
         msg="0 < smoothing < 1, n_records = sum(counts)",
     )
 
 
 def _aligned(density: TensorVariable, index: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
-    """Return both with as many axes as the one that has more."""
+    """Return both, with axes added to the one that has fewer."""
     ndim = max(density.ndim, index.ndim)
     return pt.shape_padleft(density, ndim - density.ndim), pt.shape_padleft(index, ndim - index.ndim)

@@ -1,4 +1,4 @@
-"""Unary encoding: one noisy bit for each category, the true one's more often set.
+"""Unary encoding: one noisy bit for each category, of which the true category's is set more often.
 
 On *records*, row i of the release holds the bits of person i. On *counts*, the release says how many people
 set each bit; their categories are integrated out, and no record is a variable of the model.
@@ -31,7 +31,7 @@ VARIANTS = ("symmetric", "optimized")
 
 
 class UnaryEncodingRV(MechanismOp, RandomVariable):
-    """Draws the bits of each person; parameters: category, log-odds of a one where true, and elsewhere."""
+    """Draws the bits of each person; parameters: category, log-odds of a 1 if true, and if not."""
 
     name = "unary_encoding"
     signature = "(),(),()->(k)"
@@ -61,7 +61,7 @@ class UnaryEncodingRV(MechanismOp, RandomVariable):
     def secure_draw(
         self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
     ) -> np.ndarray:
-        """Draw bits for publication: random words are compared with a probability's first 64 digits.
+        """Draw bits for publication, by comparing random words with the first 64 bits of a probability.
 
         The less likely value of a bit has its probability rounded upwards, which costs no privacy.
         """
@@ -73,10 +73,10 @@ class UnaryEncodingRV(MechanismOp, RandomVariable):
 
 
 def _rare(odds: float) -> np.uint64:
-    """Probability of the less likely value of a bit with these log-odds, in units of 2^-64."""
+    """Return the probability of the less likely value of a bit with these log-odds, in units of 2^-64."""
     weight = math.exp(-abs(odds))
     share = Fraction(weight / (1 + weight)) * (1 + Fraction(1, 2**50))
-    # of the largest budgets, exp(-epsilon) is 0 as a float: never to lie would cost more than any of them
+    # for the largest budgets exp(-epsilon) underflows to 0, but a bit that never lies has no finite epsilon
     return np.uint64(max(1, min(math.ceil(share * 2**64), 2**63)))
 
 
@@ -102,7 +102,7 @@ class UnaryEncodingCountsRV(MechanismOp, RandomVariable):
 
 
 class UnaryEncoding(Mechanism, Discrete):
-    r"""Bits of a one-hot encoded category, each flipped on its own.
+    r"""Bits of a one-hot encoded category, which are flipped independently.
 
     The bit of the true category is 1 with probability p, every other bit with probability q:
 
@@ -117,8 +117,8 @@ class UnaryEncoding(Mechanism, Discrete):
     independent with probabilities `query`. Given how many people c have each category the totals are
     independent, :math:`z_k = \text{Bin}(c_k, p) + \text{Bin}(n - c_k, q)`, and c is multinomial; the sum over
     all c is computed to rounding at any n, by the Poisson representation of c and Fourier integrals. It is
-    differentiable, so that NUTS samples the probabilities. How often each *pattern* of bits was set says
-    more than these totals, whose number is all that is published here.
+    differentiable, so that NUTS samples the probabilities. The counts of each *pattern* of bits would be more
+    informative than these totals, but only the totals are published here.
 
     Parameters
     ----------
@@ -131,12 +131,12 @@ class UnaryEncoding(Mechanism, Discrete):
     variant : {"symmetric", "optimized"}, default "symmetric"
         How the budget is spent: equally on ones and zeros, or with less noise on the zeros.
     n_categories : int, optional
-        K. Found by itself for a Categorical or Bernoulli variable, and on counts.
+        Number K of categories. It may be left out for a Categorical or Bernoulli variable, and on counts.
     n : int or array_like, optional
-        Number of people in each table: the release is then of totals. Public and fixed. Several tables
-        must be of different people: each person is then in one table and spends `epsilon` once, so that
-        the guarantee states the largest epsilon of a table, not their sum. Tables of several questions to
-        the same people are releases of their own, whose epsilons add up.
+        Number of people in each table, which is public and fixed; the release is then of totals. Several
+        tables must be of different people: each person is then in one table and spends `epsilon` once, so
+        that the guarantee states the largest epsilon of a table, not the sum. Declare tables of several
+        questions to the same people as separate releases, whose epsilons add up.
     **kwargs
         ``observed`` (bits, as numbers or booleans, or their totals), ``dims``, ``initval`` and so on, as for
         any PyMC distribution; and ``records``.
@@ -180,7 +180,7 @@ class UnaryEncoding(Mechanism, Discrete):
     rv_op = UnaryEncodingRV()
 
     def __new__(cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any) -> Any:  # type: ignore[misc]
-        """Check the observed values, then declare as any mechanism."""
+        """Check the observed values, then declare the release as for any mechanism."""
         if observed is not None:
             if kwargs.get("n") is None:
                 observed = _categories.answers(observed)
@@ -260,17 +260,17 @@ class UnaryEncoding(Mechanism, Discrete):
 
 @_logprob.register(UnaryEncodingRV)
 def _log_probability(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> TensorVariable:
-    """Log probability of each person's bits."""
+    """Return the log probability of each person's bits."""
     (bits,), (query, own, other) = values, inputs[2:]
     k = op.n_categories
-    noise = pt.sum(bits, axis=-1) * other - k * pt.softplus(other)  # as if no category were true
+    noise = pt.sum(bits, axis=-1) * other - k * pt.softplus(other)  # the density if no category were true
     density = noise + _bit_of(bits, query) * (own - other) - pt.softplus(own) + pt.softplus(other)
     possible = pt.all(_categories.whole_within(bits, 1), axis=-1)
     return _categories.density_of_report(density, possible, query, k)
 
 
 def _bit_of(bits: TensorVariable, category: TensorVariable) -> TensorVariable:
-    """Pick each person's bit of a category, without a loop over categories."""
+    """Return each person's bit of a category, without a loop over categories."""
     category = pt.cast(category, "int64")
     if category.ndim == 0:
         return bits[..., category]
@@ -286,14 +286,14 @@ def _bit_of(bits: TensorVariable, category: TensorVariable) -> TensorVariable:
 
 @_logprob.register(UnaryEncodingCountsRV)
 def _log_probability_of_totals(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> TensorVariable:
-    """Log probability of the totals of bits, with the categories integrated out."""
+    """Return the log probability of the totals of bits, with the categories integrated out."""
     (value,), (probs, n, own, other) = values, inputs[2:]
     possible = pt.all(_categories.whole_within(value, n[..., None]), axis=-1)
     shape = pt.broadcast_shape(probs, value)
     tables = [pt.broadcast_to(a, shape).reshape((-1, shape[-1])) for a in (probs, value)]
     people = pt.broadcast_to(n, shape[:-1]).reshape((-1,))
     p, q = (pt.sigmoid(odds.ravel()[0]) for odds in (own, other))
-    # the totals are kept within their range: beyond it there is no law to compute
+    # totals are clipped to the possible range, since the law is not defined beyond it
     totals = pt.clip(tables[1], 0, people[:, None])
     density = bit_totals(tables[0], people, totals, p, q)[0]
     density = density.reshape(shape[:-1], ndim=max(probs.ndim, value.ndim) - 1)
@@ -302,7 +302,7 @@ def _log_probability_of_totals(op: Any, values: Any, *inputs: Any, **kwargs: Any
 
 @_support_point.register(UnaryEncodingCountsRV)
 def _expected_totals(op: Any, rv: Any, *inputs: Any) -> TensorVariable:
-    """Totals near their means."""
+    """Return totals near their means."""
     probs, n, own, other = inputs[2:]
     p, q = pt.sigmoid(own)[..., None], pt.sigmoid(other)[..., None]
     return pt.cast(pt.round(n[..., None] * (q + (p - q) * probs)), "int64")

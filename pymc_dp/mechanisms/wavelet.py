@@ -34,9 +34,9 @@ _LEVEL = "the finest resolution: 2^level wavelets at that scale"
 def haar_sensitivity(level: int) -> float:
     r"""Return the L1 sensitivity of the Haar coefficients up to a level.
 
-    :math:`2 \sum_{j=0}^{J} 2^{j/2}`, attained by two values in different halves of the interval:
-    at each resolution one coefficient of each is :math:`\pm 2^{j/2}`, and at the coarsest, which
-    they share, the signs differ.
+    It is :math:`2 \sum_{j=0}^{J} 2^{j/2}`, attained by two values in different halves of the interval: at
+    each resolution each value has one coefficient of :math:`\pm 2^{j/2}`, and at the coarsest resolution,
+    where they share the coefficient, the signs differ.
 
     Parameters
     ----------
@@ -57,9 +57,9 @@ def haar_sensitivity(level: int) -> float:
 
 
 def butucea_sensitivity(level: int) -> float:
-    r"""Return the bound that Butucea et al. use for any wavelet, in the place of the sensitivity.
+    r"""Return the bound of the sensitivity that Butucea et al. use for any wavelet.
 
-    :math:`12 \frac{\sqrt 2}{\sqrt 2 - 1} 2^{J/2}`: 20, 9.3, 7.3 and 6.6 times
+    It is :math:`12 \frac{\sqrt 2}{\sqrt 2 - 1} 2^{J/2}`, which is 20, 9.3, 7.3 and 6.6 times
     :func:`haar_sensitivity` at J = 0, 2, 4 and 6.
 
     Parameters
@@ -177,9 +177,9 @@ class WaveletMechanism(Mechanism, Continuous):
         \psi_{jk}(u) = 2^{j/2} \left(1_{[0, 1/2)} - 1_{[1/2, 1)}\right)(2^j u - k),
         \qquad 0 \le j \le J, \; 0 \le k < 2^j.
 
-    The last half is closed at u = 1, where clamping piles mass. The coefficient of the father
-    wavelet is the same for all records: releasing it would cost nothing and tell nothing, so it is
-    not part of the release. Coefficient (j, k) is entry :math:`2^j - 1 + k` of a row.
+    The last interval includes u = 1, where clamped records may pile up. The coefficient of the father wavelet
+    is the same for all records, so that it says nothing and is not part of the release. Coefficient (j, k) is
+    entry :math:`2^j - 1 + k` of a row.
 
     Exactly one of `epsilon` and `scale` gives the noise level. :meth:`release` draws on a grid far
     finer than the noise, in integer arithmetic, as :class:`LaplaceMechanism` does.
@@ -193,13 +193,13 @@ class WaveletMechanism(Mechanism, Continuous):
     scale : float, optional
         Scale b of the noise; the same for all coefficients, and not random.
     level : int
-        Finest resolution J: values are told apart as far as 2^(level + 1) equal cells.
+        Finest resolution J: the release distinguishes values by 2^(level + 1) equal cells.
     bounds : tuple, default (0, 1)
         Interval (lo, hi) that the records are clamped to; the likelihood uses the clamped values.
     calibration : {"haar", "butucea"}, default "haar"
-        How `epsilon` becomes a scale: by the L1 sensitivity of the Haar coefficients themselves
-        (:func:`~pymc_dp.mechanisms.wavelet.haar_sensitivity`, the least noise that keeps the
-        promise), or by the larger published constant for any wavelet.
+        How the scale follows from `epsilon`: by the L1 sensitivity of the Haar coefficients themselves
+        (:func:`~pymc_dp.mechanisms.wavelet.haar_sensitivity`, which needs the least noise), or by the larger
+        published constant for any wavelet.
     **kwargs
         ``observed``, ``dims``, ``initval`` and so on, as for any PyMC distribution; and
         ``records``, a list of the variables (or names) that hold the confidential records, where
@@ -210,7 +210,7 @@ class WaveletMechanism(Mechanism, Continuous):
     TypeError
         An argument is not of the right kind.
     ValueError
-        No noise level or two, a number out of its range, a query that does not have one number per
+        No noise level or more than one, a number out of its range, a query that does not have one number per
         record, `observed` of another shape than the release.
 
     References
@@ -257,7 +257,7 @@ class WaveletMechanism(Mechanism, Continuous):
         lo, hi = interval(bounds)
         equal_edges(lo, hi, 2 ** (level + 1), "level")
         query = as_query(query)
-        if query.ndim == 0:  # one number, whatever it is computed from
+        if query.ndim == 0:  # a single number is a record, whatever it is computed from
             clamped: TensorVariable = pt.clip(query, lo, hi)
         else:
             clamped = clamped_rows(cls.__name__, query, lo, hi)
@@ -301,7 +301,7 @@ class WaveletMechanism(Mechanism, Continuous):
         return {"scale": params[0].item(), "level": op.level, "bounds": op.bounds}
 
     def support_point(rv: Any, size: Any, query: Any, scale: Any) -> TensorVariable:
-        """Return no coefficient at all, between those of all values."""
+        """Return zeros, which are between the coefficients of all values."""
         return pt.zeros_like(rv) if rv_size_is_none(size) else pt.zeros(rv.shape)
 
 
@@ -309,10 +309,10 @@ class WaveletMechanism(Mechanism, Continuous):
 def _wavelet_logprob(
     op: WaveletMechanismRV, values: Any, rng: Any, size: Any, query: Any, scale: Any, **kwargs: Any
 ) -> TensorVariable:
-    """Log density of each row of coefficients.
+    """Return the log density of each row of coefficients.
 
-    All but level + 1 of a row's coefficients are zero, and the rest is a sum of |z| that no record
-    changes: O(level) per value of a record.
+    All but level + 1 coefficients of a record are zero, and their terms |z| do not depend on the record, so
+    that a new value of a record costs O(level).
     """
     (value,) = values
     batch = value.ndim - 1
@@ -323,7 +323,7 @@ def _wavelet_logprob(
     entry = 2 ** np.arange(op.level + 1) - 1 + half // 2
     height = 2 ** (np.arange(op.level + 1) / 2) * (1 - 2 * (half % 2))
     own = pt.take_along_axis(value, entry, axis=-1)
-    # each difference is at most the height: no cancellation of large sums far out
+    # each difference is at most the height, so that nothing cancels where z is large
     change = (pt.abs(own - height) - pt.abs(own)).sum(axis=-1)
     distance = pt.abs(value).sum(axis=-1) + change
     density = -op.n_coefficients * pt.log(2 * scale) - distance / scale
