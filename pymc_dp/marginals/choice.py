@@ -1,4 +1,4 @@
-"""Which way a record is integrated out of its release, or why there is none."""
+"""How a record is integrated out of its release, or the reason why that is not possible."""
 
 from typing import Any
 
@@ -26,13 +26,13 @@ from pymc_dp.query.records import Release, parameters_of
 from pymc_dp.query.supports import clamped_record, finite_support
 from pymc_dp.upstream.pymc_private import _BaseMixtureRV, printed_name
 
-# Largest number of values that are added up, and of terms of all releases together.
+# The largest number of values of a record that are summed over, and of terms over all releases.
 MAX_VALUES = 2048
 MAX_TERMS = 2**26
 
 
 class NotClosed(ValueError):
-    """No way is known; the message says why, and is completed with names and the way out."""
+    """No way is known. The message gives the reason; callers add the names and what to do instead."""
 
 
 def chosen_way(law: TensorVariable, record: TensorVariable, release: Release, tolerance: float) -> Way:
@@ -41,12 +41,12 @@ def chosen_way(law: TensorVariable, record: TensorVariable, release: Release, to
     Parameters
     ----------
     law : TensorVariable
-        The record, or a random variable of its shape whose law it has given other releases.
+        The record, or a random variable of its shape that has the law of the record given other releases.
     record : TensorVariable
-        The record, as the query has it.
+        The record, as it stands in the query.
     release : Release
     tolerance : float
-        Share of the probability that a sum without end may leave out.
+        Share of the probability that the truncation of an infinite sum may leave out.
 
     Raises
     ------
@@ -132,7 +132,7 @@ def _discrete(
 
 
 def _log_probabilities(law: TensorVariable, support: np.ndarray) -> TensorVariable:
-    """Return the log probability of each value of a record, (..., K)."""
+    """Return the log probability of each value of a record, shape (..., K)."""
     op: Any = law.owner.op
     params = [pt.as_tensor_variable(p) for p in parameters_of(law)]
     if isinstance(op, CategoricalRV):
@@ -145,7 +145,7 @@ def _log_probabilities(law: TensorVariable, support: np.ndarray) -> TensorVariab
 
 
 def _check_size(channel: Any, noise: list, tolerance: float, release: Release) -> None:
-    """Refuse sums that are known to be too long, since the noise alone says how far they reach."""
+    """Refuse sums whose length follows from the noise level alone and is too large."""
     known = constant_fold(noise, raise_not_constant=False)
     if not all(isinstance(p, np.ndarray) for p in known):
         return

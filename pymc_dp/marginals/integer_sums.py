@@ -1,9 +1,9 @@
-"""Whole-numbered records without an upper end behind whole-numbered noise: sums over a proven range.
+"""Unbounded whole-numbered records behind whole-numbered noise: sums over a range that is proven to suffice.
 
 With f the law of a record and q that of the noise, the release z has probability sum_k f(k) q(z - k). The
 terms with abs(z - k) > r add up to at most q(r + 1), since f adds up to at most 1; and any one term is a
-lower bound of the sum. So r is chosen in the graph, at the present parameters, such that what is left out is
-below a stated share of what is there, whatever f is.
+lower bound of the sum. So r is chosen in the graph, at the present parameters, such that the terms left out
+are at most a stated share of the sum, whatever f is.
 """
 
 import math
@@ -32,7 +32,7 @@ class WholeReleaseRV(SymbolicMarginal, SymbolicRandomVariable):
     n_params : int
         Number of parameters of the record.
     tolerance : float
-        Share of the probability that may be left out.
+        Share of the probability that the sum may leave out.
     """
 
     name = "whole_release"
@@ -49,7 +49,7 @@ class WholeReleaseRV(SymbolicMarginal, SymbolicRandomVariable):
 def whole_release(
     record: Any, channel: Any, params: list, noise: list, size: Any, tolerance: float, **promise: Any
 ) -> TensorVariable:
-    """Return the law of a noisy whole-numbered release, its record integrated out."""
+    """Return the law of a noisy whole-numbered release whose record is integrated out."""
     rng = pt.random.shared_rng(seed=None)
     given = [] if size is None else [pt.as_tensor_variable(size)]
     between, drawn = record(*params, size=given[0] if given else None, rng=rng, return_next_rng=True)
@@ -72,7 +72,7 @@ def whole_release(
 def log_terms(
     value: TensorVariable, record: Any, channel: Any, params: list, noise: list, tolerance: float
 ) -> tuple[TensorVariable, TensorVariable]:
-    """Return the values of the record that matter, on the last axis, and log f(k) q(z - k) of each."""
+    """Return the values k of the record in the range, on the last axis, and log f(k) q(z - k) of each."""
 
     def log_f(k: TensorVariable, row: list) -> TensorVariable:
         return pm.logp(_applied(record, row), k)
@@ -89,20 +89,20 @@ def log_terms(
     radius = pt.cast(pt.max(reach), "int64")
     k = value[..., None] + pt.arange(-radius, radius + 1)
     params, noise, likely = [p[..., None] for p in params], [p[..., None] for p in noise], likely[..., None]
-    # where the record cannot be, derivatives need not be numbers: something else is put in its place
+    # derivatives may be NaN at impossible values of the record, which a likely value therefore replaces
     possible = pt.gt(disconnected_grad(log_f(k, params)), -np.inf)
     inside = log_f(pt.switch(possible, k, likely), params)
     return k, pt.switch(possible, inside, -np.inf) + log_q(k, noise, value[..., None])
 
 
 def _applied(op: Any, params: list) -> TensorVariable:
-    """Return a random variable whose law is asked for, and which is never drawn."""
+    """Return a random variable that is only needed for its law, and is never drawn."""
     return op.make_node(pt.random.shared_rng(seed=None), NoneConst, *params).outputs[1]
 
 
 @_logprob.register(WholeReleaseRV)
 def _log_probability(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> TensorVariable:
-    """Log probability of each release, with a share of at most `tolerance` left out."""
+    """Return the log probability of each release, of which a share of at most `tolerance` is left out."""
     given = list(inputs[-len(op.ndims_params) :])
     params, noise = given[: op.n_params], given[op.n_params :]
 

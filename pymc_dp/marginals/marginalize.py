@@ -16,22 +16,22 @@ from pymc_dp.query.readings import graph_of
 
 
 def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 1e-12) -> Model:
-    r"""Return the same model without some of its confidential records, integrated out exactly.
+    r"""Return a model in which some of the confidential records are integrated out exactly.
 
     Each release of such a record gets its marginal density
     :math:`g(z \mid \theta) = \int q(z \mid y) f(y \mid \theta) \, dy`, observed at the same value and under
-    the same name. All else stays. Without latent records the model is usually sampled by NUTS alone; draw the
-    records afterwards with :func:`recover_records`.
+    the same name. Nothing else changes. If no latent records are left, the model can usually be sampled by
+    NUTS alone; draw the records afterwards with :func:`recover_records`.
 
     Parameters
     ----------
     model : pymc.Model
-        Left as it is.
+        The model; it is not changed.
     names : str or sequence of str
         Record variables to integrate out.
     tolerance : float, default 1e-12
-        Where a sum over whole numbers has no end: share of each probability that may be left out. The range
-        is worked out in the graph for the present parameters, and proven to suffice.
+        Share of each probability that may be left out where a sum over whole numbers is infinite. The range
+        of the sum is computed in the graph for the present parameters, and is proven to suffice.
 
     Returns
     -------
@@ -42,8 +42,9 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     TypeError
         An argument is not of the right kind.
     ValueError
-        A name is no confidential record; something else depends on the record; no marginal is known for the
-        record and its release. The message names the variable, the reason and the way out.
+        A name is no confidential record; a variable other than its releases depends on a record; or no
+        marginal law is known for a record and its release. The message names the variable, the reason and
+        what to do.
 
     See Also
     --------
@@ -51,16 +52,16 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
 
     Notes
     -----
-    Pairs that are closed, the query being the record itself:
+    Pairs of record and noise with a marginal law in closed form, where the query is the record itself:
 
     * normal records under Gaussian or Laplace noise, clamped or not, also behind several releases of which
       all but one have unclamped Gaussian noise; multivariate normal records under unclamped Gaussian noise;
       mixtures of these;
-    * records of a finite support (at most 2048 values) under any mechanism of single records: the sum over
-      the values;
+    * records with finite support (at most 2048 values) under any mechanism for single records: a sum over the
+      values;
     * beta records under :class:`BinomialMechanism`: a sum of (m + 1)^2 terms at most;
-    * other whole-numbered records under unclamped discrete Laplace or Gaussian noise: the sum over as many
-      values as `tolerance` asks for;
+    * other whole-numbered records under unclamped discrete Laplace or Gaussian noise: a sum over as many
+      values as `tolerance` requires;
 
     and unclamped sums, means, differences and other affine functions of several normal records under Gaussian
     noise. Cost per
@@ -111,7 +112,7 @@ def names_of(model: Any, names: Any) -> list[str]:
 
 
 def _without(model: Model, removed: list[Removed]) -> Model:
-    """Build the model anew, with other laws of the releases, and without the records."""
+    """Build the model anew, without the records, and with the marginal laws of their releases."""
     graph, memo = graph_of(model)
     own = [
         *model.named_vars.values(),
@@ -119,7 +120,7 @@ def _without(model: Model, removed: list[Removed]) -> Model:
     ]
     copies = {v: memo[v] for v in own if v in memo}
     for part in removed:
-        # a later release may be conditional on an earlier one, which is in the graph as it was
+        # in reverse order, since the law of a later release may depend on an earlier release's variable
         for release, way in reversed(list(zip(part.releases, part.ways, strict=True))):
             promise = promise_of(release.rv.owner.op, part.people)
             law = way.release(part.size, promise)

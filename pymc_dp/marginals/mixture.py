@@ -1,4 +1,4 @@
-"""A release whose law is a finite mixture: over the values of its record, or over the laws of it."""
+"""A release whose law is a finite mixture: over its record's values, or over components of their law."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,14 +17,15 @@ from pymc_dp.upstream.pymc_private import _logprob, _logprob_helper, _support_po
 class ReleaseMixtureRV(SymbolicMarginal, SymbolicRandomVariable):
     """Draws a release from one of several laws; inputs: log weights (..., K), and the laws of the release.
 
-    One law has the components as the last axis of its batch; several have one component each.
+    If there is one law, the last axis of its batch is that of the components; several laws are one component
+    each.
     """
 
     name = "release_mixture"
     _print_name = ("ReleaseMixture", "\\operatorname{ReleaseMixture}")
 
     def update(self, node: Any) -> dict:
-        """Return what the generator becomes."""
+        """Return the update of the random generator."""
         return {node.inputs[0]: node.outputs[0]}
 
     def laws(self, node: Any) -> list[TensorVariable]:
@@ -45,7 +46,7 @@ def release_mixture(
     **promise
         Guarantee, bounds and records.
     """
-    # a law that has probabilities outside of [0, 1] has no density, whatever they are multiplied with
+    # a law whose probabilities do not sum to 1 has no density, even where the other factors are 0
     total = pt.sum(pt.exp(log_weights), axis=-1)
     log_weights = check_parameters(log_weights, pt.isclose(total, 1.0), msg="probabilities that sum to 1")
     ndim_supp = components[0].owner.op.ndim_supp
@@ -70,7 +71,7 @@ def release_mixture(
 
 
 def taken(stacked: TensorVariable, index: TensorVariable, ndim_supp: int = 0) -> TensorVariable:
-    """Return the component that an index picks for each release."""
+    """Return, for each release, the component that an index selects."""
     axis = -ndim_supp - 1
     picked = pt.take_along_axis(stacked, pt.shape_padright(index, ndim_supp + 1), axis=axis)
     return pt.squeeze(picked, axis=axis)
@@ -80,7 +81,7 @@ def taken(stacked: TensorVariable, index: TensorVariable, ndim_supp: int = 0) ->
 def _log_density(
     op: Any, values: Any, rng: Any, log_weights: TensorVariable, *components: Any, **kwargs: Any
 ) -> TensorVariable:
-    """Sum over the components, at the distinct releases only where the laws are the same for all."""
+    """Sum over the components; if all releases have the same law, equal releases are computed once."""
     ndim_supp = components[0].owner.op.ndim_supp
 
     def density(value: TensorVariable) -> TensorVariable:
@@ -89,7 +90,7 @@ def _log_density(
     params, cores = [log_weights], [1]
     for law in components:
         params += parameters_of(law)  # type: ignore[arg-type]
-        # several laws have their components apart, and no axis for them
+        # several laws have no axis for the components
         cores += [core + (len(components) == 1) for core in law.owner.op.ndims_params]
     return by_distinct(density, values[0], params, cores, ndim_supp)
 

@@ -1,4 +1,4 @@
-"""Draws of confidential records that had been integrated out."""
+"""Draws of confidential records that were integrated out of a model."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from pymc_dp.query.lengths import lengths_of, with_known_shapes
 from pymc_dp.query.records import find_record_blocks
 from pymc_dp.query.rowlocal import leaves_of
 
-# Numbers of a record variable that are drawn at once.
+# How many numbers of a record variable are drawn at once.
 _AT_ONCE = 2**21
 
 
@@ -31,21 +31,21 @@ def recover_records(
     random_seed: Any = None,
     tolerance: float = 1e-12,
 ) -> xr.Dataset:
-    """Draw the records that had been integrated out, for each posterior draw of the parameters.
+    """Draw the records that were integrated out, for each posterior draw of the parameters.
 
-    The draws are exact: of the record given its releases and the parameters. Together with those of
-    `idata` they are what sampling the original model would give.
+    The draws are exact: they follow the law of the record given its releases and the parameters. Together
+    with the draws of `idata` they have the law of draws from the original model.
 
     Parameters
     ----------
     idata : xarray.DataTree
-        What ``pm.sample`` returned for the marginal model; its group ``posterior`` is used.
+        The result of ``pm.sample`` for the marginal model; its group ``posterior`` is used.
     model : pymc.Model
         The original model, with the records and their releases.
     names : str or sequence of str, optional
-        Records to draw; all records of `model` that `idata` has no draws of, if left out.
+        Records to draw; by default all records of `model` of which `idata` has no draws.
     random_seed : int, sequence of int or Generator, optional
-        For draws that can be repeated.
+        Seed, for draws that can be repeated.
     tolerance : float, default 1e-12
         As for :func:`marginalize`.
 
@@ -62,8 +62,8 @@ def recover_records(
 
     Notes
     -----
-    One vectorised call for some million records at a time; O(1) per normal record and draw, O(K) for one of
-    K values.
+    One vectorised call draws some million numbers. A draw costs O(1) for a normal record, and O(K) for a
+    record with K values.
 
     Examples
     --------
@@ -104,7 +104,7 @@ def _posterior(idata: Any) -> xr.Dataset:
 
 
 def _drawn(model: Model, part: Removed, posterior: xr.Dataset, rng: np.random.Generator) -> np.ndarray:
-    """Draw one record variable, all draws along one axis."""
+    """Draw one record variable; all posterior draws are along one axis."""
     way, release = part.ways[-1], part.releases[-1]
     released = _at_values(model, [model.rvs_to_values[release.rv]])[0]
     graphs = _at_values(model, [*_broadcast(way, part)])
@@ -133,9 +133,9 @@ def _drawn(model: Model, part: Removed, posterior: xr.Dataset, rng: np.random.Ge
 
 
 def _broadcast(way: Any, part: Removed) -> list[TensorVariable]:
-    """Return the parameters of a way, each with the batch of the records in full.
+    """Return the parameters of a way, each broadcast to the full batch shape of the records.
 
-    A batch of draws comes in front of it.
+    The axis of posterior draws will come in front of that shape.
     """
     if isinstance(way, CentralWay):
         return list(way.params)
@@ -149,7 +149,7 @@ def _broadcast(way: Any, part: Removed) -> list[TensorVariable]:
 
 
 def _at_values(model: Model, graphs: list[Any]) -> list[Any]:
-    """Put observed values in the place of their variables."""
+    """Replace observed variables by their values."""
     values = {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
     return list(graph_replace(with_known_shapes(graphs), values, strict=False))
 

@@ -1,7 +1,7 @@
-"""Ways to integrate a record out of its release, each with its parameters in one list.
+"""Ways to integrate a record out of its release, each of which keeps its parameters in one list.
 
-A way says what the law of the release is without the record, and draws the record given the release. Its
-parameters are graphs: of a model, to build the marginal model, or of posterior draws, to draw records.
+A way gives the law of the release without the record, and draws the record given the release. Its parameters
+are graphs: of a model, when the marginal model is built, or of posterior draws, when records are drawn.
 """
 
 from collections.abc import Sequence
@@ -28,18 +28,18 @@ Params = tuple[TensorVariable, ...]
 
 
 class Way(Protocol):
-    """How a record is integrated out of one release."""
+    """The interface of a way to integrate a record out of one release."""
 
     @property
     def params(self) -> Params:
-        """Graphs of its parameters."""
+        """The parameters, as graphs."""
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """Axes of each parameter that belong to one record."""
+        """Number of axes of each parameter that belong to one record."""
 
     def release(self, size: Any, promise: dict[str, Any]) -> TensorVariable:
-        """Return the law of the release; `size` is the shape of the records, None if parameters give it."""
+        """Return the law of the release; `size` is the records' shape, or None if the parameters have it."""
 
     def record(self, released: TensorVariable) -> TensorVariable:
         """Return draws of the record given the release."""
@@ -47,7 +47,7 @@ class Way(Protocol):
 
 @dataclass(frozen=True)
 class ClosedWay:
-    """A pair that a mechanism lists as closed; parameters of the record, then of the noise."""
+    """A pair of record and noise with a closed form; parameters: those of the record, then of the noise."""
 
     pair: RecordMarginal
     law: Any
@@ -57,8 +57,8 @@ class ClosedWay:
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """Axes of each parameter that belong to one record."""
-        # the noise of a vector is one number, or one for each of its entries
+        """Number of axes of each parameter that belong to one record."""
+        # the noise level of a vector is one number, or one for each entry
         noise = len(self.params) - len(self.law.ndims_params)
         return (*self.law.ndims_params, *(self.law.ndim_supp for _ in range(noise)))
 
@@ -71,11 +71,11 @@ class ClosedWay:
         return self.pair.release(self.channel, promise, *self._parts(), size, self.ends)
 
     def record(self, released: TensorVariable) -> TensorVariable:
-        """Draw the record from its full conditional."""
+        """Draw the record from its law given the release and the parameters."""
         return self.pair.record(self.channel, *self._parts(), released, self.ends)
 
     def updated(self, released: TensorVariable) -> list[TensorVariable] | None:
-        """Return the parameters of the record given the release, where its law stays in the family."""
+        """Return the record's parameters given the release, or None where its law leaves the family."""
         if self.pair.update is None or self.ends != (-np.inf, np.inf):
             return None
         return self.pair.update(self.channel, *self._parts(), released)
@@ -92,7 +92,7 @@ class FiniteWay:
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """Axes of each parameter that belong to one record."""
+        """Number of axes of each parameter that belong to one record."""
         return (1, *self.channel.ndims_params[1:])
 
     def _component(self, size: Any) -> TensorVariable:
@@ -112,14 +112,14 @@ class FiniteWay:
         )
 
     def record(self, released: TensorVariable) -> TensorVariable:
-        """Draw one of the values by its probability given the release."""
+        """Draw one of the values with its probability given the release."""
         terms = self.params[0] + log_densities([self._component(None)], released)
         return pt.constant(self.values)[_index(terms)]
 
 
 @dataclass(frozen=True)
 class WholeWay:
-    """A whole-numbered record without an upper end; parameters of the record, then of the noise."""
+    """An unbounded whole-numbered record; parameters: those of the record, then of the noise."""
 
     law: Any
     channel: Any
@@ -128,7 +128,7 @@ class WholeWay:
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """Axes of each parameter that belong to one record."""
+        """Number of axes of each parameter that belong to one record."""
         return (0,) * len(self.params)
 
     def _parts(self) -> tuple[list, list]:
@@ -140,7 +140,7 @@ class WholeWay:
         return whole_release(self.law, self.channel, *self._parts(), size, self.tolerance, **promise)
 
     def record(self, released: TensorVariable) -> TensorVariable:
-        """Draw the record; values of a share of at most `tolerance` are left out."""
+        """Draw the record from values that have all but a share `tolerance` of the probability."""
         k, terms = log_terms(released, self.law, self.channel, *self._parts(), self.tolerance)
         return taken(pt.broadcast_to(k, terms.shape), _index(terms))
 
@@ -154,7 +154,7 @@ class MixtureWay:
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """Axes of each parameter that belong to one record: that of the components is among them."""
+        """Number of axes of each parameter that belong to one record, including that of the components."""
         one = len(self.components) == 1
         return (1, *(core + one for way in self.components for core in way.cores))
 
@@ -167,7 +167,7 @@ class MixtureWay:
         return ways
 
     def release(self, size: Any, promise: dict[str, Any]) -> TensorVariable:
-        """Return the law of the release, the mixture of the components' releases."""
+        """Return the law of the release, a mixture of the components' releases."""
         laws = []
         for way in self._ways():
             own = size
@@ -193,11 +193,11 @@ class MixtureWay:
 
 @dataclass(frozen=True)
 class CentralWay:
-    """Noisy affine functions of all normal records at once.
+    """One release of noisy affine functions of all normal records.
 
-    Parameters: the functions at the mean records (d,) or (), their coefficients (d, n) or (n,), means and
-    standard deviations of the records (n,), and standard deviations of the noise (d,) or (); records of
-    several axes are written as one.
+    Parameters: the functions at the mean records, (d,) or (); their coefficients, (d, n) or (n,); means and
+    standard deviations of the records, (n,); and standard deviations of the noise, (d,) or (). Records with
+    several axes are flattened to one.
     """
 
     params: Params
@@ -205,14 +205,14 @@ class CentralWay:
 
     @property
     def cores(self) -> tuple[int, ...]:
-        """Axes of each parameter that belong to one data set."""
+        """Number of axes of each parameter that belong to one data set."""
         d = self.params[0].type.ndim
         return (d, d + 1, 1, 1, d)
 
     def _covariance(self) -> TensorVariable:
         _, c, _, s, sigma = self.params
         scaled = c * pt.expand_dims(s, -2)
-        variances = sigma * sigma + pt.zeros_like(scaled[..., 0])  # either may have an axis of draws
+        variances = sigma * sigma + pt.zeros_like(scaled[..., 0])  # either may have an axis of draws in front
         eye = pt.eye(scaled.shape[-2])
         return pt.matmul(scaled, pt.swapaxes(scaled, -1, -2)) + variances[..., None] * eye
 
@@ -227,7 +227,7 @@ class CentralWay:
         return call(MvNormalMarginalRV(method="cholesky", **promise), mean, covariance)
 
     def record(self, released: TensorVariable) -> TensorVariable:
-        """Draw records and noise from the prior, then move the records to agree with the release."""
+        """Draw records and noise from the prior, then shift the records to agree with the release."""
         mean, c, mu, s, sigma = self.params
         batch = released.shape[: released.type.ndim - self.n_axes]
         if self.n_axes == 0:
@@ -249,18 +249,18 @@ class CentralWay:
 
 
 def _entries(shape: TensorVariable) -> list[TensorVariable]:
-    """Return the entries of a shape one by one."""
+    """Return the entries of a shape as a list."""
     return [shape[k] for k in range(shape.type.shape[0])]
 
 
 def _inserted(t: TensorVariable, length: Any, ndim_supp: int) -> list[Any]:
-    """Return the shape of an array with an axis inserted in front of its last ones."""
+    """Return the shape of an array with an axis of `length` inserted before its last `ndim_supp` axes."""
     entries: Sequence[Any] = [t.shape[k] for k in range(t.type.ndim)]
     k = t.type.ndim - ndim_supp
     return [*entries[:k], length, *entries[k:]]
 
 
 def _index(terms: TensorVariable) -> TensorVariable:
-    """Draw an index of the last axis with probabilities given by their logs."""
+    """Draw an index along the last axis, with probabilities in proportion to exp(terms)."""
     rng = pt.random.shared_rng(seed=None)
     return pt.random.categorical(pt.special.softmax(terms, axis=-1), rng=rng, return_next_rng=True)[1]

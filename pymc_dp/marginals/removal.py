@@ -1,4 +1,4 @@
-"""What is integrated out of a model: the records, their releases, and a way for each pair."""
+"""The parts of a model that are integrated out: records, their releases, and a way for each pair."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,10 +23,10 @@ _WAY_OUT = "Leave it to RecordImputation, which pm.sample chooses by itself."
 
 @dataclass(frozen=True)
 class Removed:
-    """A record variable that is integrated out, with its releases in order and a way for each.
+    """A record variable that is integrated out, with its releases in order and a way for each of them.
 
-    All ways but the last one have the law of the record given the release in the record's own family: the
-    next one starts from it. ``people`` names all records of its block: those of the same people.
+    For all ways but the last, the record given the release has a law in its own family, from which the next
+    way starts. ``people`` are the names of all records of the block, which belong to the same people.
     """
 
     record: TensorVariable
@@ -37,12 +37,13 @@ class Removed:
 
 
 def removals(model: Model, names: Sequence[str], tolerance: float) -> list[Removed]:
-    """Return how each of some record variables is integrated out.
+    """Return, for each of some record variables, how it is integrated out.
 
     Raises
     ------
     ValueError
-        For one of them there is no way, or it is no record, or something else depends on it.
+        If a variable is no record, if there is no way for it, or if variables other than releases depend on
+        it.
     """
     blocks = find_record_blocks(model)
     chosen = [_record(model, blocks, name) for name in names]
@@ -111,7 +112,7 @@ def _removed(record: TensorVariable, block: RecordBlock, tolerance: float) -> Re
                 f"{record.name} cannot be integrated out of {release.name}, which also reads "
                 f"{named(others)}. {_WAY_OUT}"
             )
-    # those that leave the record in its family come first, so that one other may follow
+    # ways that keep the record's law in its family come first, so that one other way may follow them
     ways: list[tuple[Release, Way]] = []
     last: list[tuple[Release, Way]] = []
     for release in own:
@@ -145,7 +146,7 @@ def _way(law: TensorVariable, record: TensorVariable, release: Release, toleranc
 
 
 def _size(record: TensorVariable) -> Any:
-    """Shape of the batch of records, without the records in its graph."""
+    """Return the batch shape of the records, as a graph that does not contain the records."""
     node = record.owner
     batch = record.type.ndim - node.op.ndim_supp
     if None not in record.type.shape[:batch]:

@@ -1,4 +1,4 @@
-"""Sums of exponentials with exact derivatives, and densities of equal releases computed once."""
+"""Log sums with exact derivatives, and densities that are computed once for equal releases."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,8 +9,8 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 
 def log_sum(terms: TensorVariable) -> TensorVariable:
-    """Log of the sum of exponentials over the last axis; terms may be minus infinity, and so may it be."""
-    # the largest term is a constant as far as derivatives go: whatever it is, the sum is the same
+    """Return the log of the sum of exponentials over the last axis; terms and result may be -inf."""
+    # derivatives ignore the shift by the largest term, since the sum does not depend on the shift
     top = pt.max(terms, axis=-1, keepdims=True)
     top = disconnected_grad(pt.switch(pt.isinf(top), 0.0, top))
     total = pt.sum(pt.exp(terms - top), axis=-1)
@@ -19,8 +19,8 @@ def log_sum(terms: TensorVariable) -> TensorVariable:
 
 
 def log_probability(p: TensorVariable) -> TensorVariable:
-    """Log of probabilities, minus infinity at 0 with a derivative that is a number."""
-    p = pt.cast(p, "float64")  # numbers that are written in a graph may have fewer digits
+    """Return the log of probabilities; at 0 it is minus infinity, but its derivative is not NaN."""
+    p = pt.cast(p, "float64")  # constants in a graph may be of float32
     none = pt.le(p, 0.0)
     return pt.switch(none, -np.inf, pt.log(pt.switch(none, 1.0, p)))
 
@@ -32,8 +32,8 @@ def by_distinct(
     cores: Sequence[int],
     ndim_supp: int = 0,
 ) -> TensorVariable:
-    """Evaluate a density at the distinct releases only, where its parameters are the same for all of them."""
-    # PyTensor gives parameters the axes of the size, of length 1
+    """Evaluate a density at distinct releases only, if its parameters are the same for all releases."""
+    # PyTensor adds axes of length 1 to the parameters, one for each axis of the size
     shared = all(
         set(p.type.shape[: p.type.ndim - core]) <= {1} for p, core in zip(params, cores, strict=True)
     )

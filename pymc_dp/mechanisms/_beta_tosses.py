@@ -53,7 +53,7 @@ class BetaTossesRV(MarginalOp, RandomVariable):
 
 
 def _terms(channel: Any, alpha: Any, beta: Any, theta: Any, value: Any) -> TensorVariable:
-    """Logs of the terms of the sum, shape (..., m + 1, m + 1), minus infinity where there is none."""
+    """Return the logs of the sum's terms, shape (..., m + 1, m + 1); -inf where there is no term."""
     m, (lo, hi) = channel.n_trials, channel.interval
     alpha, beta, theta, value = (pt.as_tensor_variable(v) for v in (alpha, beta, theta, value))
     log_factorial = pt.constant(gammaln(np.arange(m + 1) + 1.0))

@@ -15,12 +15,13 @@ from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
-# beyond this many, slots cost more than the clusters that they make room for are worth
+# default upper limit of slots: more of them cost more time than the improbable clusters that need them are
+# worth
 DEFAULT_SLOTS = 50
 
 
 def number_of_records(shape: Any) -> int:
-    """Return the number of records that a shape gives now."""
+    """Return the number of records that a shape has now."""
     if shape is None:
         raise ValueError(
             "shape is missing: give shape=n, the number of records, or dims, or observed labels that have it."
@@ -48,7 +49,7 @@ def number_of_records(shape: Any) -> int:
 
 
 def scalar(name: str, value: Any, fits: Callable[[float], bool], condition: str) -> TensorVariable:
-    """Return a parameter as a real scalar; a number is checked now, anything else when it has a value."""
+    """Return a parameter as a real scalar; numbers are checked now, graphs when they are evaluated."""
     try:
         tensor = pt.as_tensor_variable(value)
         kind = np.dtype(tensor.type.dtype).kind
@@ -123,7 +124,7 @@ def _whole(name: str, value: Any, more: str) -> int:
 
 
 def check_start(name: str, value: Any, slots: int) -> None:
-    """Refuse starting labels that are no slots, which would be looked up in the atoms all the same."""
+    """Refuse starting labels that are no slots, since they would index the atoms without an error."""
     if value is None or isinstance(value, str | Variable):
         return
     labels = np.asarray(value)

@@ -1,4 +1,4 @@
-"""Clusters of a partition, as expressions of a model."""
+"""Properties of a partition's clusters, as expressions in a model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def n_clusters(labels: Any) -> TensorVariable:
     Returns
     -------
     TensorVariable of int64, shape (...)
-        As an expression, for ``pm.Deterministic``.
+        An expression, for ``pm.Deterministic``.
 
     Raises
     ------

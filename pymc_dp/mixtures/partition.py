@@ -85,39 +85,41 @@ class ChineseRestaurantProcess(Discrete):
     r"""Cluster labels of n exchangeable records, with the clusters' weights integrated out.
 
     Without `n_components` the partition is that of a Dirichlet process (`discount` 0) or of a Pitman-Yor
-    process; with it, that of a mixture of K components whose weights are Dirichlet(g, ..., g), g being
-    the `concentration`. That is the same urn, with discount -g and concentration K g. K may be random:
-    a mixture of finite mixtures.
+    process. With `n_components` it is that of a mixture of K components whose weights are Dirichlet(g, ...,
+    g), where g is the `concentration`: the same urn, with discount -g and concentration K g. K may be random,
+    which gives a mixture of finite mixtures.
 
-    Labels are *slots*, of which there are H = `max_components`: atoms are ordinary variables of
-    ``shape=H``, and a record's is ``atoms[labels]``. A new cluster takes any free slot with the same
-    probability. So with k occupied slots, that hold :math:`n_1, \ldots, n_k` records,
+    Labels are numbers of *slots*, of which there are H = `max_components`: atoms are ordinary variables of
+    ``shape=H``, and the atoms of the records are ``atoms[labels]``. A new cluster takes each free slot with
+    the same probability. So with k occupied slots that hold :math:`n_1, \ldots, n_k` records,
 
     .. math:: p(\text{labels}) = \frac{(H - k)!}{H!}\;
         \frac{\prod_{j=0}^{k-1} (\alpha + d j)}{\alpha (\alpha + 1) \cdots (\alpha + n - 1)}\;
         \prod_{h=1}^{k} (1 - d) (2 - d) \cdots (n_h - 1 - d)
 
-    where :math:`\alpha` is the concentration and d the discount. This is not renormalised: it is exact
-    if H is at least n or the number of components, and the posterior restricted to at most H clusters
-    otherwise. A draw that needs more than H clusters is an error, never cut short.
+    where :math:`\alpha` is the concentration and d the discount. This is not renormalised. If H is at least n
+    or the number of components, the model is exact; otherwise the posterior is restricted to at most H
+    clusters. A draw that needs more than H clusters raises an error, and is never truncated.
 
     Parameters
     ----------
     concentration : tensor_like of float, scalar
-        With `n_components`: g > 0. Otherwise above -`discount`: the larger, the more clusters; a Dirichlet
-        process has about ``concentration * log(1 + n / concentration)`` of them. May be random.
+        With `n_components`: g > 0. Otherwise a number above -`discount`; a larger one means more clusters,
+        and a Dirichlet process has about ``concentration * log(1 + n / concentration)`` of them. May be
+        random.
     discount : tensor_like of float, scalar, optional
-        In [0, 1); 0 by default. The larger, the more small clusters. May be random.
+        In [0, 1); 0 by default. A larger one means more small clusters. May be random.
     n_components : int or discrete variable, scalar, optional
-        Number of components K of a finite mixture, occupied or not, such as ``1 + pm.Poisson("more", 3)``.
-        Not together with `discount`.
+        Number of components K of a finite mixture, with or without records, such as
+        ``1 + pm.Poisson("more", 3)``. It cannot be combined with `discount`.
     max_components : int, optional
-        Number of slots H. By default `n_components` if that is a number, otherwise n, but at most 50:
-        a Dirichlet process of concentration 1 has more in a million records with probability 3e-15.
+        Number of slots H. By default `n_components` if that is a number, otherwise n, but at most 50: with
+        concentration 1, a Dirichlet process has more than 50 clusters in a million records with probability
+        3e-15.
     **kwargs
         ``shape``, the number of records n, which ``dims`` or ``observed`` may give instead; ``initval`` and
-        so on, as for any PyMC distribution. The number of records does not change with the data
-        afterwards (steps refuse other data, and the model has to be built again), and there are no batches.
+        so on, as for any PyMC distribution. The number of records does not change with the data afterwards
+        (steps refuse other data, and the model has to be built again). Batch dimensions are not supported.
 
     Raises
     ------
@@ -158,7 +160,7 @@ class ChineseRestaurantProcess(Discrete):
         """Check observed labels, then register the variable as PyMC does."""
         if isinstance(observed, (list, tuple, np.ndarray)):
             given = np.ma.asarray(observed)
-            # PyMC would round them; what is missing it imputes
+            # PyMC would round fractions; it imputes missing labels
             if given.dtype.kind == "f" and np.ma.any(np.floor(given) < given):
                 raise ValueError(
                     "observed must hold slots, which are whole numbers from 0 to max_components - 1, but has "
@@ -167,7 +169,7 @@ class ChineseRestaurantProcess(Discrete):
         start = kwargs.pop("initval", None)
         labels = super().__new__(cls, name, *args, observed=observed, **kwargs)
         check_start(name, start, labels.owner.op.max_components)
-        if start is not None:  # PyMC's own refusal of fractions names no variable
+        if start is not None:  # PyMC's own error for fractions does not name the variable
             modelcontext(None).set_initval(labels, start)
         return labels
 
@@ -223,7 +225,7 @@ class ChineseRestaurantProcess(Discrete):
 
 
 def _all_components(concentration: TensorVariable, discount: TensorVariable) -> TensorVariable:
-    """Return K from K g and -g, without the rounding of the product."""
+    """Return K from K g and -g, without the rounding error of the product."""
     return pt.round(-concentration / discount)
 
 
@@ -236,7 +238,7 @@ def _start(
     concentration: TensorVariable,
     discount: TensorVariable,
 ) -> TensorVariable:
-    """Return three clusters of equal size, if there may be three."""
+    """Return labels of three clusters of equal size, or of fewer if there cannot be three."""
     clusters = pt.as_tensor(min(3, op.max_components))
     if op.finite:
         clusters = pt.minimum(clusters, _all_components(concentration, discount))
@@ -254,7 +256,7 @@ def _log_density(
     discount: TensorVariable,
     **kwargs: Any,
 ) -> TensorVariable:
-    """Return the log probability of one vector of labels; minus infinity for what are no slots."""
+    """Return the log probability of one vector of labels, which is minus infinity if a label is no slot."""
     (value,) = values
     if value.type.ndim != 1 or concentration.type.ndim or discount.type.ndim:
         raise NotImplementedError(
@@ -267,8 +269,8 @@ def _log_density(
     occupied = pt.gt(counts, 0)
     k = occupied.sum()
 
-    # Whatever is not counted is replaced before its logarithm is taken as well as after: otherwise its
-    # derivative, times zero, would not be a number. The factor of the first cluster cancels.
+    # Factors that do not count are replaced both before and after the logarithm is taken: otherwise zero
+    # times their derivative would be NaN. The factor of the first cluster cancels.
     later = np.arange(1, min(op.n, slots))
     counted = pt.lt(later, k)
     allowed: Any = np.array(True)

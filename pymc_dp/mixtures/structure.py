@@ -1,7 +1,8 @@
-"""Find the mixture in a model: labels, atoms, and the variable whose law the labels pick.
+"""Find the mixture in a model: labels, atoms, and the variable whose law the labels select.
 
-Labels are slots of the atoms. The samplers rely on that: the posterior has to stay the same when slots are
-renamed, so labels may enter a model as an index of the atoms only, and atoms must be alike.
+Labels are slots of the atoms. The samplers rely on a posterior that does not change when slots are
+renumbered. So labels may enter a model as an index of the atoms only, and all slots' atoms must have the same
+law.
 """
 
 from dataclasses import dataclass
@@ -21,18 +22,18 @@ from pymc_dp.query.rowlocal import leaves_of
 
 @dataclass(frozen=True)
 class Mixture:
-    """A mixture of a model.
+    """A mixture in a model.
 
     Attributes
     ----------
     labels : TensorVariable, shape (n,)
-        Slot of every record.
+        The slot of each record.
     n, max_components : int
-        Records, and slots.
+        Numbers of records and of slots.
     atoms : list of TensorVariable, shape (max_components, ...)
         Free variables with one row per slot, in the model's order.
     kernel : TensorVariable
-        The variable whose law has the atoms picked by the labels.
+        The variable whose law depends on the atoms that the labels select.
     """
 
     labels: TensorVariable
@@ -43,7 +44,7 @@ class Mixture:
 
 
 def is_labels(rv: Variable) -> bool:
-    """Whether a variable holds the labels of a random partition."""
+    """Return whether a variable holds the labels of a random partition."""
     return rv.owner is not None and isinstance(rv.owner.op, ChineseRestaurantProcessRV)
 
 
@@ -53,8 +54,8 @@ def find_mixtures(model: Model) -> list[Mixture]:
     Raises
     ------
     ValueError
-        If labels are used otherwise than as an index of atoms in the law of one variable, or atoms otherwise
-        than through the labels.
+        If labels are used other than as an index of atoms in the law of one variable, or if atoms are used
+        other than through the labels.
     """
     return [_mixture(model, rv) for rv in model.free_RVs if is_labels(rv)]
 
@@ -74,7 +75,7 @@ def _mixture(model: Model, labels: Any) -> Mixture:
             f"Nothing depends on the labels {labels.name}; use them as the index of atoms in the law of the "
             f"records, as in pm.Normal('y', mu[{labels.name}], 1)."
         )
-    # PyMC splits a variable in two where its data have gaps
+    # PyMC splits a variable in two if its data have missing values
     if {str(rv.name).rpartition("_")[2] for rv in users} == {"observed", "unobserved"}:
         raise ValueError(
             f"The data whose law uses the labels {labels.name} have missing values ({named(users)}), and a "
@@ -91,7 +92,7 @@ def _mixture(model: Model, labels: Any) -> Mixture:
     free = set(model.free_RVs)
     atoms = {rv for rv in leaves_of(tables, variables) if rv in free and _has_slots(rv, op.max_components)}
     queue = list(atoms)
-    while queue:  # a variance that only the law of the means depends on has a row per slot too
+    while queue:  # atoms' own parents may be atoms too, such as variances of means
         for parent in leaves_of(parameters_of(queue.pop()), variables):
             if parent in free and parent not in atoms and _has_slots(parent, op.max_components):
                 atoms.add(parent)
@@ -111,12 +112,12 @@ def _has_slots(rv: Any, max_components: int) -> bool:
     if batch < 1:
         return False
     length = rv.type.shape[0]
-    # of dims whose lengths may change, PyTensor does not know them
+    # PyTensor does not know the lengths of dims that may change
     return bool((int(rv.shape[0].eval(mode="FAST_COMPILE")) if length is None else length) == max_components)
 
 
 def _picks(labels: Any, kernel: Variable, variables: set[Variable]) -> list[Any]:
-    """Graphs ``table[labels]`` in the law of the kernel; refuse any other use of the labels."""
+    """Return the graphs ``table[labels]`` in the kernel's law; refuse any other use of the labels."""
     picks = []
     for v in ancestors(parameters_of(kernel), blockers=variables):
         if v.owner is None or v in variables or labels not in v.owner.inputs:
@@ -136,7 +137,7 @@ def _picks(labels: Any, kernel: Variable, variables: set[Variable]) -> list[Any]
 def _check_used_through_labels(
     model: Model, atoms: set[Variable], picks: list[Variable], kernel: Variable
 ) -> None:
-    """Refuse atoms on which something depends that does not pick them by the labels."""
+    """Refuse atoms on which a variable depends other than by ``atoms[labels]``."""
     variables = set(model.basic_RVs)
     for rv in variables - atoms:
         found = atoms & set(leaves_of(parameters_of(rv), variables | set(picks)))

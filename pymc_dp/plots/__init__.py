@@ -1,1 +1,1 @@
-"""Pictures of what one looks at after sampling."""
+"""Plots of results: mixtures, and spending from a privacy budget."""

@@ -1,4 +1,4 @@
-"""A picture of a privacy budget: what was debited from it, and what is left."""
+"""A plot of a privacy budget: what was debited from it, and what is left."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Debits that have their names below; more are numbered.
+# Up to this many debits, names are written below the bars; more debits are numbered.
 _NAMED_DEBITS = 12
 
 
 def plot_budget(ledger: Any, *, ax: Axes | None = None, **kwargs: Any) -> Axes:
     """Plot how a privacy budget was spent: one bar for each debit, up to the whole budget.
 
-    A bar reaches from the epsilon of all debits before it to the epsilon with it, at the ledger's delta.
-    Its height depends on what came before: epsilons compose, and do not add up.
+    A bar reaches from the epsilon of all debits before it to the epsilon that includes it, at the ledger's
+    delta. Its height depends on the earlier debits, because epsilons do not simply add up.
 
     Parameters
     ----------
     ledger : PrivacyLedger
     ax : matplotlib.axes.Axes, optional
-        Where to plot; a new figure by default.
+        Axes to plot on; by default those of a new figure.
     **kwargs
-        For the bars, as for ``Axes.bar``.
+        Options of the bars, as for ``Axes.bar``.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def plot_budget(ledger: Any, *, ax: Axes | None = None, **kwargs: Any) -> Axes:
     if not callable(getattr(ledger, "epsilons", None)):
         raise TypeError(f"ledger must be a dp.PrivacyLedger, got {type(ledger).__name__}.")
     if ax is None:
-        # imported when it is needed: it takes as long as PyMC itself
+        # imported only when needed, since that takes as long as importing PyMC
         import matplotlib.pyplot as plt
 
         ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")[1]

@@ -1,4 +1,4 @@
-"""Pictures of mixtures: density with bands, similarity of records, and what a release taught."""
+"""Plots of mixtures: density with bands, similarity of records, and the informativeness of a release."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import xarray as xr
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Records that fit as rows of a picture; their names are left out beyond.
+# With more records than this, their names are left out of a plot.
 _NAMED_RECORDS = 40
 
 
@@ -30,18 +30,18 @@ def plot_density(
     Parameters
     ----------
     density : xarray.Dataset
-        From :func:`mixture_density`, on a grid of numbers.
+        The result of :func:`mixture_density`, on a grid of numbers.
     band : {"both", "pointwise", "simultaneous", "none"}, default "both"
-        Which bands: darker the pointwise, lighter the simultaneous one.
+        The bands to draw; the pointwise band is darker, the simultaneous one lighter.
     n_draws : int, default 0
-        So many draws of the density as thin lines.
+        Number of draws of the density to draw as thin lines.
     color : str, default "C0"
     label : str, optional
-        Of the line, in the legend; "posterior mean" by default.
+        Label of the line in the legend; "posterior mean" by default.
     ax : matplotlib.axes.Axes, optional
-        Where to plot; a new figure by default.
+        Axes to plot on; by default those of a new figure.
     **kwargs
-        For the line of the mean, as for ``Axes.plot``.
+        Options of the line of the mean, as for ``Axes.plot``.
 
     Returns
     -------
@@ -105,13 +105,14 @@ def plot_similarity(
     Parameters
     ----------
     similarity : xarray.DataArray, shape (n, n)
-        From :func:`similarity_matrix`.
+        The result of :func:`similarity_matrix`.
     partition : array_like of int, shape (n,), optional
-        Such as that of :func:`point_partition`: its clusters are shown as squares along the diagonal.
+        A partition, such as that of :func:`point_partition`; its clusters are shown as squares along the
+        diagonal.
     colorbar : bool, default True
     cmap : str, default "Blues"
     ax : matplotlib.axes.Axes, optional
-        Where to plot; a new figure by default.
+        Axes to plot on; by default those of a new figure.
 
     Returns
     -------
@@ -155,7 +156,7 @@ def plot_similarity(
                 f"partition must have one label for each of {n} records, got shape {clusters.shape}: give "
                 "what dp.point_partition returns."
             )
-        # clusters one after another, where most of their records are
+        # clusters are placed one after another, by the mean place of their records
         place = np.argsort(order)
         _, of = np.unique(clusters, return_inverse=True)
         middle = np.bincount(of, place) / np.bincount(of)
@@ -182,17 +183,17 @@ def plot_similarity(
 
 
 def plot_informativeness(informativeness: xr.Dataset, *, color: str = "C0", axes: Any = None) -> np.ndarray:
-    """Plot prior and posterior mean density, and below how far the release took the one from the other.
+    """Plot the prior and posterior mean densities, and below them the distances of prior and posterior.
 
-    The line of the distance has gaps where effective draws are too few to tell.
+    The line of the distance has gaps where there are too few effective draws to estimate it.
 
     Parameters
     ----------
     informativeness : xarray.Dataset
-        From :func:`informativeness`, on a grid of numbers.
+        The result of :func:`informativeness`, on a grid of numbers.
     color : str, default "C0"
     axes : sequence of two matplotlib.axes.Axes, optional
-        Where to plot; a new figure by default.
+        Axes to plot on; by default those of a new figure.
 
     Returns
     -------
@@ -281,7 +282,7 @@ def _new_axes(rows: int, square: bool = False) -> np.ndarray:
 
 
 def _side_by_side(similarity: np.ndarray) -> np.ndarray:
-    """Order of the records in which similar ones are near each other."""
+    """Return an order of the records in which similar ones are near each other."""
     n = len(similarity)
     if n < 3:
         return np.arange(n)

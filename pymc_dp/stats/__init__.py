@@ -1,1 +1,1 @@
-"""What to look at after sampling."""
+"""Summaries and diagnostics to look at after sampling, and the planning of releases."""

@@ -1,4 +1,4 @@
-"""Draws of a random mixture's density on a grid, one for each draw of labels and atoms."""
+"""Draws of a random mixture's density on a grid: one for each draw of labels and atoms."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pymc_dp.stats._draws import stacked
 from pymc_dp.stats._predictive import PredictiveMixture
 from pymc_dp.stats._weights import draw_weights, expected_weights
 
-# Atoms from the base for the expected density, which is smoother the more there are.
+# Number of atoms from the base measure per draw for the expected density; more of them make it smoother.
 _ATOMS_FOR_MEAN = 4
 
 
 @dataclass(frozen=True)
 class State:
-    """What one draw says about the mixture.
+    """The state of a mixture in one draw.
 
     Attributes
     ----------
     sizes : ndarray of int, shape (k,)
-        Records in each occupied slot.
+        Number of records in each occupied slot.
     atoms : list of ndarray, shape (k, ...)
-        Their atoms.
+        The atoms of these slots.
     parameters : list of ndarray
-        All others that the mixture's laws depend on.
+        All other parameters that the laws of the mixture depend on.
     """
 
     sizes: np.ndarray
@@ -37,7 +37,7 @@ class State:
 
 
 def posterior_states(mixture: PredictiveMixture, posterior: xr.Dataset) -> Iterator[State]:
-    """Go through the draws of labels, atoms and parameters."""
+    """Iterate over the draws of labels, atoms and parameters."""
     own = mixture.mixture
     labels = stacked(posterior[str(own.labels.name)])
     if labels.dtype.kind not in "iu" or labels.shape[1:] != (own.n,):
@@ -59,7 +59,7 @@ def posterior_states(mixture: PredictiveMixture, posterior: xr.Dataset) -> Itera
 
 
 def _values(posterior: xr.Dataset, rv: Any) -> np.ndarray:
-    """Draws of a variable, of its own dtype."""
+    """Return the draws of a variable, in its own dtype."""
     values = stacked(posterior[str(rv.name)])
     shape = values.shape[1:]
     if len(shape) != rv.type.ndim or any(
@@ -73,7 +73,7 @@ def _values(posterior: xr.Dataset, rv: Any) -> np.ndarray:
 
 
 def prior_states(mixture: PredictiveMixture, seed: Any, size: int) -> Iterator[State]:
-    """Draws of the parameters from the prior, with no record."""
+    """Iterate over draws of the parameters from the prior, as states without records."""
     for parameters in mixture.prior(seed, size):
         yield State(np.empty(0, np.int64), [], parameters)
 
@@ -84,15 +84,15 @@ def density_draws(
     rng: np.random.Generator,
     tolerance: float,
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Draw weights and further atoms given each state, and evaluate the mixture.
+    """Draw weights and the atoms of further components given each state, and evaluate the mixture's density.
 
     Returns
     -------
     draws : ndarray, shape (draws, points)
     mean : ndarray, shape (points,)
-        Average of the expected densities given labels and occupied atoms.
+        Average over states of the expected density given labels and occupied atoms.
     undivided : float
-        The largest weight left over for one more component.
+        The largest weight over all draws that was left for one last component.
     """
     draws, total, undivided = [], np.zeros(len(mixture.grid)), 0.0
     for state in states:

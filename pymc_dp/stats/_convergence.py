@@ -1,4 +1,4 @@
-"""What draws of a density are worth at every point: effective draws of its mean, and R-hat."""
+"""Convergence of draws of a density at every point: the effective draws of its mean, and R-hat."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import xarray as xr
 
 from pymc_dp.stats._draws import SAMPLE_DIMS
 
-# ArviZ estimates nothing from shorter chains.
+# Length of the shortest chains from which ArviZ computes estimates.
 _SHORTEST = 4
 
 
 def effective_draws(chains: np.ndarray) -> np.ndarray:
-    """Effective number of draws of a mean, at every point.
+    """Return the effective number of draws of a mean, at every point.
 
-    It is their number where all are equal, and that of the chains, which are independent, where these are too
-    short for an estimate.
+    It is the number of draws where all draws are equal. Where chains are too short for an estimate, it is the
+    number of chains, which are independent.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def effective_draws(chains: np.ndarray) -> np.ndarray:
     ndarray, shape (points,)
         Between 1 and the number of draws.
     """
-    import arviz as az  # takes longer to load than all else that this package loads
+    import arviz as az  # imported here, since it takes longer to load than all other imports together
 
     n_chains, n_draws, _ = chains.shape
     estimated = np.full(chains.shape[2], float(n_chains))
@@ -39,7 +39,7 @@ def effective_draws(chains: np.ndarray) -> np.ndarray:
 
 
 def r_hat(chains: np.ndarray) -> np.ndarray:
-    """R-hat of draws, shape (chains, draws, points), at every point; nan for one chain, or equal draws."""
+    """Return R-hat at every point of draws (chains, draws, points); nan for one chain, or equal draws."""
     if chains.shape[0] < 2 or chains.shape[1] < _SHORTEST:
         return np.full(chains.shape[2], np.nan)
     import arviz as az

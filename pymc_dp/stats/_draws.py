@@ -12,7 +12,7 @@ SAMPLE_DIMS = ("chain", "draw")
 
 
 def group_of(idata: Any, name: str) -> xr.Dataset:
-    """Return a group of results, or say what is wrong with them."""
+    """Return a group of results, or raise an error that says what is wrong with the results."""
     groups = getattr(idata, "children", None)
     if groups is None:
         raise TypeError(
@@ -24,7 +24,7 @@ def group_of(idata: Any, name: str) -> xr.Dataset:
 
 
 def posterior_of(idata: Any, names: Sequence[str]) -> xr.Dataset:
-    """Return the posterior with its sample dimensions first; it must hold draws of the variables."""
+    """Return the posterior with its sample dimensions first; refuse one without draws of the variables."""
     posterior = group_of(idata, "posterior")
     missing = [name for name in names if name not in posterior]
     if missing:
@@ -44,7 +44,7 @@ def posterior_of(idata: Any, names: Sequence[str]) -> xr.Dataset:
 
 
 def thinned(posterior: xr.Dataset, n_draws: int | None) -> xr.Dataset:
-    """Keep about so many draws, the same of every chain and evenly spaced."""
+    """Keep about `n_draws` draws, evenly spaced and the same ones of every chain."""
     if n_draws is None:
         return posterior
     if isinstance(n_draws, bool) or not isinstance(n_draws, int | np.integer) or n_draws < 1:
@@ -55,13 +55,13 @@ def thinned(posterior: xr.Dataset, n_draws: int | None) -> xr.Dataset:
 
 
 def stacked(array: xr.DataArray) -> np.ndarray:
-    """Values with all draws along one leading axis."""
+    """Return the values with all draws along one leading axis."""
     values = array.values
     return values.reshape(-1, *values.shape[2:])
 
 
 def labels_of(idata: Any, labels: str | None) -> xr.DataArray:
-    """Return the draws of the labels, (chain, draw, n): those named, or the only ones there are."""
+    """Return the draws of the labels, (chain, draw, n): those of the given name, or the only ones."""
     posterior = group_of(idata, "posterior")
     if labels is None:
         found = [str(name) for name, v in posterior.data_vars.items() if v.dtype.kind in "iu" and v.ndim == 3]
@@ -96,7 +96,7 @@ def canonical(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     labels : ndarray of int64, shape (draws, n)
-        In the order of the old labels.
+        New labels, in the order of the old ones.
     n_clusters : ndarray of int64, shape (draws,)
     """
     order = np.argsort(labels, axis=1, kind="stable")

@@ -1,4 +1,4 @@
-"""Log density of records given their labels, for as many records as one likes."""
+"""Log density of records given their labels, for any number of records."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from pytensor.tensor.type_other import NoneTypeT
 from pymc_dp.mixtures.structure import Mixture
 from pymc_dp.query.recordrules import named
 
-# Evaluated operation by operation on whole arrays: many rows at once make that as fast as compiled code,
-# without the wait.
+# This mode evaluates operation by operation on whole arrays. With many rows at once that is as fast as
+# compiled code, and needs no compilation.
 MODE = "FAST_COMPILE"
 
 
 class RowsDiffer(Exception):
-    """The law of a record depends on which record it is."""
+    """The law of a record depends on the position of the record, not only on its label and covariates."""
 
 
 def evaluator(inputs: list[Any], outputs: Any, what: str) -> Callable[..., Any]:
-    """Return a function of a graph, in which no random variable may be left."""
+    """Return a function that evaluates a graph; refuse a graph with random variables."""
     left = rvs_in_graph(outputs if isinstance(outputs, list) else [outputs])
     if left:
         raise NotImplementedError(
@@ -44,8 +44,8 @@ def evaluator(inputs: list[Any], outputs: Any, what: str) -> Callable[..., Any]:
 class KernelDensity:
     """Log density of rows under a mixture's kernel.
 
-    The model's own graph has the model's own number of records. It is rebuilt for any number; where its parts
-    do not allow that, it is evaluated for that number of rows at a time.
+    The model's graph is made for the model's number of records. It is rebuilt for any number of rows; if
+    parts of it do not allow that, rows are evaluated in blocks of the model's number of records.
 
     Parameters
     ----------
@@ -53,9 +53,9 @@ class KernelDensity:
     substitute : callable
         Replaces variables of the model in graphs, ``(graphs, replaced) -> graphs``.
     parameters : dict
-        Variables of the model other than atoms, and the inputs that stand for them.
+        Inputs that stand for the model's variables other than atoms, by these variables.
     covariates : list of Variable
-        Those that the caller gives by row.
+        Covariates that the caller gives for each row.
     columns : tuple of int
         Shape of one record.
     """
@@ -76,7 +76,7 @@ class KernelDensity:
         self._columns = np.array(columns, dtype=np.int64)
         self._own = [v.type() for v in (mixture.labels, kernel, *covariates, *mixture.atoms)]
         labels, value, *others = self._own
-        # inputs go into the variable before its density is asked for, which may copy what it depends on
+        # inputs are put into the variable before its density is built, since that may copy its parents
         inner = dict(zip([mixture.labels, *covariates, *mixture.atoms], [labels, *others], strict=True))
         self._parameters = list(parameters.values())
         (law,) = substitute([sized], {**inner, **parameters})
@@ -92,7 +92,7 @@ class KernelDensity:
     def __call__(
         self, by_row: list[np.ndarray], atoms: list[np.ndarray], parameters: list[np.ndarray]
     ) -> np.ndarray:
-        """Log density of each row, shape (rows,).
+        """Return the log density of each row, shape (rows,).
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class KernelDensity:
         Raises
         ------
         RowsDiffer
-            The law depends on the record otherwise.
+            The law of a record depends on its position.
         """
         if self._own_length is None:
             found = self._at_once(by_row, atoms, parameters)
@@ -120,7 +120,8 @@ class KernelDensity:
         if self._any_length is None:
             return None
         rows = len(by_row[0])
-        # one more, where there would be as many as records: values by record must not seem to fit
+        # one row more if there are 1 or n rows, so that an array with a value for each record cannot fit by
+        # accident
         extra = int(rows in (1, self._n))
         if extra:
             by_row = [np.concatenate([v, v[:1]]) for v in by_row]
@@ -137,7 +138,7 @@ class KernelDensity:
     def _in_parts(
         self, by_row: list[np.ndarray], atoms: list[np.ndarray], parameters: list[np.ndarray]
     ) -> np.ndarray:
-        """As many rows at a time as the model has records, and as many components as it has slots."""
+        """Evaluate rows in blocks of the model's number of records, components in blocks of its slots."""
         assert self._own_length is not None
         labels = by_row[0]
         result = np.empty(len(labels))
@@ -155,7 +156,7 @@ class KernelDensity:
     def _check_rows_alike(
         self, by_row: list[np.ndarray], atoms: list[np.ndarray], parameters: list[np.ndarray]
     ) -> None:
-        """The same label and value must have the same density in every row of the model."""
+        """Refuse a model in which the same label and value have different densities in different rows."""
         assert self._own_length is not None
         tables = [a[np.minimum(np.arange(self._slots), len(a) - 1)] for a in atoms]
         for row in np.flatnonzero(by_row[0] < self._slots):
@@ -188,13 +189,13 @@ class KernelDensity:
 
 
 def _summed(logp: np.ndarray) -> np.ndarray:
-    """Log density of a row from those of its entries."""
+    """Return the log density of each row, as the sum over its entries."""
     result: np.ndarray = logp.reshape(len(logp), -1).sum(axis=1)
     return result
 
 
 def _with_size_input(rv: Any) -> tuple[Any, Any]:
-    """Return a random variable with its size as an input of the graph, if it was given, and this input."""
+    """Return a random variable with its size, if it has one, as a new input of the graph, and the input."""
     node = rv.owner
     size = node.op.size_param(node)
     if size is None or isinstance(size.type, NoneTypeT):
@@ -205,7 +206,7 @@ def _with_size_input(rv: Any) -> tuple[Any, Any]:
 
 
 def _of_any_length(graph: Any, replaced: Mapping[Any, Any]) -> Any:
-    """Rebuild a graph on inputs of other lengths, without its assertions of lengths."""
+    """Rebuild a graph for inputs of other lengths, without its assertions about lengths."""
     new = dict(replaced)
     for node in io_toposort(list(replaced), [graph]):
         if isinstance(node.op, SpecifyShape):

@@ -1,4 +1,4 @@
-"""Search for the partition of least expected loss: single records moved, clusters merged."""
+"""Search for the partition of least expected loss, by moves of single records and mergers of clusters."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SMALL = 1e-10
 
 
 class PartitionLoss(ABC):
-    """Expected loss of a partition, and its changes, up to a term that no partition changes.
+    """Expected loss of a partition, and its changes, up to a constant.
 
     Attributes
     ----------
     labels : ndarray of int64, shape (n,)
-        The partition that the search has reached.
+        The present partition of the search.
     sizes : ndarray of int64, shape (capacity,)
-        Records in its clusters.
+        Number of records in each of its clusters.
     """
 
     labels: np.ndarray
@@ -28,26 +28,26 @@ class PartitionLoss(ABC):
 
     @abstractmethod
     def expected(self, labels: np.ndarray) -> float:
-        """Expected loss of any partition, labelled 0, 1, ..."""
+        """Return the expected loss of a partition with labels 0, 1, ..."""
 
     @abstractmethod
     def _start(self, capacity: int) -> None:
-        """Make what is needed for the changes, for so many clusters."""
+        """Prepare the tables from which changes are computed, for up to `capacity` clusters."""
 
     @abstractmethod
     def _change(self, i: int, cluster: int, by: int) -> None:
-        """Note that record i enters (1) or leaves (-1) a cluster."""
+        """Update the tables after record i enters (by = 1) or leaves (by = -1) a cluster."""
 
     @abstractmethod
     def _costs(self, i: int) -> np.ndarray:
-        """What record i, outside of all, would cost in each cluster."""
+        """Return the loss of adding record i, which is in no cluster now, to each cluster."""
 
     @abstractmethod
     def _costs_of_merging(self, a: int) -> np.ndarray:
-        """What a cluster and each one cost together, less what they cost apart."""
+        """Return, for each cluster, the change of the loss if it is merged with cluster a."""
 
     def improved(self, labels: np.ndarray, max_sweeps: int = 100) -> np.ndarray:
-        """Return a partition that no single move and no merger makes better."""
+        """Return a partition that no move of a single record and no merger improves."""
         self._begin(by_appearance(labels))
         for _ in range(max_sweeps):
             if not self._sweep() and not self._merge():
@@ -68,7 +68,7 @@ class PartitionLoss(ABC):
             self.sizes[a] -= 1
             self._change(i, a, -1)
             costs = self._costs(i)
-            # all empty clusters are alike: where the record is, if that is one, otherwise the first
+            # all empty clusters are alike, so that a record in a cluster of its own stays where it is
             b = int(np.argmin(costs))
             if costs[b] < costs[a] - _SMALL:
                 moved = True
@@ -96,12 +96,12 @@ class PartitionLoss(ABC):
 
 
 class BinderLoss(PartitionLoss):
-    """Share of the pairs of records that are together in one partition and apart in the other.
+    """Share of the pairs of records that are together in one partition and apart in the other one.
 
     Parameters
     ----------
     similarity : ndarray, shape (n, n)
-        Posterior probabilities of being together.
+        Posterior probabilities that two records are in one cluster.
     """
 
     def __init__(self, similarity: np.ndarray) -> None:
@@ -112,7 +112,7 @@ class BinderLoss(PartitionLoss):
         self._all_apart = (similarity.sum() - np.trace(similarity)) / 2
 
     def expected(self, labels: np.ndarray) -> float:
-        """Expected loss of any partition, labelled 0, 1, ..."""
+        """Return the expected loss of a partition with labels 0, 1, ..."""
         together = np.eye(int(labels.max()) + 1)[labels]
         cost = float(np.einsum("ik,ik->", self._apart @ together, together))
         return (cost / 2 + self._all_apart) / self._pairs
@@ -138,7 +138,7 @@ class InformationLoss(PartitionLoss):
     Parameters
     ----------
     draws : ndarray of int64, shape (draws, n)
-        Posterior draws, labelled 0, 1, ... each.
+        Posterior draws, each with labels 0, 1, ...
     """
 
     def __init__(self, draws: np.ndarray) -> None:
@@ -152,14 +152,14 @@ class InformationLoss(PartitionLoss):
         self._of_draws = float(self._entropy[sizes].sum() / size)
 
     def _table(self, labels: np.ndarray, capacity: int) -> np.ndarray:
-        """Records by draw, cluster of the draw, and cluster of the partition."""
+        """Return counts of records by draw, cluster in the draw, and cluster in the partition."""
         size = len(self._draws)
         at = (np.arange(size)[:, None] * self._own + self._draws) * capacity + labels
         counts = np.bincount(at.ravel(), minlength=size * self._own * capacity)
         return counts.reshape(size, self._own, capacity)
 
     def expected(self, labels: np.ndarray) -> float:
-        """Expected loss of any partition, labelled 0, 1, ..."""
+        """Return the expected loss of a partition with labels 0, 1, ..."""
         capacity = int(labels.max()) + 1
         shared = self._entropy[self._table(labels, capacity)].sum() / len(self._draws)
         own = self._entropy[np.bincount(labels)].sum()

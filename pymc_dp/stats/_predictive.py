@@ -1,4 +1,4 @@
-"""A model's mixture as functions: weights' parameters, atoms from the base, and the kernel on a grid.
+"""A model's mixture as functions: the urn, atoms from the base measure, and the kernel on a grid.
 
 The functions are the model's own graphs with its random variables replaced by inputs.
 """
@@ -49,21 +49,21 @@ def mixture_of(model: Any, labels: str | None) -> Mixture:
 
 
 class PredictiveMixture:
-    """Functions of a mixture that a density is made of.
+    """The functions of a mixture from which its density is computed.
 
     Parameters
     ----------
     model : pymc.Model
     mixture : Mixture
     grid : array_like, shape (G, ...)
-        Points, of the shape of a record each.
+        Points, each with the shape of a record.
     covariates : mapping of str to array_like, optional
-        Values, for one record, of data and variables that have one for each.
+        For data and variables with a row per record: the row of the record whose density is computed.
 
     Attributes
     ----------
     parameters : list of str
-        Variables, other than labels and atoms, of which draws are needed.
+        Names of the variables, other than labels and atoms, whose draws are needed.
     atoms : list of str
     """
 
@@ -96,18 +96,18 @@ class PredictiveMixture:
     # -- functions --------------------------------------------------------------------------------
 
     def urn(self, parameters: list[np.ndarray]) -> tuple[float, float]:
-        """Concentration and discount, given the parameters."""
+        """Return the concentration and the discount, given the parameters."""
         concentration, discount = self._urn(*parameters)
         return float(concentration), float(discount)
 
     def seed(self, seed: Any) -> None:
-        """Compile the draws of atoms from the base, from this seed."""
+        """Compile the function that draws atoms from the base measure, with this seed."""
         replaced = dict(zip(self.hyperparameters, self._inputs, strict=True))
         outputs: list[Any] = self._replaced(list(self.mixture.atoms), replaced)
         self._base = pm.compile(self._inputs, outputs, random_seed=seed, mode=MODE, on_unused_input="ignore")
 
     def base(self, parameters: list[np.ndarray], m: int) -> list[np.ndarray]:
-        """Draw m components' atoms from the base, given the parameters: arrays of shape (m, ...)."""
+        """Draw the atoms of m components from the base measure: arrays of shape (m, ...)."""
         assert self._base is not None
         drawn = [self._base(*parameters) for _ in range(-(-m // self.mixture.max_components))]
         return [np.concatenate(parts)[:m] for parts in zip(*drawn, strict=True)]
@@ -115,9 +115,10 @@ class PredictiveMixture:
     def kernel(
         self, atoms: list[np.ndarray], parameters: list[np.ndarray], n_occupied: int | None = None
     ) -> np.ndarray:
-        """Densities, shape (components, points), of the grid's points under components.
+        """Return the density of each grid point under each component, shape (components, points).
 
-        The first `n_occupied` components are those of records, by default all; others are from the base.
+        The first `n_occupied` components have records (by default all); the others are draws from the base
+        measure.
         """
         components, points = len(atoms[0]), len(self.grid)
         labels = np.repeat(np.arange(components), points)
@@ -198,14 +199,14 @@ class PredictiveMixture:
         return checked
 
     def _check_rows(self) -> None:
-        """Every row of the kernel must depend on its own label only."""
+        """Refuse a kernel in which a row depends on more than its own label."""
         mixture = self.mixture
         if mixture.n == 1 and self._by_record():
-            # a single row would fit any number of rows
+            # a single row would broadcast to any number of rows
             raise self._rows_do_not_fit()
         analysis = RowAnalysis({mixture.labels, *self._covariates}, mixture.n, self._variables)
         node: Any = mixture.kernel.owner
-        # PyMC's checks ask all rows at once, and leave the values as they are
+        # PyMC's parameter checks look at all rows, but do not change values
         for check in toposort(node.inputs):
             if isinstance(check.op, CheckParameterValue):
                 analysis.roles[check.outputs[0]] = analysis.role(check.inputs[0])
@@ -217,7 +218,7 @@ class PredictiveMixture:
             )
 
     def _by_record(self) -> list[str]:
-        """Names of data and parameters in the kernel's law that seem to have a value for each record."""
+        """Return the names of data and parameters in the kernel that seem to have a value per record."""
         behind = set(ancestors(parameters_of(self.mixture.kernel), blockers=self._variables))
         return [
             str(v.name)
@@ -230,8 +231,9 @@ class PredictiveMixture:
     def _base_reaches_outside(self, parameters_have_records: bool, error: Exception) -> ValueError:
         """Return the error for components that can have no records.
 
-        The samplers take their density for zero. One more record could then not be drawn from the urn, and
-        its density depends on what share of the base is inside, to which no draw of this model is a guide.
+        Samplers treat the density of such components as zero. A new record could then not be drawn from the
+        urn, and its density would depend on the share of the base measure that is inside the domain, of which
+        draws of this model say nothing.
         """
         kernel, atoms = self.mixture.kernel.name, ", ".join(self.atoms)  # type: ignore[attr-defined]
         behind = set(ancestors(parameters_of(self.mixture.kernel), blockers=self._variables))
@@ -259,7 +261,7 @@ class PredictiveMixture:
 
 
 def _length(variable: Any) -> int | None:
-    """Length of the leading axis, if it is known."""
+    """Return the length of the leading axis, if it is known."""
     if variable.type.ndim < 1:
         return None
     if hasattr(variable, "get_value"):

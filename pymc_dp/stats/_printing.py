@@ -1,4 +1,4 @@
-"""How results are printed: tables, and names of the entries of parameters."""
+"""Printing of results: tables, and names of the entries of parameters."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _WIDTH = 96
 
 
 def as_text(renderable: Any) -> str:
-    """Return what a console would show, as plain text."""
+    """Return the output of a console as plain text."""
     shown = StringIO()
     Console(file=shown, width=_WIDTH, color_system=None).print(renderable)
     return "\n".join(line.rstrip() for line in shown.getvalue().splitlines())
 
 
 def table_of(title: str, *columns: str, words: str = "", caption: str | None = None) -> Table:
-    """Return an empty table of numbers, but for its first column and the one named `words`."""
+    """Return an empty table, whose columns are numbers but for the first and the one named `words`."""
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     for k, column in enumerate(columns):
         table.add_column(column, justify="left" if k == 0 or column == words else "right")

@@ -1,4 +1,4 @@
-"""Simulated publications: draws from the prior, and the posteriors that an analyst would find."""
+"""Simulated releases: draws from the prior, and the posteriors that an analyst would compute from them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pymc_dp.lowering.addresses.modes import default_mode
 
 
 def _again(rv: TensorVariable) -> TensorVariable:
-    """A second release of the same query."""
+    """Return a second release of the same query."""
     node = rv.owner
     return node.op.make_node(pt.random.shared_rng(seed=None), *node.inputs[1:]).outputs[1]
 
@@ -29,7 +29,7 @@ def simulate(
     n_kept: int,
     seed: int,
 ) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Draw from the prior; keep the parameters, the first releases, and the releases' moments."""
+    """Draw from the prior; return the parameters, the first releases, and moments of the releases."""
     outputs = [*releases, *(_again(rv) for rv in releases), *parameters]
     draw = pm.compile([], outputs, random_seed=seed, mode=default_mode())
     kept: list[dict[str, np.ndarray]] = []
@@ -49,7 +49,7 @@ def simulate(
 
 
 def _numbers(rv: TensorVariable, value: np.ndarray) -> np.ndarray:
-    """A release as numbers whose spread has a meaning: categories as indicators."""
+    """Return a release as numbers whose standard deviation has a meaning; categories become indicators."""
     k = getattr(rv.owner.op, "n_categories", None)
     if k is not None and rv.owner.op.ndim_supp == 0:
         return (value[..., None] == np.arange(k)).astype(float)
@@ -57,7 +57,7 @@ def _numbers(rv: TensorVariable, value: np.ndarray) -> np.ndarray:
 
 
 def deviations(moments: np.ndarray) -> tuple[float, float]:
-    """Standard deviations of the noise, and of the statistic without it."""
+    """Return the standard deviations of the noise, and of the statistic without noise."""
     total, squares, noise, count = moments
     variance = (squares / count - (total / count) ** 2) * count / (count - 1)
     noise_variance = float(np.mean(noise / count))
@@ -80,7 +80,7 @@ def posterior(model: pm.Model, draws: int, tune: int, seed: int) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what PyMC logs of every short chain to itself."""
+    """Silence the messages that PyMC logs for every short chain."""
     logger = logging.getLogger("pymc")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -6,20 +6,21 @@ import warnings
 
 import numpy as np
 
-# Sticks broken at most for one draw; a discount near 1 would need millions.
+# The largest number of sticks broken in one draw; a discount near 1 would need millions.
 MAX_STICKS = 2000
 _BLOCK = 32
 
 
 def expected_weights(sizes: np.ndarray, concentration: float, discount: float) -> tuple[np.ndarray, float]:
-    """Expected weights of the occupied components, and of all others together.
+    """Return the expected weights of the occupied components, and the total weight of all others.
 
     Parameters
     ----------
     sizes : ndarray of int, shape (k,)
-        Records in each cluster, at least 1 each; none for the prior.
+        Number of records in each cluster, at least 1 each; an empty array for the prior.
     concentration, discount : float
-        Of the two-parameter urn; a discount of -g and a concentration of K g are a mixture of K components.
+        Parameters of the two-parameter urn; a discount of -g and a concentration of K g give a mixture of K
+        components.
     """
     if not sizes.size:
         return np.empty(0), 1.0
@@ -30,10 +31,10 @@ def expected_weights(sizes: np.ndarray, concentration: float, discount: float) -
 def draw_weights(
     rng: np.random.Generator, sizes: np.ndarray, concentration: float, discount: float, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
-    """Draw the weights of the occupied components, and of the others down to a tolerance.
+    """Draw the weights of the occupied components, and those of the others down to a tolerance.
 
-    The former and the sum of the latter are Dirichlet; the latter are those of an independent process, in
-    size-biased order, and the last of them has all that remains.
+    The weights of occupied components and the sum of the others are Dirichlet. The others divide that sum
+    like the weights of an independent process, in size-biased order; the last of them gets all that remains.
 
     Parameters
     ----------
@@ -41,7 +42,7 @@ def draw_weights(
     sizes, concentration, discount
         As for :func:`expected_weights`.
     tolerance : float
-        Weight below which what remains is not divided further.
+        The remaining weight is not divided further once it is below this.
 
     Returns
     -------
@@ -49,7 +50,7 @@ def draw_weights(
     others : ndarray, shape (m,)
         Together with `occupied` they sum to 1.
     undivided : float
-        What remained beyond the tolerance because there were too many sticks; 0 nearly always.
+        The remaining weight if it exceeds the tolerance, because there were too many sticks; otherwise 0.
     """
     others = _of_others(sizes.size, concentration, discount)
     if not sizes.size:
@@ -65,7 +66,7 @@ def draw_weights(
 
 
 def _of_others(k: int, concentration: float, discount: float) -> float:
-    """Concentration of all that is not occupied; zero where a finite mixture has no component left."""
+    """Return the concentration of the components without records; 0 if a finite mixture has none left."""
     if discount < 0.0 and k >= round(-concentration / discount):
         return 0.0
     return concentration + k * discount
@@ -78,7 +79,7 @@ def _sticks(
     broken = 0
     while rest > tolerance and broken < MAX_STICKS:
         left = concentration + discount * np.arange(broken + 1, broken + _BLOCK + 1)
-        # the last component of a finite mixture takes all
+        # the last component of a finite mixture takes all that remains
         ends = (left < -discount / 2) if discount < 0.0 else np.zeros(_BLOCK, dtype=bool)
         shares = np.ones(_BLOCK)
         shares[~ends] = rng.beta(1.0 - discount, left[~ends])
@@ -94,7 +95,7 @@ def _sticks(
 
 
 def warn_of_undivided(most: float, tolerance: float, stacklevel: int = 3) -> None:
-    """Say that there were too many sticks, if there were."""
+    """Warn if there were too many sticks."""
     if most > 0.0:
         warnings.warn(
             f"In some draws a weight of up to {most:.2g}, more than the tolerance {tolerance:g}, is that of "

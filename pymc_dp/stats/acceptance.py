@@ -1,7 +1,7 @@
-"""Measured acceptance of the records beside what the privacy guarantee promises.
+"""Measured acceptance of the records, compared with the lower bound that follows from the privacy guarantee.
 
-High acceptance is not good mixing: the report also says how many iterations an effective draw of
-the worst parameter took, and says in words when that is many.
+High acceptance does not imply good mixing: the report also says how many iterations an effective draw of the
+worst parameter took, and warns if these are many.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from pymc_dp.step_methods.discovery import record_blocks
 from pymc_dp.step_methods.mixture.step import private_mixtures
 
 _STATISTICS = ("record_acceptance", "record_acceptance_min")
-# The lowest probability is computed in floating point from differences of log densities.
+# Rounding error that the lowest probability may have, since it is computed from differences of log densities.
 _ROUNDING = 1e-9
-# Why there is no bound for the records of a mixture.
+# The reason why there is no bound for the records of a mixture.
 _MIXED = "they are moved with their labels, and the minimum is of the shares accepted in a draw"
-# Below this, proposals are refused often enough that slow mixing is no surprise.
+# Above this, acceptance counts as high, so that slow mixing needs a warning.
 _HIGH_ACCEPTANCE = 0.5
 
 
 @dataclass(frozen=True)
 class RecordBound:
-    """What is promised for the acceptance of the records that move together.
+    """Lower bound of the acceptance of records that are updated together.
 
     Attributes
     ----------
@@ -48,9 +48,9 @@ class RecordBound:
         Sum of the releases' budgets for replace-one neighbours, in nats; nan when one of them is
         not known or not pure.
     bound : float
-        exp(-epsilon) where it holds, otherwise nan.
+        exp(-epsilon) where this bound holds, otherwise nan.
     reason : str
-        Why there is no bound; empty where there is one.
+        The reason why there is no bound; empty where there is one.
     """
 
     records: tuple[str, ...]
@@ -70,18 +70,18 @@ class AcceptanceReport:
     mean : float
         Share of the records' proposals that were accepted, over all draws.
     minimum : float
-        Lowest acceptance probability of any proposal in any draw. The steps of mixtures do not keep the
-        probability of each proposal: of their records, the lowest share accepted in a draw counts.
+        Lowest acceptance probability of any proposal in any draw. The steps of mixtures do not store the
+        probability of each proposal; for their records the lowest share accepted in a draw takes its place.
     bounds : tuple of RecordBound
         One entry for each set of records that move together.
     worst_parameter : str or None
-        Parameter with the fewest effective draws; None when no parameter was kept.
+        Parameter with the fewest effective draws; None when the results have no parameter.
     effective_draws : float
-        Its bulk effective sample size over all chains.
+        Bulk effective sample size of that parameter over all chains.
     iterations_per_effective_draw : float
-        Draws of all chains over `effective_draws`.
+        Number of draws of all chains, divided by `effective_draws`.
     warnings : tuple of str
-        What deserves attention, in sentences.
+        Warnings, in sentences.
     """
 
     mean: float
@@ -98,9 +98,9 @@ class AcceptanceReport:
         Returns
         -------
         pandas.DataFrame
-            Columns ``n``, ``releases``, ``epsilon``, ``bound``, ``mean``, ``minimum``, ``reason``;
-            the index holds the names of the records. The rates are those of all records of the
-            model together, because that is what the chain kept.
+            Columns ``n``, ``releases``, ``epsilon``, ``bound``, ``mean``, ``minimum``, ``reason``; the index
+            holds the names of the records. The rates are those of all records of the model together, because
+            chains store no others.
         """
         rows = [
             {
@@ -171,13 +171,13 @@ def acceptance_report(
     Parameters
     ----------
     idata : xarray.DataTree
-        What ``pm.sample`` returned: groups ``sample_stats`` (with ``record_acceptance``, and with
+        The result of ``pm.sample``, with the groups ``sample_stats`` (with ``record_acceptance``, and with
         ``record_acceptance_min`` unless all records are of mixtures) and ``posterior``.
     model : pymc.Model
         The model that was sampled.
     proposals : {"auto", "independence", "informed"}, default "auto"
-        As given to :class:`pymc_dp.RecordImputation`; tells which records were proposed from their
-        own law. Under ``"auto"`` a single record variable with a release of its own is not.
+        As given to :class:`pymc_dp.RecordImputation`; it determines which records were proposed from their
+        own law. Under ``"auto"`` a single record variable with a release of its own was not.
     max_iterations : float, default 50
         Iterations per effective draw beyond which there is a warning.
 
@@ -196,9 +196,9 @@ def acceptance_report(
 
     Notes
     -----
-    The bound is computed for replace-one neighbours: a guarantee stated for add/remove neighbours
-    counts twice. It speaks of one row of the model; where a person has several rows, or a row
-    stands for several people, the guarantee does not apply to it.
+    The bound is computed for replace-one neighbours, so that the epsilon of a guarantee for add/remove
+    neighbours counts twice. It is about one row of the model; where a person has several rows, or a row
+    stands for several people, the guarantee is not about rows.
 
     References
     ----------
@@ -241,7 +241,7 @@ def acceptance_report(
         idata, [str(rv.name) for rv in model.free_RVs if rv.name not in records]
     )
     warnings = []
-    # The chain kept one rate for all sets of records: it can be held against the lowest bound only.
+    # Chains store one rate for all sets of records, which can be compared with the lowest bound only.
     lowest = min(b.bound for b in bounds) if not any(b.reason for b in bounds) else math.nan
     if minimum < lowest - _ROUNDING:
         warnings.append(
@@ -257,7 +257,7 @@ def acceptance_report(
 
 
 def _measured(idata: Any, n_mixed: int, n_blocks: int) -> tuple[float, float]:
-    """Share of proposals accepted in all draws, and the lowest acceptance probability of any."""
+    """Return the share of proposals accepted in all draws, and the lowest acceptance probability."""
     stats = group_of(idata, "sample_stats")
     missing = [name for name in _STATISTICS[: 2 if n_mixed < n_blocks else 1] if name not in stats]
     if missing:
@@ -296,7 +296,7 @@ def _bound(block: RecordBlock, proposals: str, mixed: bool) -> RecordBound:
 
 
 def _why_not(block: RecordBlock, guarantees: list, proposals: str) -> str:
-    """Say which condition of the bound fails, or nothing."""
+    """Say which condition of the bound fails; return an empty string if none does."""
     for release, guarantee in zip(block.releases, guarantees, strict=True):
         if guarantee is None:
             return f"the guarantee of {release.name} is not known"
@@ -305,7 +305,7 @@ def _why_not(block: RecordBlock, guarantees: list, proposals: str) -> str:
     others = [str(v.name) for v in (*block.terms, *block.potentials)]
     if others:
         return f"{', '.join(others)} depends on the records too"
-    # The choice that RecordImputation makes, told from the model alone.
+    # This is the choice of proposals that RecordImputation makes, inferred from the model alone.
     may_look = len(block.records) == 1 and any(
         r.kind == "local" or getattr(r.rv.owner.op, "cells", None) is not None  # type: ignore[union-attr]
         for r in block.releases
@@ -316,18 +316,19 @@ def _why_not(block: RecordBlock, guarantees: list, proposals: str) -> str:
 
 
 def _slowest(idata: Any, names: list[str]) -> tuple[str | None, float, float]:
-    """Return the parameter with the fewest effective draws, these, and iterations for each."""
+    """Return the parameter with the fewest effective draws, their number, and the iterations per draw."""
     posterior = group_of(idata, "posterior")
     kept = [name for name in names if name in posterior]
     if not kept:
         return None, math.nan, math.nan
-    import arviz as az  # takes longer to load than all else that this package loads
+    import arviz as az  # imported here, since it takes longer to load than all other imports together
 
     sizes = az.ess(posterior[kept], method="bulk")
     worst, fewest = None, math.inf
     for name in kept:
         values = sizes[name]
-        # ArviZ counts every draw of a constant; a chain that never moved has told nothing.
+        # ArviZ counts every draw of a constant as effective, but a chain that never moved has no effective
+        # draws.
         moved = posterior[name].max(("chain", "draw")) > posterior[name].min(("chain", "draw"))
         flat = np.nan_to_num(np.where(moved, values, 0.0), nan=0.0).ravel()
         i = int(flat.argmin())
@@ -352,7 +353,7 @@ def _slow(acceptance: float, parameter: str | None, effective: float, iterations
 
 
 def _advice(idata: Any, model: Model, parameter: str | None) -> str:
-    """Say what may help a slow parameter, by what has run."""
+    """Say what may help a slow parameter, given the steps that have run."""
     stats = group_of(idata, "sample_stats")
     ran = "ancillary_acceptance" in stats and bool((stats["ancillary_acceptance"] > 0).any())
     offered = {str(rv.name) for rv in default_parameters(model)}

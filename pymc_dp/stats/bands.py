@@ -1,4 +1,4 @@
-"""Credible bands of a function: at every point by itself, and at all points at once."""
+"""Credible bands of a function: pointwise, and simultaneous over all points."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import scipy
 
 
 def pointwise_band(draws: np.ndarray, prob: float) -> tuple[np.ndarray, np.ndarray]:
-    """Equal-tailed interval at every point.
+    """Return the equal-tailed interval at every point.
 
     Parameters
     ----------
     draws : ndarray, shape (draws, points)
     prob : float
-        Posterior probability at every point by itself.
+        Posterior probability of the interval at each point.
 
     Returns
     -------
@@ -24,17 +24,17 @@ def pointwise_band(draws: np.ndarray, prob: float) -> tuple[np.ndarray, np.ndarr
 
 
 def simultaneous_band(draws: np.ndarray, prob: float) -> tuple[np.ndarray, np.ndarray]:
-    """Band that holds a share `prob` of the draws entirely, and of the others none.
+    """Return the band that contains a share `prob` of the draws entirely, and none of the others.
 
-    A draw is as extreme as its most extreme rank, from either end, at any point; draws alike in that are
-    told apart by how often they have this rank, then by the next one. The band spans the least extreme draws.
-    Ranks make it free of scale, so that points where the draws have long tails do not widen it elsewhere.
+    Draws are ordered by their most extreme rank, from either end, at any point; ties are broken by how often
+    a draw has this rank, then by its next rank. The band spans the least extreme draws. Ranks do not depend
+    on scale, so that points where the draws have long tails do not widen the band elsewhere.
 
     Parameters
     ----------
     draws : ndarray, shape (draws, points)
     prob : float
-        Share of the draws, rounded up to whole draws.
+        Share of the draws in the band, rounded up to whole draws.
 
     Returns
     -------
@@ -47,7 +47,7 @@ def simultaneous_band(draws: np.ndarray, prob: float) -> tuple[np.ndarray, np.nd
     """
     size = draws.shape[0]
     wanted = min(size, int(np.ceil(prob * size - 1e-9)))
-    # equal values share the rank that is less extreme
+    # equal values share the less extreme rank
     depth = np.minimum(
         scipy.stats.rankdata(draws, "max", axis=0), size + 1 - scipy.stats.rankdata(draws, "min", axis=0)
     )

@@ -31,61 +31,63 @@ def mixture_density(
 ) -> xr.Dataset:
     r"""Draw the density of a mixture from its posterior, with credible bands.
 
-    The samplers integrate the weights of the mixture out, and labels tell them: with k clusters of
-    :math:`n_1, \ldots, n_k` records, concentration :math:`\alpha` and discount d, the weights of the clusters
-    and that of all further components together are
+    The samplers integrate the weights of the mixture out, but their law given the labels is known: with k
+    clusters of :math:`n_1, \ldots, n_k` records, concentration :math:`\alpha` and discount d, the weights of
+    the clusters and the total weight of all further components are
 
     .. math:: \operatorname{Dirichlet}(n_1 - d, \ldots, n_k - d, \alpha + k d)
 
-    and the further components are an independent process with concentration :math:`\alpha + k d`, broken into
-    sticks with atoms from their prior. So every draw of labels and atoms gives a draw of the density
+    and the further components divide their total like an independent process with concentration
+    :math:`\alpha + k d`: by stick breaking, with atoms from the base measure. So every draw of labels and
+    atoms gives a draw of the density
 
     .. math:: f(y) = \sum_h w_h\, f(y \mid \theta_h)
 
-    whichever sampler they come from. A mixture of K components, each with a Dirichlet parameter g, is the
-    same with :math:`d = -g` and :math:`\alpha = K g`.
+    whichever sampler it comes from. A mixture of K components, each with a Dirichlet parameter g, is the case
+    :math:`d = -g`, :math:`\alpha = K g`.
 
     Parameters
     ----------
     idata : xarray.DataTree
-        What ``pm.sample`` returned, with draws of labels, atoms, and the parameters that their laws and the
-        records' depend on.
+        The result of ``pm.sample``, with draws of labels, atoms, and the parameters on which their laws and
+        the law of the records depend.
     model : pymc.Model
         The model that was sampled.
     grid : array_like, shape (G,)
         Points at which the density is evaluated; of shape (G, d) where a record has d numbers.
     labels : str, optional
-        Name of the labels, where the model has several mixtures.
+        Name of the labels, if the model has several mixtures.
     covariates : mapping of str to array_like, optional
-        Where the records' law depends on ``pm.Data`` with a row for each: the row of the record whose density
-        is wanted, by name.
+        Where the records' law depends on ``pm.Data`` with a row per record: by name, the row of the record
+        whose density is computed.
     n_draws : int, optional
-        Use about so many draws, evenly spaced; all by default.
+        Use about `n_draws` draws, evenly spaced; all by default.
     prob : float, default 0.9
         Probability of the bands, between 0 and 1.
     tolerance : float, default 1e-3
-        Weight below which what remains is given to one more component.
+        Once the remaining weight is below this, one last component gets it.
     random_seed : int, numpy.random.Generator or array_like, optional
-        For weights and atoms of further components.
+        Seed for weights and atoms of further components.
 
     Returns
     -------
     xarray.Dataset
         ``density`` (chain, draw, point): draws. ``mean`` (point): the posterior mean, from the expected
         weights given labels. ``lower`` and ``upper`` (point): equal-tailed credible band, at every point by
-        itself. ``simultaneous_lower`` and ``simultaneous_upper`` (point): the band that holds a share `prob`
-        of the draws entirely. ``ess`` (point): effective draws of the density's mean. ``r_hat`` (point):
-        whether chains agree on the density; nan for a single chain. The coordinate of ``point`` is `grid`.
+        itself. ``simultaneous_lower`` and ``simultaneous_upper`` (point): the band that contains a share
+        `prob` of the draws entirely. ``ess`` (point): effective draws of the density's mean. ``r_hat``
+        (point): whether chains agree on the density; nan for a single chain. The coordinate of ``point`` is
+        `grid`.
 
     Raises
     ------
     TypeError
         An argument is not of the right kind.
     ValueError
-        The model has no mixture, or several and `labels` names none; `idata` lacks labels, atoms or
+        The model has no mixture, or several of which `labels` names none; `idata` lacks labels, atoms or
         parameters; `grid` has another shape than the records or is not finite; the law of the records depends
-        on values by record that `covariates` does not give, or is not defined at some atoms that the base
-        reaches; or a number is out of its range.
+        on a value per record that `covariates` does not give, or is not defined at some atoms in the support
+        of the base measure; or a number is out of its range.
     NotImplementedError
         PyMC does not know the log density of the records' law.
 
@@ -96,12 +98,11 @@ def mixture_density(
 
     Notes
     -----
-    This is the density of a *record*, before the mechanism. Where records are clamped, it is that of the
-    record before clamping.
+    This is the density of a *record*, before the mechanism adds noise, and before any clamping.
 
     The simultaneous band spans the draws that are least extreme by their ranks (Myllymäki et al. 2017), so
-    long tails of the density's law at some points do not widen it at others. It needs hundreds of draws: with
-    few, nearly every draw is the most extreme one somewhere.
+    that long tails of the density's law at some points do not widen the band at others. It needs hundreds of
+    draws: with few, nearly every draw is the most extreme one at some point.
 
     References
     ----------
@@ -157,7 +158,7 @@ def mixture_density(
 
 
 def coordinates(grid: np.ndarray) -> dict[str, Any]:
-    """Coordinates of the points: their places, or their numbers where a place has several."""
+    """Return the coordinates of the points: the points, or their indices if a point has several numbers."""
     if grid.ndim == 1:
         return {"point": grid}
     return {
@@ -167,7 +168,7 @@ def coordinates(grid: np.ndarray) -> dict[str, Any]:
 
 
 def checked_number(name: str, value: Any, such_as: float) -> None:
-    """Refuse what is no number between 0 and 1."""
+    """Refuse anything but a number between 0 and 1."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}: give one such as {such_as:g}.")
     if not 0 < value < 1:

@@ -1,4 +1,4 @@
-"""How much a release taught: the density of the records under the prior and under the posterior."""
+"""How informative a release is: the density of the records under the prior and under the posterior."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ from pymc_dp.stats._predictive import PredictiveMixture, mixture_of
 from pymc_dp.stats._weights import warn_of_undivided
 from pymc_dp.stats.density import checked_number, coordinates
 
-# Effective draws below which a distance says more of their number than of the laws: 20 normal draws that are
-# a standard deviation off the prior give 0 once in twenty times, 10 of them once in six.
+# With fewer effective draws, a distance depends more on their number than on the laws. For a normal law that
+# is a standard deviation off the prior, 20 draws give a distance of 0 once in twenty times, 10 draws once in
+# six.
 _FEWEST = 20
 
 
@@ -36,8 +37,9 @@ def informativeness(
 ) -> xr.Dataset:
     r"""Compare the density of a mixture under its prior and its posterior.
 
-    Under strong privacy the posterior of the density goes back to its prior, and a smooth curve in a plot may
-    be nothing but that. Two Hellinger distances tell, both 0 where nothing was learnt and at most 1.
+    Under strong privacy the posterior of the density returns to its prior, and a smooth curve in a plot may
+    show nothing but the prior. Two Hellinger distances measure what was learnt; both are at most 1, and 0
+    where nothing was learnt.
 
     *At every point* x, f(x) is a random variable, with a law under the prior and one under the posterior;
     with densities p and q, their distance is
@@ -50,20 +52,20 @@ def informativeness(
     Parameters
     ----------
     idata : xarray.DataTree
-        What ``pm.sample`` returned, as for :func:`mixture_density`.
+        The result of ``pm.sample``, as for :func:`mixture_density`.
     model : pymc.Model
         The model that was sampled.
     grid : array_like, shape (G,)
-        Points, in increasing order; they should reach where the densities have their mass. Of shape (G, d)
-        where a record has d numbers: then there is no overall distance.
+        Points, in increasing order, which should cover the mass of the densities. The shape is (G, d) where a
+        record has d numbers; then there is no overall distance.
     labels : str, optional
         Name of the labels, where the model has several mixtures.
     covariates : mapping of str to array_like, optional
         As for :func:`mixture_density`.
     n_draws : int, optional
-        Use about so many posterior draws, evenly spaced; all by default.
+        Use about `n_draws` posterior draws, evenly spaced; all by default.
     n_prior : int, default 1000
-        Draws from the prior.
+        Number of draws from the prior.
     tolerance : float, default 1e-3
         As for :func:`mixture_density`.
     random_seed : int, numpy.random.Generator or array_like, optional
@@ -71,31 +73,31 @@ def informativeness(
     Returns
     -------
     xarray.Dataset
-        ``distance`` (point): at every point; nan where posterior draws are worth fewer than 20 independent
-        ones. ``distance_mcse`` (point): its Monte Carlo standard error. ``ess`` and ``r_hat`` (point):
-        effective posterior draws of the density, and whether chains agree on it, as for
+        ``distance`` (point): the distance at every point; nan where there are fewer than 20 effective
+        posterior draws. ``distance_mcse`` (point): its Monte Carlo standard error. ``ess`` and ``r_hat``
+        (point): effective posterior draws of the density, and whether chains agree on it, as for
         :func:`mixture_density`. ``overall``: a number; nan where a point has several. ``prior_mean`` and
         ``posterior_mean`` (point). The coordinate of ``point`` is `grid`.
 
     Raises
     ------
     TypeError, ValueError, NotImplementedError
-        As for :func:`mixture_density`; and if a potential is part of the prior, which then cannot be
+        As for :func:`mixture_density`; also if a potential is part of the prior, which then cannot be
         simulated.
 
     Warns
     -----
     UserWarning
-        Posterior draws are worth too few independent ones at some points; or as for :func:`mixture_density`.
+        There are too few effective posterior draws at some points; or as for :func:`mixture_density`.
 
     Notes
     -----
-    The laws at a point are compared by histograms, of :math:`2 S^{1/3}` bins for S effective draws, that hold
-    equally many of all draws each; so a distance does not depend on how densities are scaled. The bias that
-    an affinity A has from few draws is removed to first order, with the effective number of posterior draws;
-    with S of 1000, what is left is distances of some hundredths where the laws are equal. The standard error
-    is :math:`\big((1 + A)(1 / S_0 + 1 / S) / 16\big)^{1/2}` with :math:`S_0` draws from the prior: a distance
-    of less than two of them is no sign that something was learnt, nor that nothing was.
+    The laws at a point are compared by histograms of :math:`2 S^{1/3}` bins for S effective draws. Each bin
+    contains equally many of all draws, so that a distance does not depend on the scale of densities. The bias
+    of the affinity A from few draws is removed to first order, with the effective number of posterior draws;
+    with S = 1000, equal laws still have distances of some hundredths. The standard error is
+    :math:`\big((1 + A)(1 / S_0 + 1 / S) / 16\big)^{1/2}` with :math:`S_0` draws from the prior. A distance of
+    less than two standard errors is no evidence that something was learnt, nor that nothing was.
 
     The prior is that of all parameters before any data, including those that are not private.
 
@@ -158,17 +160,18 @@ def informativeness(
 def hellinger(
     first: np.ndarray, second: np.ndarray, effective: np.ndarray | None = None, n_bins: int | None = None
 ) -> np.ndarray:
-    """Hellinger distance of two laws, at every point, from draws of both.
+    """Return the Hellinger distance of two laws, at every point, from draws of both.
 
     Parameters
     ----------
     first, second : ndarray, shape (draws, points)
         The numbers of draws may differ.
     effective : ndarray, shape (points,), optional
-        Effective number of draws in `second`; by default their number.
+        Effective number of draws in `second`; by default the number of draws.
     n_bins : int, optional
-        By default 2 S^(1/3), S being the smaller number of draws; those of `second` count by what they are
-        worth, since with few in a bin the correction of the bias would leave nothing of a distance.
+        By default 2 S^(1/3), where S is the smaller number of draws. For `second` that is the effective
+        number, since with few effective draws in a bin the correction of the bias would remove the whole
+        distance.
 
     Returns
     -------
@@ -183,14 +186,14 @@ def hellinger(
         bins = n_bins or max(4, round(2 * min(float(sizes[0]), draws[j]) ** (1 / 3)))
         values = np.concatenate([first[:, j], second[:, j]])
         _, group = np.unique(values, return_inverse=True)
-        # the middle of each value's place in the even mixture of both laws
+        # the middle of each value's range of ranks, in an equal mixture of both laws
         weight = np.bincount(group, mass)
         place = np.cumsum(weight) - weight / 2
         at = np.minimum((place * bins).astype(np.int64), bins - 1)[group]
         p, q = np.bincount(at + bins * own, minlength=2 * bins).reshape(2, bins) / sizes[:, None]
         both = p * q > 0
         p, q = p[both], q[both]
-        # sqrt of a share of S draws is too small by (1 - p) / (8 S p), relatively
+        # the square root of a share p of S draws has a relative bias of -(1 - p) / (8 S p)
         few = (1 - p) / (8 * sizes[0] * p) + (1 - q) / (8 * draws[j] * q)
         affinity[j] = (np.sqrt(p * q) * (1 + few)).sum()
     distances: np.ndarray = np.sqrt(np.clip(1 - affinity, 0.0, 1.0))
@@ -198,10 +201,10 @@ def hellinger(
 
 
 def standard_error(distance: np.ndarray, n_first: int, effective: np.ndarray) -> np.ndarray:
-    """Monte Carlo standard error of a Hellinger distance, by the delta method.
+    """Return the Monte Carlo standard error of a Hellinger distance, by the delta method.
 
-    The affinity A of shares p and q has the variance (1 - A^2) / 4 for each draw of either; the distance is
-    the root of 1 - A.
+    The affinity A of shares p and q has a variance of (1 - A^2) / 4, divided by the number of draws, from
+    each of the two samples. The distance is the square root of 1 - A.
     """
     affinity = 1 - distance**2
     error: np.ndarray = np.sqrt((1 + affinity) / 16 * (1 / n_first + 1 / effective))
@@ -209,7 +212,7 @@ def standard_error(distance: np.ndarray, n_first: int, effective: np.ndarray) ->
 
 
 def _told(distance: np.ndarray, effective: np.ndarray) -> np.ndarray:
-    """Distances, without those of too few effective draws to tell."""
+    """Return the distances, with nan where there are too few effective draws."""
     few = effective < _FEWEST
     if few.any():
         warnings.warn(
@@ -223,7 +226,7 @@ def _told(distance: np.ndarray, effective: np.ndarray) -> np.ndarray:
 
 
 def _between_means(grid: np.ndarray, first: np.ndarray, second: np.ndarray) -> float:
-    """Hellinger distance of two densities over a grid, or of two lists of probabilities."""
+    """Return the Hellinger distance of two densities over a grid, or of two lists of probabilities."""
     if grid.ndim > 1:
         return float("nan")
     gap = (np.sqrt(first) - np.sqrt(second)) ** 2 / 2

@@ -1,4 +1,4 @@
-"""How far draws are from a reference sample: the maximum mean discrepancy."""
+"""The maximum mean discrepancy between draws and a reference sample."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import xarray as xr
 
 from pymc_dp.stats._draws import group_of, posterior_of, stacked
 
-_BLOCK = 2048  # points at a time: a block of distances stays in the cache
-_MEDIAN_OF = 1000  # points of each sample, evenly spaced, whose distances the bandwidth comes from
+_BLOCK = 2048  # points in a block, whose distances stay in the cache
+_MEDIAN_OF = 1000  # points of each sample, evenly spaced, from whose distances the bandwidth is computed
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class MMD:
     Parameters
     ----------
     squared : float
-        Unbiased estimate of the square, below 0 about half of the time where the laws are the same.
+        Unbiased estimate of the square, which is negative about half of the time if the laws are the same.
     bandwidth : float
         Standard deviation of the kernel, in the units of the draws.
     """
@@ -49,35 +49,36 @@ def mmd(
 ) -> MMD:
     """Return the maximum mean discrepancy between draws and a reference sample.
 
-    It sees a bias of the stationary law that R-hat and the effective sample size cannot see. Where there is
-    no sample of the exact posterior, take a long run without privacy.
+    It can show a bias of the stationary law, which R-hat and the effective sample size cannot. Where there is
+    no sample of the exact posterior, use a long run without privacy as the reference.
 
     Parameters
     ----------
     draws, reference : array_like or xarray.DataTree
-        Points: shape (n,), (n, d) or (chain, draw, d), or what ``pm.sample`` returned. At least two of
-        each.
+        At least two points each: an array of shape (n,), (n, d) or (chain, draw, d), or the result of
+        ``pm.sample``.
     var_names : sequence of str, optional
-        Which variables of results, and in which order their entries are the d numbers; all by default, in
-        the order of the results.
+        Variables of results that are compared; their entries, in this order, are the d numbers. By default
+        all, in the order of the results.
     bandwidth : float, optional
         Standard deviation of the kernel, > 0. By default the median distance between a draw and a point of
-        the reference, of up to 1000 evenly spaced points each. Fix it where several samplers are compared.
+        the reference, over up to 1000 evenly spaced points of each. Give a number if you compare several
+        samplers.
 
     Returns
     -------
     MMD
-        ``squared``, the unbiased estimate; ``root``, its square root; ``bandwidth``, which was used.
+        ``squared``, the unbiased estimate; ``root``, its square root; ``bandwidth``, the one that was used.
 
     Raises
     ------
     TypeError, ValueError
-        A sample is not of numbers, not finite, or has fewer than two points; the dimensions differ; all
-        points are the same.
+        A sample has entries that are no finite numbers, or fewer than two points; the dimensions differ; or
+        all points are the same.
 
     Notes
     -----
-    Takes a time in proportion to (n + m)^2, and memory in proportion to n + m.
+    Time is proportional to (n + m)^2, and memory to n + m.
 
     References
     ----------
@@ -102,7 +103,7 @@ def mmd(
             "variables of both, in the same order (var_names= chooses)."
         )
     width = _median_distance(x, y) if bandwidth is None else _positive(bandwidth)
-    # Small numbers, so that the squares of distances keep their digits.
+    # Points are centred, so that the squares of distances keep their digits.
     centre = y.mean(axis=0)
     x, y = (x - centre) / width, (y - centre) / width
     n, m = len(x), len(y)
@@ -111,7 +112,7 @@ def mmd(
 
 
 def _points(name: str, sample: Any, var_names: Sequence[str] | None) -> np.ndarray:
-    """Return a sample as points (n, d)."""
+    """Return a sample as points, shape (n, d)."""
     if isinstance(sample, xr.DataTree):
         all_names = [str(v) for v in group_of(sample, "posterior").data_vars]
         names = all_names if var_names is None else list(var_names)
@@ -161,13 +162,13 @@ def _squared_distances(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _sum_of_kernels(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the sum of exp(-|x_i - y_j|^2 / 2), taking blocks twice in place of their mirror images."""
+    """Return the sum of exp(-|x_i - y_j|^2 / 2); a block counts twice in place of its mirror image."""
     same, sums = x is y, []
     for i in range(0, len(x), _BLOCK):
         for j in range(i if same else 0, len(y), _BLOCK):
             squares = _squared_distances(x[i : i + _BLOCK], y[j : j + _BLOCK])
             if same and i == j:
-                np.fill_diagonal(squares, 0.0)  # exactly, which is taken off again
+                np.fill_diagonal(squares, 0.0)  # exactly 0, since the caller subtracts exp(0) of each point
             squares *= -0.5
             sums.append((2 if same and j > i else 1) * float(np.exp(squares, out=squares).sum()))
     return math.fsum(sums)

@@ -1,4 +1,4 @@
-"""Summaries of a random partition: who is with whom, and one partition in place of all."""
+"""Summaries of a random partition: which records are together, and one partition for all draws."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import xarray as xr
 from pymc_dp.stats._draws import by_appearance, canonical, labels_of, stacked
 from pymc_dp.stats._partition_search import BinderLoss, InformationLoss, PartitionLoss
 
-# Entries of a block of indicators of clusters.
+# Number of entries of a block of cluster indicators.
 _BLOCK = 10_000_000
-# Sampled partitions whose expected loss is computed.
+# Number of sampled partitions whose expected loss is computed.
 _CANDIDATES = 100
 
 
@@ -24,7 +24,7 @@ def similarity_matrix(idata: Any, labels: str | None = None) -> xr.DataArray:
     Parameters
     ----------
     idata : xarray.DataTree
-        What ``pm.sample`` returned, with draws of the labels.
+        The result of ``pm.sample``, with draws of the labels.
     labels : str, optional
         Name of the labels; by default the variable called ``labels``, or the only integer variable with one
         dimension.
@@ -39,12 +39,12 @@ def similarity_matrix(idata: Any, labels: str | None = None) -> xr.DataArray:
     TypeError
         `idata` or `labels` is not of the right kind.
     ValueError
-        `idata` holds no labels, or `labels` names none, or has to.
+        `idata` holds no labels, or `labels` names none or is needed.
 
     Notes
     -----
-    Takes n^2 numbers of memory, and a number of operations in proportion to n^2 times the number of clusters
-    in all draws.
+    Memory is n^2 numbers. The number of operations is proportional to n^2 times the number of clusters in all
+    draws.
 
     Examples
     --------
@@ -78,7 +78,7 @@ def _similarity(labels: np.ndarray, clusters: np.ndarray) -> np.ndarray:
         columns = np.cumsum(clusters[start:])
         stop = start + max(1, int(np.searchsorted(columns, max(1, _BLOCK // n), side="right")))
         offset = np.append(0, columns[: stop - start])
-        # single precision counts to 16 million without rounding
+        # single precision holds counts up to 16 million exactly
         member = np.zeros((n, offset[-1]), dtype=np.float32)
         member[np.arange(n), labels[start:stop] + offset[:-1, None]] = 1
         together += member @ member.T
@@ -94,11 +94,11 @@ def point_partition(
     Parameters
     ----------
     idata : xarray.DataTree
-        What ``pm.sample`` returned, with draws of the labels.
+        The result of ``pm.sample``, with draws of the labels.
     loss : {"VI", "binder"}, default "VI"
-        ``"VI"``: variation of information, the entropies of both partitions less twice their mutual
+        ``"VI"``: variation of information, the entropies of both partitions minus twice their mutual
         information, in bits. ``"binder"``: share of the pairs of records that are together in one partition
-        and apart in the other; it is prone to tiny clusters.
+        and apart in the other; this loss tends to give tiny clusters.
     labels : str, optional
         Name of the labels, as for :func:`similarity_matrix`.
 
@@ -106,23 +106,24 @@ def point_partition(
     -------
     xarray.DataArray of int64, shape (n,)
         Clusters 0, 1, ... in the order of their first records. The attribute ``expected_loss`` is the
-        posterior mean of the loss, ``loss`` its name.
+        posterior mean of the loss, ``loss`` the name of the loss.
 
     Raises
     ------
     TypeError
         `idata` or `labels` is not of the right kind.
     ValueError
-        `loss` is not known, `idata` holds no labels, or `labels` names none, or has to.
+        `loss` is not known, `idata` holds no labels, or `labels` names none or is needed.
 
     Notes
     -----
-    The expected loss is an average over all draws, not a bound. There are too many partitions to try all: up
-    to a hundred sampled ones and those of agglomerative clustering by similarity are compared, and the best
-    of each kind are improved by moving single records and merging clusters until nothing helps. No Python
-    package for this was found on the package index (the R packages are *salso* and *mcclust.ext*), so that
-    the search is our own; it is tested against all partitions of few records. It takes, for every sweep over
-    n records, n times the number of draws times that of clusters.
+    The expected loss is an average over all draws, not a bound. There are too many partitions to try them
+    all. The search compares up to a hundred sampled partitions and those of agglomerative clustering by
+    similarity, and improves the best of each kind by moves of single records and mergers of clusters, until
+    none of these lowers the loss. No Python package for this was found on the package index (the R packages
+    are *salso* and *mcclust.ext*), so that the search is our own; it is tested against all partitions of few
+    records. A sweep over n records takes time proportional to n times the number of draws times the number of
+    clusters.
 
     References
     ----------
@@ -174,18 +175,18 @@ def _search(
 
 
 def _sampled(draws: np.ndarray) -> Iterator[np.ndarray]:
-    """Evenly spaced draws."""
+    """Iterate over evenly spaced draws."""
     kept = min(len(draws), _CANDIDATES)
     for i in np.arange(kept) * len(draws) // kept:
         yield by_appearance(draws[i])
 
 
 def _cuts(similarity: np.ndarray, most: int) -> Iterator[np.ndarray]:
-    """Partitions by agglomerative clustering, of one cluster to some more than in any draw."""
+    """Iterate over agglomerative clusterings, from one cluster to a few more than in any draw."""
     n = len(similarity)
     yield np.zeros(n, dtype=np.int64)
     if n > 1:
-        # rounding may leave the matrix short of symmetric
+        # rounding may make the matrix slightly asymmetric
         distance = scipy.spatial.distance.squareform(1.0 - (similarity + similarity.T) / 2, checks=False)
         numbers = np.arange(2, min(n, most + 5) + 1)
         for labels in scipy.cluster.hierarchy.cut_tree(

@@ -1,7 +1,6 @@
-"""What a release would tell, worked out before anything is spent.
+"""What a release would teach about the parameters, computed before any budget is spent.
 
-Everything is simulated from the model's own prior: parameters, records, and releases. No confidential
-value is looked at.
+Parameters, records and releases are all simulated from the model's prior. No confidential value is read.
 """
 
 from __future__ import annotations
@@ -29,28 +28,29 @@ from pymc_dp.stats.acceptance import acceptance_report
 from pymc_dp.upstream.pymc_private import printed_name
 
 _INTERVAL = 0.9
-# A posterior interval above this share of the prior's means that the release told next to nothing.
+# If a posterior interval is wider than this share of the prior's, the release was next to useless.
 _UNINFORMED = 0.9
 
 
 @dataclass(frozen=True)
 class PlannedRelease:
-    """What noise does to one release.
+    """The size of the noise in one release.
 
     Attributes
     ----------
     name : str
     mechanism : str
     entries : int
-        How many numbers are released.
+        Number of released numbers.
     local : bool
-        Whether it keeps the record axis: noise on every record.
+        Whether the release keeps the record axis, so that every record has noise of its own.
     additive : bool
-        Whether it is its query plus noise; otherwise it is a choice, a sample, or noisy in another way.
+        Whether the release is its query plus noise; otherwise it is a choice, a sample, or noisy in another
+        way.
     noise_sd : float
-        Standard deviation of the release for fixed records, root mean square over its entries.
+        Standard deviation of the release for fixed records, as a root mean square over its entries.
     statistic_sd : float
-        Standard deviation of what is released without noise, over the prior, likewise.
+        Standard deviation over the prior of the statistic without noise, in the same way.
     """
 
     name: str
@@ -64,7 +64,7 @@ class PlannedRelease:
 
 @dataclass(frozen=True)
 class PlannedParameter:
-    """What the releases would tell of one parameter.
+    """What the releases would teach about one parameter.
 
     Attributes
     ----------
@@ -72,9 +72,9 @@ class PlannedParameter:
     prior_width : float
         Width of the central 90 % interval of the prior.
     posterior_width : float
-        The same of the posterior, averaged over the simulated releases.
+        The same width for the posterior, averaged over the simulated releases.
     ratio : float
-        `posterior_width` over `prior_width`.
+        `posterior_width` divided by `prior_width`.
     """
 
     name: str
@@ -90,18 +90,18 @@ class Plan:
     Attributes
     ----------
     guarantee : PrivacyGuarantee or None
-        What all releases would cost together; None when it is not known.
+        The guarantee of all releases together; None when it is not known.
     releases : tuple of PlannedRelease
     parameters : tuple of PlannedParameter
-        Every entry of every parameter.
+        One for each entry of each parameter.
     acceptance : float
         Share of the records' proposals accepted while sampling; nan when no records are sampled.
     acceptance_bound : float
-        exp(-epsilon), where it holds; otherwise nan.
+        exp(-epsilon), where this bound holds; otherwise nan.
     n_simulations : int
-        How many simulated releases were analysed.
+        Number of simulated releases that were analysed.
     warnings : tuple of str
-        What deserves attention, in sentences.
+        Warnings, in sentences.
     """
 
     guarantee: PrivacyGuarantee | None
@@ -171,25 +171,25 @@ def plan(
     tune: int = 500,
     random_seed: Any = None,
 ) -> Plan:
-    """Say what a release would tell, before any budget is spent.
+    """Simulate what a release would teach about the parameters, before any budget is spent.
 
-    Write the model as the analyst will, with the release not observed. `n_prior` simulations from the
-    prior show how large the noise is beside what it hides. For `n_simulations` of them the analyst's
-    posterior is sampled, with one chain each, and compared with the prior.
+    Write the model as the analyst will, but without an observed release. `n_prior` simulations from the prior
+    compare the noise with the statistics that it hides. For `n_simulations` of them the analyst's posterior
+    is sampled, with one chain each, and compared with the prior.
 
     Parameters
     ----------
     model : pymc.Model
         Parameters, records, and releases without ``observed=``.
     n_simulations : int, default 4
-        How many simulated publications are analysed; each takes a short chain of some seconds. With
-        0, noise and statistics are compared only.
+        How many simulated releases are analysed; each takes a short chain of some seconds. With 0, only noise
+        and statistics are compared.
     n_prior : int, default 500
         How many simulations from the prior.
     draws, tune : int, default 500
         Length of each chain.
     random_seed : int, optional
-        For the simulations. Nothing confidential is drawn here.
+        Seed for the simulations, which draw nothing confidential.
 
     Returns
     -------
@@ -204,9 +204,9 @@ def plan(
 
     Notes
     -----
-    The posterior widths are averages over releases that the prior holds possible: where the prior is
-    vaguer than what the custodian knows, the plan is about situations that will not occur. They come
-    from short chains, so take them as right to a tenth or so.
+    The posterior widths are averages over releases that are plausible under the prior. Where the prior is
+    vaguer than the custodian's knowledge, the plan is about situations that will not occur. The widths come
+    from short chains, so expect errors of a tenth or so.
 
     Examples
     --------
