@@ -1,4 +1,4 @@
-"""What a release costs: guarantees, and the noise that a guarantee needs."""
+"""Privacy guarantees, their composition, and the noise that a guarantee needs."""
 
 from pymc_dp.privacy.accountant import ComposedGuarantee, compose, compose_disjoint
 from pymc_dp.privacy.guarantee import PrivacyGuarantee

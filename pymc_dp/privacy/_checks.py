@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 _LARGEST_EPSILON = 1e6
-# Gaussian noise for a budget of which both numbers are smaller is beyond floating point.
+# Floating point cannot compute Gaussian noise for a budget whose epsilon and delta are both below this.
 _SMALLEST = 1e-100
 _ENDLESS = 2**63  # what a file holds in 64 bits
 
 
 def as_number(name: str, value: Any) -> float:
-    """Return `value` as a float; anything that is not one known real number is refused."""
+    """Return `value` as a float; refuse anything but one known real number."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
@@ -30,7 +30,7 @@ def as_number(name: str, value: Any) -> float:
 
 
 def words(name: str, value: str) -> str:
-    """Return `value`; it must be text that can be written, in any encoding of Unicode."""
+    """Return `value`; it must be text that every encoding of Unicode can write."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -82,7 +82,7 @@ def probability(name: str, value: Any) -> float:
 
 
 def as_budget(epsilon: Any, delta: Any) -> tuple[float, float]:
-    """Return a budget as two floats; it must be one that noise is computed for."""
+    """Return a budget as two floats; refuse one for which noise cannot be computed."""
     epsilon, delta = not_both_tiny(positive("epsilon", epsilon), probability("delta", delta))
     if epsilon > _LARGEST_EPSILON:
         raise ValueError(
@@ -93,7 +93,7 @@ def as_budget(epsilon: Any, delta: Any) -> tuple[float, float]:
 
 
 def not_both_tiny(epsilon: float, delta: float) -> tuple[float, float]:
-    """Return epsilon and delta, of which one at least must be a number that noise is computed for."""
+    """Return epsilon and delta; refuse them if both are so small that noise cannot be computed."""
     if max(epsilon, delta) < _SMALLEST:
         raise ValueError(
             f"epsilon = {epsilon:g} and delta = {delta:g} are too small together: the noise for them is not "

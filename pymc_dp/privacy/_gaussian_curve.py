@@ -1,9 +1,8 @@
 """The exact privacy curve of Gaussian noise, without cancellation at either end.
 
-With sensitivity / sigma = mu, near = epsilon/mu - mu/2 and far = epsilon/mu + mu/2, the identity
-exp(epsilon) phi(far) = phi(near) turns the curve
-delta = Phi(-near) - exp(epsilon) Phi(-far) (Balle and Wang 2018, theorem 8) into
-delta = phi(near) [M(near) - M(far)], M(x) = (1 - Phi(x)) / phi(x) being Mills' ratio.
+With sensitivity / sigma = mu, near = epsilon/mu - mu/2 and far = epsilon/mu + mu/2, the identity exp(epsilon)
+phi(far) = phi(near) turns the curve delta = Phi(-near) - exp(epsilon) Phi(-far) (Balle and Wang 2018, theorem
+8) into delta = phi(near) [M(near) - M(far)], where M(x) = (1 - Phi(x)) / phi(x) is Mills' ratio.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 def log_delta(epsilon: float, mu: float) -> float:
     """Return log(delta)."""
-    # One quotient instead of a difference of two large ones when epsilon is large.
+    # One quotient, since a difference of two would cancel when epsilon is large.
     near = (2 * epsilon - mu * mu) / (2 * mu)
     far = near + mu
     log_density = -0.5 * near * near - 0.5 * math.log(2 * math.pi)
@@ -39,7 +38,7 @@ def log_one_minus_delta(epsilon: float, mu: float) -> float:
 
 
 def deltas(epsilon: np.ndarray, mu: float) -> np.ndarray:
-    """Return delta at every epsilon of an array, negative ones included."""
+    """Return delta at every epsilon of an array, including negative ones."""
     a = np.abs(epsilon)
     near = (2 * a - mu * mu) / (2 * mu)
     if mu < 1:
@@ -49,7 +48,7 @@ def deltas(epsilon: np.ndarray, mu: float) -> np.ndarray:
             above = density * 0.5 * mu * (_minus_mills_slope(x) @ _WEIGHTS)
     else:
         above = ndtr(-near) - np.exp(a + log_ndtr(-near - mu))
-    # Exchanging the two laws turns the curve at -epsilon into the one at epsilon.
+    # The curve at -epsilon follows from the one at epsilon with the two laws exchanged.
     return np.where(epsilon >= 0, above, 1 - np.exp(-a) * (1 - above))
 
 
@@ -59,7 +58,7 @@ def _mills(x: float) -> float:
 
 
 def _minus_mills_slope(x: np.ndarray) -> np.ndarray:
-    """1 - x M(x), by its asymptotic series where the difference would cancel."""
+    """Return 1 - x M(x), by its asymptotic series where the difference would cancel."""
     direct = 1 - x * math.sqrt(math.pi / 2) * erfcx(x / math.sqrt(2))
     inverse_square = 1 / np.maximum(x, 20.0) ** 2
     series = np.zeros_like(x)

@@ -1,7 +1,7 @@
-"""What is in a ledger: rows of debits and of claims, each chained to the one before it by its digest.
+"""The contents of a ledger: rows of debits and of claims, each chained to the row before it by a digest.
 
-Nothing here is secret, so that the chain finds accidents and careless edits: whoever means to deceive can
-compute it anew, in the ledger and in the file beside it.
+The digests need no secret. So the chain shows accidents and careless edits, but somebody who wants to deceive
+can compute it anew, in the ledger and in the file beside it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from pymc_dp.privacy._ledger_head import FORMAT, Head, LedgerFileError
 
-_APPLICATION = 0x70796470  # "pydp", where SQLite keeps what kind of file this is
+_APPLICATION = 0x70796470  # "pydp", in the field in which SQLite stores the type of a file
 _TABLES = (
     "CREATE TABLE budget (epsilon REAL NOT NULL, delta REAL NOT NULL, identity TEXT NOT NULL)",
     """CREATE TABLE entry (
@@ -31,19 +31,19 @@ _COLUMNS = {
     "entry": "at, user, likelihood, step, costs, chains, insecure_noise",
     "claim": "entry, chain, at",
 }
-CHAINS = tuple(_COLUMNS)  # in the order of Head.counts
+CHAINS = tuple(_COLUMNS)  # the tables, in the order of Head.counts
 
 
 class Book:
-    """What is in a ledger, within one transaction.
+    """The contents of a ledger, within one transaction.
 
     Parameters
     ----------
     connection : sqlite3.Connection
     budget : tuple
-        Epsilon, delta and the identity of the ledger.
+        Epsilon and delta, and the identity of the ledger.
     rows : dict
-        Rows of the tables of entries and of claims, each with its number first.
+        Rows of the tables of entries and of claims; each row begins with its number.
     head : Head
     version : int
         Format of the file.
@@ -81,7 +81,7 @@ class Book:
         return self._claimed[entry]
 
     def paid(self, entry: int) -> int:
-        """Return how many chains an entry paid for; none where there is no such entry."""
+        """Return how many chains an entry paid for; 0 if there is no such entry."""
         return next((chains for number, *_, chains, _ in self.rows["entry"] if number == entry), 0)
 
 
@@ -99,7 +99,7 @@ def _digest(before: str, row: Sequence[Any]) -> str:
 
 
 def read(connection: sqlite3.Connection, path: Path, *marks: Head) -> Book:
-    """Return what is in the file; it must be one chain without gaps that goes through all marks."""
+    """Return the contents of the file; refuse it unless it is one chain without gaps through all marks."""
     version = _version(connection, path, marks)
     budgets = connection.execute("SELECT epsilon, delta, identity FROM budget").fetchall()
     if [tuple(map(type, budget)) for budget in budgets] != [(float, float, str)]:

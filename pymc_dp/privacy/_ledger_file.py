@@ -1,13 +1,13 @@
-"""The file of a ledger, by SQLite; kept between calls is only how far it had come.
+"""The SQLite file of a ledger. Between calls only its last known state (a `Head`) is kept.
 
-Every call opens a connection of its own, so that forked and unpickled copies are as good as the first. The
-rollback journal is used rather than the write-ahead log: it needs no memory shared between processes, and
-with synchronous = EXTRA a debit is on the disk when the call returns.
+Every call opens a connection of its own, so that forked and unpickled copies of a ledger work like the first.
+It uses SQLite's rollback journal rather than the write-ahead log, because the journal needs no memory that
+processes share, and with synchronous = EXTRA a debit is on the disk when the call returns.
 
-Rows are chained by their digests, and the file beside (`_ledger_head.py`) has the last one. A debit is
-committed first, then noted beside, then granted. So a crash leaves the ledger as far as what is noted, or
-ahead of it by debits that were never granted, which count; a ledger that is behind is an older copy, or was
-edited.
+Rows are chained by their digests, and the file beside the ledger (`_ledger_head.py`) has the last digest. A
+debit is first committed, then noted in the file beside, then granted. So after a crash the ledger agrees with
+the note, or is ahead of it by debits that were never granted, which count all the same. A ledger that is
+behind the note is an older copy, or was edited.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from pymc_dp.privacy._ledger_head import FORMAT, Head, LedgerFileError, SideFile
 
 _log = logging.getLogger("pymc")
 _PATIENCE = 120.0  # seconds to wait for other processes
-_OF_SQLITE = ("-journal", "-wal", "-shm")  # SQLite takes files of such names for parts of the one beside them
+_OF_SQLITE = ("-journal", "-wal", "-shm")  # ends of the names by which SQLite finds parts of a file
 
 
 def as_path(path: str | os.PathLike[str]) -> Path:
-    """Return where a file is, from any folder."""
+    """Return the absolute path of a file."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise TypeError(f"path must be the name of a file, or None for a temporary one, got {path!r}.")
     try:
@@ -47,7 +47,7 @@ def as_path(path: str | os.PathLike[str]) -> Path:
 
 
 def _check_name(path: Path) -> None:
-    """Refuse names of files beside another ledger: SQLite deletes those, and a head is written there."""
+    """Refuse names that belong to files beside another ledger, which SQLite may delete or heads overwrite."""
     for end in (*_OF_SQLITE, ".head"):
         if path.name.lower().endswith(end):
             raise LedgerFileError(
@@ -69,29 +69,29 @@ def temporary_path() -> Path:
 
 
 def _remove(folder: str, owner: int) -> None:
-    if os.getpid() == owner:  # forked workers leave it to the process that made it
+    if os.getpid() == owner:  # forked workers leave the removal to the process that made the folder
         shutil.rmtree(folder, ignore_errors=True)
 
 
 class LedgerFile:
-    """A ledger on the disk with the file beside it, opened, made or brought to the newest format.
+    """A ledger's file and the file beside it, opened, created or converted to the newest format.
 
     Parameters
     ----------
     path : Path
     epsilon, delta : float
-        The budget, which must be that of the file where there is one.
+        The budget; if the file exists, it must be the budget of the file.
     entries : int or None
-        How many debits the file must have; needed where the file beside it is lost.
+        How many debits the file must have; needed if the file beside it is lost.
 
     Attributes
     ----------
     budget : tuple of float
-        Epsilon and delta, as they are in the file.
+        Epsilon and delta, as stored in the file.
     new : bool
-        Whether there was no file.
+        Whether the file was created.
     migrated : bool
-        Whether it was brought to the newest format.
+        Whether the file was converted to the newest format.
     """
 
     def __init__(self, path: Path, epsilon: float, delta: float, entries: int | None) -> None:
@@ -113,7 +113,7 @@ class LedgerFile:
                 "back."
             )
         if self.path.exists() and not self.beside.exists():
-            with _connected(self.path, write=False) as connection:  # so that no file is made beside another's
+            with _connected(self.path, write=False) as connection:  # before a head is created beside it
                 self._check_alone(read(connection, self.path), entries)
         with locked(self.beside, _PATIENCE, create=True) as side:
             self.new = not self.path.exists()
@@ -135,13 +135,13 @@ class LedgerFile:
 
     @property
     def identity(self) -> str:
-        """What no other ledger has, whatever the names of their files."""
+        """An identity that no other ledger has, whatever their file names."""
         assert self._seen is not None
         return self._seen.identity
 
     @contextmanager
     def transaction(self, *, write: bool) -> Iterator[Book]:
-        """Open the file for one transaction, committed at the end and undone by any exception."""
+        """Open the file for one transaction, which is committed at the end, and undone by any exception."""
         self._check_there()
         with locked(self.beside, _PATIENCE) as side:
             if write and not side.writable:
@@ -175,10 +175,10 @@ class LedgerFile:
             yield book
 
     def _check_alone(self, book: Book, entries: int | None) -> None:
-        """Refuse a ledger without the file beside it, unless its number of debits is known otherwise."""
+        """Refuse a ledger without the file beside it, unless the user states its number of debits."""
         count = book.head.counts[0]
         if book.version < FORMAT and entries is None:
-            return  # from before there was a file beside it
+            return  # the first format had no file beside it
         if entries is None:
             raise LedgerFileError(
                 f"The file {str(self.beside)!r}, which says how far the ledger {str(self.path)!r} had come, "
@@ -197,7 +197,7 @@ class LedgerFile:
         )
 
     def _make(self, side: SideFile, epsilon: float, delta: float) -> None:
-        """Make the whole file under another name first, so that there is none or all of it."""
+        """Make the file under another name first, so that it never exists in part."""
         noted = side.read()
         beside = [self.path.with_name(self.path.name + end) for end in _OF_SQLITE]
         left = next(filter(os.path.lexists, beside), None)
@@ -213,7 +213,7 @@ class LedgerFile:
             )
         unfinished = self.path.with_name(_unused_name())
         try:
-            # only if there is no such file: what was not made here is not written, and not taken away
+            # O_EXCL: a file that was not made here is neither written nor removed
             os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
             try:
                 with _connected(unfinished, write=True) as connection:
@@ -234,10 +234,10 @@ class LedgerFile:
             ) from None
 
     def _migrate(self, side: SideFile) -> None:
-        """Chain the rows of a file of the first format."""
+        """Convert a file of the first format, by chaining its rows."""
         if side.read() is None:
             with self._checked(side, write=False) as book:
-                _note(side, book.head)  # before the file is changed: one of the newest format has it noted
+                _note(side, book.head)  # first, since a file of the newest format needs a noted head
         with self._checked(side, write=True) as book:
             for table in ("claim", "entry", "budget"):
                 book.connection.execute(f"DROP TABLE {table}")
@@ -249,7 +249,7 @@ class LedgerFile:
 
 
 def say_where(file: LedgerFile, path: Path | None, *, relative: bool) -> None:
-    """Say where the budget is kept, since one that is not found again is a budget spent twice."""
+    """Log where the budget is stored: if the file is not found later, the budget may be spent twice."""
     if path is None:
         warnings.warn(
             "PrivacyLedger without a path: it ends with this process, and what is spent from it is "
@@ -291,13 +291,13 @@ def _note(side: SideFile, head: Head) -> None:
 @contextmanager
 def _connected(path: Path, write: bool) -> Iterator[sqlite3.Connection]:
     try:
-        # Autocommit, so that the transaction is exactly what is written here.
+        # Autocommit mode, so that transactions begin and end only where this code says so.
         address = f"{path.as_uri()}?mode=rw"
         with closing(
             sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)
         ) as connection:
             connection.execute("PRAGMA synchronous = EXTRA")
-            # immediate: what is read is still so when it is written
+            # IMMEDIATE locks the file, so that it cannot change between reading and writing
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             yield connection
             connection.execute("COMMIT")

@@ -1,9 +1,9 @@
-"""The file beside a ledger: the lock that every call takes, and how far the ledger had come.
+"""The file beside a ledger: it carries the lock that every call takes, and the ledger's last state.
 
 SQLite locks its file by POSIX advisory locks, which a process loses as soon as it closes any descriptor of
-that file, as a thread that makes a backup does. So calls exclude each other by flock(2) on a file of its
-own. That lock belongs to the descriptor it was taken by: no other one's end releases it, and threads, which
-open the file once each, exclude each other as processes do.
+that file, as a thread that makes a backup does. So calls exclude each other by flock(2) on a separate file.
+Such a lock belongs to the descriptor by which it was taken: closing other descriptors does not release it,
+and threads exclude each other as processes do, since each opens the file anew.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 FORMAT = 2  # of the ledger and of this file
-_SLOT = 512  # bytes, what a disk writes at once
+_SLOT = 512  # bytes that a disk writes in one piece
 _BEGINNING = f'{{"format": {FORMAT}, '.encode()
 _SQLITE = b"SQLite format 3\0"
-_PAUSE = 0.002  # seconds between two looks at the lock
+_PAUSE = 0.002  # seconds between two attempts to get the lock
 
 
 class LedgerFileError(ValueError):
-    """The file of a ledger cannot be read or written, or is not what it should be."""
+    """The file of a ledger cannot be read or written, or its contents are not as they should be."""
 
 
 @dataclass(frozen=True)
 class Head:
-    """How far a ledger has come.
+    """The state of a ledger: how many rows it has, and their last digests.
 
     Parameters
     ----------
     identity : str
-        Of the ledger.
+        Identity of the ledger.
     counts, digests : tuple
-        Rows in the tables of entries and of claims, and the digest of the last row of each.
+        Numbers of rows in the tables of entries and of claims, and the digest of the last row of each.
     """
 
     identity: str
@@ -50,19 +50,19 @@ class Head:
 class SideFile:
     """The file beside a ledger, while its lock is held.
 
-    Heads are written into two places in turn, so that one that is half written leaves the one before it.
+    Heads are written to two places in turn, so that the previous head survives if a write is interrupted.
     """
 
     def __init__(self, path: Path, descriptor: int, writable: bool) -> None:
         self.path, self.writable, self._descriptor = path, writable, descriptor
 
     def read(self) -> Head | None:
-        """Return the head that was written last, or None where there never was one."""
+        """Return the head that was written last, or None if none was ever written."""
         found = self._found()
         return None if found is None else found[1]
 
     def write(self, head: Head) -> None:
-        """Write a head, so that it is on the disk on return."""
+        """Write a head; on return it is on the disk."""
         found = self._found()
         serial = 0 if found is None else found[0] + 1
         text = json.dumps({"format": FORMAT, "serial": serial, **asdict(head)})
@@ -89,7 +89,7 @@ class SideFile:
                 "changed: leave it as it is, and give another path. If there is a ledger beside it, move "
                 "this file elsewhere and put back the one that was there."
             )
-        if len(lines[0]) < _SLOT:  # a crash before the first one was written, or all was cut off
+        if len(lines[0]) < _SLOT:  # the first head was not written yet, or the file was cut off
             return None
         found = [head for head in map(_parsed, lines) if head is not None]
         if not found:
@@ -106,7 +106,7 @@ def _sum(text: str) -> str:
 
 
 def _begins_as_a_head(line: bytes) -> bool:
-    """Whether nothing else is in the place of a head, of which a crash may leave nothing or the beginning."""
+    """Return whether a place is empty or has the beginning of a head, as a crash may leave it."""
     return len(line) == _SLOT or _BEGINNING.startswith(line.rstrip(b"\0")[: len(_BEGINNING)])
 
 
@@ -126,19 +126,20 @@ def _parsed(line: bytes) -> tuple[int, Head] | None:
 
 @contextmanager
 def locked(path: Path, patience: float, *, create: bool = False) -> Iterator[SideFile]:
-    """Hold the lock; refuse where the file is gone, unless it may be made, and after `patience` seconds."""
+    """Hold the lock; refuse if the file is gone and may not be made, or after `patience` seconds."""
     until = time.monotonic() + patience
     while True:
         descriptor, writable = _opened(path, create)
         try:
             _wait(path, descriptor, until, patience)
             if not _is_at(path, descriptor):
-                continue  # deleted, or replaced, while this call waited for it
+                continue  # the file was deleted or replaced while this call waited
             _check_that_it_excludes(path)
             yield SideFile(path, descriptor, writable)
             return
         finally:
-            # not by closing alone: a process that another thread forked meanwhile has the descriptor, too
+            # closing is not enough, since a process that another thread forked meanwhile has the descriptor
+            # too
             with suppress(OSError):
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
@@ -153,7 +154,7 @@ def _opened(path: Path, create: bool) -> tuple[int, bool]:
         ) from None
     except OSError as error:
         try:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False  # for those who may look only
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False  # for users who may only read
         except OSError:
             raise LedgerFileError(
                 f"The file {str(path)!r} beside the ledger cannot be written ({error.strerror}): a debit "
@@ -185,7 +186,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def _check_that_it_excludes(path: Path) -> None:
-    """Refuse a file system that makes flock(2) into a POSIX lock, which belongs to the process."""
+    """Refuse a file system that implements flock(2) as a POSIX lock, which belongs to the process."""
     other, _ = _opened(path, create=False)
     try:
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -206,7 +207,7 @@ def _no_locks(path: Path, what: str) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk."""
+    """Write the names of a folder's files to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""Debits of a ledger, one by one and as a table."""
+"""The debits of a ledger, one by one and as a table."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class LedgerEntry:
     id : int
         Number of the entry, from 1.
     at : datetime
-        When it was debited, in UTC.
+        Time of the debit, in UTC.
     user : str
-        Who did it: the login name.
+        Login name of the user who made the debit.
     likelihood, step : str
         Names of the confidential likelihood and of the step method.
     costs : tuple of cost
-        What was debited, for all chains together.
+        The debited cost, for all chains together.
     chains, claimed : int
         Chains of the plan, and how many of them have begun.
     insecure_noise : bool
-        Whether the noise came from a known seed: then nothing is promised.
+        Whether the noise came from a known seed; if so, there is no guarantee.
     """
 
     id: int
@@ -54,7 +54,7 @@ class LedgerEntry:
 
 
 def table_of(entries: Iterable[LedgerEntry], delta: float, title: str, caption: str) -> Table:
-    """Return a table of debits, with the epsilon that each has by itself."""
+    """Return a table of debits, each with its epsilon by itself."""
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
     for column in ("", "when (UTC)", "who", "likelihood", "step", "chains", "epsilon"):
         table.add_column(column, justify="right" if column in ("", "chains", "epsilon") else "left")
@@ -62,7 +62,7 @@ def table_of(entries: Iterable[LedgerEntry], delta: float, title: str, caption: 
         table.add_row(
             str(entry.id),
             f"{entry.at:%Y-%m-%d %H:%M}",
-            # names are shown as they are: brackets in them would be read as markup
+            # names are plain text, since brackets in them would be read as markup
             Text(entry.user),
             Text(entry.likelihood),
             Text(entry.step + (" (insecure noise)" if entry.insecure_noise else "")),
@@ -73,19 +73,19 @@ def table_of(entries: Iterable[LedgerEntry], delta: float, title: str, caption: 
 
 
 def as_text(renderable: Any) -> str:
-    """Return what a console would show, as plain text."""
+    """Return the output of a console as plain text."""
     shown = StringIO()
     Console(file=shown, width=_WIDTH, color_system=None).print(renderable)
     return "\n".join(line.rstrip() for line in shown.getvalue().splitlines())
 
 
 def now() -> str:
-    """Return the time for an entry."""
+    """Return the present time for an entry."""
     return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def user() -> str:
-    """Return who debits, for an entry."""
+    """Return the name of the present user for an entry."""
     try:
         return getpass.getuser().encode("utf-8", "backslashreplace").decode()
     except (ImportError, KeyError, OSError):  # a user without a name, as in some containers

@@ -1,17 +1,18 @@
-"""The privacy loss of many releases, on a grid that never understates it.
+"""The distribution of the privacy loss of many releases, on a grid that never understates the loss.
 
-One release on a batch drawn without replacement, which holds the share q of the rows, is dominated at losses
-above 0 by P = (1 - q) N(0, s^2) + q N(1, s^2) against Q = N(0, s^2), s being the noise multiplier (Balle,
-Barthe and Gaboardi 2018, theorem 9: exp(epsilon) - 1 and delta shrink by q). To exchange a row is symmetric,
-so that the same pair reversed dominates at losses below 0, and what is left of the mass is at 0. Pairs
-that dominate compose, adaptively chosen queries included (Zhu, Dong and Wang 2022, theorems 10 and 11).
-With q = 1 this is Gaussian noise on all rows.
+Consider one release on a batch that is drawn without replacement and contains a share q of the rows. At
+losses above 0 it is dominated by the pair P = (1 - q) N(0, s^2) + q N(1, s^2) against Q = N(0, s^2), where s
+is the noise multiplier (Balle, Barthe and Gaboardi 2018, theorem 9: exp(epsilon) - 1 and delta shrink by q).
+Exchanging a row is symmetric, so that the reversed pair dominates at losses below 0, and the remaining mass
+is at 0. Dominating pairs compose, also for adaptively chosen queries (Zhu, Dong and Wang 2022, theorems 10
+and 11). With q = 1 this is Gaussian noise on all rows.
 
-The mass of an interval of losses goes to its two ends so that both P and Q keep theirs (Doroshenko, Ghazi,
-Kamath, Kumar and Manurangsi 2022, *Connect the Dots*); losses beyond the grid become infinite. Sums of
-losses are convolutions, by a Fourier transform of the law tilted to the losses that matter (Esscher's
-transform), so that rounding is relative to delta, however small that is. A bound of it is added to delta, as
-is Chernoff's bound of the mass outside the window of sums.
+The mass of an interval of losses is moved to its two ends such that P and Q both keep their totals
+(Doroshenko, Ghazi, Kamath, Kumar and Manurangsi 2022, *Connect the Dots*); losses beyond the grid become
+infinite. The law of a sum of losses is a convolution. It is computed by a Fourier transform of the law tilted
+to the losses that matter (Esscher's transform), so that rounding errors are relative to delta, however small
+that is. A bound of these errors is added to delta, and so is Chernoff's bound of the mass outside the window
+of sums.
 """
 
 from __future__ import annotations
@@ -27,17 +28,17 @@ from scipy.special import log_ndtr, logsumexp, ndtr
 from pymc_dp.privacy.costs import Cost, grouped
 
 _CELLS_PER_SD = 60.0
-_MOST_CELLS = 1 << 21  # with more, a coarser grid: dearer, and still true
-_MOST_PLACES = 1 << 24  # of one loss, likewise
-_LOG_OUTSIDE = math.log(1e-9)  # relative to delta, what may be outside the window or become infinite
+_MOST_CELLS = 1 << 21  # if more were needed, the grid is coarser, so that the cost is larger but still valid
+_MOST_PLACES = 1 << 24  # the same for the grid of one loss
+_LOG_OUTSIDE = math.log(1e-9)  # mass outside of the window or at infinity, relative to delta
 _ROUNDING = float(np.finfo(float).eps)
 
 
 class _Part:
-    """Losses of one release, of which there are `count`: masses at some multiples of `step`.
+    """The loss of one of `count` equal releases, as masses at multiples of `step`.
 
-    At all multiples, or at few, with half of a per cent between them. A moment at few is at least what it
-    is at all of them, and costs little.
+    There are masses at all multiples, or only at a few, half a per cent apart. Moments from few multiples are
+    at least as large as those from all of them, and take little time.
     """
 
     def __init__(
@@ -71,18 +72,18 @@ class _Part:
         return float(logsumexp(self.log_mass + order * self.losses))
 
     def tilted(self, order: float, size: int) -> np.ndarray:
-        """Return the probabilities of the tilted law around a circle of `size` cells."""
+        """Return the probabilities of the tilted law, wrapped around a circle of `size` cells."""
         tilted = np.exp(self.log_mass + order * self.losses - self.log_moment(order))
         return np.bincount(self.places % size, weights=tilted, minlength=size)
 
 
 def _ends(kind: tuple[float, float], count: int, log_infinite: float) -> tuple[float, float]:
-    """Return the smallest and the largest loss of one release that is not counted as infinite."""
+    """Return the smallest and the largest loss of one release that do not count as infinite."""
     noise, rate = kind
     none = math.log1p(-rate) if rate < 1 else -math.inf
     top = 1 - noise * _normal_quantile(log_infinite - math.log(count))
     largest = _ratio(top, noise)
-    if abs(largest) < 1e-3:  # logarithms near 0 would keep no digits of it
+    if abs(largest) < 1e-3:  # logarithms near 0 would lose its digits
         above = math.log1p(rate * math.expm1(largest))
     else:
         above = float(np.logaddexp(none, math.log(rate) + largest))
@@ -90,7 +91,7 @@ def _ends(kind: tuple[float, float], count: int, log_infinite: float) -> tuple[f
 
 
 def _places(last: int, few: bool) -> np.ndarray:
-    """Return 0, 1, ..., last, or some of them."""
+    """Return 0, 1, ..., last, or a few of them."""
     if not few or last < 256:
         return np.arange(max(last, 1) + 1)
     beyond = np.geomspace(256, last, math.ceil(200 * math.log(last / 256)) + 2)
@@ -98,17 +99,17 @@ def _places(last: int, few: bool) -> np.ndarray:
 
 
 def _masses(losses: np.ndarray, noise: float, rate: float) -> tuple[np.ndarray, float]:
-    """Return P's mass at the losses of a grid, and beyond it; the first has none from below it."""
+    """Return P's mass at the losses of a grid, without mass from below the grid, and P's mass above it."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         ratio = np.maximum(1 + np.expm1(losses) / rate, 0.0)
-        # of the Gaussian pair, where the mixture's log ratio is the loss
+        # log ratio of the Gaussian pair at the points where the mixture's log ratio is the loss
         log_ratio = np.where(losses < 30, np.log(ratio), losses - math.log(rate))
         edges = noise * log_ratio + 0.5 / noise
         base, shifted = -np.diff(ndtr(-edges)), -np.diff(ndtr(1 / noise - edges))
         mass = (1 - rate) * base + rate * shifted
         slope = 1 + np.expm1(losses[:-1]) / rate
         upper = rate * (shifted - slope * base) / -np.expm1(losses[:-1] - losses[1:])
-    # what is not a number underflowed, and is rounded up
+    # NaN comes from underflow, and is rounded up
     upper = np.clip(np.where(np.isfinite(upper), upper, mass), 0.0, mass)
     at = np.zeros(losses.size)
     at[1:] += upper
@@ -118,17 +119,18 @@ def _masses(losses: np.ndarray, noise: float, rate: float) -> tuple[np.ndarray, 
 
 
 class LossDistribution:
-    """Curve of delta over epsilon of releases that compose.
+    """The curve of delta over epsilon of composed releases.
 
-    Sharp near the place that is given, and true everywhere.
+    It is a valid upper bound everywhere, and close to the exact curve near the given epsilon or delta.
 
     Parameters
     ----------
     costs : sequence of cost
     epsilon, delta : float, optional
-        Where the curve will be asked for: one of both.
+        The point at which the curve is needed; one of the two is given.
     one_way : bool, default False
-        Whether to compose P against Q at all losses instead, which some data attain: a lower bound.
+        Whether to compose P against Q at all losses instead, a pair that some data attain: this gives a lower
+        bound.
     """
 
     def __init__(
@@ -165,7 +167,7 @@ class LossDistribution:
             if cells <= _MOST_CELLS:
                 break
             step *= max(2.0, cells / _MOST_CELLS)
-        else:  # no grid holds sums of so many releases with so little noise: they count as infinite
+        else:  # no grid can hold sums of so many losses with so little noise: they count as infinite
             self._losses: np.ndarray = np.zeros(0)
             self._chance: np.ndarray = np.zeros(0)
             self._error, self._infinite, self._top, self._log_scale = 0.0, 1.0, 0.0, 0.0
@@ -178,7 +180,7 @@ class LossDistribution:
         return sum(part.count * part.log_moment(order) for part in self._parts)
 
     def _tilt(self, epsilon: float, log_delta: float | None) -> float:
-        """Choose the order of the best Chernoff bound at a place, and return that bound."""
+        """Choose the order of the best Chernoff bound at the given point, and return that bound."""
 
         def bound(log_order: float) -> float:
             order = math.exp(log_order)
@@ -193,17 +195,18 @@ class LossDistribution:
         return float(best.fun)
 
     def _window(self, step: float, log_delta: float) -> float:
-        """Choose between which sums nearly all of the mass that matters is, and return the cells between."""
+        """Choose a window of sums with nearly all of the mass that matters; return its number of cells."""
         here = self._log_moment(self._order)
         self._log_above = log_delta + _LOG_OUTSIDE
         factors = np.geomspace(1e-2, 30, 32)
         orders = self._order * (1 + factors)
         beyond = [self._log_moment(order) for order in orders]
-        # Chernoff: log P(sum > top) <= log moment - order * top. What of the tilted law is outside comes in
-        # at the other end: true, but too much.
+        # Chernoff: log P(sum > top) <= log moment - order * top. Mass of the tilted law outside of the window
+        # wraps around to the other end, which can only raise delta.
         self._top = max(
             min((log - self._log_above) / order for log, order in zip(beyond, orders)),
-            # which may outweigh the little of the tilted law that matters: so, much less than of delta
+            # that mass may outweigh the small part of the tilted law that matters, so that it is kept far
+            # smaller
             min(
                 (log - here - 1.5 * _LOG_OUTSIDE) / (order - self._order)
                 for log, order in zip(beyond, orders)
@@ -224,7 +227,7 @@ class LossDistribution:
         self._infinite = -math.expm1(math.fsum(p.count * math.log1p(-p.infinite) for p in self._parts))
 
     def delta(self, epsilon: float) -> float:
-        """Return a delta that holds at `epsilon`, the smallest up to the grid."""
+        """Return a delta that holds at `epsilon`, the smallest up to the grid's resolution."""
         losses, chance = (
             x[np.searchsorted(self._losses, epsilon, "right") :] for x in (self._losses, self._chance)
         )
@@ -234,7 +237,7 @@ class LossDistribution:
         return min(1.0, scale * finite + self._infinite + math.exp(self._log_above))
 
     def epsilon(self, delta: float) -> float:
-        """Return an epsilon that holds at `delta`, the smallest up to the grid; inf where there is none."""
+        """Return an epsilon that holds at `delta`, the smallest up to the resolution; inf if none does."""
         if self.delta(0.0) <= delta:
             return 0.0
         if self.delta(self._top) > delta:
@@ -254,7 +257,7 @@ def _rounding(transforms: list[np.ndarray], counts: list[int], size: int, chance
     total = 0.0
     for k, count in enumerate(counts):
         others = np.prod([a**c for j, (a, c) in enumerate(zip(sizes, counts)) if j != k], axis=0)
-        # the error of a power, added up over all frequencies as if they had one sign
+        # the error of a power; errors of all frequencies are added up as if they had the same sign
         total += count * 2 * float(np.sum(sizes[k] ** (count - 1) * others))
     return 4 * _ROUNDING * bits * (total + math.sqrt(size) * float(np.linalg.norm(chance)))
 
@@ -265,10 +268,10 @@ def _ratio(x: float, noise: float) -> float:
 
 
 def _normal_quantile(log_tail: float) -> float:
-    """Return x with log(Phi(x)) = log_tail, to some digits."""
+    """Return x with log(Phi(x)) = log_tail, to three decimals."""
     return scipy.optimize.brentq(lambda x: float(log_ndtr(x)) - log_tail, -60.0, 5.0, xtol=1e-3)
 
 
 def _variance(noise: float, rate: float) -> float:
-    """Return roughly the variance of one loss."""
+    """Return an approximate variance of one loss."""
     return rate**2 * min(math.expm1(min(noise**-2, 40.0)), 1 / (rate * noise) ** 2)

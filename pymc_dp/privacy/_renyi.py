@@ -1,4 +1,4 @@
-"""Older accountings by Rényi divergences, looser than what the ledger uses: for comparison."""
+"""Older accountings by Rényi divergences, for comparison; they are looser than the ledger's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scipy.special import gammaln, logsumexp
 
 from pymc_dp.privacy.costs import Cost, grouped
 
-# Orders up to here one by one, beyond it thinned out.
+# Orders: all whole numbers up to 256, and fewer beyond.
 _ORDERS = np.unique(np.concatenate([np.arange(2, 257), np.geomspace(257, 4096, 60).astype(int)]))
 
 
@@ -31,10 +31,10 @@ def renyi_epsilon(costs: Sequence[Cost], delta: float) -> float:
 
 
 def _subsampled(order: int, noise: float, rate: float) -> float:
-    """Return the Rényi divergence of a whole order, of one release (theorem 9 of Wang et al. 2019)."""
+    """Return the Rényi divergence of integer order of one release (theorem 9 of Wang et al. 2019)."""
     j = np.arange(2, order + 1)
     choose = gammaln(order + 1) - gammaln(j + 1) - gammaln(order - j + 1)
-    # of Gaussian noise: epsilon'(j) = j / (2 noise^2)
+    # the Rényi divergence of Gaussian noise is epsilon'(j) = j / (2 noise^2)
     terms = j * math.log(rate) + choose + (j - 1) * j / (2 * noise**2) + math.log(2)
     second = noise**-2
     smaller = min(math.log(4) + _log_expm1(second), math.log(2) + second)

@@ -1,11 +1,10 @@
-"""What several releases cost together, by the tightest accounting that their guarantees allow.
+"""The cost of several releases together, by the tightest accounting that their guarantees allow.
 
-Each guarantee is replaced by the worst release that it admits: randomized response for a pure one,
-randomized response that may fail for an approximate one, Gaussian noise for one that states mu. The
-log ratio of the densities of independent such releases is a sum, whose law is known, and
-delta(epsilon) = E[(1 - exp(epsilon - loss))+] is then exact. This holds for adaptively chosen
-releases as well. Of a guarantee that states only rho no worst release is known: those are added up as
-rho and converted once.
+Each guarantee is replaced by the worst release that it admits: randomized response for a pure guarantee,
+randomized response that may fail for an approximate one, and Gaussian noise for one that states mu. For
+independent releases of these kinds the log ratio of densities is a sum whose law is known, so that
+delta(epsilon) = E[(1 - exp(epsilon - loss))+] is exact. This also holds for adaptively chosen releases. For a
+guarantee that states only rho, no worst release is known; these rhos are added up and converted once.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from pymc_dp.privacy._gaussian_curve import deltas
 from pymc_dp.privacy.calibration import gaussian_epsilon
 from pymc_dp.privacy.guarantee import PrivacyGuarantee, in_words, zcdp_epsilon
 
-# More values of the loss than this are merged upwards, which overstates the cost a little.
+# If the loss has more values than this, they are merged upwards, which overstates the cost slightly.
 _MOST_LOSSES = 1 << 16
-# Shares of delta that are tried for what is accounted by rho, where the rest is not.
+# Shares of delta that are tried for the parts accounted by rho, if other parts are accounted exactly.
 _SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
 
 @dataclass(frozen=True)
 class ComposedGuarantee(PrivacyGuarantee):
-    """What several releases promise together.
+    """The guarantee of several releases together.
 
     A :class:`~pymc_dp.privacy.guarantee.PrivacyGuarantee` that remembers what it was composed of, so
     that :meth:`to_approximate` can do the accounting again at another delta.
@@ -43,7 +42,7 @@ class ComposedGuarantee(PrivacyGuarantee):
     parts : tuple of (str, PrivacyGuarantee)
         The releases by name.
     disjoint : bool
-        Whether each person is behind one part only.
+        Whether each person is behind only one part.
 
     Examples
     --------
@@ -58,7 +57,7 @@ class ComposedGuarantee(PrivacyGuarantee):
     disjoint: bool = False
 
     def to_approximate(self, delta: float) -> ComposedGuarantee:
-        """Return the smallest epsilon that the parts are known to promise together at `delta`.
+        """Return the smallest epsilon that the parts are known to guarantee together at `delta`.
 
         Parameters
         ----------
@@ -72,12 +71,12 @@ class ComposedGuarantee(PrivacyGuarantee):
         Raises
         ------
         ValueError
-            ``delta`` is not in (0, 1), or the parts do not promise that delta.
+            ``delta`` is not in (0, 1), or the parts have no guarantee at that delta.
         """
         return _together(self.parts, delta, self.disjoint)
 
     def to_zcdp(self) -> ComposedGuarantee:
-        """Return the same promise with ``rho`` filled in from the parts.
+        """Return the same guarantee with ``rho`` filled in from the parts.
 
         Returns
         -------
@@ -109,11 +108,11 @@ class ComposedGuarantee(PrivacyGuarantee):
 
 
 def compose(parts: Any, *, delta: float | None = None) -> ComposedGuarantee:
-    """Return what releases promise together when the same people may be behind all of them.
+    """Return the guarantee of releases together when the same people may be behind all of them.
 
-    Pure guarantees add up their epsilon, rho adds up, and so does mu^2. At a given delta the epsilon
-    is the smallest of all valid bounds: the exact composition of pure, approximate and Gaussian
-    guarantees, the sum of rho, the plain sum, and mixtures of these.
+    The epsilons of pure guarantees add up, and so do rho and mu^2. At a given delta the epsilon is the
+    smallest of all valid bounds: the exact composition of pure, approximate and Gaussian guarantees, the sum
+    of rho, the plain sum, and mixtures of these.
 
     Parameters
     ----------
@@ -121,7 +120,7 @@ def compose(parts: Any, *, delta: float | None = None) -> ComposedGuarantee:
         The releases; each is counted once. If they are for different neighbouring relations, all are
         converted to replace-one.
     delta : float, optional
-        In (0, 1); at which delta to state epsilon. By default the sum of the parts' own.
+        The delta at which epsilon is stated, in (0, 1). By default the sum of the parts' own.
 
     Returns
     -------
@@ -130,7 +129,7 @@ def compose(parts: Any, *, delta: float | None = None) -> ComposedGuarantee:
     Raises
     ------
     ValueError
-        No parts, or `delta` is not in (0, 1) or less than the parts promise.
+        There are no parts, or `delta` is not in (0, 1) or smaller than the parts allow.
 
     References
     ----------
@@ -153,18 +152,18 @@ def compose(parts: Any, *, delta: float | None = None) -> ComposedGuarantee:
 
 
 def compose_disjoint(parts: Any, *, delta: float | None = None) -> ComposedGuarantee:
-    """Return what releases promise together when no person is behind two of them.
+    """Return the guarantee of releases together when no person is behind two of them.
 
-    The dearest release counts. Which people are behind which release must be public: where membership
-    itself is confidential (the sum over smokers and the sum over the others), a person who is
-    exchanged can move from one release to another, and :func:`compose` is right.
+    It is that of the most expensive release. It must be public which people are behind which release: where
+    membership itself is confidential (the sum over smokers and the sum over the others), exchanging a record
+    can move a person from one release to another, and :func:`compose` must be used.
 
     Parameters
     ----------
     parts : mapping of str to PrivacyGuarantee, or iterable of PrivacyGuarantee
         The releases.
     delta : float, optional
-        In (0, 1); at which delta to state epsilon. By default the largest of the parts' own.
+        The delta at which epsilon is stated, in (0, 1). By default the largest of the parts' own.
 
     Returns
     -------
@@ -173,7 +172,7 @@ def compose_disjoint(parts: Any, *, delta: float | None = None) -> ComposedGuara
     Raises
     ------
     ValueError
-        No parts, or `delta` is not in (0, 1) or less than the parts promise.
+        There are no parts, or `delta` is not in (0, 1) or smaller than the parts allow.
 
     References
     ----------
@@ -190,7 +189,7 @@ def compose_disjoint(parts: Any, *, delta: float | None = None) -> ComposedGuara
 
 
 def _named(parts: Any) -> tuple[tuple[str, PrivacyGuarantee], ...]:
-    """Return the parts with names, all for the same neighbouring relation."""
+    """Return the parts with names, all converted to the same neighbouring relation."""
     items = (
         list(parts.items())
         if isinstance(parts, Mapping)
@@ -209,7 +208,7 @@ def _named(parts: Any) -> tuple[tuple[str, PrivacyGuarantee], ...]:
 def _together(
     named: tuple[tuple[str, PrivacyGuarantee], ...], delta: float | None, disjoint: bool
 ) -> ComposedGuarantee:
-    """Put together what holds without a choice of delta, and the epsilon at the one chosen."""
+    """Combine the parameters that do not depend on delta with the epsilon at the chosen delta."""
     parts = [part for _, part in named]
     add: Callable[[Iterable[float]], float] = max if disjoint else math.fsum
     rho = mu = None
@@ -257,7 +256,7 @@ def _rho(part: PrivacyGuarantee) -> float:
 
 
 def _epsilon(parts: list[PrivacyGuarantee], delta: float) -> float:
-    """Return the smallest epsilon of all accountings that are valid; inf where there is none."""
+    """Return the smallest epsilon of all valid accountings; inf if there is none."""
     candidates = [math.inf]
     if sum(p.delta for p in parts) <= delta:
         candidates.append(math.fsum(p.epsilon for p in parts))
@@ -299,7 +298,7 @@ def _worst_case_epsilon(parts: list[PrivacyGuarantee], delta: float) -> float:
         upper += gaussian_epsilon(delta, 1.0, mu)
     if excess(0.0) <= delta:
         return 0.0
-    # The upper end always is a promise that holds, up to rounding.
+    # The guarantee holds at the upper end at all times, up to rounding.
     while upper - lower > 1e-12 * upper:
         middle = 0.5 * (lower + upper)
         if middle in (lower, upper):
@@ -319,7 +318,7 @@ def _losses(epsilons: list[float]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _merged(loss: np.ndarray, chance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Merge equal losses; many different ones upwards to a grid, so that no loss is understated."""
+    """Merge equal losses; if many differ, move them up to a grid, so that no loss is understated."""
     if loss.size > _MOST_LOSSES:
         lowest, width = loss.min(), (loss.max() - loss.min()) / (_MOST_LOSSES // 2)
         loss = lowest + width * np.ceil((loss - lowest) / width) if width > 0 else loss

@@ -1,4 +1,4 @@
-"""One reading of ``bounds=``, shared by clamping and by sensitivities."""
+"""The interpretation of ``bounds=``, which clamping and sensitivities share."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ def parse_bounds(bounds: Any) -> tuple[np.ndarray, np.ndarray]:
         * ``[(lo_1, hi_1), ..., (lo_d, hi_d)]``, or an array of shape (d, 2): one pair per
           statistic.
 
-        Only with d = 2 could the last two be confused. There a *list* and an array of shape
-        (2, 2) are pairs, a tuple of two numpy arrays is ``(lo, hi)``, and of any other 2 x 2
-        nesting the reading with lo < hi is taken when only one has it; when both have, it is
-        refused.
+        The last two forms can be confused only if d = 2. In that case a *list* or an array of shape (2, 2)
+        consists of pairs, and a tuple of two numpy arrays is ``(lo, hi)``. Any other 2 x 2 nesting is read in
+        the way that has lo < hi; if both ways have it, it is refused.
 
     Returns
     -------
@@ -84,7 +83,7 @@ def parse_bounds(bounds: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def hashable_bounds(lo: np.ndarray, hi: np.ndarray) -> tuple:
-    """Return ``(lo, hi)`` as nested tuples of floats, fit to be a property of an operation."""
+    """Return ``(lo, hi)`` as nested tuples of floats, which can be a property of an operation."""
 
     def freeze(value: Any) -> Any:
         return tuple(freeze(v) for v in value) if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""What runs on confidential rows cost, and which runs a budget allows.
+"""The cost of runs on confidential rows, and the runs that a budget allows.
 
 Gaussian releases compose in closed form: their 1 / noise_multiplier^2 add up to mu^2 of Gaussian
 differential privacy, whose curve of delta over epsilon is exact. Releases on batches go through the
@@ -19,7 +19,7 @@ from pymc_dp.privacy._loss_distribution import LossDistribution
 from pymc_dp.privacy.calibration import gaussian_delta, gaussian_epsilon, gaussian_sigma_analytic
 from pymc_dp.privacy.costs import MOST_ON_BATCHES, NOISE_ON_BATCHES, Cost, as_costs, cost_of
 
-_MARGIN = 1 + 1e-12  # so that a plan made to fit is not refused for its last digit
+_MARGIN = 1 + 1e-12  # tolerance, so that a plan that was made to fit is not refused because of rounding
 
 
 class NothingLeftError(ValueError):
@@ -30,7 +30,7 @@ class NothingLeftError(ValueError):
 
 
 def epsilon(costs: Any, delta: float) -> float:
-    """Return the smallest epsilon that these costs are proven to have together.
+    """Return the smallest epsilon that is proven for these costs together.
 
     Parameters
     ----------
@@ -42,8 +42,8 @@ def epsilon(costs: Any, delta: float) -> float:
     Returns
     -------
     float
-        In nats, for replace-one neighbours. Exact where all costs are Gaussian; otherwise never understated,
-        and within about a thousandth of what the proof allows.
+        In nats, for replace-one neighbours. It is exact where all costs are Gaussian; otherwise it is never
+        too small, and exceeds the best value that the proof gives by about a thousandth at most.
 
     Raises
     ------
@@ -70,7 +70,7 @@ def epsilon(costs: Any, delta: float) -> float:
 
 
 def delta(costs: Any, epsilon: float) -> float:
-    """Return the smallest delta that these costs are proven to have together; inverse of :func:`epsilon`.
+    """Return the smallest delta that is proven for these costs together; inverse of :func:`epsilon`.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def delta(costs: Any, epsilon: float) -> float:
     Returns
     -------
     float
-        For replace-one neighbours, as good as :func:`epsilon`.
+        For replace-one neighbours, with the precision of :func:`epsilon`.
 
     Raises
     ------
@@ -103,11 +103,11 @@ def delta(costs: Any, epsilon: float) -> float:
 
 
 def lower_bound(costs: Any, delta: float) -> float:
-    """Return an epsilon that these costs have at least, because some data attain it.
+    """Return a lower bound of the epsilon of these costs, which some data attain.
 
-    What is true lies between this and :func:`epsilon`, which are equal for Gaussian costs. Subsampled
-    releases attain it where all rows have the lowest value that is allowed, and one is exchanged for the
-    highest.
+    The true epsilon lies between this and :func:`epsilon`; the two are equal for Gaussian costs. Subsampled
+    releases attain the lower bound where all rows have the lowest value that is allowed, and one of them is
+    exchanged for a row with the highest.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def lower_bound(costs: Any, delta: float) -> float:
 
 
 def renyi_epsilon(costs: Any, delta: float) -> float:
-    """Return the epsilon of older accountings, which holds too and is larger: for comparison.
+    """Return the epsilon of older accountings, for comparison; it is valid too, but larger.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ def noise_multiplier(
     n: int | None = None,
     batch_size: int | None = None,
 ) -> float:
-    """Return the smallest noise multiplier at which so many releases fit into a budget.
+    """Return the smallest noise multiplier at which a number of releases fits into a budget.
 
     Parameters
     ----------
@@ -193,14 +193,14 @@ def noise_multiplier(
     epsilon, delta : float
         The budget: epsilon in nats, > 0, and delta in (0, 1).
     spent : cost or sequence of costs, optional
-        What is spent of it already.
+        The costs that the budget has paid for already.
     n, batch_size : int, optional
-        Rows, and rows in a batch, where each release is computed from a batch drawn without replacement.
+        The numbers of rows and of rows in a batch, if each release is from a batch drawn without replacement.
 
     Returns
     -------
     float
-        Standard deviation of the noise over the replace-one sensitivity of what is released.
+        Standard deviation of the noise, divided by the replace-one sensitivity of a release.
 
     Raises
     ------
@@ -239,12 +239,12 @@ def noise_multiplier(
 
 
 def smallest_noise(costs: Callable[[float], Sequence[Cost]], epsilon: float, delta: float) -> float:
-    """Return the smallest number at which costs that fall with it fit into a budget.
+    """Return the smallest noise multiplier at which costs, which decrease in it, fit into a budget.
 
     Parameters
     ----------
     costs : callable
-        Costs of releases on batches, and others, as a function of a noise multiplier.
+        Function of a noise multiplier that returns costs, of releases on batches and others.
     epsilon, delta : float
 
     Returns
@@ -254,7 +254,7 @@ def smallest_noise(costs: Callable[[float], Sequence[Cost]], epsilon: float, del
     Raises
     ------
     NothingLeftError
-        They fit with no noise.
+        The costs do not fit with any noise.
 
     Examples
     --------
@@ -296,25 +296,25 @@ def iterations(
     n: int | None = None,
     batch_size: int | None = None,
 ) -> int:
-    """Return how many iterations a budget allows.
+    """Return the number of iterations that a budget allows.
 
     Parameters
     ----------
     noise_multiplier : float
-        Standard deviation of the noise over the replace-one sensitivity of what is released, > 0.
+        Standard deviation of the noise, divided by the replace-one sensitivity of a release; > 0.
     epsilon, delta : float
         The budget: epsilon in nats, > 0, and delta in (0, 1).
     releases_per_iteration : int, default 1
         Numbers that one iteration releases.
     spent : cost or sequence of costs, optional
-        What is spent of it already.
+        The costs that the budget has paid for already.
     n, batch_size : int, optional
-        Rows, and rows in a batch, where each release is computed from a batch drawn without replacement.
+        The numbers of rows and of rows in a batch, if each release is from a batch drawn without replacement.
 
     Returns
     -------
     int
-        Of all chains together, tuning included; 0 where not even one is allowed.
+        Iterations of all chains together, tuning included; 0 if not even one is allowed.
 
     Raises
     ------
@@ -357,7 +357,7 @@ def iterations(
 
 
 def fits(costs: Sequence[Cost], epsilon: float, delta: float) -> bool:
-    """Whether these costs together are within a budget."""
+    """Return whether these costs together are within a budget."""
     mu = gaussian_mu(costs)
     if mu is None:
         return _excess(costs, epsilon, delta) <= 0
@@ -372,12 +372,12 @@ def gaussian_mu(costs: Sequence[Cost]) -> float | None:
 
 
 def _excess(costs: Sequence[Cost], epsilon: float, delta: float) -> float:
-    """Return log(delta of the costs / delta): above 0 where they are too dear."""
+    """Return log(delta of the costs / delta), which is positive if the costs exceed the budget."""
     return math.log(max(LossDistribution(costs, epsilon=epsilon).delta(epsilon), 1e-300) / delta)
 
 
 def _last_allowed(excess: Callable[[int], float]) -> int:
-    """Return the largest whole number without excess, which grows."""
+    """Return the largest whole number at which an increasing `excess` is not positive."""
     lower, below, upper, above = 0, -math.inf, 1, excess(1)
     while above <= 0:
         lower, below, upper = upper, above, 4 * upper
@@ -385,7 +385,8 @@ def _last_allowed(excess: Callable[[int], float]) -> int:
     while upper - lower > 1:
         middle = (lower + upper) // 2
         if math.isfinite(below) and upper < 4 * lower:
-            # nearly straight in the logarithm; kept off the ends, so that the interval always shrinks
+            # interpolate, as excess is nearly linear in the logarithm, but off the ends, so that the interval
+            # shrinks
             share = below / (below - above)
             width = max(1, (upper - lower) // 16)
             middle = round(lower * (upper / lower) ** share)

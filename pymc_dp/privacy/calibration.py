@@ -1,4 +1,4 @@
-"""Noise from a budget, and the budget that a given noise spends.
+"""The noise level for a budget, and the cost of a given noise level.
 
 Every sensitivity is the largest change of the query when one record is exchanged for any other
 (replace-one): in the L1 norm for Laplace noise, in the L2 norm for Gaussian noise.
@@ -17,9 +17,9 @@ from pymc_dp.privacy._checks import not_both_tiny, positive, probability
 from pymc_dp.privacy._gaussian_curve import log_delta, log_one_minus_delta
 from pymc_dp.privacy.bounds import parse_bounds
 
-# Where root finding stops: a few units in the last place (the smallest that brentq takes).
+# Relative tolerance of root finding: a few units in the last place, the smallest that brentq accepts.
 _RTOL = 4 * np.finfo(float).eps
-# The quotients of sensitivity and sigma whose privacy curve floating point holds.
+# Range of sensitivity / sigma for which the privacy curve can be computed in floating point.
 _LEAST_MU, _LARGEST_MU = 1e-150, 1e150
 
 
@@ -203,12 +203,12 @@ def gaussian_rho(sigma: float, sensitivity: float) -> float:
 
 
 def gaussian_sigma_classic(epsilon: float, delta: float, sensitivity: float) -> float:
-    """Return the standard deviation of the textbook formula, valid up to epsilon = 1 only.
+    """Return the standard deviation by the textbook formula, which is valid up to epsilon = 1 only.
 
     Parameters
     ----------
     epsilon : float
-        In (0, 1]: beyond it the formula does not give the privacy that it states.
+        In (0, 1]; for larger ones the formula does not give the stated privacy.
     delta : float
         In (0, 1).
     sensitivity : float
@@ -283,7 +283,7 @@ def gaussian_sigma_analytic(epsilon: float, delta: float, sensitivity: float) ->
 
         def gap(log_mu: float) -> float:
             return log_delta(epsilon, math.exp(log_mu)) - target
-    else:  # near 1 the curve is flat in log(delta), but not in log(1 - delta)
+    else:  # near delta = 1, log(delta) is flat, while log(1 - delta) is not
         target = math.log1p(-delta)
 
         def gap(log_mu: float) -> float:
@@ -299,7 +299,7 @@ def gaussian_sigma_analytic(epsilon: float, delta: float, sensitivity: float) ->
 
 
 def gaussian_delta(epsilon: float, sigma: float, sensitivity: float) -> float:
-    """Return the smallest delta that Gaussian noise gives at `epsilon`: its exact privacy curve.
+    """Return the smallest delta of Gaussian noise at `epsilon`, from its exact privacy curve.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a planned run spends: how many numbers it releases, and how noisy each of them is."""
+"""The cost of a planned run: how many numbers it releases, and the noise level of each of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from typing import Any
 
 from pymc_dp.privacy._checks import positive, whole
 
-# Of releases on batches: beyond it, rounding outweighs delta, and their cost would take minutes to compute.
+# Limits for releases on batches: beyond them rounding errors outweigh delta, and the cost would take minutes
+# to compute.
 MOST_ON_BATCHES = 10**9
 NOISE_ON_BATCHES = (1e-3, 1e9)
 
 
 def _noise(value: Any) -> float:
-    """Return a noise multiplier; that its square is a number is taken for granted wherever costs add up."""
+    """Return a noise multiplier; refuse one whose square would overflow or underflow when costs add up."""
     noise = positive("noise_multiplier", value)
     if not 1e-150 <= noise <= 1e150:
         raise ValueError(f"noise_multiplier must be between 1e-150 and 1e150, got {noise:g}.")
@@ -25,14 +26,14 @@ def _noise(value: Any) -> float:
 
 @dataclass(frozen=True)
 class GaussianCost:
-    """Cost of numbers, or vectors, that are computed from all rows and released with Gaussian noise.
+    """Cost of numbers or vectors that are computed from all rows and released with Gaussian noise.
 
     Parameters
     ----------
     releases : int
-        How many are released, >= 1.
+        Number of releases, >= 1.
     noise_multiplier : float
-        Standard deviation of the noise over the replace-one sensitivity (in the L2 norm), > 0.
+        Standard deviation of the noise, divided by the replace-one sensitivity (in the L2 norm), > 0.
 
     Raises
     ------
@@ -65,7 +66,7 @@ class GaussianCost:
 
 @dataclass(frozen=True)
 class SubsampledGaussianCost:
-    """Cost of numbers that are computed from a fresh batch of rows each and released with Gaussian noise.
+    """Cost of numbers that are each computed from a fresh batch of rows and released with Gaussian noise.
 
     The batch is drawn uniformly without replacement, is fresh and secret for each release, and has a fixed
     size.
@@ -73,14 +74,14 @@ class SubsampledGaussianCost:
     Parameters
     ----------
     releases : int
-        How many are released, >= 1.
+        Number of releases, >= 1.
     noise_multiplier : float
-        Standard deviation of the noise over the sensitivity (in the L2 norm) to an exchange of one row of
-        the *batch*, > 0.
+        Standard deviation of the noise, divided by the sensitivity (in the L2 norm) to an exchange of one row
+        of the *batch*, > 0.
     n : int
         Number of rows, which is public.
     batch_size : int
-        Rows in a batch, from 1 to `n`.
+        Number of rows in a batch, from 1 to `n`.
 
     Raises
     ------
@@ -143,7 +144,7 @@ KINDS: dict[str, type[Cost]] = {"gaussian": GaussianCost, "subsampled gaussian":
 def cost_of(
     releases: int, noise_multiplier: float, n: int | None = None, batch_size: int | None = None
 ) -> Cost:
-    """Return the cost of releases from all rows, or from batches where `n` and `batch_size` are given."""
+    """Return the cost of releases from all rows, or from batches if `n` and `batch_size` are given."""
     if n is None and batch_size is None:
         return GaussianCost(releases, noise_multiplier)
     if n is None or batch_size is None:
@@ -153,9 +154,9 @@ def cost_of(
 
 
 def as_costs(costs: Any, name: str = "costs") -> tuple[Cost, ...]:
-    """Return one cost or several as a tuple of copies, checked anew; nothing else is let through.
+    """Return one cost or several as a tuple of copies, which are checked anew; refuse anything else.
 
-    A frozen cost can be written to all the same, by those who mean to.
+    The checks are repeated because even a frozen dataclass can be modified on purpose.
     """
     if isinstance(costs, Cost):
         costs = (costs,)
@@ -183,12 +184,12 @@ def grouped(costs: Sequence[Cost]) -> dict[tuple[float, float], int]:
 
 
 def to_plain(cost: Cost) -> dict[str, Any]:
-    """Return a cost as numbers and words, for JSON."""
+    """Return a cost as plain numbers and strings, for JSON."""
     (kind,) = (word for word, known in KINDS.items() if type(cost) is known)
     return {"kind": kind, **asdict(cost)}
 
 
 def from_plain(plain: dict[str, Any]) -> Cost:
-    """Return the cost that :func:`to_plain` wrote."""
+    """Return the cost from the output of :func:`to_plain`."""
     content = dict(plain)
     return KINDS[content.pop("kind")](**content)

@@ -1,4 +1,4 @@
-"""What discrete Gaussian noise costs: exact sums for one whole number.
+"""The cost of discrete Gaussian noise on one whole number, by exact sums.
 
 The guarantee in terms of zero-concentrated privacy is that of the continuous law,
 :func:`pymc_dp.privacy.calibration.gaussian_rho`; in terms of (epsilon, delta) the discrete law has a
@@ -15,8 +15,8 @@ import scipy
 
 from pymc_dp.privacy._checks import positive, probability
 
-_LARGEST_SUM = 1e6  # in units of sigma: beyond, a sum has too many terms to be cheap
-_REACH = 40.0  # standard deviations beyond the first term, where the terms are below 1e-300 of it
+_LARGEST_SUM = 1e6  # largest sigma, beyond which sums have too many terms
+_REACH = 40.0  # terms so many standard deviations beyond the first are below 1e-300 of it
 
 
 def log_normaliser(sigma: float) -> float:
@@ -143,10 +143,10 @@ def _checked(sigma: Any, sensitivity: Any) -> tuple[float, int]:
 
 
 def _log_delta(epsilon: float, sigma: float, shift: int) -> float:
-    """Log of the sum of P(k) - exp(epsilon) P(k - shift) over the k where that is positive."""
+    """Return the log of the sum of P(k) - exp(epsilon) P(k - shift) over the k where that is positive."""
     last = math.ceil(shift / 2 - epsilon * sigma**2 / shift) - 1
     first = last - math.ceil(_REACH * sigma + 2)
-    if last >= 0:  # the mode is inside
+    if last >= 0:  # the sum includes the mode
         first = math.floor(-_REACH * sigma) - 2
     k = np.arange(first, last + 1, dtype=float)
     log_p = -0.5 * (k / sigma) ** 2

@@ -1,4 +1,4 @@
-"""Random bits for releases: from the operating system's entropy, and from nowhere else.
+"""Random bits for releases, from the operating system's entropy and no other source.
 
 NumPy's own bit generators are predictable: from enough of their output all other output follows. Here
 a NumPy generator runs on words that the operating system's cryptographic generator hands out, so that
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-_BLOCK = 1 << 14  # bytes asked for at once
+_BLOCK = 1 << 14  # bytes that are read at once
 _WORD64 = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p)
 _WORD32 = ctypes.CFUNCTYPE(ctypes.c_uint32, ctypes.c_void_p)
 _DOUBLE = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_void_p)
@@ -43,13 +43,13 @@ _NO_ENTROPY = "The operating system gave no entropy for the noise, so nothing wa
 
 
 class SystemBits:
-    """Bit generator over the operating system's entropy, for :class:`numpy.random.Generator`.
+    """Bit generator that reads the operating system's entropy, for :class:`numpy.random.Generator`.
 
     Attributes
     ----------
     failure : BaseException or None
-        Why the system gave no entropy. Samplers in C cannot be told, so whoever draws looks here
-        before using what was drawn (:func:`draw_securely` does).
+        The error of the system, if it gave no entropy. Samplers in C cannot be stopped by an exception, so
+        that callers must check this before they use a draw (:func:`draw_securely` does).
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class SystemBits:
                 return self._words.next()
         except BaseException as failure:
             self.failure = failure
-        # Not 0 for ever: some samplers try again until they are given another word.
+        # A sequence of words rather than always 0, since some samplers repeat until they get another word.
         return next(self._no_words) * 0x9E3779B97F4A7C15 % 2**64
 
     def __reduce__(self) -> Any:
@@ -83,10 +83,10 @@ class SystemBits:
 
 
 class _SystemWords:
-    """Words of the system's entropy, asked for in blocks: a process uses no block of another, nor twice.
+    """Words of the system's entropy, read in blocks; no word is used twice, also not after a fork.
 
-    That a process is another is seen by its number, at each word: forks that Python does not know of, as
-    those of libraries in C, tell nobody.
+    At each word the process's number is compared, since Python is not notified of forks that C libraries
+    make.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class _SystemWords:
         if self._owner != os.getpid():
             self._block, self._owner = [], os.getpid()
         try:
-            return self._block.pop()  # in one piece: no two threads get the same word
+            return self._block.pop()  # atomic: no two threads get the same word
         except IndexError:
             block = array("Q", os.urandom(_BLOCK)).tolist()
         block.reverse()
@@ -107,7 +107,7 @@ class _SystemWords:
 
 
 class _Lock:
-    """A lock that is free in a forked process, where a thread that held it is no more."""
+    """A lock that is free in a forked process, in which a thread that held it does not exist."""
 
     def __init__(self) -> None:
         self._lock, self._owner = threading.Lock(), os.getpid()
@@ -122,7 +122,7 @@ class _Lock:
 
 
 def secure_generator() -> np.random.Generator:
-    """Return a NumPy generator over the operating system's entropy.
+    """Return a NumPy generator that draws on the operating system's entropy.
 
     It has no seed: two generators never repeat each other, whatever ``numpy.random.seed`` or
     ``random_seed`` say. It is some fifty times slower than NumPy's default, about 0.3 s for a million
@@ -147,7 +147,7 @@ def secure_generator() -> np.random.Generator:
 
 
 class _CheckedGenerator(np.random.Generator):
-    """Generator that returns nothing drawn from words that are no entropy."""
+    """Generator that raises instead of returning a draw if the system gave no entropy."""
 
     def __getattribute__(self, name: str) -> Any:
         found = super().__getattribute__(name)
@@ -165,17 +165,17 @@ class _CheckedGenerator(np.random.Generator):
 
 
 def draw_securely[Drawn](draw: Callable[[np.random.Generator], Drawn]) -> Drawn:
-    """Return ``draw(secure_generator())``, or raise when the entropy failed meanwhile.
+    """Return ``draw(secure_generator())``, or raise if the entropy failed meanwhile.
 
     Parameters
     ----------
     draw : callable
-        Takes the generator; runs in a thread of its own.
+        Function of the generator; it runs in a thread of its own.
 
     Returns
     -------
     object
-        What `draw` returned.
+        The result of `draw`.
 
     Raises
     ------
@@ -197,8 +197,8 @@ def draw_securely[Drawn](draw: Callable[[np.random.Generator], Drawn]) -> Drawn:
         except BaseException as error:
             outcome.append((None, error))
 
-    # Python handles an interrupt in the main thread. There it could strike while C waits for a word,
-    # be swallowed, and leave a predictable word in the noise.
+    # Python raises a keyboard interrupt in the main thread. There it could occur while C code waits for a
+    # word, be swallowed, and leave a predictable word in the noise.
     thread = threading.Thread(target=run, name="secure-noise")
     thread.start()
     thread.join()

@@ -1,12 +1,12 @@
-"""Discrete noise drawn in integer arithmetic, without rounding between entropy and noise.
+"""Discrete noise that is drawn in integer arithmetic, without rounding between entropy and noise.
 
-A floating-point sampler reaches only some of the numbers that its law allows, and which ones depends
-on what the noise was added to, so that a release can betray more than its guarantee says (Mironov
-2012). The samplers here draw integers from uniform 64-bit words by comparisons of integers only:
-their law is the stated one exactly, whatever the scale, as long as the words are uniform.
+A floating-point sampler reaches only some of the numbers that its law allows. Which ones depends on the
+number that the noise is added to, so that a release can reveal more than its guarantee says (Mironov 2012).
+The samplers here draw integers from uniform 64-bit words by comparisons of integers only: as long as the
+words are uniform, the law is exactly the stated one, whatever the scale.
 
-How long a draw takes depends on the noise (rejection), as with every such sampler: whoever can time
-a single release learns something of its noise.
+The time that a draw takes depends on the noise, as in all rejection samplers: somebody who can time a single
+release learns something about its noise.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def words_from(generator: np.random.Generator) -> Words:
     Parameters
     ----------
     generator : numpy.random.Generator
-        For a release: over a cryptographic bit generator. A seeded one is for tests.
+        For a release, it must have a cryptographic bit generator; seeded ones are for tests.
 
     Returns
     -------
@@ -102,7 +102,7 @@ def bernoulli(numerator: Any, denominator: Any, words: Words = system_words) -> 
     Parameters
     ----------
     numerator, denominator : array_like of int, or of object (Python integers)
-        They broadcast together; 0 <= numerator <= denominator, denominator > 0.
+        Arrays that broadcast together; 0 <= numerator <= denominator, denominator > 0.
     words : callable, optional
         Source of uniform 64-bit words.
 
@@ -112,8 +112,8 @@ def bernoulli(numerator: Any, denominator: Any, words: Words = system_words) -> 
 
     Notes
     -----
-    A uniform number is compared with the ratio from its first 64 binary digits; only where those
-    agree, with probability 2^-64, are further ones drawn.
+    The first 64 binary digits of a uniform number are compared with those of the ratio. Further digits are
+    drawn only if they agree, which has probability 2^-64.
     """
     shape, top, bottom = _ratios(numerator, denominator)
     if not top.size:
@@ -124,7 +124,7 @@ def bernoulli(numerator: Any, denominator: Any, words: Words = system_words) -> 
     digits[certain] = 0
     first, known = words(top.size), digits.astype(np.uint64)
     success = (first < known) | certain
-    for i in np.flatnonzero((first == known) & (rest > 0).astype(bool)):  # practically never
+    for i in np.flatnonzero((first == known) & (rest > 0).astype(bool)):  # has probability 2^-64
         success[i] = bernoulli(rest[i : i + 1], bottom[i : i + 1], words)[0]
     return success.reshape(shape)
 
@@ -135,7 +135,7 @@ def bernoulli_exp(numerator: Any, denominator: Any, words: Words = system_words)
     Parameters
     ----------
     numerator, denominator : array_like of int, or of object (Python integers)
-        They broadcast together; numerator >= 0, denominator > 0.
+        Arrays that broadcast together; numerator >= 0, denominator > 0.
     words : callable, optional
         Source of uniform 64-bit words.
 
@@ -150,7 +150,7 @@ def bernoulli_exp(numerator: Any, denominator: Any, words: Words = system_words)
     shape, top, bottom = _ratios(numerator, denominator)
     whole, rest = top // bottom, top % bottom
     success = np.ones(top.size, dtype=bool)
-    # exp(-whole) is a success at each of `whole` trials; most fail early
+    # exp(-whole) is the probability that `whole` trials of probability exp(-1) all succeed; most fail early
     turn, trying = 0, np.flatnonzero(whole > 0)
     while trying.size:
         passed = _exp_of_one(trying.size, words)
@@ -169,7 +169,7 @@ def discrete_laplace(scale: Any, count: int, words: Words = system_words) -> np.
     Parameters
     ----------
     scale : Fraction, int or float
-        > 0; a float stands for the binary fraction that it is.
+        > 0; a float is taken as the exact binary fraction that it represents.
     count : int
     words : callable, optional
         Source of uniform 64-bit words; the operating system's by default.
@@ -205,7 +205,7 @@ def discrete_gaussian(sigma: Any, count: int, words: Words = system_words) -> np
     Parameters
     ----------
     sigma : Fraction, int or float
-        > 0; a float stands for the binary fraction that it is.
+        > 0; a float is taken as the exact binary fraction that it represents.
     count : int
     words : callable, optional
         Source of uniform 64-bit words; the operating system's by default.
@@ -244,7 +244,7 @@ def discrete_gaussian(sigma: Any, count: int, words: Words = system_words) -> np
 
 
 def as_fraction(name: str, value: Any) -> Fraction:
-    """Return a number as the exact fraction that it is; it must be finite and > 0."""
+    """Return a number as an exact fraction; it must be finite and > 0."""
     number = value if isinstance(value, Fraction | int) else float(value)
     if not (isinstance(number, Fraction | int) or math.isfinite(number)) or number <= 0:
         raise ValueError(f"{name} must be finite and > 0, got {value}.")
@@ -260,7 +260,7 @@ def _discrete_laplace(scale: Fraction, count: int, words: Words) -> np.ndarray:
         low = low[kept]
         found = (low + t * _geometric(low.size, words)) // s
         negative = words(low.size) >> np.uint64(_WORD - 1) == 1
-        done = ~(negative & (found == 0).astype(bool))  # zero has one sign only
+        done = ~(negative & (found == 0).astype(bool))  # zero is counted with one sign only
         kept[kept] = done
         return kept, np.where(negative, -found, found)[done]
 
@@ -268,9 +268,9 @@ def _discrete_laplace(scale: Fraction, count: int, words: Words) -> np.ndarray:
 
 
 def _by_rejection(count: int, attempt: Callable[[int], tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
-    """Repeat attempts, of a given number of draws, until each draw was kept once.
+    """Return `count` draws; an attempt is repeated for those that were not kept.
 
-    An attempt returns which of its draws are kept, and these.
+    An attempt of a given size returns a mask of the draws that it keeps, and these draws.
     """
     found = np.zeros(count, dtype=object)
     open_ = np.arange(count)
@@ -282,13 +282,13 @@ def _by_rejection(count: int, attempt: Callable[[int], tuple[np.ndarray, np.ndar
 
 
 def _ratios(numerator: Any, denominator: Any) -> tuple[tuple[int, ...], np.ndarray, np.ndarray]:
-    """Return the shape of some ratios, and their integers as vectors."""
+    """Return the common shape of ratios, and their numerators and denominators as vectors."""
     top, bottom = np.broadcast_arrays(*(np.asarray(a, dtype=object) for a in (numerator, denominator)))
     return top.shape, top.ravel(), bottom.ravel()
 
 
 def _geometric(count: int, words: Words) -> np.ndarray:
-    """Number of successes of probability exp(-1) before the first failure."""
+    """Draw the number of successes of probability exp(-1) before the first failure."""
     successes = np.zeros(count, dtype=object)
     trying = np.arange(count)
     while trying.size:
@@ -298,15 +298,15 @@ def _geometric(count: int, words: Words) -> np.ndarray:
 
 
 def _exp_of_one(count: int, words: Words) -> np.ndarray:
-    """Successes of probability exp(-1)."""
+    """Draw successes of probability exp(-1)."""
     return _even_runs(count, lambda at, k: bernoulli(1, np.full(at.size, k, dtype=object), words))
 
 
 def _exp_of_at_most_one(top: np.ndarray, bottom: np.ndarray, words: Words) -> np.ndarray:
-    """Successes of probability exp(-top/bottom), a ratio in [0, 1]."""
+    """Draw successes of probability exp(-top/bottom), a ratio in [0, 1]."""
 
     def attempt(at: np.ndarray, k: int) -> np.ndarray:
-        # a success of probability (top/bottom)/k is one of top/bottom and one of 1/k
+        # a success of probability (top/bottom)/k is a success of top/bottom together with one of 1/k
         success = bernoulli(top[at], bottom[at], words)
         on = np.flatnonzero(success) if k > 1 else at[:0]
         success[on] = bernoulli(1, np.full(on.size, k, dtype=object), words)
@@ -316,7 +316,7 @@ def _exp_of_at_most_one(top: np.ndarray, bottom: np.ndarray, words: Words) -> np
 
 
 def _even_runs(count: int, attempt: Callable[[np.ndarray, int], np.ndarray]) -> np.ndarray:
-    """Whether the run of successes of attempts k = 1, 2, ... has even length (algorithm 1)."""
+    """Return whether the run of successes of attempts k = 1, 2, ... has even length (algorithm 1)."""
     even = np.ones(count, dtype=bool)
     trying, k = np.arange(count), 1
     while trying.size:

@@ -1,4 +1,4 @@
-"""The statement of privacy that a release carries with it."""
+"""The privacy guarantee that a release carries with it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pymc_dp.privacy.calibration import gaussian_delta, gaussian_epsilon
 
 NEIGHBOURS = ("replace-one", "add-remove")
 _ROUNDING = 1e-6
-_LARGEST = 1e150  # that squares of epsilon and mu are numbers is taken for granted wherever costs add up
+_LARGEST = 1e150  # so that squares of epsilon and mu do not overflow where costs add up
 
 
 @dataclass(frozen=True)
 class PrivacyGuarantee:
-    """What one release promises to each person whose record it was computed from.
+    """The privacy guarantee of one release for each person whose record it was computed from.
 
     Immutable and hashable, so that it can be a property of a PyTensor operation and survive
     cloning, ``pm.do``, ``pm.observe`` and pickling.
@@ -25,8 +25,8 @@ class PrivacyGuarantee:
     Parameters
     ----------
     epsilon : float
-        Largest log ratio of the release's densities on neighbouring data, in nats; ``inf`` when
-        only zero-concentrated privacy (``rho``, ``mu``) is promised.
+        Largest log ratio of the release's densities on neighbouring data, in nats; ``inf`` when only
+        zero-concentrated privacy (``rho``, ``mu``) is guaranteed.
     delta : float, default 0
         Slack of approximate differential privacy, in [0, 1); 0 means pure.
     rho : float, optional
@@ -35,15 +35,15 @@ class PrivacyGuarantee:
         Which data sets count as neighbouring: one record exchanged for any other (number of
         records public), or one record added or removed.
     mu : float, optional
-        Parameter of Gaussian differential privacy: telling neighbouring data apart from the release
-        is no easier than telling N(0, 1) from N(mu, 1). Of a Gaussian release it is the sensitivity
-        over sigma, and it fixes the exact curve of all its (epsilon, delta). Implies rho = mu^2 / 2,
-        which is filled in.
+        Parameter of Gaussian differential privacy: distinguishing neighbouring data sets by the release is no
+        easier than distinguishing N(0, 1) from N(mu, 1). For a Gaussian release it is sensitivity / sigma,
+        and determines the exact curve of all its (epsilon, delta). It implies rho = mu^2 / 2, which is filled
+        in.
 
     Raises
     ------
     ValueError
-        A parameter is out of its range, or nothing is promised at all.
+        A parameter is out of its range, or there is no guarantee at all.
 
     References
     ----------
@@ -105,7 +105,7 @@ class PrivacyGuarantee:
         return self.delta == 0.0 and math.isfinite(self.epsilon)
 
     def to_zcdp(self) -> PrivacyGuarantee:
-        """Return the same promise with ``rho`` filled in.
+        """Return the same guarantee with ``rho`` filled in.
 
         Pure epsilon implies rho = epsilon^2 / 2 (Bun and Steinke 2016, proposition 1.4).
 
@@ -137,9 +137,9 @@ class PrivacyGuarantee:
     def to_approximate(self, delta: float) -> PrivacyGuarantee:
         """Return an (epsilon, delta) statement that this guarantee implies.
 
-        The smallest epsilon among the one already promised (when its own delta is no larger), the
-        exact one of Gaussian noise when ``mu`` is known, and the one that ``rho`` implies, which for
-        pure privacy is epsilon^2 / 2.
+        Its epsilon is the smallest of three: the one already guaranteed (if its own delta is no larger), the
+        exact one of Gaussian noise (if ``mu`` is known), and the one that ``rho`` implies, which for pure
+        privacy is epsilon^2 / 2.
 
         Parameters
         ----------
@@ -186,11 +186,11 @@ class PrivacyGuarantee:
         return replace(self, epsilon=min(candidates), delta=delta)
 
     def to_replace_one(self) -> PrivacyGuarantee:
-        """Return what this guarantee promises when one record is exchanged for another.
+        """Return the guarantee that this one implies when one record is exchanged for another.
 
-        To exchange a record is to remove one and to add one: epsilon and mu count twice, rho four
-        times, and delta (1 + exp(epsilon)) times. The other way there is no conversion: under
-        replace-one the number of records is public.
+        To exchange a record is to remove one and to add one: epsilon and mu count twice, rho four times, and
+        delta (1 + exp(epsilon)) times. There is no conversion in the other direction, since under replace-one
+        the number of records is public.
 
         Returns
         -------
@@ -229,10 +229,11 @@ class PrivacyGuarantee:
         return PrivacyGuarantee(epsilon, delta, rho, "replace-one", mu)
 
     def exceeds(self, stated: PrivacyGuarantee) -> bool:
-        """Whether this, of a known noise, is certain to promise less than is stated, beyond rounding.
+        """Return whether `stated` is certainly better than this guarantee, which the noise gives.
 
-        Other neighbours are not what is promised here; noise that is not purely private contradicts a pure
-        statement; and of Gaussian noise the delta at every epsilon is known exactly.
+        That is so if the neighbours differ, if a pure guarantee is stated of noise that gives none, or if a
+        stated number is smaller than the exact one, beyond rounding. The delta of Gaussian noise is known
+        exactly at every epsilon.
 
         Parameters
         ----------
@@ -254,7 +255,7 @@ class PrivacyGuarantee:
         return any(a is not None and b is not None and a > b * (1 + _ROUNDING) for a, b in pairs)
 
     def implies(self, stated: PrivacyGuarantee) -> bool:
-        """Whether all that is stated is known to follow from this, up to rounding.
+        """Return whether the stated guarantee is known to follow from this one, up to rounding.
 
         Parameters
         ----------
@@ -272,7 +273,7 @@ class PrivacyGuarantee:
         if stated.rho is not None and (rho is None or rho > stated.rho * (1 + _ROUNDING)):
             return False
         if math.isinf(stated.epsilon) or stated.is_pure or self.mu is not None:
-            return True  # compared exactly
+            return True  # `exceeds` has compared these exactly
         if self.is_pure and _pure_delta(stated.epsilon, self.epsilon) <= stated.delta * (1 + _ROUNDING):
             return True
         try:
@@ -282,9 +283,9 @@ class PrivacyGuarantee:
         return epsilon <= stated.epsilon * (1 + _ROUNDING)
 
     def settled(self, stated: PrivacyGuarantee | None) -> PrivacyGuarantee:
-        """Return what may be said of a release whose noise gives this guarantee, and which states another.
+        """Return the guarantee of a release that states one, and whose noise gives this one.
 
-        That is the statement where it is known to follow from the noise, and otherwise what the noise gives.
+        It is the stated guarantee if that is known to follow from this one, and otherwise this one.
 
         Parameters
         ----------
@@ -329,17 +330,17 @@ class PrivacyGuarantee:
 
 
 def _gaussian_delta(epsilon: float, mu: float) -> float:
-    """Exact delta of Gaussian noise at an epsilon, which may be 0."""
+    """Return the exact delta of Gaussian noise at an epsilon, which may be 0."""
     return gaussian_delta(epsilon, 1.0, mu) if epsilon > 0 else math.erf(mu / math.sqrt(8))
 
 
 def _pure_delta(epsilon: float, pure: float) -> float:
-    """Largest delta at `epsilon` of any mechanism with a pure guarantee, that of randomized response."""
+    """Return the largest delta at `epsilon` under a pure guarantee, which is that of randomized response."""
     return max(0.0, -math.expm1(epsilon - pure)) / (1 + math.exp(-pure))
 
 
 def in_words(items: list[str]) -> str:
-    """Join as in a sentence: "a", "a and b", "a, b and c"."""
+    """Join items as in a sentence: "a", "a and b", "a, b and c"."""
     return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]]))
 
 
@@ -359,8 +360,8 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
     References
     ----------
-    Canonne, Kamath and Steinke (2020), proposition 12: every order alpha > 1 gives a bound, and the
-    best is taken. It is below the rho + 2 sqrt(rho log(1/delta)) of Bun and Steinke (2016).
+    Canonne, Kamath and Steinke (2020), proposition 12: every order alpha > 1 gives a bound, and the smallest
+    is taken. It is below the bound rho + 2 sqrt(rho log(1/delta)) of Bun and Steinke (2016).
 
     Examples
     --------

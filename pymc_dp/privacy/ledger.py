@@ -36,50 +36,50 @@ class BudgetExceededError(ValueError):
 class PrivacyLedger:
     """A budget of (epsilon, delta), and all that was debited from it.
 
-    A debit is on the disk before anything is drawn. It is written only if the debits before it are still the
-    ones that it was found to fit beside, so that processes, chains and sessions may share the file, and a run
-    that is killed has been counted. All runs count together, whatever likelihood they are for, since the same
-    people may be behind the rows of several. What was debited is not given back.
+    A debit is on the disk before anything is drawn, so that a run that is killed still counts. Processes,
+    chains and sessions may share the file: a debit is written only if no other debit was written since it was
+    found to fit. All runs count together, whatever likelihood they are for, since the same people may be
+    behind the rows of several likelihoods. Debits are never given back.
 
     Parameters
     ----------
     path : str or path-like, optional
-        SQLite file, made where there is none; not on a network share, whose locks cannot be relied on. A file
-        of its name with ``.head`` after it is made beside it: the two belong together. Names that end so, or
-        as SQLite's own (``-journal``, ``-wal``, ``-shm``), are refused. By default a private
-        temporary file, which forked and spawned workers share, and which ends with this process: the budget
-        then lives with the model.
+        SQLite file, which is created if there is none. Do not put it on a network share, whose locks are not
+        reliable. A second file, with ``.head`` added to the name, is created beside it, and the two belong
+        together. Names with that ending or one of SQLite's (``-journal``, ``-wal``, ``-shm``) are refused. By
+        default a private temporary file, which forked and spawned workers share, and which is removed when
+        this process ends: the budget then ends with the process.
     epsilon : float
         The whole budget in nats, > 0, for replace-one neighbours.
     delta : float
-        In (0, 1), and far below 1 / (number of people).
+        In (0, 1); choose it far below 1 / (number of people).
     entries : int, optional
-        How many debits the file has, known from elsewhere: any other number is refused. Needed only where the
-        file beside it is lost, which is then made again.
+        Number of debits in the file, as you know it from elsewhere; a file with another number is refused.
+        Needed only if the file beside the ledger is lost, which is then created anew.
 
     Attributes
     ----------
     path : Path or None
     epsilon, delta : float
-        As the file was made with them. They cannot be set.
+        The budget with which the file was created. They cannot be set.
 
     Raises
     ------
     TypeError, ValueError
-        An argument is not what it should be; the file is not a ledger, has another budget, was made by a
+        An argument is not what it should be; or the file is not a ledger, has another budget, was made by a
         newer version, is damaged, edited or an older copy, or cannot be written.
 
     Notes
     -----
-    Where the plan of a run is chosen after looking at results of earlier ones, the total is proven for
+    If the plan of a run is chosen after looking at results of earlier runs, the total cost is proven for
     Gaussian costs. For releases on batches it is proven for plans that are fixed beforehand, whatever the
-    queries are; for plans that are chosen later no proof is known to us.
+    queries are; for plans that are chosen later we know of no proof.
 
     Each debit, and each chain's claim, is chained to the one before it by a SHA-256 digest that begins with
-    the budget; the file beside has the last digest, and so has every open ledger. So what is deleted,
-    edited, cut off or put back from an older copy is refused. There is no key, and no witness
-    elsewhere: not found is an older copy of *both* files put back together while no process has the
-    ledger open, and whoever edits the ledger and computes the digests anew in both files. It protects a
+    the budget; the file beside the ledger has the last digest, and so has every open ledger. So a ledger that
+    was deleted, edited, cut off or put back from an older copy is refused. There is no key, and no witness
+    elsewhere. Two manipulations go unnoticed: putting back older copies of *both* files while no process has
+    the ledger open, and editing the ledger and computing the digests anew in both files. The chain protects a
     custodian from accidents, not people from a custodian.
 
     References
@@ -130,29 +130,29 @@ class PrivacyLedger:
 
     @property
     def epsilon(self) -> float:
-        """The whole budget in nats, as the file was made with it."""
+        """The whole budget in nats, with which the file was created."""
         return self._file.budget[0]
 
     @property
     def delta(self) -> float:
-        """At which epsilon is stated, as the file was made with it."""
+        """The delta at which epsilon is stated, with which the file was created."""
         return self._file.budget[1]
 
     def reserve(
         self, cost: Any, *, likelihood: str, step: str, chains: int, insecure_noise: bool = False
     ) -> Reservation:
-        """Debit a planned run, all of its chains together, before it begins.
+        """Debit a planned run, with all of its chains, before it begins.
 
         Parameters
         ----------
         cost : cost or sequence of costs
-            Of all chains together, tuning included.
+            Cost of all chains together, tuning included.
         likelihood, step : str
             Names of the confidential likelihood and of the step method.
         chains : int
             How many chains will claim a share.
         insecure_noise : bool, default False
-            Whether the noise comes from a known seed, which the entry then says.
+            Whether the noise comes from a known seed; the entry records it.
 
         Returns
         -------
@@ -189,7 +189,7 @@ class PrivacyLedger:
             int(bool(insecure_noise)),
         )
         while True:
-            # What fits is decided outside of the lock, since that may take seconds.
+            # Whether the run fits is computed without holding the lock, since that may take seconds.
             with self._file.transaction(write=False) as book:
                 decided, spent = book.rows["entry"], self._spent(book)
                 epsilon, delta, _ = book.budget
@@ -197,7 +197,7 @@ class PrivacyLedger:
                 raise BudgetExceededError(self._refusal(spent, costs))
             with self._file.transaction(write=True) as book:
                 if book.rows["entry"] != decided:
-                    continue  # others have debited meanwhile: it is decided again, on what there is now
+                    continue  # others have debited meanwhile, so that the decision is made again
                 number = book.add("entry", row)
             return Reservation(self, number, chains, costs)
 
@@ -232,19 +232,19 @@ class PrivacyLedger:
 
     @property
     def epsilon_spent(self) -> float:
-        """Epsilon of all that was debited together, at the ledger's delta."""
+        """Epsilon of all debits together, at the ledger's delta."""
         return budgets.epsilon(self.spent, self.delta)
 
     @property
     def epsilon_left(self) -> float:
         """Largest epsilon, at the ledger's delta, that a run with Gaussian noise on all rows may still have.
 
-        More than the difference to the whole budget, because epsilons of runs do not add up: they compose.
+        It is more than the difference to the whole budget, because epsilons compose to less than their sum.
         """
         return self._left(self.spent)
 
     def epsilons(self) -> list[float]:
-        """Return the epsilon of all debits up to and with each one, at the ledger's delta.
+        """Return, for each debit, the epsilon of all debits up to and including it, at the ledger's delta.
 
         Returns
         -------
@@ -261,14 +261,14 @@ class PrivacyLedger:
     def noise_multiplier(
         self, releases: int, *, n: int | None = None, batch_size: int | None = None
     ) -> float:
-        """Return the smallest noise multiplier at which so many releases fit into what is left.
+        """Return the smallest noise multiplier at which a number of releases fits into the remaining budget.
 
         Parameters
         ----------
         releases : int
             Numbers released by all chains together, tuning included, >= 1.
         n, batch_size : int, optional
-            Rows, and rows in a batch, where each release is computed from a batch.
+            The numbers of rows and of rows in a batch, if each release is computed from a batch.
 
         Returns
         -------
@@ -343,9 +343,9 @@ class PrivacyLedger:
 
 @dataclass(frozen=True, repr=False)
 class Reservation:
-    """A debited run, of which each chain claims a numbered share. Made by :meth:`PrivacyLedger.reserve`.
+    """A debited run, of which each chain claims a share. :meth:`PrivacyLedger.reserve` makes it.
 
-    Can be pickled: copies in other processes claim from the same file.
+    It can be pickled; copies in other processes claim from the same file.
 
     Parameters
     ----------
@@ -364,7 +364,7 @@ class Reservation:
     costs: tuple[Cost, ...]
 
     def claim(self) -> int:
-        """Return the number of the next chain, from 0, which nobody else gets.
+        """Claim a chain, and return its number, from 0, which no other caller gets.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""What a custodian publishes: a noisy value with everything that an analyst needs to know of it."""
+"""The release that a custodian publishes: a noisy value with all that an analyst needs to know."""
 
 from __future__ import annotations
 
@@ -20,24 +20,23 @@ FORMAT = "pymc_dp.Release"
 VERSION = 1
 _FIELDS = {"format", "version", "mechanism", "parameters", "guarantee", "value"}
 _NOT_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-# By name, and no others: NumPy would take a name for an item of any size, or for code.
+# Only these names are read: NumPy would accept names of types of any size, or of Python objects.
 _DTYPES = {
     name: np.dtype(name)
     for name in ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
                  "float16", "float32", "float64")
 }  # fmt: skip
-_DEEPEST = 32  # tuples in tuples, and axes of a value
+_DEEPEST = 32  # limit of nested tuples, and of axes of a value
 _LARGEST = 2**64
-_LONGEST = 300  # characters of a message about what somebody else wrote
+_LONGEST = 300  # characters of a message that quotes a file
 
 
 @dataclass(frozen=True, eq=False)
 class Release:
-    """One published value: what was drawn, by which mechanism, and what it promises.
+    """One published value, with its mechanism, parameters and privacy guarantee.
 
-    A custodian gets it from a mechanism's ``release()`` and publishes it as JSON; an analyst passes it
-    as ``observed=`` to the same mechanism, which takes its parameters from it. It holds nothing that
-    is confidential.
+    A custodian gets it from a mechanism's ``release()`` and publishes it as JSON. An analyst passes it as
+    ``observed=`` to the same mechanism, which takes its parameters from it. It contains nothing confidential.
 
     Parameters
     ----------
@@ -49,7 +48,7 @@ class Release:
         Keyword arguments that declare the mechanism again: the noise level as a number, the bounds,
         settings. Lists and arrays are kept as nested tuples.
     guarantee : PrivacyGuarantee or None
-        What the release promises each person; None when it is not known.
+        The guarantee of the release for each person; None when it is not known.
 
     Attributes
     ----------
@@ -59,7 +58,7 @@ class Release:
     Raises
     ------
     TypeError, ValueError
-        Something that JSON cannot hold without loss, or that no version reads back: whole numbers of more
+        An argument cannot be written to JSON without loss, or could not be read back: whole numbers of more
         than 64 bits, tuples nested more than 32 deep, halves of surrogate pairs in text.
 
     Examples
@@ -112,7 +111,7 @@ class Release:
         return hash(self.to_json())
 
     def __reduce__(self) -> tuple:
-        # not as the dataclass would: a mapping proxy cannot be pickled
+        # not the default of a dataclass, since a mapping proxy cannot be pickled
         return type(self), (self.value, self.mechanism, dict(self.parameters), self.guarantee)
 
     def __str__(self) -> str:
@@ -124,7 +123,7 @@ class Release:
     def to_json(self) -> str:
         """Return the release as JSON text, without loss.
 
-        Floats are written with as many digits as bring back the same bits, integers in full.
+        Floats are written with enough digits to restore the same bits, and integers in full.
 
         Returns
         -------
@@ -153,12 +152,12 @@ class Release:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Release:
-        """Return the release that a JSON text holds.
+        """Return the release that a JSON text contains.
 
         Parameters
         ----------
         text : str or bytes
-            What :meth:`to_json` returned.
+            The text that :meth:`to_json` returned.
 
         Returns
         -------
@@ -169,8 +168,9 @@ class Release:
         TypeError
             `text` is neither str nor bytes.
         ValueError
-            Not JSON, not a release, damaged, or written in a newer format than this version reads. Whatever
-            the text says, no other error is raised, and the memory taken is a small multiple of the text.
+            The text is not JSON, not a release, damaged, or in a newer format than this version reads.
+            Whatever the text, no other error is raised, and memory use is a small multiple of the text's
+            size.
 
         Examples
         --------
@@ -247,7 +247,7 @@ class Release:
 
 
 def _freeze(name: str, value: Any, depth: int = 0) -> Any:
-    """Return a parameter as plain numbers, words and nested tuples."""
+    """Return a parameter as plain numbers, strings and nested tuples."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):
@@ -270,7 +270,7 @@ def _to_plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_to_plain(v) for v in value]
     if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(value)}  # JSON has no such numbers
+        return {"float": str(value)}  # JSON has no NaN and no infinity
     return value
 
 
@@ -344,7 +344,7 @@ def _object(name: str, content: Any) -> dict[str, Any]:
 
 
 def _short(what: Any) -> str:
-    """Return a message, or a part of it, as short text that can be written anywhere."""
+    """Return a message, cut to a short text that every encoding can write."""
     text = str(what).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
@@ -363,7 +363,7 @@ def _whole(text: str) -> int:
 
 
 def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; of two fields of one name a reader could see either."""
+    """Return a JSON object; refuse two fields of one name, of which readers could see either."""
     if len(dict(pairs)) < len(pairs):
         raise ValueError("This release is damaged: a field is in it twice.")
     return dict(pairs)
