@@ -11,8 +11,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.privacy.bounds import parse_bounds
 from pymc_dp.query.clamping import clamp_query
-from pymc_dp.query.locality import fault_in_locality
 from pymc_dp.query.lengths import lengths_of
+from pymc_dp.query.locality import fault_in_locality
 from pymc_dp.query.publicshapes import public_array
 
 
