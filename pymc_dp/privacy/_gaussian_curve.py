@@ -1,8 +1,9 @@
 """The exact privacy curve of Gaussian noise, without cancellation at either end.
 
-With sensitivity / sigma = mu, near = epsilon/mu - mu/2 and far = epsilon/mu + mu/2, the identity exp(epsilon)
-phi(far) = phi(near) turns the curve delta = Phi(-near) - exp(epsilon) Phi(-far) (Balle and Wang 2018, theorem
-8) into delta = phi(near) [M(near) - M(far)], where M(x) = (1 - Phi(x)) / phi(x) is Mills' ratio.
+With sensitivity / sigma = mu, near = epsilon/mu - mu/2 and far = epsilon/mu + mu/2, the identity
+exp(epsilon) phi(far) = phi(near) turns the curve
+delta = Phi(-near) - exp(epsilon) Phi(-far) (Balle and Wang 2018, theorem 8) into
+delta = phi(near) [M(near) - M(far)], where M(x) = (1 - Phi(x)) / phi(x) is Mills' ratio.
 """
 
 from __future__ import annotations
