@@ -78,8 +78,8 @@ class PrivacyLedger:
     Each debit, and each chain's claim, is chained to the one before it by a SHA-256 digest that begins with
     the budget; the file beside the ledger has the last digest, and so has every open ledger. So a ledger that
     was deleted, edited, cut off or put back from an older copy is refused. There is no key, and no witness
-    elsewhere. Two manipulations go unnoticed: putting back older copies of *both* files while no process has
-    the ledger open, and editing the ledger and computing the digests anew in both files. The chain protects a
+    elsewhere. Two manipulations go unnoticed: to put back an older copy of *both* files while no process has
+    the ledger open, and to edit the ledger and compute the digests anew in both files. The chain protects a
     custodian from accidents, not people from a custodian.
 
     References
