@@ -67,7 +67,7 @@ class QuadraticKNormGradientRV(MechanismOp, RandomVariable):
         self, name: str | None = None, *, norm: float = 2.0, log_det: float = 0.0, **kwargs: Any
     ) -> None:
         self.norm = norm
-        self.log_det = log_det  # of the hessian, which is public
+        self.log_det = log_det  # of the Hessian, which is public
         super().__init__(name, **kwargs)
 
     def rng_fn(self, rng, query, hessian, epsilon, sensitivity, size):  # type: ignore[no-untyped-def, override]

@@ -250,7 +250,7 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
         )
     _check_grid(release)
     signature = inspect.signature(mechanism.dist).parameters
-    declares = {k for k, p in signature.items() if p.kind is p.KEYWORD_ONLY}  # what comes before is the query
+    declares = {k for k, p in signature.items() if p.kind is p.KEYWORD_ONLY}  # the others are the query
     unknown = release.parameters.keys() - declares - _STATED
     if unknown:
         raise ValueError(

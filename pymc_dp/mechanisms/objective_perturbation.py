@@ -193,7 +193,7 @@ class ObjectivePerturbation(Mechanism, Continuous):
 
     @classmethod
     def _release_shape(cls, query: TensorVariable, **settings: Any) -> tuple[int | None, ...]:
-        width = query.type.shape[1]  # of the joined rows
+        width = query.type.shape[1]  # width of the joined rows
         return (None if width is None else width - 1,)
 
     @classmethod

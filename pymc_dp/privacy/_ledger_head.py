@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-FORMAT = 2  # of the ledger and of this file
+FORMAT = 2  # format of the ledger and of this file
 _SLOT = 512  # bytes that a disk writes in one piece
 _BEGINNING = f'{{"format": {FORMAT}, '.encode()
 _SQLITE = b"SQLite format 3\0"

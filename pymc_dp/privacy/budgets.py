@@ -48,7 +48,7 @@ def epsilon(costs: Any, delta: float) -> float:
     Raises
     ------
     TypeError, ValueError
-        An argument is not what it should be.
+        An argument has the wrong type or is out of its range.
 
     References
     ----------
@@ -86,7 +86,7 @@ def delta(costs: Any, epsilon: float) -> float:
     Raises
     ------
     TypeError, ValueError
-        An argument is not what it should be.
+        An argument has the wrong type or is out of its range.
 
     Examples
     --------
@@ -123,7 +123,7 @@ def lower_bound(costs: Any, delta: float) -> float:
     Raises
     ------
     TypeError, ValueError
-        An argument is not what it should be.
+        An argument has the wrong type or is out of its range.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def renyi_epsilon(costs: Any, delta: float) -> float:
     Raises
     ------
     TypeError, ValueError
-        An argument is not what it should be.
+        An argument has the wrong type or is out of its range.
 
     References
     ----------
@@ -205,7 +205,7 @@ def noise_multiplier(
     Raises
     ------
     TypeError, ValueError
-        An argument is not what it should be, or nothing is left.
+        An argument has the wrong type or is out of its range, or nothing is left of the budget.
 
     Examples
     --------
@@ -319,7 +319,7 @@ def iterations(
     Raises
     ------
     TypeError, ValueError
-        An argument is not what it should be.
+        An argument has the wrong type or is out of its range.
 
     Examples
     --------

@@ -66,8 +66,8 @@ class PrivacyLedger:
     Raises
     ------
     TypeError, ValueError
-        An argument is not what it should be; or the file is not a ledger, has another budget, was made by a
-        newer version, is damaged, edited or an older copy, or cannot be written.
+        An argument has the wrong type or is out of its range; or the file is not a ledger, has another
+        budget, was made by a newer version, is damaged, edited or an older copy, or cannot be written.
 
     Notes
     -----
@@ -163,8 +163,8 @@ class PrivacyLedger:
         BudgetExceededError
             The run does not fit into what is left.
         TypeError, ValueError
-            An argument is not what it should be, or the file cannot be written. Nothing is debited then,
-            unless the message says so.
+            An argument has the wrong type or is out of its range, or the file cannot be written. Nothing is
+            debited then, unless the message says so.
 
         Examples
         --------

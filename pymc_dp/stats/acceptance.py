@@ -28,7 +28,8 @@ _STATISTICS = ("record_acceptance", "record_acceptance_min")
 _ROUNDING = 1e-9
 # The reason why there is no bound for the records of a mixture.
 _MIXED = "they are moved with their labels, and the minimum is of the shares accepted in a draw"
-# Above this, acceptance counts as high, so that slow mixing needs a warning.
+# Acceptance from here on counts as high, and warnings of slow mixing say "although"; below, slow mixing is no
+# surprise.
 _HIGH_ACCEPTANCE = 0.5
 
 
