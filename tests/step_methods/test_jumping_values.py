@@ -184,6 +184,22 @@ def test_whole_numbers_may_say_how_probable_but_not_where(case, law, start):
     assert [v.name for v in behind_repeated(y, model)] == behind
 
 
+FAR = {
+    "above half of a support": (lambda: pm.Categorical("k", np.full(8, 1 / 8)), lambda k: k >= 5),
+    "one of a support": (lambda: pm.Categorical("k", np.full(8, 1 / 8)), lambda k: pt.eq(k, 6)),
+    "the end of a support": (lambda: pm.DiscreteUniform("k", 0, 20), lambda k: k >= 16),
+    "a count": (lambda: pm.Poisson("k", 4), lambda k: pt.eq(k, 8)),
+}
+
+
+@pytest.mark.parametrize(("law", "is_there"), FAR.values(), ids=FAR)
+def test_whole_numbers_far_from_the_start_are_looked_at(law, is_there):
+    """P(k >= 5) was 1.00 instead of .865: only three values beside the start were tried."""
+    with pm.Model() as model:
+        y = pm.CustomDist("y", 0.2, 1.0 * is_there(law()), logp=capped_logp, random=capped, shape=4)
+    assert [v.name for v in behind_repeated(y, model)] == ["k"]
+
+
 @pytest.mark.parametrize("shape", [4, 400])
 def test_whole_numbers_may_shift_a_law_on_a_grid(shape):
     with pm.Model() as model:

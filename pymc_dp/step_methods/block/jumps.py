@@ -14,15 +14,18 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pymc as pm
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 
 from pymc_dp.query.supports import finite_support
 from pymc_dp.step_methods.block.lawdraws import OFTEN, LawDraws, compile_natural, repeated
 
-# Changes of a real variable in value space, one for each place; and of a whole number.
+# Changes of a real variable in value space, one for each place; and of a whole number whose support is large,
+# which is also drawn from its prior, so often, of which so many values are tried.
 _SIZES = (1.0, 10.0, 100.0, 1000.0, 3.0, 30.0)
 _STEPS = (1, 2, 10)
+_PRIOR, _MOST_OF_PRIOR = 200, 30
 # Repeated numbers that are looked at, the most frequent ones, and halvings of a change.
 _NUMBERS, _HALVINGS = 2, 60
 # A step to a side of a number, as a part of how far draws are from it; and how much a log density may change.
@@ -135,12 +138,14 @@ class Jumps:
 
     def _whole(self, k: int, value: np.ndarray) -> list[np.ndarray]:
         """Return other values of a variable of whole numbers."""
-        support = finite_support(self._given[k])  # type: ignore[arg-type]
+        variable: Any = self._given[k]
+        support = finite_support(variable)
         if support is None:
-            return [value ^ 1, *(value + step for step in _STEPS)]
+            drawn = pm.draw(variable, draws=_PRIOR, mode="FAST_COMPILE", random_seed=0)
+            others = np.unique(drawn, axis=0)[:_MOST_OF_PRIOR].astype(value.dtype)
+            return [value ^ 1, *(value + step for step in _STEPS), *others]
         at = np.searchsorted(support, value)
-        shifts = range(1, min(len(support), 1 + len(_STEPS)))
-        return [support[(at + shift) % len(support)].astype(value.dtype) for shift in shifts]
+        return [support[(at + shift) % len(support)].astype(value.dtype) for shift in range(1, len(support))]
 
     def _is_wrong(
         self, seed: int, path: Callable[[float], Values], before: np.ndarray, whole: bool, near: bool
