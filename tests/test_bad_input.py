@@ -138,6 +138,27 @@ CASES = {
         ValueError,
         r"records y have no density at their starting values.*moves s .*RecordImputation\(\).*initval=",
     ),
+    "a mixture that starts between its components": (
+        lambda: released(
+            pm.Mixture(
+                "y", [0.5, 0.5], [pm.DiracDelta.dist(-2.0), pm.Exponential.dist(pm.Gamma("c", 2, 1))], shape=3
+            )
+        ),
+        ValueError,
+        r"records y have no density at their starting values.*moves c .*RecordImputation\(\).*initval=",
+    ),
+    "steps that are known numbers": (
+        lambda: released(
+            pm.RandomWalk(
+                "y",
+                init_dist=pm.Normal.dist(),
+                innovation_dist=pm.Censored.dist(pm.Normal.dist(0, pm.HalfNormal("s")), -1, 1),
+                shape=(4, 3),
+            ).sum(axis=1)
+        ),
+        ValueError,
+        "steps of the random walk y .*records of their own",
+    ),
     "a table of counts": (
         lambda: released(pm.Multinomial("c", 20, pm.Dirichlet("p", np.ones(3)))),
         ValueError,

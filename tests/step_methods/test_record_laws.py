@@ -169,6 +169,29 @@ def test_a_users_law_without_a_start_is_refused():
         sample(model)
 
 
+def two_laws(m, size):
+    return m + pm.Normal.dist(0, 1, size=size) + pm.Exponential.dist(1, size=size)
+
+
+def test_a_users_law_of_two_laws_is_exact():
+    """It was refused, without a name of a record: "draws from more than one generator"."""
+    with pm.Model() as model:
+        m = pm.Normal("m")
+        density = lambda v, m: pm.logp(pm.ExGaussian.dist(mu=m, sigma=1, nu=1), v)  # noqa: E731
+        x = pm.CustomDist("x", m, dist=two_laws, logp=density, shape=3)
+        dp.GaussianMechanism("z", dp.record_sum(x), sigma=0.5, observed=7.0)
+        idata = sample(model, draws=6000, tune=1000)
+    waits = np.linspace(0, 40, 4001)  # the sum of three exponential numbers
+
+    def log_density(m):
+        normal = st.norm.pdf(7, 3 * m[:, None] + waits, np.sqrt(3 + 0.25))
+        return np.log(np.trapezoid(normal * st.gamma.pdf(waits, 3), waits, axis=1)) + st.norm.logpdf(m)
+
+    exact = from_log_density(log_density, -5, 5)
+    verdict = harness.mc_z(idata.posterior["m"].values, exact, minimum_ess=150)
+    assert verdict.passed, verdict
+
+
 def test_laws_of_a_users_graph_are_asked_for_their_own_parameters():
     """PyMC clones what is behind such a law: the domain of the clone would be that of a random draw."""
     with pm.Model():

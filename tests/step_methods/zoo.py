@@ -588,6 +588,14 @@ def walks_by_heavy_tailed_steps(n):
 
 
 @entry()
+def walks_from_a_law_that_nothing_moves(n):
+    """The start has no form of its own, and needs none."""
+    steps = pm.Normal.dist(0, pm.HalfNormal("sigma"))
+    start = pm.TruncatedNormal.dist(0, 1, lower=0)
+    laplace(dp.record_sum(pm.RandomWalk("x", init_dist=start, innovation_dist=steps, shape=(n, 3))))
+
+
+@entry()
 def walks_by_counts(n):
     rate = pm.Gamma("rate", 3, 2)
     start, steps = pm.Poisson.dist(2 * rate), pm.Poisson.dist(rate)

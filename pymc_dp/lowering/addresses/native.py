@@ -22,9 +22,11 @@ import pytensor
 import pytensor.tensor as pt
 from numba import types
 from numba.extending import intrinsic
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.io import In
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
+from pytensor.graph.replace import graph_replace
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.shape import SpecifyShape
@@ -161,13 +163,19 @@ def thread_generator(outputs: Sequence[Variable], generator: Variable) -> tuple[
     from pytensor.graph.fg import FunctionGraph
 
     fgraph = FunctionGraph(outputs=list(outputs), clone=True, copy_inputs=False)
+    while several := [node for node in fgraph.apply_nodes if len(_generators_of(node)) > 1]:
+        node = several[0]
+        if not isinstance(node.op, OpFromGraph):
+            raise NotImplementedError(f"{node.op} draws from more than one generator")
+        inner = node.op.fgraph.unfreeze()  # a law made of several: each is drawn by itself
+        drawn = graph_replace(inner.outputs, dict(zip(inner.inputs, node.inputs, strict=True)), strict=False)
+        pairs = [(v, new) for v, new in zip(node.outputs, drawn, strict=True) if v in fgraph.variables]
+        fgraph.replace_all(pairs, import_missing=True)
     current = generator
     for node in fgraph.toposort():
-        positions = [i for i, v in enumerate(node.inputs) if isinstance(v.type, RandomGeneratorType)]
+        positions = _generators_of(node)
         if not positions:
             continue
-        if len(positions) > 1:
-            raise NotImplementedError(f"{node.op} draws from more than one generator")
         fgraph.change_node_input(node, positions[0], current, check=False, import_missing=True)
         update = getattr(node.op, "update", None)
         updates = update(node) if update is not None else None
@@ -175,6 +183,11 @@ def thread_generator(outputs: Sequence[Variable], generator: Variable) -> tuple[
             raise NotImplementedError(f"{node.op} does not return its generator")
         (current,) = updates.values()
     return list(fgraph.outputs), current
+
+
+def _generators_of(node: Apply) -> list[int]:
+    """Return which inputs of an operation are generators."""
+    return [i for i, v in enumerate(node.inputs) if isinstance(v.type, RandomGeneratorType)]
 
 
 def draw(law: Any, *params: Any, size: Any = None) -> Any:

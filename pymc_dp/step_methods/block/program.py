@@ -19,7 +19,8 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
-from pymc.distributions.custom import CustomDistRV, CustomSymbolicDistRV
+from pymc.distributions.custom import CustomDistRV
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.logprob.transforms import SimplexTransform
 from pymc.logprob.utils import ParameterValueError
 from pymc.model.core import Model
@@ -295,11 +296,14 @@ class RecordProgram:
         return check is None or bool(check(theta, self.data.gather())[0])
 
     def without_density(self, point: dict[str, Any]) -> list[str]:
-        """Return the records without a density at a point, of those that the user may start anywhere."""
+        """Return the records without a density at a point, of those that may start where they have none.
+
+        These are laws of a user's, starts of a user's, and mixtures, which start between their components.
+        """
         asked = [
             rv
             for rv in self.block.records
-            if isinstance(rv.owner.op, CustomDistRV | CustomSymbolicDistRV)  # type: ignore[union-attr]
+            if isinstance(rv.owner.op, CustomDistRV | SymbolicRandomVariable)  # type: ignore[union-attr]
             or self.model.rvs_to_initial_values.get(rv) is not None
         ]
         if not asked:

@@ -12,6 +12,7 @@ import pytensor.tensor as pt
 from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.query.records import parameters_of
 from pymc_dp.step_methods.updates.noncentred import NoiseForm, NoNoiseForm, Piece, family_form
 
 # Part of a walk's own size below which its steps are known to few digits only.
@@ -34,7 +35,7 @@ def noise_form(rv: TensorVariable, moving: Callable[[TensorVariable], bool]) -> 
         If its law has no known form, nor the laws that it is made of; the message says which.
     """
     laws = _laws(rv)
-    forms = [family_form(law, moving, name) for name, law in laws.items()]
+    forms = [_form_of_part(law, moving, name) for name, law in laws.items()]
     op: Any = rv.owner.op
     if isinstance(op, AutoRegressiveRV):
         return _autoregression(op, *forms)
@@ -43,6 +44,16 @@ def noise_form(rv: TensorVariable, moving: Callable[[TensorVariable], bool]) -> 
             raise NoNoiseForm(f"{rv.name} adds whole numbers to others, which are no whole numbers again")
         return _random_walk(-op.ndim_supp, *forms)
     return forms[0]
+
+
+def _form_of_part(law: TensorVariable, moving: Callable[[TensorVariable], bool], name: str) -> NoiseForm:
+    """Return the noise form of a law; one without, that nothing moves, is noise as it is."""
+    try:
+        return family_form(law, moving, name)
+    except NoNoiseForm:
+        if any(moving(p) for p in parameters_of(law)):
+            raise
+        return NoiseForm(lambda x, rv: x, lambda u, rv: u)
 
 
 def smooth_form(rv: TensorVariable, moving: Callable[[TensorVariable], bool]) -> NoiseForm | None:
