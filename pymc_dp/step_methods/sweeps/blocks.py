@@ -144,9 +144,10 @@ def few_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
 def many_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     """Sweep that holds the sums in arrays."""
     x, cov, prior_only = state.records, state.covariates, state.prior_only
+    theta, data, value, params = state.theta, state.data, state.observed, state.noise
     n, c = x.shape[0], entries(state.constants, N_CONSTANTS)
     lowest, n_accepted = 0.0, 0.0
-    power = state.data[TEMPER_AT]
+    power = data[TEMPER_AT]
     old, new = state.offset.copy(), np.zeros(N_STATISTICS)
     drawn, records = np.empty((N_DRAWN, BLOCK)), np.empty((WIDTH, BLOCK))
     moves, gains, waits = np.empty((N_STATISTICS, BLOCK)), np.empty(BLOCK), np.empty(BLOCK)
@@ -167,7 +168,7 @@ def many_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
                     new[j] = old[j] + moves[j, k]
                 total = 0.0
                 if not prior_only:
-                    total = change_of_many(state.theta, state.data, state.observed, state.noise, old, new)
+                    total = change_of_many(theta, data, value, params, old, new)
                     total *= power
                     if WEIGHTED:
                         total += gains[k]

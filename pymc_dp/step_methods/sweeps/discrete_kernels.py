@@ -151,8 +151,14 @@ def cumulate(c: Array, cell: Array, start: int, stop: int, size: int, cumulative
 
 def table_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     """Sweep over records whose values and contributions are looked up in tables."""
-    x, c = state.records, state.constants
-    n = x.shape[0]
+    x, c, value, params, prior_only = (
+        state.records,
+        state.constants,
+        state.observed,
+        state.noise,
+        state.prior_only,
+    )
+    n, power = x.shape[0], state.data[TEMPER_AT]
     lowest, n_accepted = 0.0, 0.0
     cumulative = np.empty(CELL.size)
     for k in range(WIDTH):
@@ -172,7 +178,7 @@ def table_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
             find(values_before, left)
             find(values, entered)
             total = 0.0
-            if not state.prior_only:
+            if not prior_only:
                 for e in range(N_PARTS):
                     if left[e] != entered[e]:
                         j, k = STATISTIC[left[e]], STATISTIC[entered[e]]
@@ -180,9 +186,9 @@ def table_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
                         if j == k:
                             less += AMOUNT[entered[e]]
                         else:
-                            total += density(state.observed, state.noise, old, k, old[k] + AMOUNT[entered[e]])
-                        total += density(state.observed, state.noise, old, j, less)
-                total *= state.data[TEMPER_AT]
+                            total += density(value, params, old, k, old[k] + AMOUNT[entered[e]])
+                        total += density(value, params, old, j, less)
+                total *= power
             wait = standard_exponential(rng)  # drawn in any case: which ratios are above 1 cannot be foreseen
             lowest = least(lowest, total)
             if total >= -wait:

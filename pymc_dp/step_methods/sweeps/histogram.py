@@ -66,6 +66,7 @@ def moved(total: float, value: Array, params: Array, old: Array, left: Array, en
 def histogram_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     """Sweep over records that keeps the bins of each."""
     x, cov, prior_only = state.records, state.covariates, state.prior_only
+    theta, data, value, params = state.theta, state.data, state.observed, state.noise
     n, c = x.shape[0], entries(state.constants, N_CONSTANTS)
     lowest, n_accepted = 0.0, 0.0
     old, new = state.offset.copy(), state.offset.copy()
@@ -89,9 +90,9 @@ def histogram_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
                 entered[h] = STARTS[h] + bin_in(h, seen[h])
             total = 0.0
             if not prior_only:
-                total = change(state.theta, state.data, state.observed, state.noise, old, new)
-                total = moved(total, state.observed, state.noise, old, left, entered)
-                total *= state.data[TEMPER_AT]
+                total = change(theta, data, value, params, old, new)
+                total = moved(total, value, params, old, left, entered)
+                total *= data[TEMPER_AT]
                 if weight_before != -np.inf:
                     total += weight - weight_before
                 total += preference

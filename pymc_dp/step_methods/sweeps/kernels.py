@@ -55,6 +55,13 @@ def accept(rng, log_ratio, tally):
     return False
 
 
+@njit(types.void(MATRIX, MATRIX, types.intp, types.intp), cache=True, forceinline=True)
+def exchange(x, other, i, p):
+    """Exchange record i with that of another matrix."""
+    for j in range(p):
+        x[i, j], other[i, j] = other[i, j], x[i, j]
+
+
 @njit(
     types.void(
         GENERATOR, RECORD_STATE, types.intp, types.intp, MATRIX, VECTOR, MATRIX, MATRIX, VECTOR,
@@ -70,38 +77,36 @@ def accept_all(rng, state, change_address, general_address, t, w, x_new, t_new, 
     """
     change = function_at(change_address, _CHANGE)
     general = function_at(general_address, _WHOLE)
-    theta, data, x = state.theta, state.data, state.records
+    theta, data, x, tally = state.theta, state.data, state.records, state.tally
+    value, params = state.observed, state.noise
     (n, d), p = t.shape, x.shape[1]
-    old = state.offset.copy()
+    whole = general_address != 0
+    old, new = state.offset.copy(), np.empty(d)
     for i in range(n):
         for j in range(d):
             old[j] += t[i, j]
-    new, kept = np.empty(d), np.empty(p)
-    current = proposed = general(theta, data, x) if general_address != 0 else 0.0
+    current = proposed = general(theta, data, x) if whole else 0.0
     for i in range(n):
-        for j in range(d):
-            new[j] = old[j] + (t_new[i, j] - t[i, j])
-        for j in range(p):
-            kept[j] = x[i, j]
-            x[i, j] = x_new[i, j]
-        log_ratio = 0.0
+        log_ratio = 0.0 if w[i] == -np.inf else w_new[i] - w[i]
         if d > 0:
-            log_ratio += change(theta, data, state.observed, state.noise, old, new)
-        if w[i] != -np.inf:
-            log_ratio += w_new[i] - w[i]
-        if general_address != 0:
+            for j in range(d):
+                new[j] = old[j] + (t_new[i, j] - t[i, j])
+            log_ratio += change(theta, data, value, params, old, new)
+        if whole:
+            exchange(x, x_new, i, p)
             proposed = general(theta, data, x)
             if current != -np.inf:
                 log_ratio += proposed - current
-        if accept(rng, log_ratio, state.tally):
+            exchange(x, x_new, i, p)
+        if accept(rng, log_ratio, tally):
             current = proposed
             w[i] = w_new[i]
-            for j in range(d):
-                old[j] = new[j]
-                t[i, j] = t_new[i, j]
-        else:
             for j in range(p):
-                x[i, j] = kept[j]
+                x[i, j] = x_new[i, j]
+            if d > 0:
+                for j in range(d):
+                    old[j] = new[j]
+                    t[i, j] = t_new[i, j]
 
 
 @njit(types.void(MATRIX, MATRIX), cache=True)

@@ -67,6 +67,7 @@ def change(theta: Array, data: Array, value: Array, params: Array, old: Array, n
 def tabled_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     """Sweep over groups of records: all candidates are drawn, then decided one after the other."""
     x, cov, prior_only = state.records, state.covariates, state.prior_only
+    theta, data, value, params = state.theta, state.data, state.observed, state.noise
     n, c = x.shape[0], entries(state.constants, N_CONSTANTS)
     lowest, n_accepted = 0.0, 0.0
     old, new = state.offset.copy(), np.zeros(N_STATISTICS)
@@ -104,8 +105,8 @@ def tabled_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
                 for j in range(N_STATISTICS):
                     new[j] = old[j] + moves[k, j]
                 if not prior_only:
-                    total = change(state.theta, state.data, state.observed, state.noise, old, new)
-                    total *= state.data[TEMPER_AT]
+                    total = change(theta, data, value, params, old, new)
+                    total *= data[TEMPER_AT]
                     total += gains[k]
                     for q in range(N_TABLES):
                         before = log_density(headers[k, q], rows[k, q], cells[k, q])
