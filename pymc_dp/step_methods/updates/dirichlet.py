@@ -150,7 +150,7 @@ def accepts(rng: Generator, log_ratio: float) -> bool:
 def update_tables(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     """Draw every row given the records, then every row with its records."""
     x, totals, tally = state.records, state.totals, state.joint
-    p, alpha = state.constants, state.concentrations
+    p, alpha, observed, noise = state.constants, state.concentrations, state.observed, state.noise
     n, size = x.shape[0], p.shape[0]
     a, b = np.empty((n, WIDTH), np.int64), np.empty((n, WIDTH), np.int64)
     rows, counts = np.empty((n, WIDTH), np.int64), np.zeros(size)
@@ -212,7 +212,7 @@ def update_tables(n_sweeps: int, rng: Generator, state: RecordState) -> None:
         total = prior
         for e in range(n_touched):
             j = touched[e]
-            total += density(state.observed, state.noise, old, j, new[j])
+            total += density(observed, noise, old, j, new[j])
         tally[1] += 1.0
         tally[0] += min(1.0, np.exp(total)) if total == total else 0.0
         if accepts(rng, total):
