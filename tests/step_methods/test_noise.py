@@ -189,7 +189,7 @@ SERIES = {
         [(0, 1), (-30, 0.01), (5, 100)],
     ),
     "positive steps": (
-        walk(lambda a, s: pm.Normal.dist(0, s), lambda a, s: pm.Gamma.dist(a, scale=s)),
+        walk(lambda a, s: pm.Normal.dist(0, s), lambda a, s: pm.Gamma.dist(a, 1 / s)),
         [(2, 1), (20, 0.01)],
     ),
     "counted steps": (
@@ -207,10 +207,13 @@ EVERY_SERIES = pytest.mark.parametrize(
 def noise_of_series(rv, seed):
     """Draws of a series, what comes back of them, and their noise with a column for each entry."""
     form = noise_form(rv, lambda graph: True)
-    x, u = rv.type("x"), pt.tensor("u", dtype="float64", shape=rv.type.shape)
+    drawn = pm.draw(rv, random_seed=seed)
+    # in a model the lengths are known, outside of one that of an autoregression is not
+    x, u = (
+        pt.tensor(name, dtype=kind, shape=drawn.shape) for name, kind in (("x", rv.dtype), ("u", "float64"))
+    )
     noise, record = form.to_noise(x, rv), form.to_record(u, rv)
     mode, updates = evaluation_mode([noise, record]), collect_default_updates([noise])
-    drawn = pm.draw(rv, random_seed=seed)
     there = pytensor.function([x], noise, mode=mode, updates=updates)(drawn)
     back = pytensor.function([u], record, mode=mode, on_unused_input="ignore")(there)
     return drawn, back, there.reshape(N, -1)
