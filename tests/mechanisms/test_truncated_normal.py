@@ -47,6 +47,13 @@ def test_erfcx_far_out(x):
     assert conditionals.erfcx(x) == pytest.approx(erfcx(x), rel=1e-14)
 
 
+def test_erfcx_below_zero_is_no_number():
+    """A scale below zero asks for it; its table has no rows there, and what lies before it is not read."""
+    assert np.isnan(
+        [conditionals.erfcx(x) for x in (-1e-300, -0.5, -13.9, -20.0, -1e12, -np.inf, np.nan)]
+    ).all()
+
+
 def test_erfcx_within_and_between_the_pieces_of_its_table(rng):
     ends = np.arange(0, 14.5, 1 / 16)
     x = np.concatenate([ends, np.nextafter(ends[1:], 0), rng.uniform(0, 20, 1000)])
