@@ -291,3 +291,41 @@ def test_draws_in_a_copy_of_a_model_follow_its_own_parameters():
     numbers = draws.at(0, [np.array(0.0), np.array(7.0)])
     assert numbers.shape == (334, 3)  # by one call
     assert np.all(numbers % 7 == 0)
+
+
+def one_size(mu, rng=None, size=None):
+    if np.prod(size) > 3:
+        raise ValueError("three numbers only\nin detail")
+    return rng.normal(mu, 1, size)
+
+
+def other_size(mu, rng=None, size=None):
+    return rng.normal(mu, 1, size)[:1] if np.prod(size) > 3 else rng.normal(mu, 1, size)
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"), [(one_size, "ValueError: three numbers only"), (other_size, "ValueError")]
+)
+def test_functions_of_one_size_are_drawn_one_by_one_and_that_is_said(function, reason, caplog):
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.CustomDist("y", mu, logp=lambda value, mu: pm.logp(N(mu, 1), value), random=function, shape=3)
+    draws = LawDraws(model["y"], [mu])
+    with caplog.at_level("INFO", logger="pymc.dp"):
+        numbers = draws.at(0, [np.array(0.0)])
+        assert draws.at(0, [np.array(0.0)]).shape == numbers.shape == (67, 3)
+    (record,) = caplog.records  # once
+    assert "among 200 draws of y" in record.message
+    assert reason in record.message
+    assert "in detail" not in record.message
+
+
+def test_a_function_that_fails_for_its_values_says_so_itself():
+    def fails(mu, rng=None, size=None):
+        raise ZeroDivisionError("of the user")
+
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        pm.CustomDist("y", mu, logp=lambda value, mu: pm.logp(N(mu, 1), value), random=fails, shape=3)
+    with pytest.raises(ZeroDivisionError, match="of the user"):
+        LawDraws(model["y"], [mu]).at(0, [np.array(0.0)])

@@ -36,7 +36,7 @@ _ERFCX = _polynomials()
 
 @njit(cache=True)
 def erfcx(x):  # type: ignore[no-untyped-def]
-    """exp(x^2) erfc(x) for x >= 0; a third of the time of the two functions. No number is given for others."""
+    """exp(x^2) erfc(x) for x >= 0, a third of the time of the two functions; NaN for x < 0."""
     if x < _LAST:
         if x < 0.0:  # a scale below zero, whose density nobody takes: the table has no rows for it
             return math.nan

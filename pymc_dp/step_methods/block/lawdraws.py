@@ -1,5 +1,6 @@
 """Draws of a record's law, and its log density, at numbers for the variables behind it."""
 
+import logging
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,8 @@ from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.query.records import parameters_of
+
+_log = logging.getLogger("pymc.dp")
 
 # Floating point rounds to a number, too, as 1 + exp(-50) to 1. Then others come so near, as a part of the
 # number and of how far draws go; many draws show one.
@@ -79,7 +82,7 @@ class LawDraws:
     """
 
     def __init__(self, rv: TensorVariable, given: Sequence[Variable]):
-        self.total, self.logp = 0, LawDensity(rv, given)
+        self.total, self.logp, self._name = 0, LawDensity(rv, given), str(rv.name)
         self._inputs: list[Any] = [v.type() for v in given]  # type: ignore[operator]
         numbers = dict(zip(given, self._inputs, strict=True))
         self._one = self._compiled(clone_replace(rv, numbers, rebuild_strict=False), [])
@@ -91,8 +94,17 @@ class LawDraws:
             if not {v.name for v in set(ancestors([several])).difference(given)} & {v.name for v in given}:
                 several = clone_replace(several, numbers, rebuild_strict=False)
                 self._several = self._compiled(several, [number])
-        except Exception:  # of a law, or of a user's function, that knows one size only: drawn one by one
-            pass
+        except Exception as error:  # of a law, or of a user's function, that knows one size only
+            self._draw_one_by_one(error)
+
+    def _draw_one_by_one(self, reason: Exception) -> None:
+        """Draw so from now on, and say it: rarer numbers of positive probability are not seen then."""
+        self._several = None
+        _log.info(
+            "Values of positive probability are sought among %s draws of %s at each place, not %s: its "
+            "function does not draw several at once (%s: %s).",
+            _DRAWS_ONE_BY_ONE, self._name, _DRAWS, type(reason).__name__, str(reason).partition("\n")[0],
+        )  # fmt: skip
 
     def _compiled(self, draw: Any, lengths: list[Any]) -> Any:
         generators = [
@@ -128,13 +140,16 @@ class LawDraws:
             number = max(each, -(-_DRAWS // n))
             try:
                 found = self._seeded(self._several, seed)(number, *values)
-            except Exception:  # of a user's function for this size, or for these values: the next says which
-                pass
-        if self._several is None or np.shape(found) != (number, *self._shape):
+                if np.shape(found) != (number, *self._shape):
+                    raise ValueError(f"draws of shape {(number, *self._shape)} came as {np.shape(found)}")
+            except Exception as error:  # of a user's function for this size, or for these values
+                one = self._seeded(self._one, seed)
+                one(*values)  # for these values, it says so itself
+                self._draw_one_by_one(error)
+        if self._several is None:
             number = max(each, -(-_DRAWS_ONE_BY_ONE // n))
             one = self._seeded(self._one, seed)
             found = np.stack([one(*values) for _ in range(number)])
-            self._several = None
         self.total += found.size
         return found
 
