@@ -91,13 +91,13 @@ def test_what_is_read_does_not_depend_on_n(rng):
 def test_a_step_reads_what_it_chose(rng):
     """The whole step, not its parts: rows that are not in the batch may be anything."""
     lowered, rows = lowered_batch(normal, 20, words_from(rng))
-    sums, term = lowered.sums, lowered.term
-    at = np.array([0.3, 1.0]), np.array([0.1, 1.0]), 5.0
-    first, columns = sums.combined(*at, both), term.rows.columns()
+    term = lowered.term
+    new, old = values(lowered, rng), values(lowered, rng)
+    first, columns = batch_sum(lowered, new, old, 5.0), term.rows.columns()
     rest = np.setdiff1d(np.arange(term.rows.n), rows)
     kept = columns.copy()
     columns[:, rest] = np.nan
-    assert sums.combined(*at, both) == first != (0, 0)
+    assert batch_sum(lowered, new, old, 5.0) == first != (0, 0)
     columns[...] = kept
 
 
