@@ -416,7 +416,7 @@ CASES = {
     "unknown update": (
         with_step(lambda: dp.AncillaryUpdate(update="hmc")),
         ValueError,
-        "`update` must be 'random_walk', 'slice' or 'off', got 'hmc'",
+        "`update` must be one of 'auto', 'random_walk', 'slice', 'hamiltonian', 'off', got 'hmc'",
     ),
     "negative updates": (
         with_step(lambda: dp.AncillaryUpdate(n_centred=-1)),

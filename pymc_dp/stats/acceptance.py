@@ -19,7 +19,7 @@ from rich.table import Table
 from pymc_dp.query.records import RecordBlock
 from pymc_dp.stats._draws import group_of
 from pymc_dp.stats._printing import as_text, entry_name, table_of
-from pymc_dp.step_methods.ancillary import default_parameters
+from pymc_dp.step_methods.claims import default_parameters
 from pymc_dp.step_methods.discovery import record_blocks
 from pymc_dp.step_methods.mixture.step import private_mixtures
 

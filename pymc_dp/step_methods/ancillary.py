@@ -10,32 +10,34 @@ from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import DirichletRV
 
 from pymc_dp.lowering.addresses.native import addresses_of
-from pymc_dp.mixtures.structure import is_labels
-from pymc_dp.query.records import RecordBlock, parameters_of
-from pymc_dp.query.rowlocal import leaves_of
+from pymc_dp.query.records import RecordBlock
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import ancestors_of_records, continuous_parameters
-from pymc_dp.step_methods.conjugate import cheaper_by_cycles, conjugate_parameters
+from pymc_dp.step_methods.claims import MAX_DIMENSION, default_parameters
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordChain, RecordStep, RecordStepState
+from pymc_dp.step_methods.updates import hamiltonian
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.interweaving import interweave, random_walk, slice_update
-from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
-from pymc_dp.step_methods.updates.series import noise_form
+from pymc_dp.step_methods.updates.state import Learnt, of_random_walk
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
-# A random walk mixes in about as many updates as it has dimensions: beyond this, NUTS keeps the parameters.
-MAX_DIMENSION = 40
+# Trajectories in a cycle, given records and given the noise.
+_TRAJECTORIES = (1, 2)
+UPDATES = ("auto", "random_walk", "slice", "hamiltonian", "off")
 # Updates given the noise in a cycle: one costs 2 ns per record for location-scale families, against 60 for
 # the sweep, and up to 300 where quantile functions are computed.
 _CHEAP, _DEAR = 16, 6
+# Draws after which momenta get a covariance for the first time; this doubles, up to so much of the tuning.
+_FIRST_WINDOW, _LAST_WINDOW = 10, 0.8
 # Fewest of them, and how much more than the share of the posterior's variance that they reach is done: from a
 # quarter of the variance on, all.
 _FEW, _FULL_FROM = 4, 4.0
+# Evaluations of a log density that a trajectory costs, those with slopes for three.
+_TRAJECTORY = 20
 # Work that one draw is worth, in records swept. PyMC's own loop costs tens of microseconds a draw and 90 ns
 # per record to store it, so a draw is worth several cycles. Counted, not timed: draws are reproducible.
 _WORK = 6000
@@ -48,8 +50,9 @@ class AncillaryUpdateState(RecordStepState):
 
     n_adapted: int
     restarts: list
-    centred_factors: list
-    ancillary_factors: list
+    windows: list
+    centred_learnt: list
+    ancillary_learnt: list
     spreads: list
     n_updates: list
 
@@ -70,24 +73,27 @@ class AncillaryUpdate(RecordStep):
     the noise, and one sweep over the records (as :class:`RecordImputation` does).
 
     ``pm.sample`` chooses this step by itself for the continuous parameters behind the law of the records,
-    when there are at most 40 of them and the records have such a form: location-scale families, and families
-    with a quantile function, discrete ones included. Dirichlet parameters of categorical records are left to
-    :class:`ConjugateUpdate` where it is expected to cost less, and all of them to PyMC where
-    :class:`RecordImputation` is given as a step. Otherwise the parameters stay with NUTS, with a message.
+    where the records have such a form: location-scale families, and families with a quantile function,
+    discrete ones included. Beyond 40 numbers it follows the slopes of the log density, for which the form has
+    to be smooth: location-scale families are, quantile functions are not. Dirichlet parameters of categorical
+    records are left to :class:`ConjugateUpdate` where it is expected to cost less, and all of them to PyMC
+    where :class:`RecordImputation` is given as a step. Otherwise the parameters stay with NUTS, with a
+    message.
 
     Parameters
     ----------
     vars : list of variables, optional
         Parameters to update; all parameters in the law of the records if left out.
-    update : {"random_walk", "slice", "off"}, default "random_walk"
-        Kernel of both kinds of updates; ``"off"`` leaves the ancillary ones out.
+    update : {"auto", "random_walk", "slice", "hamiltonian", "off"}, default "auto"
+        Kernel of both kinds of updates: ``"random_walk"`` for up to 40 numbers, ``"hamiltonian"`` for more
+        (trajectories of Hamiltonian Monte Carlo, each an update); ``"off"`` leaves the ancillary ones out.
     n_centred : int, optional
         Updates given the records in a cycle, for parameters that are not drawn exactly; by default as many
-        as there are parameters, and at least 4.
+        as there are parameters, and at least 4; one trajectory.
     n_ancillary : int, optional
         Updates given the noise in a cycle; by default twice as many as there are parameters and at least
         16, fewer where that takes quantile functions, and as few as 4 once tuning has shown that they reach
-        little of the posterior's variance.
+        little of the posterior's variance; two trajectories.
     n_cycles : int, optional
         Cycles per draw; by default more of them for fewer records.
     proposals : {"auto", "independence", "informed"}
@@ -106,13 +112,17 @@ class AncillaryUpdate(RecordStep):
     Notes
     -----
     A cycle costs one record sweep and one pass over the records for each update, O(n) in all. The
-    covariances of the proposals are learnt while tuning (robust adaptive Metropolis) and then frozen.
+    covariances of the proposals are learnt while tuning (robust adaptive Metropolis) and then frozen. A
+    trajectory of k numbers takes 46 steps on average and 256 at most, each with a pass over the records that
+    costs about twice that of an update, and some k^2 operations; step sizes and a covariance of momenta for
+    each of the two parametrisations are learnt and then frozen.
     ``sample_stats`` gets ``ancillary_acceptance`` and ``centred_acceptance``.
 
     References
     ----------
     Yu & Meng (2011), "To Center or Not to Center: That Is Not the Question"; Vihola (2012), "Robust
-    adaptive Metropolis algorithm with coerced acceptance rate"; Ju, Awan, Gong & Rao (2022).
+    adaptive Metropolis algorithm with coerced acceptance rate"; Neal (2011), "MCMC using Hamiltonian
+    dynamics"; Ju, Awan, Gong & Rao (2022).
 
     Examples
     --------
@@ -139,7 +149,7 @@ class AncillaryUpdate(RecordStep):
         self,
         vars: Sequence[Variable] | None = None,
         *,
-        update: Literal["random_walk", "slice", "off"] = "random_walk",
+        update: Literal["auto", "random_walk", "slice", "hamiltonian", "off"] = "auto",
         n_centred: int | None = None,
         n_ancillary: int | None = None,
         n_cycles: int | None = None,
@@ -150,8 +160,8 @@ class AncillaryUpdate(RecordStep):
         compile_kwargs: dict | None = None,
         blocked: bool = True,
     ):
-        if update not in ("random_walk", "slice", "off"):
-            raise ValueError(f"`update` must be 'random_walk', 'slice' or 'off', got {update!r}.")
+        if update not in UPDATES:
+            raise ValueError(f"`update` must be one of {', '.join(map(repr, UPDATES))}, got {update!r}.")
         for name, count in (("n_centred", n_centred), ("n_ancillary", n_ancillary), ("n_cycles", n_cycles)):
             if count is not None and (
                 not isinstance(count, int | np.integer) or count < (name == "n_cycles")
@@ -161,6 +171,7 @@ class AncillaryUpdate(RecordStep):
         self.n_centred, self.n_ancillary = n_centred, 0 if update == "off" else n_ancillary
         self.n_cycles, self.n_adapted = n_cycles, 0
         self.restarts: list[int] = [-1]
+        self.windows: list[int] = []
         self._prepare(vars, model, rng, initial_point)
         held = dict.fromkeys(name for part in self._parts for name in part.held)
         if held and update != "off":
@@ -171,7 +182,7 @@ class AncillaryUpdate(RecordStep):
                 "such as theta = mu + sigma * e with e = pm.Normal('e', shape=5).",
                 ", ".join(held),
             )
-        self._reset_factors()
+        self._forget()
 
     def _build(self) -> None:
         model, moved = self._sized()
@@ -186,9 +197,9 @@ class AncillaryUpdate(RecordStep):
     def _moved(self) -> set[str]:
         return super()._moved().union(*(part.names for part in self._parts))
 
-    def _reset_factors(self) -> None:
-        self.centred_factors = [np.eye(len(p.moving)) * 0.1 for p in self._parts]
-        self.ancillary_factors = [np.eye(len(p.moving)) * 0.1 for p in self._parts]
+    def _forget(self) -> None:
+        self.centred_learnt = [part.begun() for part in self._parts]
+        self.ancillary_learnt = [part.begun() for part in self._parts]
         # count, means and sums of squares of the parameters since the last restart of the adaptation
         self.spreads = [np.zeros((3, len(p.moving))) for p in self._parts]
         self.n_updates = [int(p.counts[2]) for p in self._parts]
@@ -197,7 +208,8 @@ class AncillaryUpdate(RecordStep):
         """Prepare for a new chain: forget what the last one learnt, read the data again."""
         super().setup_chain(rng, tune, draws)
         self.n_adapted, self.restarts = 0, [tune // 10, tune // 3, tune]
-        self._reset_factors()
+        self.windows = [n for n in (_FIRST_WINDOW * 2**k for k in range(30)) if n <= _LAST_WINDOW * tune]
+        self._forget()
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Run the cycles of one draw; the records of the returned point have moved too."""
@@ -213,6 +225,11 @@ class AncillaryUpdate(RecordStep):
                 self.n_updates = [part.worthwhile(self, k) for k, part in enumerate(self._parts)]
             elif self.n_adapted == 0:
                 self.spreads = [np.zeros_like(spread) for spread in self.spreads]
+            if self.n_steps in self.windows:
+                self.centred_learnt, self.ancillary_learnt = (
+                    [part.again(learnt) for part, learnt in zip(self._parts, each, strict=True)]
+                    for each in (self.centred_learnt, self.ancillary_learnt)
+                )
         rates = tallies[:, 0] / np.maximum(tallies[:, 1], 1)
         return self._checked(point), [{"centred_acceptance": rates[0], "ancillary_acceptance": rates[1]}]
 
@@ -251,27 +268,48 @@ class _Part:
         conditionals = Conditionals(program, mine)
         self.held = [str(rv.name) for rv in conditionals.held()]
         smooth = all(form.smooth for form in conditionals.forms.values())
-        n_ancillary = step.n_ancillary
-        if n_ancillary is None:
-            n_ancillary = max(_CHEAP, 2 * len(self.moving)) if smooth else max(_DEAR, len(self.moving))
-        self.ancillary = conditionals.ancillary() if n_ancillary else None
+        many = len(self.moving) > MAX_DIMENSION
+        self.follows_slopes = step.update == "hamiltonian" or (step.update == "auto" and many and smooth)
+        n_centred, n_ancillary = self._defaults(smooth)
+        n_centred = n_centred if step.n_centred is None else step.n_centred
+        n_ancillary = n_ancillary if step.n_ancillary is None else step.n_ancillary
+        self.ancillary = conditionals.ancillary(self.follows_slopes) if n_ancillary else None
         self.noise = conditionals.noise() if n_ancillary else None
         self.records = conditionals.records() if n_ancillary else None
-        quadratic = conditionals.quadratic()
+        quadratic = None if self.follows_slopes else conditionals.quadratic()
         self.quadratic, self.gaussian = None, np.zeros(0, dtype=np.intp)
-        n_centred = max(4, len(self.moving)) if step.n_centred is None else step.n_centred
         if quadratic is not None:
             exact, self.quadratic = quadratic
             self.gaussian = positions(layout, [str(model.rvs_to_values[rv].name) for rv in exact])
             n_centred = 0 if len(exact) == len(mine) else n_centred
-        self.centred = conditionals.centred() if n_centred else None
-        cost = program.n * (1 + n_ancillary / (25 if smooth else 1))
+        self.centred = conditionals.centred(self.follows_slopes) if n_centred else None
+        cost = program.n * (
+            1 + n_ancillary * (_TRAJECTORY if self.follows_slopes else 1) / (25 if smooth else 1)
+        )
         self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, _MIN_CYCLES, _MAX_CYCLES))
         self.counts = np.array([self.n_cycles, n_centred, n_ancillary], dtype=np.int64)
-        self.update = slice_update if step.update == "slice" else random_walk
+        self.update = hamiltonian.hamiltonian if self.follows_slopes else random_walk
+        if step.update == "slice":
+            self.update = slice_update
         interweave.ready()
         self.update.ready()
         self.coordinates = (conditionals.coordinates() if n_ancillary else None) or (None, None)
+
+    def _defaults(self, smooth: bool) -> tuple[int, int]:
+        """Updates of a cycle given records, and given the noise."""
+        if self.follows_slopes:
+            return _TRAJECTORIES
+        k = len(self.moving)
+        return max(4, k), max(_CHEAP, 2 * k) if smooth else max(_DEAR, k)
+
+    def begun(self) -> Learnt:
+        """Return what updates begin with, given records or given the noise."""
+        k = len(self.moving)
+        return hamiltonian.begun(k) if self.follows_slopes else of_random_walk(k)
+
+    def again(self, learnt: Learnt) -> Learnt:
+        """Return what updates go on with when a window of tuning ends."""
+        return hamiltonian.again(learnt) if self.follows_slopes else learnt
 
     @cached_property
     def addresses(self) -> np.ndarray:
@@ -301,7 +339,7 @@ class _Part:
             chain.handle(step.rng), counts, self.addresses,
             *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * self.n_cycles, int(step.tune),
             theta, chain.data, self.moving, self.gaussian,
-            chain.x, chain.totals, step.centred_factors[which], step.ancillary_factors[which],
+            chain.x, chain.totals, step.centred_learnt[which], step.ancillary_learnt[which],
             np.array([0.0, 1.0]), tallies,
         )  # fmt: skip
         if step.tune:
@@ -321,62 +359,15 @@ class _Part:
         They can only move the parameters as far as the noise and the releases allow. Where that is little of
         the posterior's spread (weak privacy), a few updates do all that they can; else the default number.
         """
-        n_default, factor, spread = int(self.counts[2]), step.ancillary_factors[which], step.spreads[which]
-        chosen = step.n_ancillary is not None or self.coordinates[0] is not None
+        n_default, factor, spread = (
+            int(self.counts[2]),
+            step.ancillary_learnt[which].factor,
+            step.spreads[which],
+        )
+        chosen = step.n_ancillary is not None or self.coordinates[0] is not None or self.follows_slopes
         if chosen or n_default <= _FEW or step.update == "slice" or spread[0, 0] < 50:
             return n_default
         # a random walk of the acceptance aimed at has 2.38^2 / dimension times the covariance of its target
         reach = np.sum(factor**2, axis=1) * len(self.moving) / 2.38**2
         share = np.max(reach / np.maximum(spread[2] / spread[0], 1e-300))
         return int(np.clip(np.ceil(_FULL_FROM * share * n_default), _FEW, n_default))
-
-
-def default_parameters(model: Model) -> list[Variable]:
-    """Return the parameters that this step takes over from NUTS by default."""
-    blocks, refused = record_blocks(model), set()
-    for block in blocks:
-        if "ancillary" not in block.decisions:
-            block.decisions["ancillary"] = _parameters_of_block(model, block)
-        # it takes a parameter with all blocks behind which it is, or not at all
-        refused |= set(ancestors_of_records(model, block)) - set(block.decisions["ancillary"])
-    found = dict.fromkeys(rv for block in blocks for rv in block.decisions["ancillary"])
-    return [rv for rv in found if rv not in refused]
-
-
-def _parameters_of_block(model: Model, block: RecordBlock) -> list[Variable]:
-    parents: list[Variable] = [*ancestors_of_records(model, block)]
-    laws = [p for rv in block.records for p in parameters_of(rv)]
-    if any(is_labels(rv) for rv in leaves_of(laws, set(model.basic_RVs))):
-        return []  # a mixture has steps of its own
-    shapes = model.eval_rv_shapes()
-    size = sum(int(np.prod(shapes[rv.name])) for rv in parents)
-    if all(isinstance(rv.owner.op, DirichletRV) and shapes[rv.name][-1] == 1 for rv in parents):
-        return []  # tables of one category: nothing moves
-    if cheaper_by_cycles(model, block, parents):
-        return []
-    reason = ""
-    if size > MAX_DIMENSION:
-        reason = f"they are {size} numbers, and AncillaryUpdate takes at most {MAX_DIMENSION} by default"
-    else:
-        try:
-            _check_forms(model, block, parents)
-        except NoNoiseForm as error:
-            reason = str(error)
-    if not reason:
-        return parents
-    left = [rv for rv in parents if rv not in conjugate_parameters(model)]
-    if left:
-        _log.info(
-            "AncillaryUpdate leaves %s to other steps: %s. Expect slow mixing where privacy is strong.",
-            ", ".join(str(rv.name) for rv in left),
-            reason,
-        )
-    return []
-
-
-def _check_forms(model: Model, block: RecordBlock, parents: Sequence[Variable]) -> None:
-    variables, moved = set(model.basic_RVs), set(parents)
-    for rv in block.records:
-        if set(leaves_of(parameters_of(rv), variables)) & moved:
-            noise_form(rv, lambda g: bool(set(leaves_of([g], variables)) & set(parents)))
-            moved.add(rv)

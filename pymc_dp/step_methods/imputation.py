@@ -11,8 +11,8 @@ from pytensor.graph.basic import Variable
 from rich.progress import ProgressColumn, TextColumn
 from rich.table import Column
 
-from pymc_dp.step_methods.ancillary import default_parameters
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.claims import default_parameters
 from pymc_dp.step_methods.discovery import blocks_with, model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordChain, RecordStep, check_positive
 

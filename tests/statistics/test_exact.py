@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
-from pymc_dp.step_methods import ancillary
+from pymc_dp.step_methods import claims
 from tests.statistics import harness, oracles
 from tests.statistics.conjugate_models import (
     MixedParameters,
@@ -394,7 +394,7 @@ def test_tables_are_exact(monkeypatch, model_type, epsilon, automatic):
         return step(self, point)
 
     monkeypatch.setattr(dp.ConjugateUpdate, "step", recorded)
-    monkeypatch.setattr(ancillary, "MAX_DIMENSION", 0)
+    monkeypatch.setattr(claims, "MAX_DIMENSION", 0)
     verdict = tables_verdict(model_type, epsilon, None if automatic else conjugate_steps)
     assert used == {f"{name}_simplex__" for name in model_type.parameter_names if name in ("p", "table")}
     assert verdict.passed, verdict

@@ -52,6 +52,10 @@ def _slice(model):
     return [dp.AncillaryUpdate(update="slice", n_cycles=1)]
 
 
+def _hamiltonian(model):
+    return [dp.AncillaryUpdate(update="hamiltonian", n_cycles=1)]
+
+
 def _together(model):
     """As `pm.sample` chooses them: each must notice what the other moved."""
     return [dp.RecordImputation(), dp.AncillaryUpdate(n_cycles=2)]
@@ -103,6 +107,23 @@ SLICED += [(model, (0.1, 10.0, 50.0)[k % 3]) for k, model in enumerate(ALL_MODEL
 @pytest.mark.parametrize(("model_type", "epsilon"), SLICED, ids=_ids)
 def test_slice_form_of_the_ancillary_update(model_type, epsilon):
     verdict = _short_chains(model_type, epsilon, _slice, replicates=2500, transitions=2)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize(
+    ("model_type", "epsilon"),
+    [
+        (ClampedNormal, 0.1),
+        (ClampedNormal, 10.0),
+        (Exponentials, 1.0),
+        (LocalHierarchy, 0.1),
+        (LocalHierarchy, 10.0),
+        (Regression, 1.0),
+    ],
+    ids=_ids,
+)
+def test_hamiltonian_form_of_the_ancillary_update(model_type, epsilon):
+    verdict = _short_chains(model_type, epsilon, _hamiltonian, replicates=2000, transitions=2)
     assert verdict.passed, verdict
 
 

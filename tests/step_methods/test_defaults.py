@@ -10,7 +10,7 @@ import pytensor
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.step_methods.ancillary import MAX_DIMENSION, default_parameters
+from pymc_dp.step_methods.claims import MAX_DIMENSION, default_parameters
 
 pytestmark = pytest.mark.compiles(1)
 
@@ -35,6 +35,15 @@ def means(size):
     return model
 
 
+def counts(size):
+    """Counts in groups with a rate each: a count is no smooth function of its rate."""
+    with pm.Model() as model:
+        mu = pm.Gamma("mu", 2, 1, shape=size)
+        x = pm.Poisson("x", mu[np.arange(100) % size], shape=100)
+        dp.LaplaceMechanism("s", dp.record_sum(dp.clamp(x, 0, 9)), scale=9.0, observed=200.0)
+    return model
+
+
 def two_laws():
     """Two groups of records with one parameter; the law of one is no function of noise."""
     with pm.Model() as model:
@@ -49,7 +58,8 @@ CASES = [
     pytest.param(lambda: means(MAX_DIMENSION), "AncillaryUpdate", False, id="as many as it takes"),
     pytest.param(two_laws, "NUTS", True, id="one of two groups has no noise form"),
     pytest.param(lambda: tables(30), "ConjugateUpdate", False, id="exact draws of many probabilities"),
-    pytest.param(lambda: means(MAX_DIMENSION + 1), "NUTS", True, id="too many"),
+    pytest.param(lambda: means(MAX_DIMENSION + 1), "AncillaryUpdate", False, id="more, with slopes"),
+    pytest.param(lambda: counts(MAX_DIMENSION + 1), "NUTS", True, id="more, without slopes"),
 ]
 
 

@@ -50,6 +50,7 @@ def counts():
 
 
 slice_update = partial(dp.AncillaryUpdate, update="slice")
+hamiltonian = partial(dp.AncillaryUpdate, update="hamiltonian")
 built = cache(lambda declare: declare())
 
 
@@ -66,6 +67,7 @@ CASES = {
     "ancillary, by turns": (wavelet, dp.AncillaryUpdate),
     "ancillary, tempered": (central, dp.AncillaryUpdate),
     "slice": (wavelet, slice_update),
+    "hamiltonian": (central, hamiltonian),
     "collapsed": (response, dp.CollapsedUpdate),
     "conjugate": (counts, dp.ConjugateUpdate),
 }
@@ -125,16 +127,19 @@ def test_forked_chains_have_nothing_left_to_compile(name, monkeypatch):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-LEARNT = ("n_adapted", "factors", "centred_factors", "ancillary_factors", "spreads", "n_updates")
+LEARNT = ("n_adapted", "factors", "centred_learnt", "ancillary_learnt", "spreads", "n_updates")
 
 
 def learnt(step):
-    return {name: deepcopy(getattr(step, name)) for name in LEARNT if hasattr(step, name)}
+    found = {name: deepcopy(getattr(step, name)) for name in LEARNT if hasattr(step, name)}
+    for name in found.keys() & {"centred_learnt", "ancillary_learnt"}:
+        found[name] = np.concatenate([each.ravel() for of_part in found[name] for each in of_part])
+    return found
 
 
 @pytest.mark.statistical  # compiles
 @pytest.mark.parametrize("early", [True, False], ids=["stopped early", "tuned"])
-@pytest.mark.parametrize("name", ["ancillary, by turns", "slice", "collapsed"])
+@pytest.mark.parametrize("name", ["ancillary, by turns", "slice", "hamiltonian", "collapsed"])
 def test_nothing_is_learnt_after_tuning(name, early):
     """A sampler that goes on learning from its own draws is no Markov chain: not a bit may change."""
     step, _ = steps(*CASES[name])

@@ -7,6 +7,7 @@ with what it integrates out summed over. Functions of a step are evaluated by Py
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -19,6 +20,7 @@ import pymc_dp as dp
 from pymc_dp.query.records import find_record_blocks
 from pymc_dp.step_methods.block.parents import ancestors_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.claims import without_slopes
 from pymc_dp.step_methods.conjugate import _picked, conjugate_parameters
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.exchangeable import exchangeable
@@ -100,6 +102,49 @@ def given_records(blocks, rng):
             yield Pair(
                 expected, density(other, data, x, placed.totals) - density(here, data, x, placed.totals)
             )
+
+
+def _slopes(placed, given, density, with_slopes, rng):
+    """Pairs of a derivative by differences of a density, and along its slopes."""
+    here, data, where = placed.theta, placed.program.data.gather(), placed.where(placed.moving)
+    out = np.empty(1 + len(here))
+    with_slopes(here, data, given, placed.totals, out)
+    yield Pair(density(here, data, given, placed.totals), out[0])
+    for _ in range(2):
+        direction = np.zeros_like(here)
+        direction[where] = rng.normal(size=len(where))
+        # by differences of the fourth order, whose own error is below what is tolerated
+        at = [
+            density(here + h * direction, data, given, placed.totals) for h in np.array([-2, -1, 1, 2]) * 1e-4
+        ]
+        yield Pair(float(np.dot([1, -8, 8, -1], at) / 12e-4), float(out[1:] @ direction))
+
+
+@claim("AncillaryUpdate, slopes given the records")
+def slopes_given_records(blocks, rng):
+    for placed in (b for b in blocks if b.conditionals and has_slopes(b)):
+        functions = (placed.conditionals.centred(slopes).dispatcher for slopes in (False, True))
+        yield from _slopes(placed, placed.x, *functions, rng)
+
+
+@claim("AncillaryUpdate, slopes given the noise")
+def slopes_given_noise(blocks, rng):
+    for placed in (b for b in blocks if b.conditionals and has_slopes(b)):
+        conditionals, data = placed.conditionals, placed.program.data.gather()
+        u = np.empty_like(placed.x)
+        conditionals.noise().dispatcher(rng, placed.theta, data, placed.x, u)
+        there, _ = _coordinates(conditionals)
+        moved = copy.copy(placed)
+        moved.theta = there(placed.theta, data)
+        if not np.isfinite(conditionals.ancillary().dispatcher(moved.theta, data, u, placed.totals)):
+            continue  # a record so far out that its noise would not give it back: nothing moves
+        functions = (conditionals.ancillary(slopes).dispatcher for slopes in (False, True))
+        yield from _slopes(moved, u, *functions, rng)
+
+
+def has_slopes(placed):
+    """Whether records are smooth functions of their noise, and the releases have slopes."""
+    return not without_slopes(placed.model, placed.block, placed.conditionals.forms)
 
 
 def _coordinates(conditionals):

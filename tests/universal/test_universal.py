@@ -12,6 +12,7 @@ import pytest
 
 from pymc_dp.lowering.addresses.native import OF_SUMS
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.updates import conditionals
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.exchangeable import CollapsedConditionals
 from tests.universal.models import BOUNDED, MODELS
@@ -116,6 +117,16 @@ def counts_twice(patch):
     patch.setattr(CollapsedConditionals, "collapsed", collapsed)
 
 
+def slope_too_steep(patch):
+    grad = pt.grad
+
+    def steeper(cost, by, **kwargs):
+        found = grad(cost, by, **kwargs)
+        return found if isinstance(by, list) else 1.001 * found
+
+    patch.setattr(conditionals.pt, "grad", steeper)
+
+
 GIVEN_RECORDS, GIVEN_NOISE = "AncillaryUpdate, given the records", "AncillaryUpdate, given the noise"
 
 
@@ -139,6 +150,8 @@ GIVEN_RECORDS, GIVEN_NOISE = "AncillaryUpdate, given the records", "AncillaryUpd
         (prior_forgotten, "a scale in the prior", GIVEN_RECORDS),
         (prior_forgotten, "bernoulli answers", "CollapsedUpdate"),
         (counts_twice, "bernoulli answers by group", "CollapsedUpdate"),
+        (slope_too_steep, "normal sum", "AncillaryUpdate, slopes given the records"),
+        (slope_too_steep, "normal sum", "AncillaryUpdate, slopes given the noise"),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )  # fmt: skip

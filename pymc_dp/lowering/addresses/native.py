@@ -75,6 +75,8 @@ RECORDS = types.void(VECTOR, VECTOR, MATRIX, MATRIX)  # theta, data, u -> x
 COORDINATES = types.void(VECTOR, VECTOR, VECTOR)  # theta, data -> theta in other coordinates
 # theta, data, (x or u), totals of the contributions -> log density of parameters
 CONDITIONAL = types.float64(VECTOR, VECTOR, MATRIX, VECTOR)
+# the same -> log density, and its slopes in theta
+SLOPES = types.void(VECTOR, VECTOR, MATRIX, VECTOR, VECTOR)
 # the same, where it is quadratic in some parameters -> its gradient, and the rows of its precision, one after
 # the other, of which the lower triangle counts
 QUADRATIC = types.void(VECTOR, VECTOR, MATRIX, VECTOR, VECTOR, VECTOR)

@@ -100,6 +100,8 @@ class Declared(CPUDispatcher):
 
     def _compile_for_args(self, *args: Any, **kws: Any) -> Any:
         # numba asks for this at the first call, and then passes it the same arguments as they are
+        if self.targetoptions.get("no_cpython_wrapper"):
+            raise TypeError(f"{self.py_func.__name__} is called by its address only")
         self.ready()
         for given, declared in zip(args, self.signature.args, strict=True):
             if self.typingctx.can_convert(self.typeof_pyval(given), declared) is None:
@@ -165,25 +167,29 @@ class DiskCache(_Cache):
         self._place.flush()
 
 
-def njit(function_or_signature: Any = None, *, cache: bool = False, **options: Any) -> Any:
+def njit(
+    function_or_signature: Any = None, *, cache: bool = False, from_python: bool = False, **options: Any
+) -> Any:
     """Decorate a function to be compiled when it is first called, with numba's options.
 
-    A signature declares the types that it is compiled for, whatever it is called with.
+    A signature declares the types that it is compiled for, whatever it is called with. What takes a structure
+    is called by its address only, and Python's way into it is not compiled, unless `from_python` asks for it.
     """
     options = {**DIVISION, **options}
     if isinstance(function_or_signature, FunctionType):
-        return _compiler(None, cache, options)(function_or_signature)
-    return _compiler(function_or_signature, cache, options)
+        return _compiler(None, cache, from_python, options)(function_or_signature)
+    return _compiler(function_or_signature, cache, from_python, options)
 
 
-def _compiler(signature: Any, cache: bool, options: dict[str, Any]) -> Callable[[Callable[..., Any]], Any]:
+def _compiler(
+    signature: Any, cache: bool, from_python: bool, options: dict[str, Any]
+) -> Callable[[Callable[..., Any]], Any]:
     def compiled_later(function: Callable[..., Any]) -> Any:
         if signature is None:
             dispatcher = numba.njit(**options)(function)
         else:
             kept = {**_OF_DECLARED, **options}
-            # what takes a structure is called by its address: nobody goes Python's way into it
-            if any(isinstance(kind, types.BaseNamedTuple) for kind in signature.args):
+            if not from_python and any(isinstance(kind, types.BaseNamedTuple) for kind in signature.args):
                 kept["no_cpython_wrapper"] = True
             dispatcher = Declared(function, targetoptions=kept)
             dispatcher.signature = signature

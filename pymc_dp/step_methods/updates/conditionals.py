@@ -13,6 +13,7 @@ Both are taken in value space, with the Jacobian of every transformed parameter.
 
 from collections.abc import Collection, Sequence
 from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
 import pymc as pm
@@ -29,18 +30,22 @@ from pymc_dp.lowering.addresses.native import (
     NOISE,
     QUADRATIC,
     RECORDS,
+    SLOPES,
     NativeFunction,
 )
 from pymc_dp.lowering.functions.bins import CountBins
 from pymc_dp.lowering.rows.domains import Domain, adds_up
 from pymc_dp.lowering.rows.polynomial import degree, without_products
 from pymc_dp.query.readings import Reading, lift, substitute, with_query
-from pymc_dp.query.records import Release, parameters_of
+from pymc_dp.query.records import Release, is_elementwise, parameters_of
 from pymc_dp.query.rowlocal import columns_of, leaves_of
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.updates.hamiltonian import add_slopes
 from pymc_dp.step_methods.updates.noncentred import NoiseForm
 from pymc_dp.step_methods.updates.series import noise_form, smooth_form
 
+# Sums behind a release up to which each is computed by itself, and only if it moves with the parameters.
+MANY_SUMS = 16
 # Largest number of parameters whose Gaussian conditional is drawn at once (one pass for each, compiled).
 MAX_QUADRATIC = 8
 
@@ -121,7 +126,7 @@ class Conditionals:
         return tied
 
     def _depends(self, graphs: Sequence[Variable], on: Collection[Variable]) -> bool:
-        return bool(set(leaves_of(graphs, self.variables)) & set(on))
+        return not set(leaves_of(graphs, self.variables)).isdisjoint(on)
 
     @cached_property
     def from_noise(self) -> Reading:
@@ -147,9 +152,8 @@ class Conditionals:
                 natural = self.forms[rv].to_record(noise, law)
                 if rv in self.domains and np.dtype(rv.dtype).kind in "iub":
                     # what is no count may pick an entry that no array has, before the density refuses it
-                    natural = pt.switch(
-                        self._inside(rv, reading), natural, 1 if isinstance(rv.owner.op, GeometricRV) else 0
-                    )
+                    least = 1 if isinstance(rv.owner.op, GeometricRV) else 0
+                    natural = pt.switch(self._inside(rv, reading), natural, least)
             reading[rv] = pt.specify_shape(pt.cast(natural, rv.dtype), rv.type.shape)
         return reading
 
@@ -191,12 +195,13 @@ class Conditionals:
         """Return the native function from noise to records."""
         return self.program.native("records", [self.u], [self.program.matrix_of(self.from_noise)], RECORDS)
 
-    def centred(self) -> NativeFunction:
-        """Log density of the moving parameters given the records."""
-        return self._native("centred", self.program.x, self._centred_graph())
+    def centred(self, with_slopes: bool = False) -> NativeFunction:
+        """Log density of the moving parameters given the records, alone or with its slopes."""
+        graph = self._sum(self._factors(self.moving | self.tied), self.program.state)
+        return self._native("centred", self.program.x, graph, with_slopes)
 
-    def ancillary(self) -> NativeFunction:
-        """Log density of the moving parameters given the noise behind the records."""
+    def ancillary(self, with_slopes: bool = False) -> NativeFunction:
+        """Log density of the moving parameters given the records' noise, alone or with its slopes."""
         records = set(self.program.block.records)
         factors = [
             f
@@ -206,7 +211,8 @@ class Conditionals:
         central = [r.rv for r in self._separable()]
         graph = self._sum([f for f in factors if f not in central], self.from_noise, given_noise=True)
         graph = graph + self.program.temper * self._central_logp(self.from_noise) + self._guard()
-        return self._native("ancillary", self.u, self._where_records_have_laws(graph, self.from_noise))
+        graph = self._where_records_have_laws(graph, self.from_noise)
+        return self._native("ancillary", self.u, graph, with_slopes)
 
     @cached_property
     def domains(self) -> dict[Variable, list[TensorVariable]]:
@@ -279,8 +285,7 @@ class Conditionals:
         values = pt.concatenate([self.program.state[rv].ravel() for rv in found])
         back = {leaf: values[k] for k, leaf in enumerate(leaves)}
         outputs = clone_replace([pt.stack(gradient), -pt.stack(lower)], back, rebuild_strict=False)
-        inputs = [self.program.x, self.totals]
-        return found, self.program.native("quadratic", inputs, outputs, QUADRATIC)
+        return found, self.program.native("quadratic", [self.program.x, self.totals], outputs, QUADRATIC)
 
     def _is_quadratic(self, rvs: Sequence[Variable]) -> bool:
         if any(self.model.rvs_to_transforms.get(rv) is not None for rv in rvs):
@@ -306,11 +311,10 @@ class Conditionals:
         graph = self._sum(self._factors(self.moving | self.tied), reading)
         return leaves, without_products([graph])[0]
 
-    def _centred_graph(self) -> TensorVariable:
-        return self._sum(self._factors(self.moving | self.tied), self.program.state)
-
-    def _native(self, name: str, given: TensorVariable, graph: TensorVariable) -> NativeFunction:
-        return self.program.native(name, [given, self.totals], [graph], CONDITIONAL)
+    def _native(self, name: str, given: TensorVariable, graph: Any, slopes: bool) -> NativeFunction:
+        if slopes:
+            graph = add_slopes(graph, self.program.theta, [str(rv.name) for rv in self.moving])
+        return self.program.native(name, [given, self.totals], [graph], SLOPES if slopes else CONDITIONAL)
 
     @cached_property
     def _tempered(self) -> set[Variable]:
@@ -328,10 +332,13 @@ class Conditionals:
         moving = self.moving | set(self.forms)
         for release in self._separable():
             size = int(np.prod(self.program.shape_of_terms(release)))
-            sums = self._sums(release, self.totals[start : start + size], reading, moving)
+            if size > MANY_SUMS and is_elementwise(release.rv) and self._depends([release.query], moving):
+                (query,) = substitute([release.query], reading)
+            else:
+                sums = self._sums(release, self.totals[start : start + size], reading, moving)
+                offset = substitute([self.program.block.analysis.offset_of(release.query)], reading)[0]
+                query = sums.reshape(self.program.shape_of_terms(release)) + offset
             start += size
-            offset = substitute([self.program.block.analysis.offset_of(release.query)], reading)[0]
-            query = sums.reshape(self.program.shape_of_terms(release)) + offset
             total = total + pt.sum(pm.logp(with_query(release, reading, query), reading[release.rv]))
         return total
 
@@ -345,10 +352,9 @@ class Conditionals:
                 return totals
             return CountBins(tuple(histogram.edges))(substitute([histogram.number], reading)[0])
         size = int(np.prod(self.program.shape_of_terms(release)))
-        columns = columns_of(self.program.rows_of(release), size)
         sums = [
             pt.sum(substitute([column], reading)[0]) if self._depends([column], moving) else totals[j]
-            for j, column in enumerate(columns)
+            for j, column in enumerate(columns_of(self.program.rows_of(release), size))
         ]
         return pt.stack(sums)
 

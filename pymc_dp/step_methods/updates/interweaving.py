@@ -4,8 +4,6 @@ The parameters move by Metropolis steps whose proposal covariance is learnt whil
 parametrisation, because the two conditionals have different shapes.
 """
 
-from typing import Any, NamedTuple
-
 import numpy as np
 from numba import types
 
@@ -26,6 +24,7 @@ from pymc_dp.lowering.addresses.native import (
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.bits import random, standard_normal
 from pymc_dp.step_methods.sweeps.kernels import sweep
+from pymc_dp.step_methods.updates.state import LEARNT, UPDATE, Learnt, ParameterState
 
 _CONDITIONAL = types.FunctionType(CONDITIONAL)
 _COORDINATES = types.FunctionType(COORDINATES)
@@ -33,6 +32,7 @@ _QUADRATIC = types.FunctionType(QUADRATIC)
 _NOISE = types.FunctionType(NOISE)
 _RECORDS = types.FunctionType(RECORDS)
 _INDEX = types.Array(types.intp, 1, "C")
+_UPDATES = types.FunctionType(UPDATE)
 
 # Acceptance that a random walk of a few dimensions aims at (Roberts & Rosenthal 2001).
 _TARGET = 0.3
@@ -75,43 +75,6 @@ def adapt(factor, direction, change):
             v[j] = c * v[j] - s * factor[j, i]
 
 
-class ParameterState(NamedTuple):
-    """Parameters that move given records, or given the noise behind them; updates change the arrays in place.
-
-    Attributes
-    ----------
-    theta, data
-        All parameters, and all releases and covariates, flat.
-    given, totals
-        Records or noise, a row for each; sums of what the records contribute to queries.
-    moving
-        Which entries of theta move.
-    factor
-        Root of the covariance of proposals, which is learnt.
-    n_adapted, adapting
-        Updates that it was learnt from, and whether it still is (0 or 1).
-    tally
-        Sum of the probabilities of acceptance, and number of updates.
-    """
-
-    theta: Any
-    data: Any
-    given: Any
-    totals: Any
-    moving: Any
-    factor: Any
-    n_adapted: int
-    adapting: int
-    tally: Any
-
-
-_PARAMETERS = types.NamedTuple(
-    [VECTOR, VECTOR, MATRIX, VECTOR, _INDEX, MATRIX, types.int64, types.int64, VECTOR], ParameterState
-)
-_UPDATE = types.int64(types.int64, GENERATOR, types.intp, _PARAMETERS)
-_UPDATES = types.FunctionType(_UPDATE)
-
-
 @part_of_kernel
 def draw_direction(rng, factor, z, line):
     """Draw standard normal numbers, and a direction with the covariance of which ``factor`` is the root."""
@@ -123,11 +86,11 @@ def draw_direction(rng, factor, z, line):
             line[i] += factor[i, j] * z[j]
 
 
-@njit(_UPDATE, cache=True)
+@njit(UPDATE, cache=True)
 def random_walk(n_updates, rng, address, state):
     """Metropolis updates of ``theta[moving]`` given records or noise, in place; returns the acceptances."""
     theta, data, given, totals, moving = state.theta, state.data, state.given, state.totals, state.moving
-    factor, tally = state.factor, state.tally
+    factor, tally = state.learnt.factor, state.tally
     target = function_at(address, _CONDITIONAL)
     k = moving.shape[0]
     proposal, line, z = theta.copy(), np.empty(k), np.empty(k)
@@ -159,11 +122,11 @@ def random_walk(n_updates, rng, address, state):
     return accepted
 
 
-@njit(_UPDATE, cache=True)
+@njit(UPDATE, cache=True)
 def slice_update(n_updates, rng, address, state):
     """Slice updates (Neal 2003) along random directions of the learnt covariance; no rejections."""
     theta, data, given, totals, moving = state.theta, state.data, state.given, state.totals, state.moving
-    factor, tally = state.factor, state.tally
+    factor, tally = state.learnt.factor, state.tally
     target = function_at(address, _CONDITIONAL)
     k = moving.shape[0]
     start, line, z = theta.copy(), np.empty(k), np.empty(k)
@@ -230,7 +193,8 @@ def run_random_walk(
     rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally
 ):
     """Call :func:`random_walk` from Python."""
-    state = ParameterState(theta, data, given, totals, moving, factor, n_adapted, adapting, tally)
+    learnt = Learnt(factor, np.empty((0, 0)), np.empty((0, 0)), np.empty(0))
+    state = ParameterState(theta, data, given, totals, moving, learnt, n_adapted, adapting, tally)
     return random_walk(n_updates, rng, address, state)
 
 
@@ -273,13 +237,14 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
     types.void(
         HANDLE, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
         types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), types.int64, types.int64,
-        VECTOR, VECTOR, _INDEX, _INDEX, MATRIX, VECTOR, MATRIX, MATRIX, VECTOR, MATRIX,
+        VECTOR, VECTOR, _INDEX, _INDEX, MATRIX, VECTOR, LEARNT, LEARNT, VECTOR, MATRIX,
     ),
     cache=True,
+    from_python=True,
 )  # fmt: skip
 def interweave(
     handle, counts, addresses, record_sizes, record_addresses, n_done, adapting,
-    theta, data, moving, gaussian, x, totals, centred_factor, ancillary_factor, record_tally, tallies,
+    theta, data, moving, gaussian, x, totals, centred, ancillary, record_tally, tallies,
 ):  # fmt: skip
     """Cycles of: records given parameters, parameters given records, parameters given noise; in place.
 
@@ -288,7 +253,8 @@ def interweave(
 
     ``counts``: cycles, centred updates, ancillary updates.
     ``addresses``: centred, ancillary, noise, records, quadratic, to and from the coordinates of
-    the ancillary density, :func:`random_walk` or :func:`slice_update`; 0 where there is none.
+    the ancillary density, :func:`random_walk`, :func:`slice_update` or
+    :func:`pymc_dp.step_methods.updates.hamiltonian.hamiltonian`; 0 where there is none.
     ``moving``, ``gaussian``: positions in ``theta`` that move, and that have a Gaussian conditional.
     ``n_done``: cycles already adapted on.
     """
@@ -304,7 +270,7 @@ def interweave(
         done = n_done + cycle
         if n_centred > 0:
             state = ParameterState(
-                theta, data, x, totals, moving, centred_factor, done * n_centred, adapting, tallies[0]
+                theta, data, x, totals, moving, centred, done * n_centred, adapting, tallies[0]
             )
             update(n_centred, rng, addresses[0], state)
         if n_ancillary > 0:
@@ -315,7 +281,7 @@ def interweave(
                 for k in range(theta.shape[0]):
                     phi[k] = theta[k]
             state = ParameterState(
-                phi, data, u, totals, moving, ancillary_factor, done * n_ancillary, adapting, tallies[1]
+                phi, data, u, totals, moving, ancillary, done * n_ancillary, adapting, tallies[1]
             )
             accepted = update(n_ancillary, rng, addresses[1], state)
             if accepted > 0:

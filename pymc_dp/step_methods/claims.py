@@ -1,0 +1,97 @@
+"""Which parameters the ancillary update takes from NUTS by default."""
+
+import logging
+from collections.abc import Sequence
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.model.core import Model
+from pytensor.gradient import NullTypeGradError
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import DirichletRV
+
+from pymc_dp.mixtures.structure import is_labels
+from pymc_dp.query.records import RecordBlock, parameters_of
+from pymc_dp.query.rowlocal import leaves_of
+from pymc_dp.step_methods.block.cells import find_histograms, tabled
+from pymc_dp.step_methods.block.parents import ancestors_of_records
+from pymc_dp.step_methods.conjugate import cheaper_by_cycles, conjugate_parameters
+from pymc_dp.step_methods.discovery import record_blocks
+from pymc_dp.step_methods.updates.noncentred import NoiseForm, NoNoiseForm
+from pymc_dp.step_methods.updates.series import noise_form
+
+_log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
+
+# A random walk mixes in about as many updates as it has dimensions: beyond this, trajectories are followed.
+MAX_DIMENSION = 40
+
+
+def default_parameters(model: Model) -> list[Variable]:
+    """Return the parameters that this step takes over from NUTS by default."""
+    blocks, refused = record_blocks(model), set()
+    for block in blocks:
+        if "ancillary" not in block.decisions:
+            block.decisions["ancillary"] = _parameters_of_block(model, block)
+        # it takes a parameter with all blocks behind which it is, or not at all
+        refused |= set(ancestors_of_records(model, block)) - set(block.decisions["ancillary"])
+    found = dict.fromkeys(rv for block in blocks for rv in block.decisions["ancillary"])
+    return [rv for rv in found if rv not in refused]
+
+
+def _parameters_of_block(model: Model, block: RecordBlock) -> list[Variable]:
+    parents: list[Variable] = [*ancestors_of_records(model, block)]
+    laws = [p for rv in block.records for p in parameters_of(rv)]
+    if any(is_labels(rv) for rv in leaves_of(laws, set(model.basic_RVs))):
+        return []  # a mixture has steps of its own
+    shapes = model.eval_rv_shapes()
+    size = sum(int(np.prod(shapes[rv.name])) for rv in parents)
+    if all(isinstance(rv.owner.op, DirichletRV) and shapes[rv.name][-1] == 1 for rv in parents):
+        return []  # tables of one category: nothing moves
+    if cheaper_by_cycles(model, block, parents):
+        return []
+    try:
+        forms = _forms(model, block, parents)
+        reason = without_slopes(model, block, forms) if size > MAX_DIMENSION else ""
+        if not reason:
+            return parents
+        reason = f"they are {size} numbers, more than the {MAX_DIMENSION} of a random walk, and {reason}"
+    except NoNoiseForm as error:
+        reason = str(error)
+    left = [rv for rv in parents if rv not in conjugate_parameters(model)]
+    if left:
+        _log.info(
+            "AncillaryUpdate leaves %s to other steps: %s. Expect slow mixing where privacy is strong.",
+            ", ".join(str(rv.name) for rv in left),
+            reason,
+        )
+    return []
+
+
+def _forms(model: Model, block: RecordBlock, parents: Sequence[Variable]) -> dict[Variable, NoiseForm]:
+    """Return how the records that move with their parameters are functions of noise."""
+    variables, moved, forms = set(model.basic_RVs), set(parents), {}
+    for rv in block.records:
+        if set(leaves_of(parameters_of(rv), variables)) & moved:
+            forms[rv] = noise_form(rv, lambda g: bool(set(leaves_of([g], variables)) & set(parents)))
+            moved.add(rv)
+    return forms
+
+
+def without_slopes(model: Model, block: RecordBlock, forms: dict[Variable, NoiseForm]) -> str:
+    """Return why releases have no slopes in the parameters, given the records' noise; empty if they have."""
+    for rv, form in forms.items():
+        if not form.smooth:
+            return f"{rv.name} is no smooth function of them and of noise"
+    counted = find_histograms(block)
+    for release in block.releases:
+        if release.rv in counted:
+            return f"{release.name} counts records in bins"
+        if tabled(model, block, release):
+            return f"the density of {release.name} is looked up in a table"
+        density = pt.sum(pm.logp(release.rv, model.rvs_to_values[release.rv], warn_rvs=False))
+        try:
+            pt.grad(density, [*forms], disconnected_inputs="ignore")
+        except (NotImplementedError, NullTypeGradError) as error:
+            return f"the density of {release.name} has no slopes ({error})"
+    return ""

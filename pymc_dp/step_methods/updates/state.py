@@ -1,0 +1,74 @@
+"""What updates of parameters work on, by name: each is ``update(n_updates, rng, address, state)``."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import types
+
+from pymc_dp.lowering.addresses.native import GENERATOR, MATRIX, VECTOR
+
+
+class Learnt(NamedTuple):
+    """What updates learn while tuning; they change the arrays in place.
+
+    Attributes
+    ----------
+    factor
+        Root of the covariance of proposals, or of that of momenta: a lower triangle.
+    inverse, products
+        Inverse of the covariance of momenta, and sums of products of slopes, of which the next one is made.
+    steps
+        Of leapfrog steps, in the order that :mod:`pymc_dp.step_methods.updates.hamiltonian` names.
+    """
+
+    factor: Any
+    inverse: Any
+    products: Any
+    steps: Any
+
+
+class ParameterState(NamedTuple):
+    """Parameters that move given records, or given the noise behind them; updates change the arrays in place.
+
+    Attributes
+    ----------
+    theta, data
+        All parameters, and all releases and covariates, flat.
+    given, totals
+        Records or noise, a row for each; sums of what the records contribute to queries.
+    moving
+        Which entries of theta move.
+    learnt
+        What proposals are made with.
+    n_adapted, adapting
+        Updates that it was learnt from, and whether it still is (0 or 1).
+    tally
+        Sum of the probabilities of acceptance, and number of updates.
+    """
+
+    theta: Any
+    data: Any
+    given: Any
+    totals: Any
+    moving: Any
+    learnt: Any
+    n_adapted: int
+    adapting: int
+    tally: Any
+
+
+LEARNT = types.NamedTuple([MATRIX, MATRIX, MATRIX, VECTOR], Learnt)
+_INDEX = types.Array(types.intp, 1, "C")
+PARAMETERS = types.NamedTuple(
+    [
+        VECTOR, VECTOR, MATRIX, VECTOR, _INDEX, LEARNT, types.int64, types.int64, VECTOR,
+    ],
+    ParameterState,
+)  # fmt: skip
+# number of updates, generator, address of the log density -> number of updates that were accepted
+UPDATE = types.int64(types.int64, GENERATOR, types.intp, PARAMETERS)
+
+
+def of_random_walk(k: int) -> Learnt:
+    """Return what a random walk of some numbers begins with, which learns a covariance only."""
+    return Learnt(np.eye(k) * 0.1, np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(0))

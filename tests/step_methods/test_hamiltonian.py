@@ -1,0 +1,207 @@
+"""Hamiltonian updates of many parameters: the kernel by itself, and hierarchies with known posteriors."""
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+
+import pymc_dp as dp
+from pymc_dp.lowering.addresses.bind import plain
+from pymc_dp.step_methods.updates import hamiltonian
+from pymc_dp.step_methods.updates.state import ParameterState
+from tests.statistics import harness
+from tests.statistics.marginal import from_mixture
+
+# ---- the kernel, in plain Python -------------------------------------------------------------------
+
+MEAN = np.array([1.0, -2.0, 0.5])
+ROOT = np.array([[1.0, 0.0, 0.0], [0.8, 0.6, 0.0], [-0.3, 0.2, 0.5]])
+PRECISION = np.linalg.inv(ROOT @ ROOT.T)
+
+
+def normal(theta, data, given, totals, out):
+    """Correlated normal numbers; theta has an entry more, which does not move."""
+    gap = theta[1:] - MEAN
+    out[:] = -0.5 * gap @ PRECISION @ gap, 7.0, *(-PRECISION @ gap)
+
+
+def halves(theta, data, given, totals, out):
+    """Standard normal numbers of which the first is positive, with a kink in the slope of the second."""
+    at = theta[1:]
+    value = -0.5 * at @ at - abs(at[1]) if at[0] > 0 else -np.inf
+    out[:] = value, 7.0, *(-at - np.array([0.0, np.sign(at[1]), 0.0]))
+
+
+def draw_normal(rng):
+    return MEAN + ROOT @ rng.normal(size=3)
+
+
+def draw_halves(rng):
+    while True:
+        at = rng.normal(size=3)
+        if rng.random() < np.exp(-abs(at[1])):
+            return np.array([abs(at[0]), *at[1:]])
+
+
+TARGETS = {"normal": (normal, draw_normal), "with an end and a kink": (halves, draw_halves)}
+
+
+def after(kernel, target, start, rng):
+    """Where some updates lead from a draw of the target, with momenta of any covariance."""
+    factor = np.array([[1.5, 0, 0], [0.4, 0.8, 0], [0, -0.3, 1.2]])
+    learnt = hamiltonian.begun(3)._replace(factor=factor, inverse=np.linalg.inv(factor @ factor.T))
+    learnt.steps[hamiltonian.KEPT] = np.log(0.9)
+    theta, tally = np.array([5.0, *start]), np.zeros(2)
+    state = ParameterState(
+        theta, np.zeros(1), np.zeros((1, 1)), np.zeros(1), np.arange(1, 4), learnt, 0, 0, tally
+    )
+    accepted = kernel(2, rng, target, state)
+    assert theta[0] == 5.0
+    assert tally[1] == 2
+    assert (accepted > 0) == (not np.array_equal(theta[1:], start))
+    return theta[1:]
+
+
+def error_of_moments(name, seed, replicates=4000, **patched):
+    """Probability of changes of moments that are as large, from a start in equilibrium."""
+    rng = np.random.default_rng(seed)
+    target, draw = TARGETS[name]
+    names = {
+        "function_at": lambda address, kind: address,
+        "standard_normal": lambda rng: rng.normal(),
+        "random": lambda rng: rng.random(),
+        "_MOST_STEPS": 8,
+    }
+    kernel = plain(hamiltonian.hamiltonian.py_func, names | patched)
+    changes = []
+    for _ in range(replicates):
+        start = draw(rng)
+        end = after(kernel, target, start, rng)
+        changes.append([*(end - start), *(end**2 - start**2), end[0] * end[1] - start[0] * start[1]])
+    changes = np.array(changes)
+    z = changes.mean(axis=0) / (changes.std(axis=0) / np.sqrt(replicates))
+    return 2 * stats.norm.sf(np.abs(z).max()) * z.size
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_kernel_keeps_its_target(name):
+    assert error_of_moments(name, 1) > 1e-3
+
+
+def hot(rng):
+    """Momenta of another temperature than that of their energy."""
+    return 3.0 * rng.normal()
+
+
+def eager(rng):
+    """Numbers with which every trajectory is of one step and accepted."""
+    return 0.0
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize(
+    "fault", [{"standard_normal": hot}, {"random": eager}], ids=["momenta", "acceptance"]
+)
+def test_planted_faults_of_the_kernel_are_caught(name, fault):
+    assert error_of_moments(name, 1, **fault) < 1e-6
+
+
+def test_nothing_moves_where_there_is_no_density():
+    """From there no move could be taken back; and one that leads there is refused."""
+    names = {"function_at": lambda address, kind: address, "standard_normal": lambda rng: rng.normal()}
+    kernel = plain(hamiltonian.hamiltonian.py_func, names | {"random": lambda rng: rng.random()})
+    rng = np.random.default_rng(1)
+
+    def nowhere(theta, data, given, totals, out):
+        out[:] = np.nan, 0.0, 0.0, 0.0, 0.0
+
+    def here_only(theta, data, given, totals, out):
+        out[:] = 0.0 if np.array_equal(theta[1:], MEAN) else -np.inf, 0.0, 1.0, 1.0, 1.0
+
+    for target in (nowhere, here_only):
+        theta, learnt = np.array([5.0, *MEAN]), hamiltonian.begun(3)
+        state = ParameterState(
+            theta, np.zeros(1), np.zeros((1, 1)), np.zeros(1), np.arange(1, 4), learnt, 0, 1, np.zeros(2)
+        )
+        assert kernel(5, rng, target, state) == 0
+        np.testing.assert_array_equal(theta[1:], MEAN)
+
+
+def test_momenta_learn_the_information():
+    """From the slopes alone: of normal numbers, the covariance of momenta is their precision."""
+    names = {"function_at": lambda address, kind: address, "standard_normal": lambda rng: rng.normal()}
+    names |= {"random": lambda rng: rng.random(), "_MOST_STEPS": 8}
+    kernel = plain(hamiltonian.hamiltonian.py_func, names)
+    rng, learnt = np.random.default_rng(3), hamiltonian.begun(3)
+    theta, tally = np.array([5.0, 0.0, 0.0, 0.0]), np.zeros(2)
+    for _ in range(6):
+        tally[:] = 0
+        state = ParameterState(
+            theta, np.zeros(1), np.zeros((1, 1)), np.zeros(1), np.arange(1, 4), learnt, 0, 1, tally
+        )
+        kernel(500, rng, normal, state)
+        learnt, last = hamiltonian.again(learnt), learnt
+    np.testing.assert_allclose(learnt.factor @ learnt.factor.T, PRECISION, rtol=0.25, atol=0.3)
+    np.testing.assert_allclose(learnt.inverse @ learnt.factor @ learnt.factor.T, np.eye(3), atol=1e-9)
+    assert abs(tally[0] / tally[1] - 0.8) < 0.08
+    assert 0.3 < np.exp(last.steps[hamiltonian.KEPT]) < 2
+
+
+# ---- hierarchies whose posterior is known ----------------------------------------------------------
+
+GROUPS, PEOPLE, NOISE = 45, 3, 4.0
+MEMBER = np.repeat(np.arange(GROUPS), PEOPLE)
+Z = np.random.default_rng(4).normal(3.0, 5.0, GROUPS)
+
+
+def hierarchy(sigma=NOISE):
+    """Means of groups around a mean of their own, and noisy sums by group: all of it normal."""
+    with pm.Model() as model:
+        m = pm.Normal("m", 0, 2)
+        a = pm.Normal("a", m, 1.5, shape=GROUPS)
+        y = pm.Normal("y", a[MEMBER], 2.0, shape=MEMBER.size)
+        dp.GaussianMechanism("z", pt.zeros(GROUPS)[MEMBER].inc(y), sigma=sigma, observed=Z)
+    return model
+
+
+def exact_hierarchy(sigma=NOISE):
+    """Means and standard deviations of m and of every a, from the joint normal law."""
+    covariance = np.full((GROUPS + 1, GROUPS + 1), 4.0)
+    covariance[1:, 1:] += 1.5**2 * np.eye(GROUPS)
+    of_sums = PEOPLE * np.eye(GROUPS + 1)[1:]
+    noise = (PEOPLE * 2.0**2 + sigma**2) * np.eye(GROUPS)
+    gain = covariance @ of_sums.T @ np.linalg.inv(of_sums @ covariance @ of_sums.T + noise)
+    return gain @ Z, np.sqrt(np.diag(covariance - gain @ of_sums @ covariance))
+
+
+def normal_law(mean, sd):
+    grid = np.linspace(mean - 9 * sd, mean + 9 * sd, 1001)
+    law = stats.norm(mean, sd)
+    return from_mixture(
+        np.ones(1), np.array([mean]), np.array([sd**2]), grid, law.cdf(grid)[:, None], law.pdf(grid)[:, None]
+    )
+
+
+def verdicts_on_hierarchy(idata, sigma=NOISE):
+    """Verdicts on m and on every a, together at a level of one in a thousand."""
+    draws = np.concatenate([idata.posterior["m"].values[..., None], idata.posterior["a"].values], axis=-1)
+    return [
+        harness.mc_z(
+            draws[..., k], normal_law(mean, sd), alpha=1e-3 / (GROUPS + 1), probabilities=(0.1, 0.5, 0.9),
+            minimum_ess=150,
+        )
+        for k, (mean, sd) in enumerate(zip(*exact_hierarchy(sigma), strict=True))
+    ]  # fmt: skip
+
+
+SAMPLED = {"chains": 2, "cores": 1, "progressbar": False, "quiet": True, "compute_convergence_checks": False}
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("sigma", [1.0, NOISE, 60.0])
+def test_a_hierarchy_of_many_groups_is_exact(sigma):
+    with hierarchy(sigma):
+        idata = pm.sample(1500, tune=700, random_seed=2, **SAMPLED)
+    assert "ancillary_acceptance" in idata.sample_stats
+    assert [str(v) for v in verdicts_on_hierarchy(idata, sigma) if not v.passed] == []
