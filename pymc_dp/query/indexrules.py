@@ -3,7 +3,7 @@
 Their verdicts are those of :mod:`.rowrules`; this module has to be imported for them to be known.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,41 @@ from pytensor.tensor.subtensor import (
     Subtensor,
     get_idx_list,
 )
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.query.rowrules import FUNCTION, MIXED, SUM, Role, rule
 
 if TYPE_CHECKING:
     from pymc_dp.query.rowlocal import RowAnalysis
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A sum to which each record adds a few numbers, at places that no record changes.
+
+    Attributes
+    ----------
+    values : TensorVariable, (n, ...)
+        What each record adds, in the type of the sum.
+    index : list of TensorVariable, (n,)
+        Where, along each of the first axes of the sum; from the end where it is negative.
+    sizes : tuple of int
+        Lengths of these axes.
+    """
+
+    values: TensorVariable
+    index: list[TensorVariable]
+    sizes: tuple[int, ...]
+
+    @property
+    def place(self) -> TensorVariable:
+        """Where each record adds, (n,), among all entries of these axes; -1 where outside of them."""
+        place = pt.zeros_like(self.index[0], dtype="int64")
+        for i, size in zip(self.index, self.sizes, strict=True):
+            i = pt.cast(i, "int64")
+            i = pt.switch(i < 0, i + size, i)
+            place = pt.switch((place >= 0) & (i >= 0) & (i < size), place * size + i, -1)
+        return place
 
 
 def _constant(variable: Variable) -> Any:
@@ -188,6 +218,9 @@ def _add_up(op: Any, node: Apply, index: list[Any], roles: list[Role], analysis:
         return MIXED
     if roles[1].kind == "row" and values.ndim != rest + 1:
         return MIXED
+    total = node.outputs[0]
+    if role.rows is None and all(r.kind == "free" for r in roles[2:]):
+        analysis.placed[total] = Placed(pt.cast(values, base.type.dtype), where, sizes)
     chosen = []
     for k, (i, size) in enumerate(zip(where, sizes, strict=True)):
         i = pt.switch(pt.lt(i, 0), i + size, i)
@@ -196,7 +229,7 @@ def _add_up(op: Any, node: Apply, index: list[Any], roles: list[Role], analysis:
     if values.ndim == rest + 1:
         values = values.dimshuffle(0, *["x"] * len(where), *range(1, rest + 1))
     contributions = reduce(pt.mul, [*chosen, values])
-    return analysis.add_sum(node.outputs[0], pt.cast(contributions, base.type.dtype), role)
+    return analysis.add_sum(total, pt.cast(contributions, base.type.dtype), role)
 
 
 def _places(entry: Any) -> Any:

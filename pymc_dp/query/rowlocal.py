@@ -24,7 +24,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.query.indexrules import is_placement
+from pymc_dp.query.indexrules import Placed, is_placement
 from pymc_dp.query.lengths import known_lengths, lengths_of, with_known_shapes
 from pymc_dp.query.publicshapes import is_number, shape_is_public
 from pymc_dp.query.rowrules import FREE, FUNCTION, MIXED, SUM, Role, op_axis, rule
@@ -67,6 +67,7 @@ class RowAnalysis:
         self.roles: dict[Variable, Role] = {}
         self.sums: dict[Variable, Variable] = {}  # sum over records -> its rows (n, ...)
         self.placements: dict[Variable, tuple[int, ...]] = {}
+        self.placed: dict[Variable, Placed] = {}  # sum over records -> what goes where, if that is public
 
     def role(self, variable: Variable) -> Role:
         """Return the role of a variable, interpreting its graph down to the random variables."""

@@ -30,13 +30,17 @@ BLOCK = 64
 # Statistics up to which sums are tuples, which stay in registers: faster, longer to compile.
 IN_REGISTERS = 16
 # What a model gives the kernels: numbers that no record changes, entries of a record, results of a draw,
-# statistics, parameters of a release; where the power of the releases' density stands in the data.
-N_CONSTANTS = WIDTH = N_DRAWN = N_STATISTICS = N_PARAMETERS = TEMPER_AT = 0
+# numbers that a record adds to sums, parameters of a release; where the power of the releases' density stands
+# in the data.
+N_CONSTANTS = WIDTH = N_DRAWN = N_CONTRIBUTIONS = N_PARAMETERS = TEMPER_AT = 0
 # Which results of a draw are what is kept, in value space.
 VALUE_AT = np.zeros(0, np.int64)
 # Whether log weights are to be looked at, and how often a candidate without a law is drawn again where no
 # release decides; 0 if all have one. The last result of a draw tells then whether a candidate has.
 WEIGHTED, TRIES = False, 0
+# Which sum each number goes to: the covariate that says so, and what is to be added to it; that sum where all
+# records have the same (-1).
+PLACED_BY = PLACED_FROM = np.zeros(0, np.int64)
 
 
 def draw(rng: Generator, c: Numbers, cov: Array, i: int) -> Numbers:
@@ -45,12 +49,12 @@ def draw(rng: Generator, c: Numbers, cov: Array, i: int) -> Numbers:
 
 
 def current(c: Numbers, cov: Array, i: int, x: Numbers) -> Numbers:
-    """Statistics and log weight of a record."""
+    """What a record adds to sums, and its log weight."""
     raise NotImplementedError
 
 
 def candidate(c: Numbers, cov: Array, i: int, y: Numbers) -> Numbers:
-    """Statistics and log weight of a candidate."""
+    """What a candidate would add to sums, and its log weight."""
     raise NotImplementedError
 
 
@@ -59,9 +63,16 @@ def change(value: Numbers, params: Numbers, old: Numbers, new: Numbers) -> float
     raise NotImplementedError
 
 
-def change_of_many(theta: Array, data: Array, value: Array, params: Array, old: Array, new: Array) -> float:
-    """Return the same of arrays."""
+def change_of_one(value: Array, params: Array, old: Array, j: int, new: float) -> float:
+    """Return the same when one of the sums changes."""
     raise NotImplementedError
+
+
+def sum_of(cov: Array, i: int, j: int) -> int:
+    """Which sum the j-th number of a record goes to; none where negative."""
+    if PLACED_BY[j] < 0:
+        return PLACED_FROM[j]
+    return PLACED_FROM[j] + int(cov[PLACED_BY[j], i])
 
 
 def draw_block(
@@ -91,10 +102,10 @@ def summarise_block(
     for k in range(m):
         s = current(c, cov, start + k, column(records, k, WIDTH))
         r = candidate(c, cov, start + k, column(drawn, k, WIDTH))
-        set_column(moves, k, minus(part(r, 0, N_STATISTICS), part(s, 0, N_STATISTICS)))
+        set_column(moves, k, minus(part(r, 0, N_CONTRIBUTIONS), part(s, 0, N_CONTRIBUTIONS)))
         if WEIGHTED:
             # a record that is impossible where the chain begins moves to anything
-            gains[k] = r[N_STATISTICS] - s[N_STATISTICS] if s[N_STATISTICS] != -np.inf else 0.0
+            gains[k] = r[N_CONTRIBUTIONS] - s[N_CONTRIBUTIONS] if s[N_CONTRIBUTIONS] != -np.inf else 0.0
             if TRIES and drawn[N_DRAWN - 1, k] == 0.0:
                 gains[k] = -np.inf
 
@@ -105,26 +116,29 @@ def few_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     n, c = x.shape[0], entries(state.constants, N_CONSTANTS)
     lowest, n_accepted = 0.0, 0.0
     power = state.data[TEMPER_AT]
-    values, parameters = entries(state.observed, N_STATISTICS), entries(state.noise.reshape(-1), N_PARAMETERS)
-    old = entries(state.offset, N_STATISTICS)
+    values, parameters = (
+        entries(state.observed, N_CONTRIBUTIONS),
+        entries(state.noise.reshape(-1), N_PARAMETERS),
+    )
+    old = entries(state.offset, N_CONTRIBUTIONS)
     drawn, records = np.empty((N_DRAWN, BLOCK)), np.empty((WIDTH, BLOCK))
-    moves, gains, waits = np.empty((N_STATISTICS, BLOCK)), np.empty(BLOCK), np.empty(BLOCK)
-    if N_STATISTICS:
+    moves, gains, waits = np.empty((N_CONTRIBUTIONS, BLOCK)), np.empty(BLOCK), np.empty(BLOCK)
+    if N_CONTRIBUTIONS:
         for start in range(0, n, BLOCK):
             m = min(BLOCK, n - start)
             load_block(x, start, m, records)
             for k in range(m):
                 s = current(c, cov, start + k, column(records, k, WIDTH))
-                old = plus(old, part(s, 0, N_STATISTICS))
+                old = plus(old, part(s, 0, N_CONTRIBUTIONS))
     for _ in range(n_sweeps):
         for start in range(0, n, BLOCK):
             m = min(BLOCK, n - start)
             draw_block(rng, c, cov, start, m, prior_only, drawn, waits)
             load_block(x, start, m, records)
-            if N_STATISTICS or WEIGHTED:
+            if N_CONTRIBUTIONS or WEIGHTED:
                 summarise_block(c, cov, start, m, records, drawn, moves, gains)
             for k in range(m):
-                new = plus(old, column(moves, k, N_STATISTICS))
+                new = plus(old, column(moves, k, N_CONTRIBUTIONS))
                 total = 0.0
                 if not prior_only:
                     total = change(values, parameters, old, new)
@@ -138,25 +152,29 @@ def few_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
                         x[start + k, j] = drawn[VALUE_AT[j], k]
                     old = new
     count(state, n_accepted, lowest)
-    set_entries(state.totals, minus(old, entries(state.offset, N_STATISTICS)))
+    set_entries(state.totals, minus(old, entries(state.offset, N_CONTRIBUTIONS)))
 
 
 def many_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
-    """Sweep that holds the sums in arrays."""
+    """Sweep that holds the sums in an array, of which a record changes a few or all."""
     x, cov, prior_only = state.records, state.covariates, state.prior_only
-    theta, data, value, params = state.theta, state.data, state.observed, state.noise
+    value, params = state.observed, state.noise
     n, c = x.shape[0], entries(state.constants, N_CONSTANTS)
     lowest, n_accepted = 0.0, 0.0
-    power = data[TEMPER_AT]
-    old, new = state.offset.copy(), np.zeros(N_STATISTICS)
+    power = state.data[TEMPER_AT]
+    sums = state.offset.copy()
     drawn, records = np.empty((N_DRAWN, BLOCK)), np.empty((WIDTH, BLOCK))
-    moves, gains, waits = np.empty((N_STATISTICS, BLOCK)), np.empty(BLOCK), np.empty(BLOCK)
+    moves, gains, waits = np.empty((N_CONTRIBUTIONS, BLOCK)), np.empty(BLOCK), np.empty(BLOCK)
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
         load_block(x, start, m, records)
         for k in range(m):
             s = current(c, cov, start + k, column(records, k, WIDTH))
-            set_entries(old, plus(entries(old, N_STATISTICS), part(s, 0, N_STATISTICS)))
+            set_column(moves, k, part(s, 0, N_CONTRIBUTIONS))
+            for j in range(N_CONTRIBUTIONS):
+                at = sum_of(cov, start + k, j)
+                if at >= 0:
+                    sums[at] += moves[j, k]
     for _ in range(n_sweeps):
         for start in range(0, n, BLOCK):
             m = min(BLOCK, n - start)
@@ -164,11 +182,14 @@ def many_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
             load_block(x, start, m, records)
             summarise_block(c, cov, start, m, records, drawn, moves, gains)
             for k in range(m):
-                for j in range(N_STATISTICS):
-                    new[j] = old[j] + moves[j, k]
                 total = 0.0
                 if not prior_only:
-                    total = change_of_many(theta, data, value, params, old, new)
+                    for j in range(N_CONTRIBUTIONS):
+                        at = sum_of(cov, start + k, j)
+                        if at >= 0:
+                            new = sums[at] + moves[j, k]
+                            if new != sums[at]:
+                                total += change_of_one(value, params, sums, at, new)
                     total *= power
                     if WEIGHTED:
                         total += gains[k]
@@ -177,7 +198,9 @@ def many_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
                     n_accepted += 1.0
                     for j in range(WIDTH):
                         x[start + k, j] = drawn[VALUE_AT[j], k]
-                    for j in range(N_STATISTICS):
-                        old[j] = new[j]
+                    for j in range(N_CONTRIBUTIONS):
+                        at = sum_of(cov, start + k, j)
+                        if at >= 0:
+                            sums[at] += moves[j, k]
     count(state, n_accepted, lowest)
-    contributions(old, state)
+    contributions(sums, state)

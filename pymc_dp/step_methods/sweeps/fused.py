@@ -23,8 +23,10 @@ from pymc_dp.lowering.rows.domains import inside_of, is_number, may_be_extreme
 from pymc_dp.lowering.rows.rowdraws import draw_entry
 from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph, scalar_function
 from pymc_dp.lowering.rows.valuedraws import draw_value
+from pymc_dp.query.indexrules import Placed
 from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.readings import substitute
+from pymc_dp.query.records import Release
 from pymc_dp.query.rowlocal import columns_of, rows_behind
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.state import ROWS
@@ -60,6 +62,10 @@ class FusedSweep:
         self._n_draws = 0
         self._drawn: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
         self._drawn_values: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
+        # graphs of places, of each record, that no record changes; for each number that a record adds to a sum,
+        # which of these it goes by and what to add to it: that sum, and -1, where all records have the same
+        self._places: list[TensorVariable] = []
+        self._goes_to: list[tuple[int, int]] = []
         statistics = self._statistics()
         weights = self._weight_graphs()
         each = [
@@ -154,14 +160,30 @@ class FusedSweep:
     # -- graphs over the model's own variables ----------------------------------------------------
 
     def _statistics(self) -> list[TensorVariable]:
-        program = self.program
-        return [
-            statistic
-            for release in program.of_kind("central")
-            for statistic in columns_of(
-                program.rows_of(release), int(np.prod(program.shape_of_terms(release)))
-            )
-        ]
+        """Return the numbers that each record adds to the sums, and note to which."""
+        program, start = self.program, 0
+        found: list[TensorVariable] = []
+        for release in program.of_kind("central"):
+            size = int(np.prod(program.shape_of_terms(release)))
+            placed = self._placed(release)
+            if placed is None:
+                columns = columns_of(program.rows_of(release), size)
+                self._goes_to += [(-1, start + k) for k in range(size)]
+            else:
+                columns = [placed.values[:, *k] for k in np.ndindex(*placed.values.type.shape[1:])]
+                self._goes_to += [(len(self._places), start + k) for k in range(len(columns))]
+                self._places.append(
+                    pt.switch(placed.place < 0, -program.n_statistics, placed.place * len(columns))
+                )
+            found += with_known_shapes(columns)
+            start += size
+        return found
+
+    def _placed(self, release: Release) -> Placed | None:
+        """Return where each record adds to a release, if that is known and its kernel takes places."""
+        if self.program.n_statistics <= blocks.IN_REGISTERS:
+            return None
+        return self.program.block.analysis.placed.get(release.query)
 
     def _release_graphs(self) -> list[TensorVariable]:
         program = self.program
@@ -281,8 +303,8 @@ class FusedSweep:
         ``value_of``: entries whose value space is not that of the draws, and the result of ``draw`` that is
         their value.
         """
-        program, m = self.program, self.n_columns
-        d, width = program.n_statistics, program.records.width
+        program, m = self.program, len(self._state.columns)
+        d, width = len(self._goes_to), program.records.width
         tries = TRIES if self.may_be_undefined else 0
         calls = {
             "draw": part_of_kernel(lambda rng, c, cov, i: draw(rng, *c, *column(cov, i, m))),
@@ -293,42 +315,40 @@ class FusedSweep:
             "N_CONSTANTS": self.n_constants,
             "WIDTH": width,
             "N_DRAWN": n_drawn,
-            "N_STATISTICS": d,
+            "N_CONTRIBUTIONS": d,
             "TEMPER_AT": program.temper_at,
             "WEIGHTED": weighted or tries > 0,
             "TRIES": tries,
             "VALUE_AT": np.array([value_of.get(j, j) for j in range(width)], np.int64),
+            "PLACED_BY": np.array([m + k if k >= 0 else -1 for k, _ in self._goes_to], np.int64),
+            "PLACED_FROM": np.array([start for _, start in self._goes_to], np.int64),
             **calls,
         }
 
         def named(function: Function) -> dict[str, Any]:
             return {name: names[name] for name in function.__code__.co_names if name in names}
 
-        parts = {
-            name: bound_part(function, named(function))
-            for name in ("draw_block", "load_block", "summarise_block")
-            for function in [getattr(blocks, name)]
-        }
-        if d > blocks.IN_REGISTERS:
-            more: dict[str, Any] = {"change_of_many": program.central.part(), **parts}
-            return Kernel(blocks.many_sums_sweep, ROWS, {**named(blocks.many_sums_sweep), **more})
-        more = {
-            "change": program.central.part_of_numbers(),
-            "N_PARAMETERS": d * program.n_parameters,
-            **parts,
-        }
-        return Kernel(blocks.few_sums_sweep, ROWS, {**named(blocks.few_sums_sweep), **more})
+        def parts(*functions: Function) -> dict[str, Any]:
+            return {f.__name__: bound_part(f, named(f)) for f in functions}
+
+        in_both = parts(blocks.draw_block, blocks.load_block, blocks.summarise_block)
+        if program.n_statistics > blocks.IN_REGISTERS:
+            kernel = blocks.many_sums_sweep
+            more = {"change_of_one": program.central.part_of_one(), **parts(blocks.sum_of)}
+        else:
+            kernel = blocks.few_sums_sweep
+            more = {"change": program.central.part_of_numbers(), "N_PARAMETERS": d * program.n_parameters}
+        return Kernel(kernel, ROWS, {**named(kernel), **in_both, **more})
 
     def _compile_hoist(self) -> None:
         """Compile what the sweep takes from outside of the records, once all entries are known."""
         program, rows = self.program, self._state
-        self.n_constants, self.n_columns = len(rows.constants), len(rows.columns)
+        columns = [*rows.columns, *self._places]
+        self.n_constants, self.n_columns = len(rows.constants), len(columns)
         constants = [
             pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.constants), program.state)
         ]
-        covariates = [
-            pt.cast(c, "float64") for c in substitute(with_known_shapes(rows.columns), program.state)
-        ]
+        covariates = [pt.cast(c, "float64") for c in substitute(with_known_shapes(columns), program.state)]
         self.hoist: NativeFunction = program.native(
             "hoist",
             [],
