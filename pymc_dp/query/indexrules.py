@@ -36,19 +36,19 @@ class Placed:
         What each record adds, in the type of the sum.
     index : list of TensorVariable, (n,)
         Where, along each of the first axes of the sum; from the end where it is negative.
-    sizes : tuple of int
-        Lengths of these axes.
+    shape : tuple of int
+        Lengths of the axes of the sum.
     """
 
     values: TensorVariable
     index: list[TensorVariable]
-    sizes: tuple[int, ...]
+    shape: tuple[int, ...]
 
     @property
     def place(self) -> TensorVariable:
-        """Where each record adds, (n,), among all entries of these axes; -1 where outside of them."""
+        """Where each record adds, (n,), among all entries of these first axes; -1 where outside of them."""
         place = pt.zeros_like(self.index[0], dtype="int64")
-        for i, size in zip(self.index, self.sizes, strict=True):
+        for i, size in zip(self.index, self.shape, strict=False):
             i = pt.cast(i, "int64")
             i = pt.switch(i < 0, i + size, i)
             place = pt.switch((place >= 0) & (i >= 0) & (i < size), place * size + i, -1)
@@ -218,9 +218,14 @@ def _add_up(op: Any, node: Apply, index: list[Any], roles: list[Role], analysis:
         return MIXED
     if roles[1].kind == "row" and values.ndim != rest + 1:
         return MIXED
+    wide = base.type.shape[len(index) :]
+    if rest and values.type.shape[-rest:] != wide:
+        if None in wide:
+            return MIXED
+        values = pt.broadcast_to(values, (length, *wide))
     total = node.outputs[0]
-    if role.rows is None and all(r.kind == "free" for r in roles[2:]):
-        analysis.placed[total] = Placed(pt.cast(values, base.type.dtype), where, sizes)
+    if role.rows is None and None not in wide and all(r.kind == "free" for r in roles[2:]):
+        analysis.placed[total] = Placed(pt.cast(values, base.type.dtype), where, base.type.shape)
     chosen = []
     for k, (i, size) in enumerate(zip(where, sizes, strict=True)):
         i = pt.switch(pt.lt(i, 0), i + size, i)

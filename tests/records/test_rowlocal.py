@@ -9,6 +9,7 @@ import pytest
 from pytensor.compile.mode import Mode
 from pytensor.tensor.shape import Shape, Shape_i
 
+from pymc_dp.query.indexrules import Placed
 from pymc_dp.query.rowlocal import RowAnalysis, columns_of, leaves_of
 from tests.records.queries import QUERIES, N, variables
 
@@ -135,6 +136,37 @@ def test_sums_hold_all_that_comes_from_records(query, rng):
     out = f(values_of(rng))
     for total, each in zip(out[: len(sums)], out[len(sums) :], strict=True):
         np.testing.assert_allclose(each.sum(axis=0), total, rtol=1e-12, atol=1e-12)
+
+
+PLACED = {
+    "sums by group",
+    "as many groups as records",
+    "sums of vectors by group",
+    "a number for all columns, by group",
+    "places by a mask",
+    "table by two",
+}
+
+
+@pytest.mark.parametrize("query", ADDITIVE, ids=[q.name for q in ADDITIVE])
+def test_places_that_no_record_changes(query, rng):
+    """Sums by a public index are what records add in its places; no other query is read so."""
+    graph, analysis, _ = analyse(query)
+    placed = analysis.placed.get(graph)
+    assert (query.name in PLACED) == (placed is not None)
+    if placed is None:
+        return
+    total, values, place = function_of(graph, placed.values, placed.place)(values_of(rng))
+    found = np.zeros((int(np.prod(placed.shape[: len(placed.index)])), *values.shape[1:]))
+    np.add.at(found, place, values)
+    assert placed.shape == total.shape
+    np.testing.assert_allclose(found.reshape(total.shape), total, rtol=1e-12, atol=1e-12)
+
+
+def test_places_outside():
+    index = [np.array([0, -1, -3, 2, 1, 5]), np.array([3, -4, 0, 0, -5, 4])]
+    placed = Placed(pt.zeros(6), [pt.constant(i) for i in index], (2, 4))
+    assert placed.place.eval().tolist() == [3, 4, -1, -1, -1, -1]
 
 
 def test_enough_queries():

@@ -69,6 +69,13 @@ def many_sums():
     dp.LaplaceMechanism("z", dp.record_sum(waves), scale=8.0, sensitivity=36, observed=np.zeros(18))
 
 
+def sums_by_group():
+    y = pm.Normal("y", pm.Normal("mu"), 1, shape=N)
+    sums = pt.zeros((9, 2))[np.arange(N) % 9 - 9].inc(pt.stack([y, pt.cos(y)], axis=1))
+    dp.LaplaceMechanism("z", sums, scale=2.0, sensitivity=4, observed=np.ones((9, 2)))
+    dp.LaplaceMechanism("s", dp.record_sum(dp.clamp(y, -2, 2)), scale=2.0, observed=4.0)
+
+
 # a model, its proposals, the kernel that fits
 CASES = {
     "alias_tables": (alias_tables, "auto", "shared_sweep"),
@@ -76,6 +83,7 @@ CASES = {
     "bins": (bins, "informed", "histogram_sweep"),
     "few_sums": (few_sums, "independence", "few_sums_sweep"),
     "many_sums": (many_sums, "independence", "many_sums_sweep"),
+    "sums_by_group": (sums_by_group, "independence", "many_sums_sweep"),
     "tables": (tables, "independence", "table_sweep"),
     "cells": (cells, "informed", "tabled_sweep"),
 }

@@ -62,8 +62,8 @@ class FusedSweep:
         self._n_draws = 0
         self._drawn: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
         self._drawn_values: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
-        # graphs of places, of each record, that no record changes; for each number that a record adds to a sum,
-        # which of these it goes by and what to add to it: that sum, and -1, where all records have the same
+        # places of records that no record changes; for each number that a record adds to a sum, which of
+        # these it goes by and what to add to it: that sum, and -1, where it is the same for all records
         self._places: list[TensorVariable] = []
         self._goes_to: list[tuple[int, int]] = []
         statistics = self._statistics()
@@ -165,25 +165,25 @@ class FusedSweep:
         found: list[TensorVariable] = []
         for release in program.of_kind("central"):
             size = int(np.prod(program.shape_of_terms(release)))
-            placed = self._placed(release)
+            placed, by = self._placed(release), -1
             if placed is None:
                 columns = columns_of(program.rows_of(release), size)
-                self._goes_to += [(-1, start + k) for k in range(size)]
             else:
-                columns = [placed.values[:, *k] for k in np.ndindex(*placed.values.type.shape[1:])]
-                self._goes_to += [(len(self._places), start + k) for k in range(len(columns))]
-                self._places.append(
-                    pt.switch(placed.place < 0, -program.n_statistics, placed.place * len(columns))
-                )
-            found += with_known_shapes(columns)
+                shape = placed.values.type.shape[1:]
+                columns = with_known_shapes([placed.values[:, *k] for k in np.ndindex(*shape)])
+                by, place = len(self._places), placed.place
+                self._places.append(pt.switch(place < 0, -program.n_statistics, place * len(columns)))
+            self._goes_to += [(by, start + k) for k in range(len(columns))]
+            found += columns
             start += size
         return found
 
     def _placed(self, release: Release) -> Placed | None:
-        """Return where each record adds to a release, if that is known and its kernel takes places."""
-        if self.program.n_statistics <= blocks.IN_REGISTERS:
+        """Return where each record adds to a release, if that is known and the kernel takes places."""
+        placed = self.program.block.analysis.placed.get(release.query)
+        if self.program.n_statistics <= blocks.IN_REGISTERS or placed is None:
             return None
-        return self.program.block.analysis.placed.get(release.query)
+        return placed if placed.shape == self.program.shape_of_terms(release) else None
 
     def _release_graphs(self) -> list[TensorVariable]:
         program = self.program
