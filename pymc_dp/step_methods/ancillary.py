@@ -113,7 +113,7 @@ class AncillaryUpdate(RecordStep):
     -----
     A cycle costs one record sweep and one pass over the records for each update, O(n) in all. The
     covariances of the proposals are learnt while tuning (robust adaptive Metropolis) and then frozen. A
-    trajectory of k numbers takes 46 steps on average and 256 at most, each with a pass over the records that
+    trajectory of k numbers takes 15 steps on average and 64 at most, each with a pass over the records that
     costs about twice that of an update, and some k^2 operations; step sizes and a covariance of momenta for
     each of the two parametrisations are learnt and then frozen.
     ``sample_stats`` gets ``ancillary_acceptance`` and ``centred_acceptance``.

@@ -30,7 +30,7 @@ _ACCEPTANCE = 0.8
 _SHRINKAGE, _DELAY, _FORGETTING = 0.05, 10.0, 0.75
 # Steps of a trajectory at most. Their number is uniform in its logarithm: most trajectories are as short as
 # most numbers want them, and some as long as a wide law does, such as that of the logarithm of a small scale.
-_MOST_STEPS = 256
+_MOST_STEPS = 64
 # Where step sizes begin, and the largest.
 _FIRST_SIZE, _LARGEST_SIZE = 0.1, 2.0
 
