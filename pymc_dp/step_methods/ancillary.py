@@ -15,12 +15,13 @@ from pymc_dp.lowering.addresses.native import addresses_of
 from pymc_dp.query.records import RecordBlock
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import ancestors_of_records, continuous_parameters
-from pymc_dp.step_methods.claims import MAX_DIMENSION, default_parameters
+from pymc_dp.step_methods.claims import MAX_DIMENSION, default_parameters, integrates_out, without_slopes
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordChain, RecordStep, RecordStepState
 from pymc_dp.step_methods.updates import hamiltonian
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.interweaving import interweave, random_walk, slice_update
+from pymc_dp.step_methods.updates.quadratic import quadratic
 from pymc_dp.step_methods.updates.state import Learnt, of_random_walk
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
@@ -75,10 +76,11 @@ class AncillaryUpdate(RecordStep):
     ``pm.sample`` chooses this step by itself for the continuous parameters behind the law of the records,
     where the records have such a form: location-scale families, and families with a quantile function,
     discrete ones included. Beyond 40 numbers it follows the slopes of the log density, for which the form has
-    to be smooth: location-scale families are, quantile functions are not. Dirichlet parameters of categorical
-    records are left to :class:`ConjugateUpdate` where it is expected to cost less, and all of them to PyMC
-    where :class:`RecordImputation` is given as a step. Otherwise the parameters stay with NUTS, with a
-    message.
+    to be smooth: location-scale families are, quantile functions are not. Records of few values that discrete
+    mechanisms release one by one are then summed over in place of the update given the noise, and drawn anew
+    after it. Dirichlet parameters of categorical records are left to :class:`ConjugateUpdate` where it is
+    expected to cost less, and all of them to PyMC where :class:`RecordImputation` is given as a step.
+    Otherwise the parameters stay with NUTS, with a message.
 
     Parameters
     ----------
@@ -268,24 +270,30 @@ class _Part:
         conditionals = Conditionals(program, mine)
         self.held = [str(rv.name) for rv in conditionals.held()]
         smooth = all(form.smooth for form in conditionals.forms.values())
+        summed = self.chain.moves[0].exact and integrates_out(model, block)
+        has_slopes = summed or (smooth and not without_slopes(model, block, conditionals.forms))
         many = len(self.moving) > MAX_DIMENSION
-        self.follows_slopes = step.update == "hamiltonian" or (step.update == "auto" and many and smooth)
+        self.follows_slopes = step.update == "hamiltonian" or (step.update == "auto" and many and has_slopes)
         n_centred, n_ancillary = self._defaults(smooth)
         n_centred = n_centred if step.n_centred is None else step.n_centred
         n_ancillary = n_ancillary if step.n_ancillary is None else step.n_ancillary
-        self.ancillary = conditionals.ancillary(self.follows_slopes) if n_ancillary else None
-        self.noise = conditionals.noise() if n_ancillary else None
-        self.records = conditionals.records() if n_ancillary else None
-        quadratic = None if self.follows_slopes else conditionals.quadratic()
+        self.ancillary = self.noise = self.records = None
+        if n_ancillary:
+            summed = summed and self.follows_slopes
+            self.ancillary = (conditionals.marginal if summed else conditionals.ancillary)(
+                self.follows_slopes
+            )
+            if not summed:
+                self.noise, self.records = conditionals.noise(), conditionals.records()
+        drawn = None if self.follows_slopes else quadratic(conditionals)
         self.quadratic, self.gaussian = None, np.zeros(0, dtype=np.intp)
-        if quadratic is not None:
-            exact, self.quadratic = quadratic
+        if drawn is not None:
+            exact, self.quadratic = drawn
             self.gaussian = positions(layout, [str(model.rvs_to_values[rv].name) for rv in exact])
             n_centred = 0 if len(exact) == len(mine) else n_centred
         self.centred = conditionals.centred(self.follows_slopes) if n_centred else None
-        cost = program.n * (
-            1 + n_ancillary * (_TRAJECTORY if self.follows_slopes else 1) / (25 if smooth else 1)
-        )
+        evaluations = n_ancillary * (_TRAJECTORY if self.follows_slopes else 1)
+        cost = program.n * (1 + evaluations / (25 if smooth else 1))
         self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, _MIN_CYCLES, _MAX_CYCLES))
         self.counts = np.array([self.n_cycles, n_centred, n_ancillary], dtype=np.int64)
         self.update = hamiltonian.hamiltonian if self.follows_slopes else random_walk

@@ -14,6 +14,7 @@ from pytensor.tensor.random.basic import DirichletRV
 from pymc_dp.mixtures.structure import is_labels
 from pymc_dp.query.records import RecordBlock, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
+from pymc_dp.query.supports import clamped_record, finite_support
 from pymc_dp.step_methods.block.cells import find_histograms, tabled
 from pymc_dp.step_methods.block.parents import ancestors_of_records
 from pymc_dp.step_methods.conjugate import cheaper_by_cycles, conjugate_parameters
@@ -25,6 +26,8 @@ _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the con
 
 # A random walk mixes in about as many updates as it has dimensions: beyond this, trajectories are followed.
 MAX_DIMENSION = 40
+# Values of a record that are summed over: each is a term in the graph of a density.
+MOST_VALUES = 16
 
 
 def default_parameters(model: Model) -> list[Variable]:
@@ -78,8 +81,29 @@ def _forms(model: Model, block: RecordBlock, parents: Sequence[Variable]) -> dic
     return forms
 
 
+def integrates_out(model: Model, block: RecordBlock) -> bool:
+    """Whether records of few values are drawn exactly given parameters and releases, and may be summed over.
+
+    The conditions are those of :class:`pymc_dp.step_methods.sweeps.finite.FiniteSweep`.
+    """
+    (record, *others) = block.records
+    if others or record.ndim != 1 or block.terms or block.potentials or block.analysis.placements:
+        return False
+    return finite_support(record, MOST_VALUES) is not None and all(
+        release.kind == "local"
+        and clamped_record(release.query, block.records) is not None
+        and tabled(model, block, release)
+        for release in block.releases
+    )
+
+
 def without_slopes(model: Model, block: RecordBlock, forms: dict[Variable, NoiseForm]) -> str:
-    """Return why releases have no slopes in the parameters, given the records' noise; empty if they have."""
+    """Return why releases have no slopes in the parameters, given the records' noise; empty if they have.
+
+    They also have where the records are summed over instead.
+    """
+    if integrates_out(model, block):
+        return ""
     for rv, form in forms.items():
         if not form.smooth:
             return f"{rv.name} is no smooth function of them and of noise"

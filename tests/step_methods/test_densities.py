@@ -17,6 +17,7 @@ from pymc_dp.step_methods.block.parents import parents_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
+from pymc_dp.step_methods.updates.quadratic import quadratic
 from tests.step_methods.zoo import EVERY, jittered
 from tests.universal.reference import Evaluated
 
@@ -95,10 +96,10 @@ def test_gaussian_conditionals_are_gaussian(entry, rng):
     """Where a conditional is taken for Gaussian, it is quadratic far from where it was expanded."""
     model = entry.build(max(4, entry.smallest))
     for program, _, conditionals in with_noise_form(entry, model):
-        quadratic = conditionals.quadratic()
-        if quadratic is None:
+        found = quadratic(conditionals)
+        if found is None:
             continue
-        exact, function = quadratic
+        exact, function = found
         centred = conditionals.centred().dispatcher
         data = program.data.gather()
         theta, x = at(program, jittered(model, rng), rng)

@@ -1,13 +1,15 @@
 """Hamiltonian updates of many parameters: the kernel by itself, and hierarchies with known posteriors."""
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 import pymc_dp as dp
 from pymc_dp.lowering.addresses.bind import plain
+from pymc_dp.step_methods.claims import MAX_DIMENSION
 from pymc_dp.step_methods.updates import hamiltonian
 from pymc_dp.step_methods.updates.state import ParameterState
 from tests.statistics import harness
@@ -205,3 +207,60 @@ def test_a_hierarchy_of_many_groups_is_exact(sigma):
         idata = pm.sample(1500, tune=700, random_seed=2, **SAMPLED)
     assert "ancillary_acceptance" in idata.sample_stats
     assert [str(v) for v in verdicts_on_hierarchy(idata, sigma) if not v.passed] == []
+
+
+# ---- records that are summed over ------------------------------------------------------------------
+
+
+def answers(epsilon=1.0):
+    """Answers of people in pairs, each pair with a probability of its own around a common one."""
+    z = np.random.default_rng(5).integers(0, 2, 2 * (MAX_DIMENSION + 1))
+    with pm.Model() as model:
+        m = pm.Normal("m", 0, 1)
+        a = pm.Normal("a", m, 1, shape=MAX_DIMENSION + 1)
+        y = pm.Bernoulli("y", logit_p=a[np.arange(z.size) // 2], shape=z.size)
+        dp.RandomizedResponse("z", y, epsilon=epsilon, observed=z)
+    return model, z
+
+
+def exact_answers(z, epsilon):
+    """Posterior of m on a grid, and the mean of the first a: by quadrature, pair by pair given m."""
+    m, e = np.linspace(-5, 5, 401), np.linspace(-7, 7, 401)
+    a = m[:, None] + e
+    truth = 1 / (1 + np.exp(-epsilon))
+    yes = truth * special.expit(a) + (1 - truth) * special.expit(-a)
+    weight = stats.norm.pdf(e) * (e[1] - e[0])
+    each = {k: yes**k * (1 - yes) ** (2 - k) @ weight for k in range(3)}
+    counts = z.reshape(-1, 2).sum(axis=1)
+    log = stats.norm.logpdf(m) + sum(np.log(each[k]) for k in counts)
+    p = np.exp(log - log.max())
+    p /= p.sum()
+    first = (yes ** counts[0] * (1 - yes) ** (2 - counts[0]) * a) @ weight / each[counts[0]]
+    return p @ m, np.sqrt(p @ m**2 - (p @ m) ** 2), p @ first
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("epsilon", [0.5, 4.0])
+def test_answers_of_many_groups_are_exact(epsilon):
+    model, z = answers(epsilon)
+    with model:
+        idata = pm.sample(3000, tune=700, random_seed=3, **SAMPLED)
+    assert "ancillary_acceptance" in idata.sample_stats
+    mean, sd, first = exact_answers(z, epsilon)
+    draws, of_first = idata.posterior["m"].values, idata.posterior["a"].values[..., 0]
+    checks = {
+        "mean": (draws.mean() - mean) / float(az.mcse(draws, method="mean")),
+        "sd": (draws.std() - sd) / float(az.mcse(draws, method="sd")),
+        "first": (of_first.mean() - first) / float(az.mcse(of_first, method="mean")),
+    }
+    verdict = harness.two_sample_z(checks)
+    assert verdict.passed, verdict
+    # the answers themselves have been drawn given the last parameters, not left as they were before
+    a = idata.posterior["a"].values
+    y, p = idata.posterior["y"].values, special.expit(np.repeat(a, 2, axis=-1))
+    truth = 1 / (1 + np.exp(-epsilon))
+    likely = p * np.where(z, truth, 1 - truth)
+    given = likely / (likely + (1 - p) * np.where(z, 1 - truth, truth))
+    for weight in (1.0, given - given.mean()):
+        error = np.sum(weight * (y - given)) / np.sqrt(np.sum(weight**2 * given * (1 - given)))
+        assert abs(error) < 4

@@ -20,7 +20,6 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.tensor.random.basic import CategoricalRV, GeometricRV
 from pytensor.tensor.variable import TensorVariable
 
@@ -28,17 +27,16 @@ from pymc_dp.lowering.addresses.native import (
     CONDITIONAL,
     COORDINATES,
     NOISE,
-    QUADRATIC,
     RECORDS,
     SLOPES,
     NativeFunction,
 )
 from pymc_dp.lowering.functions.bins import CountBins
 from pymc_dp.lowering.rows.domains import Domain, adds_up
-from pymc_dp.lowering.rows.polynomial import degree, without_products
 from pymc_dp.query.readings import Reading, lift, substitute, with_query
 from pymc_dp.query.records import Release, is_elementwise, parameters_of
 from pymc_dp.query.rowlocal import columns_of, leaves_of
+from pymc_dp.query.supports import finite_support
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.updates.hamiltonian import add_slopes
 from pymc_dp.step_methods.updates.noncentred import NoiseForm
@@ -46,8 +44,6 @@ from pymc_dp.step_methods.updates.series import noise_form, smooth_form
 
 # Sums behind a release up to which each is computed by itself, and only if it moves with the parameters.
 MANY_SUMS = 16
-# Largest number of parameters whose Gaussian conditional is drawn at once (one pass for each, compiled).
-MAX_QUADRATIC = 8
 
 
 class Conditionals:
@@ -197,8 +193,11 @@ class Conditionals:
 
     def centred(self, with_slopes: bool = False) -> NativeFunction:
         """Log density of the moving parameters given the records, alone or with its slopes."""
-        graph = self._sum(self._factors(self.moving | self.tied), self.program.state)
-        return self._native("centred", self.program.x, graph, with_slopes)
+        return self._native("centred", self.program.x, self.centred_graph(self.program.state), with_slopes)
+
+    def centred_graph(self, reading: Reading) -> TensorVariable:
+        """Log density of the moving parameters given the records, under a reading."""
+        return self._sum(self._factors(self.moving | self.tied), reading)
 
     def ancillary(self, with_slopes: bool = False) -> NativeFunction:
         """Log density of the moving parameters given the records' noise, alone or with its slopes."""
@@ -213,6 +212,21 @@ class Conditionals:
         graph = graph + self.program.temper * self._central_logp(self.from_noise) + self._guard()
         graph = self._where_records_have_laws(graph, self.from_noise)
         return self._native("ancillary", self.u, graph, with_slopes)
+
+    def marginal(self, with_slopes: bool = False) -> NativeFunction:
+        """Log density of the moving parameters with records of few values summed over."""
+        (record,), program = self.program.block.records, self.program
+        others = {r.rv for r in program.block.releases} | {record}
+        rest = [f for f in self._factors(self.moving | self.tied) if f not in others]
+        support = finite_support(record)
+        assert support is not None
+        values = []
+        for value in support:
+            reading = {**self.from_noise, record: pt.full(record.type.shape, value, dtype=record.dtype)}
+            values.append(program.density(record, reading) + program.weights(reading))
+        graph = pt.sum(pt.logsumexp(pt.stack(values), axis=0))
+        graph = graph + self._sum(rest, self.from_noise, given_noise=True)
+        return self._native("marginal", self.u, graph, with_slopes)
 
     @cached_property
     def domains(self) -> dict[Variable, list[TensorVariable]]:
@@ -259,57 +273,6 @@ class Conditionals:
             if kept:
                 total = total + pt.switch(reduce(pt.and_, map(pt.all, kept)), 0.0, -np.inf)
         return total
-
-    def quadratic(self) -> tuple[list[TensorVariable], NativeFunction] | None:
-        """Parameters whose centred conditional is Gaussian, with its gradient and precision.
-
-        The density is read as a polynomial in the parameters; of the second degree, its conditional can be
-        drawn exactly: Normal regression coefficients with a Normal prior, say.
-        """
-        found: list[TensorVariable] = []
-        size = 0
-        for rv in self.program.parameters.variables:
-            more = self.program.parameters.slice_length(rv)
-            if rv in self.moving and size + more <= MAX_QUADRATIC and self._is_quadratic([*found, rv]):
-                found, size = [*found, rv], size + more
-        if not found:
-            return None
-        leaves, graph = self._at_leaves(found)
-        # entries instead of parts of vectors, before derivatives bring vectors of zeros with them
-        graph = rewrite_graph(graph, include=("canonicalize",), clone=True)
-        gradient = pt.grad(graph, leaves, disconnected_inputs="ignore")
-        size = len(leaves)
-        zero = pt.constant(0.0)
-        slopes = [pt.grad(g, leaves[: i + 1], disconnected_inputs="ignore") for i, g in enumerate(gradient)]
-        lower = [s for i, row in enumerate(slopes) for s in (*row, *[zero] * (size - 1 - i))]
-        values = pt.concatenate([self.program.state[rv].ravel() for rv in found])
-        back = {leaf: values[k] for k, leaf in enumerate(leaves)}
-        outputs = clone_replace([pt.stack(gradient), -pt.stack(lower)], back, rebuild_strict=False)
-        return found, self.program.native("quadratic", [self.program.x, self.totals], outputs, QUADRATIC)
-
-    def _is_quadratic(self, rvs: Sequence[Variable]) -> bool:
-        if any(self.model.rvs_to_transforms.get(rv) is not None for rv in rvs):
-            return False
-        leaves, graph = self._at_leaves(rvs)
-        d = degree(graph, leaves)
-        return d is not None and d <= 2
-
-    def _at_leaves(self, rvs: Sequence[Variable]) -> tuple[list[TensorVariable], TensorVariable]:
-        """Centred log density with every entry of some parameters as a root variable of the graph.
-
-        Derivatives in numbers are sums over records and nothing else; in a vector they would be products
-        with unit vectors, several times as much to compile and to compute.
-        """
-        leaves: list[TensorVariable] = []
-        reading = dict(self.program.state)
-        shapes = self.program.parameters.shapes
-        for rv in rvs:
-            shape = shapes[self.program.parameters.variables.index(rv)]  # type: ignore[arg-type]
-            entries = [pt.scalar(f"{rv.name}{i}", dtype=rv.dtype) for i in range(int(np.prod(shape)))]
-            reading[rv] = pt.stack(entries).reshape(shape) if shape else entries[0]
-            leaves += entries
-        graph = self._sum(self._factors(self.moving | self.tied), reading)
-        return leaves, without_products([graph])[0]
 
     def _native(self, name: str, given: TensorVariable, graph: Any, slopes: bool) -> NativeFunction:
         if slopes:

@@ -248,6 +248,9 @@ def interweave(
 ):  # fmt: skip
     """Cycles of: records given parameters, parameters given records, parameters given noise; in place.
 
+    Instead of the last, records that a sweep draws exactly may be summed over: then no function gives noise
+    or records, and they are drawn anew after the parameters have moved.
+
     The sweep comes first (none in the first cycle), so that ``totals`` belong to ``x`` when the ancillary
     density reads those of the statistics that do not move with the parameters.
 
@@ -274,7 +277,8 @@ def interweave(
             )
             update(n_centred, rng, addresses[0], state)
         if n_ancillary > 0:
-            function_at(addresses[2], _NOISE)(rng, theta, data, x, u)
+            if addresses[2] != 0:
+                function_at(addresses[2], _NOISE)(rng, theta, data, x, u)
             if addresses[5] != 0:
                 function_at(addresses[5], _COORDINATES)(theta, data, phi)
             else:
@@ -285,9 +289,12 @@ def interweave(
             )
             accepted = update(n_ancillary, rng, addresses[1], state)
             if accepted > 0:
-                function_at(addresses[3], _RECORDS)(phi, data, u, x)
+                if addresses[3] != 0:
+                    function_at(addresses[3], _RECORDS)(phi, data, u, x)
                 if addresses[6] != 0:
                     function_at(addresses[6], _COORDINATES)(phi, data, theta)
                 else:
                     for k in range(theta.shape[0]):
                         theta[k] = phi[k]
+                if addresses[3] == 0:  # they were summed over: an exact draw, before anything reads them
+                    sweep(rng, 1, 0, record_sizes, record_addresses, theta, data, x, totals, record_tally)
