@@ -336,6 +336,13 @@ def two_sums_and_one_scale(n):
 
 
 @bounded()
+def many_sums_by_group(n):
+    y = pm.Normal("y", pm.Normal("mu"), _slope(), shape=n)
+    sums = pt.zeros((9, 2))[8 * GROUP[:n] - 5].inc(pt.stack([y, y**2], axis=1))
+    dp.GaussianMechanism("z", sums, sigma=2.0, sensitivity=4.0, observed=np.linspace(-1, 1, 18).reshape(9, 2))
+
+
+@bounded()
 def a_total_that_a_potential_bounds(n):
     y = pm.Normal("y", _slope(), 1, shape=n)
     pm.Potential("bound", pt.switch(y.sum() < 1.5 * n, 0.0, -np.inf))

@@ -12,6 +12,7 @@ from pytensor.compile.mode import Mode, get_default_mode, get_mode
 from pytensor.configdefaults import config
 from pytensor.graph.rewriting.basic import dfs_rewriter
 
+from pymc_dp.lowering.addresses.joins import joined_in_parts
 from pymc_dp.lowering.compiling.nopython import DIVISION, Called, Part
 from pymc_dp.lowering.functions.gamma_functions import trigamma_in_native_code
 from pymc_dp.lowering.functions.samplers import draws_without_errors
@@ -109,5 +110,5 @@ def default_mode() -> Mode:
 
 def _with_ours(mode: Mode, linker: NumbaLinker) -> Mode:
     mode = Mode(linker, mode.provided_optimizer)
-    ours = dfs_rewriter(tables_by_loops, draws_without_errors, trigamma_in_native_code)
+    ours = dfs_rewriter(tables_by_loops, draws_without_errors, trigamma_in_native_code, joined_in_parts)
     return mode.register((ours, _FIRST))
