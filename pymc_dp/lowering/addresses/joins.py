@@ -5,8 +5,8 @@ from typing import Any
 from pytensor.graph.rewriting.basic import node_rewriter
 from pytensor.tensor.basic import Join
 
-# Arrays that are joined at once. Compiling a join of 30 takes 7 s, of 60 takes 20 s, and of 60 by eights 2 s; that
-# runs a sixth longer, since all but the last joins copy once more.
+# Arrays that are joined at once. Compiling a join of 30 takes 7 s, of 60 takes 20 s, and of 60 by eights 2 s;
+# that runs a sixth longer, since all but the last joins copy once more.
 AT_ONCE = 8
 
 
