@@ -123,6 +123,21 @@ def test_totals_are_the_queries(name):
     assert not np.array_equal(x, before)
 
 
+def test_groups_that_data_hold():
+    with pm.Model() as model:
+        group = pm.Data("group", GROUP)
+        sums = pt.zeros(20)[group].inc(pm.Normal("y", shape=N))
+        dp.GaussianMechanism("z", sums, sigma=1.0, observed=np.zeros(20))
+        step = dp.RecordImputation(rng=1)
+    (chain,) = step.chains
+    x, other = chain.draw(np.random.default_rng(2), np.zeros(0)).copy(), (GROUP + 7) % 20
+    for at in (GROUP, other, other - 20):
+        pm.set_data({"group": at}, model=model)
+        chain.refresh_data()
+        chain.sweep(np.random.default_rng(3), np.zeros(0), x, 0)
+        np.testing.assert_allclose(chain.totals, np.bincount(at % 20, x[:, 0], 20), rtol=1e-12, atol=1e-12)
+
+
 ERRORS = {
     "a number goes to the next sum": (r"PLACED_FROM\[j\] \+ int", "PLACED_FROM[j] - 1 + int"),
     "numbers of a record go to one sum": (r"PLACED_FROM\[j\] \+ int", "PLACED_FROM[j] - j + int"),
