@@ -11,9 +11,13 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import graph_inputs
+from pytensor.graph.fg import FunctionGraph
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.linalg import MatrixInverse
+from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.random.basic import MvNormalRV
+from pytensor.tensor.rewriting.linalg.decomposition import cholesky_ldotlt
 from pytensor.tensor.variable import TensorVariable
 
 # Numbers of a vector up to which its law is written out: the code grows with their third power.
@@ -37,6 +41,25 @@ def normal_logp(rv: Any, value: TensorVariable) -> TensorVariable:
     z = [sum_of([w * x for w, x in zip(row, distance, strict=False)]) for row in inverse]
     squares = sum_of([pt.sqr(x) for x in z])
     return -0.5 * size * np.log(2 * np.pi) - _log_det(inverse) - 0.5 * squares
+
+
+def with_known_factors(graphs: list[Any]) -> list[Any]:
+    """Write the factor of a covariance L L' as L, in several graphs at once.
+
+    PyTensor does so wherever it compiles a graph, and PyMC's condition on the covariance is then one on L,
+    whose diagonal has to be positive. A graph that is changed before it is compiled has to keep that
+    condition: L L' alone is a covariance for a negative scale, too.
+    """
+    nodes = {v.owner for v in ancestors(graphs) if v.owner is not None and _is_cholesky(v.owner.op)}
+    if not nodes:
+        return graphs
+    whole = FunctionGraph(outputs=graphs, clone=False)
+    known = {node.outputs[0]: found[0] for node in nodes if (found := cholesky_ldotlt.transform(whole, node))}
+    return list(graph_replace(graphs, known, strict=False)) if known else graphs
+
+
+def _is_cholesky(op: Any) -> bool:
+    return isinstance(getattr(op, "core_op", op), Cholesky)
 
 
 def factor_of(cov: Any, size: int, name: str) -> Triangle:
@@ -66,6 +89,9 @@ def factor_of(cov: Any, size: int, name: str) -> Triangle:
                 for j in range(size)
             ]
         )
+    (factor,) = with_known_factors([pt.linalg.cholesky(cov)])
+    if not _is_cholesky(factor.owner.op if factor.owner is not None else None):
+        return _entries(factor, size)
     return root_of(_entries(cov, size))
 
 

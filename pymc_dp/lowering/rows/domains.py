@@ -37,6 +37,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.addresses.graphs import as_tensor
+from pymc_dp.lowering.functions.normals import with_known_factors
 from pymc_dp.lowering.rows.intervals import RANDOM, Ranges
 from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph
 from pymc_dp.lowering.rows.written import density_at
@@ -80,6 +81,7 @@ class Domain:
     """
 
     def __init__(self, logp: TensorVariable, is_free: Free, with_sums: bool = False):
+        (logp,) = with_known_factors([logp])
         self.logp, self._is_free = logp, is_free
         self._left_out: list[Variable] = []
         ranges = Ranges()

@@ -34,12 +34,13 @@ from pymc_dp.lowering.addresses.native import (
     WHOLE,
     NativeFunction,
 )
+from pymc_dp.lowering.functions.normals import with_known_factors
 from pymc_dp.lowering.functions.simplex import simplex_forward
-from pymc_dp.lowering.rows.domains import domain_of, may_be_extreme
+from pymc_dp.lowering.rows.domains import Domain, Free, may_be_extreme
 from pymc_dp.lowering.rows.polynomial import without_products
 from pymc_dp.query.readings import Reading, lift, substitute
-from pymc_dp.query.records import RecordBlock, Release, is_elementwise
-from pymc_dp.query.rowlocal import rows_behind
+from pymc_dp.query.records import RecordBlock, Release, is_elementwise, parameters_of
+from pymc_dp.query.rowlocal import leaves_of, rows_behind
 from pymc_dp.query.supports import has_no_draws
 from pymc_dp.step_methods.block.cells import ChannelTable, find_histograms, find_tables
 from pymc_dp.step_methods.block.central import CentralReleases
@@ -273,11 +274,22 @@ class RecordProgram:
 
     # -- domain -----------------------------------------------------------------------------------
 
+    def conditions(self, rv: Variable, is_free: Free, with_sums: bool = False) -> list[TensorVariable]:
+        """Return the conditions on the parameters of a record's law that may fail: see :class:`Domain`."""
+        # inputs stand for the variables behind the law, which PyMC copies to derive the density of a series
+        leaves = leaves_of(parameters_of(rv), set(self.model.basic_RVs))
+        stand_ins: Reading = {v: v.type() for v in (rv, *leaves)}  # type: ignore[operator]
+        try:
+            logp = pm.logp(lift(rv, stand_ins), stand_ins[rv])
+        except (NotImplementedError, AttributeError):
+            return []  # points of an interpolated law, which PyMC takes for constants and which are none
+        (logp,) = substitute([logp], {stand_in: v for v, stand_in in stand_ins.items()})  # type: ignore[dict-item]
+        return Domain(logp, is_free, with_sums).conditions
+
     @cached_property
     def _law_checks(self) -> Any:
         """Whether the parameters are where the records have a law; None if they always are."""
-        found = [domain_of(rv, lambda v: False) for rv in self.block.records]
-        conditions = [c for domain in found if domain is not None for c in domain.conditions]
+        conditions = [c for rv in self.block.records for c in self.conditions(rv, lambda v: False)]
         free = [c for c in conditions if self.block.analysis.role(c).kind == "free"]
         if not free:
             return None
@@ -327,7 +339,7 @@ class RecordProgram:
         self, name: str, inputs: Sequence[Variable], outputs: Sequence[Any], sig: Any
     ) -> NativeFunction:
         """Compile graphs of the stand-ins; data-like constants become inputs."""
-        graphs = without_products(self.data.lift(outputs))
+        graphs = without_products(self.data.lift(with_known_factors(list(outputs))))
         return NativeFunction(name, [self.theta, self.data.data, *inputs], graphs, sig)
 
     @cached_property

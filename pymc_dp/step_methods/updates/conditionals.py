@@ -32,7 +32,7 @@ from pymc_dp.lowering.addresses.native import (
     NativeFunction,
 )
 from pymc_dp.lowering.functions.bins import CountBins
-from pymc_dp.lowering.rows.domains import Domain, adds_up
+from pymc_dp.lowering.rows.domains import adds_up
 from pymc_dp.query.readings import Reading, lift, substitute, with_query
 from pymc_dp.query.records import Release, is_elementwise, parameters_of
 from pymc_dp.query.rowlocal import columns_of, leaves_of
@@ -242,11 +242,7 @@ class Conditionals:
     def _conditions(self, rv: Variable, moved: Collection[Variable]) -> list[TensorVariable]:
         given = parameters_of(rv)
         sums = isinstance(rv.owner.op, CategoricalRV) and not adds_up(given[0])  # type: ignore[union-attr]
-        # inputs stand for the variables behind the law, which PyMC copies to derive the density of a series
-        stand_ins = {v: v.type() for v in (rv, *leaves_of(given, self.variables))}
-        logp = pm.logp(lift(rv, stand_ins), stand_ins[rv])
-        (logp,) = substitute([logp], {stand_in: v for v, stand_in in stand_ins.items()})
-        return Domain(logp, lambda graph: not self._depends([graph], moved), sums).conditions
+        return self.program.conditions(rv, lambda graph: not self._depends([graph], moved), sums)
 
     def _inside(self, rv: Variable, reading: Reading) -> TensorVariable:
         """Whether a law exists for every row of a record variable."""
