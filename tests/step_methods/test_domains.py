@@ -133,3 +133,28 @@ def test_scales_of_a_factor_are_positive(declare, factor):
     assert (idata.posterior["s"] > 0).all()
     verdict = harness.mc_z(idata.posterior["s"].values, exact["s"], minimum_ess=150)
     assert verdict.passed, verdict
+
+
+def test_scales_of_a_cluster_are_positive():
+    """All records are of one cluster; its scale was negative in .2 of the draws."""
+    s = np.arange(0.01, 6, 0.02)
+    noise = NOISE**2 * np.eye(2)
+    logp = [
+        stats.multivariate_normal([0.3, 0.0], each**2 * FACTOR @ FACTOR.T + noise).logpdf(VECTORS).sum()
+        for each in s
+    ]
+    exact = marginal(s, np.exp(logp) * stats.norm.pdf(s, 0.5, 1))
+    with pm.Model():
+        labels = dp.ChineseRestaurantProcess("labels", concentration=1e-9, shape=4, max_components=2)
+        scales = pm.Normal("s", 0.5, 1, shape=2, initval=[0.7, 0.7])
+        y = pm.MvNormal("y", [0.3, 0.0], chol=scales[labels][:, None, None] * FACTOR, shape=(4, 2))
+        dp.GaussianMechanism("z", y, sigma=NOISE, observed=VECTORS)
+        idata = pm.sample(
+            4000, tune=500, chains=2, cores=1, random_seed=2, progressbar=False, quiet=True,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    cluster = idata.posterior["labels"].values[..., :1].astype(int)
+    draws = np.take_along_axis(idata.posterior["s"].values, cluster, axis=-1)[..., 0]
+    assert (draws > 0).all()
+    verdict = harness.mc_z(draws, exact, minimum_ess=150)
+    assert verdict.passed, verdict

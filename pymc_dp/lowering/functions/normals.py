@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.distributions.dist_math import check_parameters
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, graph_inputs
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg import MatrixInverse
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.random.basic import MvNormalRV
@@ -36,11 +38,15 @@ def normal_logp(rv: Any, value: TensorVariable) -> TensorVariable:
     """Log density of the rows of a multivariate normal variable at a value."""
     mean, cov = rv.owner.op.dist_params(rv.owner)
     size = rv.type.shape[-1]
-    inverse = inverse_of(factor_of(cov, size, str(rv.name)))
+    factor = factor_of(cov, size, str(rv.name))
+    inverse = inverse_of(factor)
     distance = [value[..., j] - mean[..., j] for j in range(size)]
     z = [sum_of([w * x for w, x in zip(row, distance, strict=False)]) for row in inverse]
     squares = sum_of([pt.sqr(x) for x in z])
-    return -0.5 * size * np.log(2 * np.pi) - _log_det(inverse) - 0.5 * squares
+    logp = -0.5 * size * np.log(2 * np.pi) - _log_det(inverse) - 0.5 * squares
+    if _given_factor(cov) is None:
+        return logp  # no number where the factor is none
+    return check_parameters(logp, *(row[-1] > 0 for row in factor), msg="posdef covariance")
 
 
 def with_known_factors(graphs: list[Any]) -> list[Any]:
@@ -89,14 +95,29 @@ def factor_of(cov: Any, size: int, name: str) -> Triangle:
                 for j in range(size)
             ]
         )
+    given = _given_factor(cov)
+    return root_of(_entries(cov, size)) if given is None else _entries(given, size)
+
+
+def _given_factor(cov: Any) -> Any:
+    """Return L of a covariance that was written as L L', None of any other."""
     (factor,) = with_known_factors([pt.linalg.cholesky(cov)])
-    if not _is_cholesky(factor.owner.op if factor.owner is not None else None):
-        return _entries(factor, size)
-    return root_of(_entries(cov, size))
+    return None if factor.owner is not None and _is_cholesky(factor.owner.op) else factor
 
 
 def _entries(matrix: Any, size: int) -> Triangle:
-    return [[matrix[..., j, k] for k in range(j + 1)] for j in range(size)]
+    return [[_entry(matrix, j, k) for k in range(j + 1)] for j in range(size)]
+
+
+def _entry(matrix: Any, j: int, k: int) -> TensorVariable:
+    """Entry of a stack of matrices, of a product the product of entries, whose signs are known then."""
+    if isinstance(matrix, Constant):
+        return pt.constant(matrix.data[..., j, k])
+    node = matrix.owner
+    if node is not None and isinstance(node.op, Elemwise):
+        parts = [(v, v.type.broadcastable[-2:]) for v in node.inputs]
+        return node.op(*(_entry(v, 0 if one else j, 0 if each else k) for v, (one, each) in parts))
+    return matrix[..., j, k]
 
 
 def root_of(matrix: Triangle) -> Triangle:
