@@ -10,6 +10,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 NAMES = (
     "regression",
     "naive_bayes",
+    "hierarchy",
     "sweeps",
     "mechanisms",
     "cold_start",

@@ -56,8 +56,10 @@ def together(runs: list[Run]) -> Run:
     return Run(*(sum(getattr(run, name) for run in runs) for name in ("worst", "draws", "seconds", "total")))
 
 
-def sample(model: pm.Model, names: list[str], draws: int, tune: int, seed: int = 1) -> Run:
-    """`pm.sample` with its default steps and PyMC's own loop; only `names` are kept."""
+def sample(
+    model: pm.Model, names: list[str], draws: int, tune: int, seed: int = 1, step: list | None = None
+) -> Run:
+    """`pm.sample` with its default steps, or those given, and PyMC's own loop; only `names` are kept."""
     clock = DrawClock()
     start = time.process_time()
     idata = pm.sample(
@@ -72,9 +74,11 @@ def sample(model: pm.Model, names: list[str], draws: int, tune: int, seed: int =
         quiet=True,
         compute_convergence_checks=False,
         callback=clock,
+        step=step,
     )
     total = time.process_time() - start
     stats = {k: float(v.mean()) for k, v in idata.sample_stats.data_vars.items() if "accept" in k}
+    stats["R-hat"] = max(float(r.max()) for r in az.rhat(idata.posterior.to_dataset()[names]).values())
     return Run(worst_ess(idata.posterior, names), clock.draws, clock.seconds, total, stats)
 
 
