@@ -62,7 +62,7 @@ def several_children():
 def mixture_parameters():
     w = pm.Beta("w", 1, 1)
     released(pm.NormalMixture("k", pt.stack([w, 1 - w]), [0, 1], 1, shape=N).sum())
-    return dp.AncillaryUpdate()
+    return dp.AncillaryUpdate(update="random_walk")
 
 
 def no_release():
@@ -416,7 +416,7 @@ CASES = {
     "unknown update": (
         with_step(lambda: dp.AncillaryUpdate(update="hmc")),
         ValueError,
-        "`update` must be one of 'auto', 'random_walk', 'slice', 'hamiltonian', 'off', got 'hmc'",
+        "`update` must be one of 'auto', 'random_walk', 'slice', 'hamiltonian', 'redraw', 'off', got 'hmc'",
     ),
     "negative updates": (
         with_step(lambda: dp.AncillaryUpdate(n_centred=-1)),

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -11,38 +10,18 @@ from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
-from pymc_dp.lowering.addresses.native import addresses_of
-from pymc_dp.query.records import RecordBlock
-from pymc_dp.step_methods.block.layout import positions
-from pymc_dp.step_methods.block.parents import ancestors_of_records, continuous_parameters
-from pymc_dp.step_methods.claims import MAX_DIMENSION, default_parameters, integrates_out, without_slopes
+from pymc_dp.step_methods.ancillary_block import AncillaryBlock
+from pymc_dp.step_methods.block.parents import ancestors_of_records
+from pymc_dp.step_methods.claims import default_parameters
 from pymc_dp.step_methods.discovery import model_of, record_blocks
-from pymc_dp.step_methods.record_step import RecordChain, RecordStep, RecordStepState
-from pymc_dp.step_methods.updates import hamiltonian
-from pymc_dp.step_methods.updates.conditionals import Conditionals
-from pymc_dp.step_methods.updates.interweaving import interweave, random_walk, slice_update
-from pymc_dp.step_methods.updates.quadratic import quadratic
-from pymc_dp.step_methods.updates.state import Learnt, of_random_walk
+from pymc_dp.step_methods.record_step import RecordStep, RecordStepState
+from pymc_dp.step_methods.updates import redraw
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
-# Trajectories in a cycle, given records and given the noise.
-_TRAJECTORIES = (1, 2)
-UPDATES = ("auto", "random_walk", "slice", "hamiltonian", "off")
-# Updates given the noise in a cycle: one costs 2 ns per record for location-scale families, against 60 for
-# the sweep, and up to 300 where quantile functions are computed.
-_CHEAP, _DEAR = 16, 6
-# Draws after which momenta get a covariance for the first time; this doubles, up to so much of the tuning.
+UPDATES = ("auto", "random_walk", "slice", "hamiltonian", "redraw", "off")
+# Draws after which what is learnt begins anew for the first time; this doubles, up to so much of the tuning.
 _FIRST_WINDOW, _LAST_WINDOW = 10, 0.8
-# Fewest of them, and how much more than the share of the posterior's variance that they reach is done: from a
-# quarter of the variance on, all.
-_FEW, _FULL_FROM = 4, 4.0
-# Evaluations of a log density that a trajectory costs, those with slopes for three.
-_TRAJECTORY = 20
-# Work that one draw is worth, in records swept. PyMC's own loop costs tens of microseconds a draw and 90 ns
-# per record to store it, so a draw is worth several cycles. Counted, not timed: draws are reproducible.
-_WORK = 6000
-_MIN_CYCLES, _MAX_CYCLES = 2, 8
 
 
 @dataclass_state
@@ -54,6 +33,9 @@ class AncillaryUpdateState(RecordStepState):
     windows: list
     centred_learnt: list
     ancillary_learnt: list
+    joint_proposals: list
+    recent: list
+    redrawn: list
     spreads: list
     n_updates: list
 
@@ -80,7 +62,9 @@ class AncillaryUpdate(RecordStep):
     mechanisms release one by one are then summed over in place of the update given the noise, and drawn anew
     after it. Dirichlet parameters of categorical records are left to :class:`ConjugateUpdate` where it is
     expected to cost less, and all of them to PyMC where :class:`RecordImputation` is given as a step.
-    Otherwise the parameters stay with NUTS, with a message.
+    Up to 12 parameters of records that are no function of noise (mixtures, shares with a Dirichlet law, laws
+    of a user's) are proposed together with all records, which are drawn anew. Otherwise the parameters stay
+    with NUTS, with a message.
 
     Parameters
     ----------
@@ -88,14 +72,17 @@ class AncillaryUpdate(RecordStep):
         Parameters to update; all parameters in the law of the records if left out.
     update : {"auto", "random_walk", "slice", "hamiltonian", "off"}, default "auto"
         Kernel of both kinds of updates: ``"random_walk"`` for up to 40 numbers, ``"hamiltonian"`` for more
-        (trajectories of Hamiltonian Monte Carlo, each an update); ``"off"`` leaves the ancillary ones out.
+        (trajectories of Hamiltonian Monte Carlo, each an update); ``"redraw"`` proposes parameters with all
+        records in place of updates given the noise, which takes no function of noise; ``"off"`` leaves the
+        ancillary ones out.
     n_centred : int, optional
         Updates given the records in a cycle, for parameters that are not drawn exactly; by default as many
         as there are parameters, and at least 4; one trajectory.
     n_ancillary : int, optional
         Updates given the noise in a cycle; by default twice as many as there are parameters and at least
         16, fewer where that takes quantile functions, and as few as 4 once tuning has shown that they reach
-        little of the posterior's variance; two trajectories.
+        little of the posterior's variance; two trajectories; four proposals with all records, none once
+        tuning has shown that less than one in a hundred is accepted, with a message.
     n_cycles : int, optional
         Cycles per draw; by default more of them for fewer records.
     proposals : {"auto", "independence", "informed"}
@@ -117,7 +104,8 @@ class AncillaryUpdate(RecordStep):
     covariances of the proposals are learnt while tuning (robust adaptive Metropolis) and then frozen. A
     trajectory of k numbers takes 15 steps on average and 64 at most, each with a pass over the records that
     costs about twice that of an update, and some k^2 operations; step sizes and a covariance of momenta for
-    each of the two parametrisations are learnt and then frozen.
+    each of the two parametrisations are learnt and then frozen. A proposal with all records costs a draw of
+    all of them, O(n).
     ``sample_stats`` gets ``ancillary_acceptance`` and ``centred_acceptance``.
 
     References
@@ -151,7 +139,7 @@ class AncillaryUpdate(RecordStep):
         self,
         vars: Sequence[Variable] | None = None,
         *,
-        update: Literal["auto", "random_walk", "slice", "hamiltonian", "off"] = "auto",
+        update: Literal["auto", "random_walk", "slice", "hamiltonian", "redraw", "off"] = "auto",
         n_centred: int | None = None,
         n_ancillary: int | None = None,
         n_cycles: int | None = None,
@@ -190,7 +178,7 @@ class AncillaryUpdate(RecordStep):
         model, moved = self._sized()
         moving = set(moved)
         self._parts = [
-            _Part(self, model, block, moving)
+            AncillaryBlock(self, model, block, moving)
             for block in record_blocks(model)
             if moving & set(ancestors_of_records(model, block))
         ]
@@ -204,7 +192,11 @@ class AncillaryUpdate(RecordStep):
         self.ancillary_learnt = [part.begun() for part in self._parts]
         # count, means and sums of squares of the parameters since the last restart of the adaptation
         self.spreads = [np.zeros((3, len(p.moving))) for p in self._parts]
-        self.n_updates = [int(p.counts[2]) for p in self._parts]
+        self.n_updates = [int(p.counts[2] + p.counts[3]) for p in self._parts]
+        self.joint_proposals = [redraw.begun(np.zeros(len(p.moving))) for p in self._parts]
+        # draws of tuning in this window, and how many proposals with all records were accepted in it
+        self.recent: list[list] = [[] for _ in self._parts]
+        self.redrawn = [np.zeros(2) for _ in self._parts]
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for a new chain: forget what the last one learnt, read the data again."""
@@ -216,9 +208,11 @@ class AncillaryUpdate(RecordStep):
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Run the cycles of one draw; the records of the returned point have moved too."""
         point = self._started(point)
-        tallies = np.zeros((2, 2))
+        tallies = np.zeros((3, 2))
         for k, part in enumerate(self._parts):
+            before = tallies[2].copy()
             point.update(part.run(self, point, k, tallies))
+            self.redrawn[k] += (tallies[2] - before) * self.tune
         self.n_steps += 1
         if self.tune:
             # start afresh twice: what was learnt on the way to the posterior is no guide to its shape
@@ -232,6 +226,12 @@ class AncillaryUpdate(RecordStep):
                     [part.again(learnt) for part, learnt in zip(self._parts, each, strict=True)]
                     for each in (self.centred_learnt, self.ancillary_learnt)
                 )
+                self.joint_proposals = [
+                    part.proposals_of(draws, now)
+                    for part, draws, now in zip(self._parts, self.recent, self.joint_proposals, strict=True)
+                ]
+                self.recent, self.redrawn = [[] for _ in self._parts], [np.zeros(2) for _ in self._parts]
+        tallies[1] += tallies[2]
         rates = tallies[:, 0] / np.maximum(tallies[:, 1], 1)
         return self._checked(point), [{"centred_acceptance": rates[0], "ancillary_acceptance": rates[1]}]
 
@@ -253,129 +253,3 @@ class AncillaryUpdate(RecordStep):
         if model is None or not record_blocks(model):
             return Competence.INCOMPATIBLE
         return Competence.IDEAL if var in default_parameters(model) else Competence.INCOMPATIBLE
-
-
-class _Part:
-    """The ancillary update of one block of records: lowered conditionals and the records' own chain."""
-
-    def __init__(self, step: AncillaryUpdate, model: Model, block: RecordBlock, moving: set[Variable]):
-        self.chain = RecordChain(model, block, step.proposals, step._default_point)
-        program = self.chain.program
-        layout = program.parameters
-        # what is whole, and records of other blocks, have moves of their own and no random walk
-        walking = moving & continuous_parameters(model, block)
-        mine = [rv for rv in layout.variables if rv in walking]
-        self.names = [str(model.rvs_to_values[rv].name) for rv in mine]
-        self.moving = positions(layout, self.names)
-        conditionals = Conditionals(program, mine)
-        self.held = [str(rv.name) for rv in conditionals.held()]
-        smooth = all(form.smooth for form in conditionals.forms.values())
-        summed = self.chain.moves[0].exact and integrates_out(model, block)
-        has_slopes = summed or (smooth and not without_slopes(model, block, conditionals.forms))
-        many = len(self.moving) > MAX_DIMENSION
-        self.follows_slopes = step.update == "hamiltonian" or (step.update == "auto" and many and has_slopes)
-        n_centred, n_ancillary = self._defaults(smooth)
-        n_centred = n_centred if step.n_centred is None else step.n_centred
-        n_ancillary = n_ancillary if step.n_ancillary is None else step.n_ancillary
-        self.ancillary = self.noise = self.records = None
-        if n_ancillary:
-            summed = summed and self.follows_slopes
-            self.ancillary = (conditionals.marginal if summed else conditionals.ancillary)(
-                self.follows_slopes
-            )
-            if not summed:
-                self.noise, self.records = conditionals.noise(), conditionals.records()
-        drawn = None if self.follows_slopes else quadratic(conditionals)
-        self.quadratic, self.gaussian = None, np.zeros(0, dtype=np.intp)
-        if drawn is not None:
-            exact, self.quadratic = drawn
-            self.gaussian = positions(layout, [str(model.rvs_to_values[rv].name) for rv in exact])
-            n_centred = 0 if len(exact) == len(mine) else n_centred
-        self.centred = conditionals.centred(self.follows_slopes) if n_centred else None
-        evaluations = n_ancillary * (_TRAJECTORY if self.follows_slopes else 1)
-        cost = program.n * (1 + evaluations / (25 if smooth else 1))
-        self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, _MIN_CYCLES, _MAX_CYCLES))
-        self.counts = np.array([self.n_cycles, n_centred, n_ancillary], dtype=np.int64)
-        self.update = hamiltonian.hamiltonian if self.follows_slopes else random_walk
-        if step.update == "slice":
-            self.update = slice_update
-        interweave.ready()
-        self.update.ready()
-        self.coordinates = (conditionals.coordinates() if n_ancillary else None) or (None, None)
-
-    def _defaults(self, smooth: bool) -> tuple[int, int]:
-        """Updates of a cycle given records, and given the noise."""
-        if self.follows_slopes:
-            return _TRAJECTORIES
-        k = len(self.moving)
-        return max(4, k), max(_CHEAP, 2 * k) if smooth else max(_DEAR, k)
-
-    def begun(self) -> Learnt:
-        """Return what updates begin with, given records or given the noise."""
-        k = len(self.moving)
-        return hamiltonian.begun(k) if self.follows_slopes else of_random_walk(k)
-
-    def again(self, learnt: Learnt) -> Learnt:
-        """Return what updates go on with when a window of tuning ends."""
-        return hamiltonian.again(learnt) if self.follows_slopes else learnt
-
-    @cached_property
-    def addresses(self) -> np.ndarray:
-        """Addresses of the native functions, in the order that :func:`interweave` takes them."""
-        return addresses_of(
-            (
-                self.centred, self.ancillary, self.noise, self.records, self.quadratic, *self.coordinates,
-                self.update,
-            )
-        )  # fmt: skip
-
-    def run(
-        self,
-        step: AncillaryUpdate,
-        point: dict[str, np.ndarray],
-        which: int,
-        tallies: np.ndarray,
-    ) -> dict[str, np.ndarray]:
-        chain, program = self.chain, self.chain.program
-        if chain.data.size != program.data.size:  # a function lowered later reads more data
-            chain.refresh_data()
-        theta = program.parameters.flatten(point)
-        program.records.pack(point, out=chain.x)
-        counts = self.counts.copy()  # what it holds is the default, which the next chain starts from
-        counts[2] = step.n_updates[which]
-        interweave(
-            chain.handle(step.rng), counts, self.addresses,
-            *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * self.n_cycles, int(step.tune),
-            theta, chain.data, self.moving, self.gaussian,
-            chain.x, chain.totals, step.centred_learnt[which], step.ancillary_learnt[which],
-            np.array([0.0, 1.0]), tallies,
-        )  # fmt: skip
-        if step.tune:
-            spread, values = step.spreads[which], theta[self.moving]
-            spread[0] += 1
-            change = values - spread[1]
-            spread[1] += change / spread[0]
-            spread[2] += change * (values - spread[1])
-        return {
-            **program.parameters.unflatten(theta, self.names),
-            **program.records.unpack(chain.x),
-        }
-
-    def worthwhile(self, step: AncillaryUpdate, which: int) -> int:
-        """Updates given the noise that a cycle is worth, by what was learnt while tuning.
-
-        They can only move the parameters as far as the noise and the releases allow. Where that is little of
-        the posterior's spread (weak privacy), a few updates do all that they can; else the default number.
-        """
-        n_default, factor, spread = (
-            int(self.counts[2]),
-            step.ancillary_learnt[which].factor,
-            step.spreads[which],
-        )
-        chosen = step.n_ancillary is not None or self.coordinates[0] is not None or self.follows_slopes
-        if chosen or n_default <= _FEW or step.update == "slice" or spread[0, 0] < 50:
-            return n_default
-        # a random walk of the acceptance aimed at has 2.38^2 / dimension times the covariance of its target
-        reach = np.sum(factor**2, axis=1) * len(self.moving) / 2.38**2
-        share = np.max(reach / np.maximum(spread[2] / spread[0], 1e-300))
-        return int(np.clip(np.ceil(_FULL_FROM * share * n_default), _FEW, n_default))

@@ -14,7 +14,7 @@ from pytensor.tensor.random.basic import DirichletRV
 from pymc_dp.mixtures.structure import is_labels
 from pymc_dp.query.records import RecordBlock, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
-from pymc_dp.query.supports import clamped_record, finite_support
+from pymc_dp.query.supports import clamped_record, finite_support, has_no_draws
 from pymc_dp.step_methods.block.cells import find_histograms, tabled
 from pymc_dp.step_methods.block.parents import ancestors_of_records
 from pymc_dp.step_methods.conjugate import cheaper_by_cycles, conjugate_parameters
@@ -26,6 +26,8 @@ _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the con
 
 # A random walk mixes in about as many updates as it has dimensions: beyond this, trajectories are followed.
 MAX_DIMENSION = 40
+# Numbers up to which proposals of parameters with all records are made.
+MOST_REDRAWN = 12
 # Values of a record that are summed over: each is a term in the graph of a density.
 MOST_VALUES = 16
 
@@ -53,6 +55,8 @@ def _parameters_of_block(model: Model, block: RecordBlock) -> list[Variable]:
         return []  # tables of one category: nothing moves
     if cheaper_by_cycles(model, block, parents):
         return []
+    if is_redrawn(model, block):
+        return parents
     try:
         forms = _forms(model, block, parents)
         reason = without_slopes(model, block, forms) if size > MAX_DIMENSION else ""
@@ -79,6 +83,23 @@ def _forms(model: Model, block: RecordBlock, parents: Sequence[Variable]) -> dic
             forms[rv] = noise_form(rv, lambda g: bool(set(leaves_of([g], variables)) & set(parents)))
             moved.add(rv)
     return forms
+
+
+def is_redrawn(model: Model, block: RecordBlock) -> bool:
+    """Whether parameters are proposed with all records: few, of records that are no function of noise."""
+    parents = ancestors_of_records(model, block)
+    shapes = model.eval_rv_shapes()
+    if not 0 < sum(int(np.prod(shapes[rv.name])) for rv in parents) <= MOST_REDRAWN:
+        return False
+    # a record whose law depends on another one may have none, and would be drawn until it has
+    records, variables = set(block.records), set(model.basic_RVs)
+    if any(records.intersection(leaves_of(parameters_of(rv), variables)) for rv in block.records):
+        return False
+    try:
+        _forms(model, block, parents)
+    except NoNoiseForm:
+        return not any(map(has_no_draws, block.records))
+    return False
 
 
 def integrates_out(model: Model, block: RecordBlock) -> bool:

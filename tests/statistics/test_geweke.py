@@ -56,6 +56,10 @@ def _hamiltonian(model):
     return [dp.AncillaryUpdate(update="hamiltonian", n_cycles=1)]
 
 
+def _redraw(model):
+    return [dp.AncillaryUpdate(update="redraw", n_cycles=2)]
+
+
 def _together(model):
     """As `pm.sample` chooses them: each must notice what the other moved."""
     return [dp.RecordImputation(), dp.AncillaryUpdate(n_cycles=2)]
@@ -124,6 +128,23 @@ def test_slice_form_of_the_ancillary_update(model_type, epsilon):
 )
 def test_hamiltonian_form_of_the_ancillary_update(model_type, epsilon):
     verdict = _short_chains(model_type, epsilon, _hamiltonian, replicates=2000, transitions=2)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize(
+    ("model_type", "epsilon"),
+    [
+        (ClampedNormal, 0.1),
+        (BernoulliTotal, 1.0),
+        (Exponentials, 10.0),
+        (LocalHierarchy, 0.1),
+        (LocalPoisson, 0.1),
+        (Regression, 1.0),
+    ],
+    ids=_ids,
+)
+def test_records_drawn_anew_with_the_parameters(model_type, epsilon):
+    verdict = _short_chains(model_type, epsilon, _redraw, replicates=2000, transitions=2)
     assert verdict.passed, verdict
 
 

@@ -10,7 +10,7 @@ import pytensor
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.step_methods.claims import MAX_DIMENSION, default_parameters
+from pymc_dp.step_methods.claims import MAX_DIMENSION, MOST_REDRAWN, default_parameters
 
 pytestmark = pytest.mark.compiles(1)
 
@@ -44,6 +44,16 @@ def counts(size):
     return model
 
 
+def mixtures(size):
+    """Records of two laws in groups with a mean each."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1, shape=size)
+        parts = [pm.Normal.dist(mu[np.arange(100) % size] + shift, 1) for shift in (0, 4)]
+        x = pm.Mixture("x", [0.5, 0.5], parts, shape=100)
+        dp.LaplaceMechanism("s", dp.record_sum(dp.clamp(x, -2, 6)), scale=8.0, observed=200.0)
+    return model
+
+
 def two_laws():
     """Two groups of records with one parameter; the law of one is no function of noise."""
     with pm.Model() as model:
@@ -56,7 +66,9 @@ def two_laws():
 
 CASES = [
     pytest.param(lambda: means(MAX_DIMENSION), "AncillaryUpdate", False, id="as many as it takes"),
-    pytest.param(two_laws, "NUTS", True, id="one of two groups has no noise form"),
+    pytest.param(two_laws, "AncillaryUpdate", False, id="one of two groups has no noise form"),
+    pytest.param(lambda: mixtures(MOST_REDRAWN), "AncillaryUpdate", False, id="no noise form, few"),
+    pytest.param(lambda: mixtures(MOST_REDRAWN + 1), "NUTS", True, id="no noise form, many"),
     pytest.param(lambda: tables(30), "ConjugateUpdate", False, id="exact draws of many probabilities"),
     pytest.param(lambda: means(MAX_DIMENSION + 1), "AncillaryUpdate", False, id="more, with slopes"),
     pytest.param(lambda: counts(MAX_DIMENSION + 1), "NUTS", True, id="more, without slopes"),

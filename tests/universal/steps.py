@@ -18,7 +18,7 @@ from scipy import special, stats
 
 import pymc_dp as dp
 from pymc_dp.query.records import find_record_blocks
-from pymc_dp.query.supports import finite_support
+from pymc_dp.query.supports import finite_support, has_no_draws
 from pymc_dp.step_methods.block.parents import ancestors_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.claims import integrates_out, without_slopes
@@ -253,6 +253,29 @@ def collapsed_records(blocks, rng):
         value = density(placed.theta, data, channel, part.counts)
         for other in places(placed.theta, placed.where(case.parameters), rng, 12):
             yield Pair(target(other) - at, density(other, data, channel, part.counts) - value)
+
+
+@claim("AncillaryUpdate, with all records")
+def with_records(blocks, rng):
+    """Less the law of the records, which are drawn anew; and minus infinity where they have none."""
+    for placed in (b for b in blocks if b.moving and not any(map(has_no_draws, b.block.records))):
+        program, data = placed.program, placed.program.data.gather()
+        functions = Conditionals(program, placed.moving, with_noise=False).with_records()
+        density, possible = (f.dispatcher for f in functions)
+        own, x = log_density(placed.model, list(placed.block.records)), placed.x
+        x_new, t, w = np.empty_like(x), np.empty((program.n, program.n_statistics)), np.empty(program.n)
+
+        def target(theta, records, p=placed, own=own):
+            whole = p.logp(p.point(theta, records))
+            return whole - own(p.point(theta, records)) if np.isfinite(whole) else -np.inf
+
+        at, value = target(placed.theta, x), density(placed.theta, data, x, placed.totals)
+        for other in places(placed.theta, placed.where(placed.moving), rng):
+            if not possible(other, data, x, placed.totals) > -np.inf:
+                yield Pair(-np.inf if not np.isfinite(placed.logp(placed.point(other, x))) else 0.0, -np.inf)
+                continue
+            program.propose.dispatcher(rng, other, data, x_new, t, w)
+            yield Pair(target(other, x_new) - at, density(other, data, x_new, t.sum(axis=0)) - value)
 
 
 @claim("AncillaryUpdate, records summed over")

@@ -54,6 +54,8 @@ class Conditionals:
     program : RecordProgram
     moving : collection of Variable
         Parameters that are to move.
+    with_noise : bool, default True
+        Whether the records' noise is asked for.
 
     Raises
     ------
@@ -61,14 +63,14 @@ class Conditionals:
         If a record that depends on the moving parameters is not a function of parameter-free noise.
     """
 
-    def __init__(self, program: RecordProgram, moving: Collection[Variable]):
+    def __init__(self, program: RecordProgram, moving: Collection[Variable], *, with_noise: bool = True):
         self.program = program
         self.model = program.model
         self.moving = set(moving)
         self.variables = set(self.model.basic_RVs)
         self.u = pt.matrix("u", dtype="float64", shape=program.x.type.shape)
         self.totals = pt.vector("totals", dtype="float64", shape=(program.n_statistics,))
-        self.forms = self._forms()
+        self.forms = self._forms() if with_noise else {}
         self.noncentred = self._noncentred()
         self.tied = self._tied()
 
@@ -212,6 +214,31 @@ class Conditionals:
         graph = graph + self.program.temper * self._central_logp(self.from_noise) + self._guard()
         graph = self._where_records_have_laws(graph, self.from_noise)
         return self._native("ancillary", self.u, graph, with_slopes)
+
+    def with_records(self) -> tuple[NativeFunction, NativeFunction]:
+        """Log density of parameters and records without the law of the latter; and that of parameters alone.
+
+        The second is minus infinity where the records have no law. Both take the records and their sums.
+        """
+        records, state = set(self.program.block.records), self.program.state
+        conditions = [
+            c
+            for rv in self.program.block.records
+            for c in self._conditions(rv, self.moving | records)
+            if not self._depends([c], records)
+        ]
+        has_law = reduce(pt.and_, map(pt.all, substitute(conditions, state)), pt.constant(True))
+        prior = self._sum([rv for rv in self._factors(self.moving | self.tied) if rv in self.moving], state)
+        possible = pt.switch(has_law, prior, -np.inf)
+        central = [r.rv for r in self._separable()]
+        factors = [
+            f for f in self._factors(self.moving | records | self.tied) if f not in {*records, *central}
+        ]
+        graph = self._sum(factors, state) + self.program.temper * self._central_logp(state)
+        return (
+            self._native("with records", self.program.x, graph, False),
+            self._native("of parameters", self.program.x, possible, False),
+        )
 
     def marginal(self, with_slopes: bool = False) -> NativeFunction:
         """Log density of the moving parameters with records of few values summed over."""

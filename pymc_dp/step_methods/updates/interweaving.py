@@ -24,6 +24,7 @@ from pymc_dp.lowering.addresses.native import (
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.bits import random, standard_normal
 from pymc_dp.step_methods.sweeps.kernels import sweep
+from pymc_dp.step_methods.updates.redraw import PROPOSALS, redraw
 from pymc_dp.step_methods.updates.state import LEARNT, UPDATE, Learnt, ParameterState
 
 _CONDITIONAL = types.FunctionType(CONDITIONAL)
@@ -237,14 +238,14 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
     types.void(
         HANDLE, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
         types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), types.int64, types.int64,
-        VECTOR, VECTOR, _INDEX, _INDEX, MATRIX, VECTOR, LEARNT, LEARNT, VECTOR, MATRIX,
+        VECTOR, VECTOR, _INDEX, _INDEX, MATRIX, VECTOR, LEARNT, LEARNT, PROPOSALS, VECTOR, MATRIX,
     ),
     cache=True,
     from_python=True,
 )  # fmt: skip
 def interweave(
     handle, counts, addresses, record_sizes, record_addresses, n_done, adapting,
-    theta, data, moving, gaussian, x, totals, centred, ancillary, record_tally, tallies,
+    theta, data, moving, gaussian, x, totals, centred, ancillary, proposals, record_tally, tallies,
 ):  # fmt: skip
     """Cycles of: records given parameters, parameters given records, parameters given noise; in place.
 
@@ -254,15 +255,16 @@ def interweave(
     The sweep comes first (none in the first cycle), so that ``totals`` belong to ``x`` when the ancillary
     density reads those of the statistics that do not move with the parameters.
 
-    ``counts``: cycles, centred updates, ancillary updates.
+    ``counts``: cycles, centred updates, ancillary updates, proposals of parameters with all records.
     ``addresses``: centred, ancillary, noise, records, quadratic, to and from the coordinates of
     the ancillary density, :func:`random_walk`, :func:`slice_update` or
-    :func:`pymc_dp.step_methods.updates.hamiltonian.hamiltonian`; 0 where there is none.
+    :func:`pymc_dp.step_methods.updates.hamiltonian.hamiltonian`, and the two that
+    :func:`pymc_dp.step_methods.updates.redraw.redraw` takes; 0 where there is none.
     ``moving``, ``gaussian``: positions in ``theta`` that move, and that have a Gaussian conditional.
     ``n_done``: cycles already adapted on.
     """
     rng = generator_at(handle)
-    n_cycles, n_centred, n_ancillary = counts
+    n_cycles, n_centred, n_ancillary, n_redrawn = counts
     update = function_at(addresses[7], _UPDATES)
     u, phi = np.empty_like(x), np.empty_like(theta)
     for cycle in range(n_cycles):
@@ -276,6 +278,11 @@ def interweave(
                 theta, data, x, totals, moving, centred, done * n_centred, adapting, tallies[0]
             )
             update(n_centred, rng, addresses[0], state)
+        if n_redrawn > 0:
+            redraw(
+                n_redrawn, rng, addresses[8], addresses[9], record_sizes, record_addresses, theta, data,
+                moving, x, totals, proposals, adapting, tallies[2],
+            )  # fmt: skip
         if n_ancillary > 0:
             if addresses[2] != 0:
                 function_at(addresses[2], _NOISE)(rng, theta, data, x, u)

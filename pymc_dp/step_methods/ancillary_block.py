@@ -1,0 +1,193 @@
+"""One block of records in the ancillary update: its densities, its chain, how often each update is made."""
+
+import logging
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pymc.model.core import Model
+from pytensor.graph.basic import Variable
+
+from pymc_dp.lowering.addresses.native import addresses_of
+from pymc_dp.query.records import RecordBlock
+from pymc_dp.step_methods.block.layout import positions
+from pymc_dp.step_methods.block.parents import continuous_parameters
+from pymc_dp.step_methods.claims import MAX_DIMENSION, integrates_out, is_redrawn, without_slopes
+from pymc_dp.step_methods.record_step import RecordChain
+from pymc_dp.step_methods.updates import hamiltonian, redraw
+from pymc_dp.step_methods.updates.conditionals import Conditionals
+from pymc_dp.step_methods.updates.interweaving import interweave, random_walk, slice_update
+from pymc_dp.step_methods.updates.quadratic import quadratic
+from pymc_dp.step_methods.updates.state import Learnt, of_random_walk
+
+if TYPE_CHECKING:
+    from pymc_dp.step_methods.ancillary import AncillaryUpdate
+
+_log = logging.getLogger("pymc.dp")
+
+# Trajectories in a cycle, given records and given the noise.
+_TRAJECTORIES = (1, 2)
+# Updates given the noise in a cycle: one costs 2 ns per record for location-scale families, against 60 for
+# the sweep, and up to 300 where quantile functions are computed.
+_CHEAP, _DEAR = 16, 6
+# Proposals of parameters with all records in a cycle, each of which costs a sweep; and the share of them that
+# has to be accepted in the last window of tuning for any to be made afterwards.
+_REDRAWN, _WORTH = 4, 0.01
+# Fewest of them, and how much more than the share of the posterior's variance that they reach is done: from a
+# quarter of the variance on, all.
+_FEW, _FULL_FROM = 4, 4.0
+# Evaluations of a log density that a trajectory costs, those with slopes for three.
+_TRAJECTORY = 20
+# Work that one draw is worth, in records swept. PyMC's own loop costs tens of microseconds a draw and 90 ns
+# per record to store it, so a draw is worth several cycles. Counted, not timed: draws are reproducible.
+_WORK = 6000
+_MIN_CYCLES, _MAX_CYCLES = 2, 8
+
+
+class AncillaryBlock:
+    """The updates of one block of records and its parameters.
+
+    Parameters
+    ----------
+    step : AncillaryUpdate
+        The step, for its options and its default point.
+    model : pymc.Model
+    block : RecordBlock
+    moving : set of Variable
+        What the step is to move, in all blocks.
+    """
+
+    def __init__(self, step: "AncillaryUpdate", model: Model, block: RecordBlock, moving: set[Variable]):
+        self.chain = RecordChain(model, block, step.proposals, step._default_point)
+        program = self.chain.program
+        layout = program.parameters
+        # what is whole, and records of other blocks, have moves of their own and no random walk
+        walking = moving & continuous_parameters(model, block)
+        mine = [rv for rv in layout.variables if rv in walking]
+        self.names = [str(model.rvs_to_values[rv].name) for rv in mine]
+        self.moving = positions(layout, self.names)
+        self.redraws = step.update == "redraw" or (step.update == "auto" and is_redrawn(model, block))
+        conditionals = Conditionals(program, mine, with_noise=not self.redraws)
+        self.held = [str(rv.name) for rv in conditionals.held()]
+        smooth = all(form.smooth for form in conditionals.forms.values())
+        summed = self.chain.moves[0].exact and integrates_out(model, block)
+        has_slopes = summed or (smooth and not without_slopes(model, block, conditionals.forms))
+        many = len(self.moving) > MAX_DIMENSION and not self.redraws
+        self.follows_slopes = step.update == "hamiltonian" or (step.update == "auto" and many and has_slopes)
+        n_centred, n_ancillary = self._defaults(smooth)
+        n_centred = n_centred if step.n_centred is None else step.n_centred
+        n_ancillary = n_ancillary if step.n_ancillary is None else step.n_ancillary
+        n_ancillary, n_redrawn = (0, n_ancillary) if self.redraws else (n_ancillary, 0)
+        self.ancillary = self.noise = self.records = None
+        if n_ancillary:
+            summed = summed and self.follows_slopes
+            given_noise = conditionals.marginal if summed else conditionals.ancillary
+            self.ancillary = given_noise(self.follows_slopes)
+            if not summed:
+                self.noise, self.records = conditionals.noise(), conditionals.records()
+        drawn = None if self.follows_slopes else quadratic(conditionals)
+        self.quadratic, self.gaussian = None, np.zeros(0, dtype=np.intp)
+        if drawn is not None:
+            exact, self.quadratic = drawn
+            self.gaussian = positions(layout, [str(model.rvs_to_values[rv].name) for rv in exact])
+            n_centred = 0 if len(exact) == len(mine) else n_centred
+        self.centred = conditionals.centred(self.follows_slopes) if n_centred else None
+        self.with_records = conditionals.with_records() if n_redrawn else (None, None)
+        evaluations = n_ancillary * (_TRAJECTORY if self.follows_slopes else 1)
+        cost = program.n * (1 + n_redrawn + evaluations / (25 if smooth else 1))
+        self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, _MIN_CYCLES, _MAX_CYCLES))
+        self.counts = np.array([self.n_cycles, n_centred, n_ancillary, n_redrawn], dtype=np.int64)
+        self.update = hamiltonian.hamiltonian if self.follows_slopes else random_walk
+        if step.update == "slice":
+            self.update = slice_update
+        interweave.ready()
+        self.update.ready()
+        self.coordinates = (conditionals.coordinates() if n_ancillary else None) or (None, None)
+
+    def _defaults(self, smooth: bool) -> tuple[int, int]:
+        """Updates of a cycle given records, and given the noise or with all records."""
+        if self.follows_slopes:
+            return _TRAJECTORIES
+        k = len(self.moving)
+        if self.redraws:
+            return max(4, k), _REDRAWN
+        return max(4, k), max(_CHEAP, 2 * k) if smooth else max(_DEAR, k)
+
+    def begun(self) -> Learnt:
+        """Return what updates begin with, given records or given the noise."""
+        k = len(self.moving)
+        return hamiltonian.begun(k) if self.follows_slopes else of_random_walk(k)
+
+    def again(self, learnt: Learnt) -> Learnt:
+        """Return what updates go on with when a window of tuning ends."""
+        return hamiltonian.again(learnt) if self.follows_slopes else learnt
+
+    @cached_property
+    def addresses(self) -> np.ndarray:
+        """Addresses of the native functions, in the order that :func:`interweave` takes them."""
+        return addresses_of(
+            (
+                self.centred, self.ancillary, self.noise, self.records, self.quadratic, *self.coordinates,
+                self.update, *self.with_records,
+            )
+        )  # fmt: skip
+
+    def run(
+        self, step: "AncillaryUpdate", point: dict[str, np.ndarray], which: int, tallies: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Run the cycles of a draw; ``which`` says where the step keeps what this block has learnt."""
+        chain, program = self.chain, self.chain.program
+        if chain.data.size != program.data.size:  # a function lowered later reads more data
+            chain.refresh_data()
+        theta = program.parameters.flatten(point)
+        program.records.pack(point, out=chain.x)
+        counts = self.counts.copy()  # what it holds is the default, which the next chain starts from
+        counts[2:] = (0, step.n_updates[which]) if self.redraws else (step.n_updates[which], 0)
+        interweave(
+            chain.handle(step.rng), counts, self.addresses,
+            *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * self.n_cycles, int(step.tune),
+            theta, chain.data, self.moving, self.gaussian,
+            chain.x, chain.totals, step.centred_learnt[which], step.ancillary_learnt[which],
+            step.joint_proposals[which], np.array([0.0, 1.0]), tallies,
+        )  # fmt: skip
+        if step.tune:
+            spread, values = step.spreads[which], theta[self.moving]
+            spread[0] += 1
+            change = values - spread[1]
+            spread[1] += change / spread[0]
+            spread[2] += change * (values - spread[1])
+            if self.redraws:
+                step.recent[which].append(values)
+        return {
+            **program.parameters.unflatten(theta, self.names),
+            **program.records.unpack(chain.x),
+        }
+
+    def proposals_of(self, draws: list[np.ndarray], now: redraw.Proposals) -> redraw.Proposals:
+        """Return what parameters are proposed with after a window of tuning, given its draws."""
+        return redraw.again(now, np.array(draws)) if self.redraws and len(draws) > 1 else now
+
+    def worthwhile(self, step: "AncillaryUpdate", which: int) -> int:
+        """Updates given the noise, or with all records, that a cycle is worth, as tuning has shown.
+
+        They can only move the parameters as far as the noise and the releases allow. Where that is little of
+        the posterior's spread (weak privacy), a few updates do all that they can; else the default number.
+        """
+        n_default, spread = int(self.counts[2] + self.counts[3]), step.spreads[which]
+        if self.redraws:
+            rate = step.redrawn[which][0] / max(step.redrawn[which][1], 1.0)
+            if step.n_ancillary is not None or step.redrawn[which][1] == 0 or rate >= _WORTH:
+                return n_default
+            _log.info(
+                "AncillaryUpdate no longer proposes %s with all records drawn anew: %.1g were accepted.",
+                ", ".join(self.names), rate,
+            )  # fmt: skip
+            return 0
+        factor = step.ancillary_learnt[which].factor
+        chosen = step.n_ancillary is not None or self.coordinates[0] is not None or self.follows_slopes
+        if chosen or n_default <= _FEW or step.update == "slice" or spread[0, 0] < 50:
+            return n_default
+        # a random walk of the acceptance aimed at has 2.38^2 / dimension times the covariance of its target
+        reach = np.sum(factor**2, axis=1) * len(self.moving) / 2.38**2
+        share = np.max(reach / np.maximum(spread[2] / spread[0], 1e-300))
+        return int(np.clip(np.ceil(_FULL_FROM * share * n_default), _FEW, n_default))

@@ -1,0 +1,228 @@
+"""Parameters proposed with all records: the kernel by itself, and records that are no function of noise."""
+
+import logging
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+
+import pymc_dp as dp
+from pymc_dp.lowering.addresses.bind import plain
+from pymc_dp.step_methods.claims import default_parameters
+from pymc_dp.step_methods.updates import redraw
+from tests.statistics import harness
+
+# ---- the kernel, in plain Python: a normal mean, three records, their noisy sum ----------------------
+
+N, NOISE, RELEASED = 3, 2.0, 4.0
+
+
+def with_records(theta, data, x, totals):
+    return stats.norm.logpdf(theta[1]) + stats.norm.logpdf(RELEASED, totals[0], NOISE)
+
+
+def alone(theta, data, x, totals):
+    return stats.norm.logpdf(theta[1])
+
+
+def drawn(rng, n_sweeps, prior_only, sizes, addresses, theta, data, x, totals, tally):
+    """Stands in for a sweep that draws records from their law."""
+    x[:, 0] = rng.normal(theta[1], 1, len(x))
+    totals[0] = x.sum()
+
+
+def in_equilibrium(rng):
+    precision = 1 + N**2 / (N + NOISE**2)
+    mean = rng.normal(RELEASED * N / (N + NOISE**2) / precision, precision**-0.5)
+    # the sum given the mean and the release, then records given their sum
+    precision = 1 / N + NOISE**-2
+    total = rng.normal((mean + RELEASED / NOISE**2) / precision, precision**-0.5)
+    x = rng.normal(mean, 1, N)
+    return mean, x + (total - x.sum()) / N
+
+
+def error_of_moments(seed, replicates=4000, **patched):
+    """Probability of changes of moments that are as large, from a start in equilibrium."""
+    rng = np.random.default_rng(seed)
+    names = {
+        "function_at": lambda address, kind: address, "random": lambda rng: rng.random(), "sweep": drawn,
+        "standard_normal": lambda rng: rng.normal(), "standard_exponential": lambda rng: rng.exponential(),
+    }  # fmt: skip
+    kernel = plain(redraw.redraw.py_func, names | patched)
+    changes = []
+    for _ in range(replicates):
+        mean, records = in_equilibrium(rng)
+        theta, x = np.array([5.0, mean]), records[:, None].copy()
+        totals, tally = np.array([x.sum()]), np.zeros(2)
+        proposals = redraw.Proposals(np.array([-0.5]), np.array([[0.7]]), np.array([np.log(0.9), 0.0]))
+        kernel(
+            3, rng, with_records, alone, np.zeros(4, int), np.zeros(8, int), theta, np.zeros(1),
+            np.array([1]), x, totals, proposals, 0, tally,
+        )  # fmt: skip
+        assert theta[0] == 5.0
+        assert tally[1] == 3
+        assert totals[0] == pytest.approx(x.sum())
+        now, before = x[:, 0], records
+        changes.append([
+            theta[1] - mean, theta[1] ** 2 - mean**2, now.sum() - before.sum(),
+            now.sum() ** 2 - before.sum() ** 2, now.sum() * theta[1] - before.sum() * mean,
+            now.var() - before.var(),
+        ])  # fmt: skip
+    changes = np.array(changes)
+    z = changes.mean(axis=0) / (changes.std(axis=0) / np.sqrt(replicates))
+    return 2 * stats.norm.sf(np.abs(z).max()) * z.size
+
+
+def test_the_kernel_keeps_its_target():
+    assert error_of_moments(1) > 1e-3
+
+
+FAULTS = {
+    "proposals' density forgotten": {"log_proposal": lambda square, k: 0.0},
+    "records stay when parameters move": {"copy": lambda source, target: target.__setitem__(0, source[0])},
+    "everything accepted": {"random": lambda rng: 0.0},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_planted_faults_of_the_kernel_are_caught(fault):
+    try:
+        error = error_of_moments(1, **FAULTS[fault])
+    except AssertionError:  # sums are no longer those of the records
+        return
+    assert error < 1e-6
+
+
+def test_nothing_is_drawn_where_records_have_no_law():
+    def no_law(theta, data, x, totals):
+        return -np.inf
+
+    def never(*args):
+        raise AssertionError("drawn")
+
+    names = {"function_at": lambda address, kind: address, "random": lambda rng: rng.random(), "sweep": never}
+    names |= {
+        "standard_normal": lambda rng: rng.normal(),
+        "standard_exponential": lambda rng: rng.exponential(),
+    }
+    kernel = plain(redraw.redraw.py_func, names)
+    theta, x, tally = np.array([5.0, 0.3]), np.ones((N, 1)), np.zeros(2)
+    kernel(
+        4, np.random.default_rng(1), with_records, no_law, np.zeros(4, int), np.zeros(8, int), theta,
+        np.zeros(1), np.array([1]), x, np.array([3.0]), redraw.begun(np.zeros(1)), 0, tally,
+    )  # fmt: skip
+    np.testing.assert_array_equal(theta, [5.0, 0.3])
+    assert tally.tolist() == [0.0, 4.0]
+
+
+# ---- posteriors ------------------------------------------------------------------------------------
+
+PEOPLE = 6
+GRID = np.linspace(-5, 5, 1001)
+
+
+def two_normals(released, scale):
+    """A mixture of two normal laws, which is no function of noise; the sum is one of PEOPLE + 1."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        parts = [pm.Normal.dist(mu, 1), pm.Normal.dist(mu + 3, 0.5)]
+        y = pm.Mixture("y", w=[0.6, 0.4], comp_dists=parts, shape=PEOPLE)
+        dp.GaussianMechanism("z", dp.record_sum(y), sigma=scale, observed=released)
+    k = np.arange(PEOPLE + 1)
+    sd = np.sqrt(PEOPLE - k + 0.25 * k + scale**2)
+    likelihood = stats.norm.pdf(released, PEOPLE * GRID[:, None] + 3 * k, sd) @ stats.binom.pmf(
+        k, PEOPLE, 0.4
+    )
+    return model, stats.norm.pdf(GRID) * likelihood
+
+
+def shares(released, scale):
+    """Shares of two, of which the first has a beta law: the density of the sum of two of them by a grid."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        y = pm.Dirichlet("y", pt.stack([pt.exp(mu), 2.0]) * np.ones((2, 1)), shape=(2, 2))
+        dp.GaussianMechanism("z", dp.record_sum(y[:, 0]), sigma=scale, observed=released)
+    e = (np.arange(800) + 0.5) / 800
+    sums, likelihood = e[:, None] + e, []
+    noise = stats.norm.pdf(released, sums, scale)
+    for mu in GRID:
+        p = np.diff(stats.beta.cdf(np.linspace(0, 1, 801), np.exp(mu), 2.0))
+        likelihood.append(p @ noise @ p)
+    return model, stats.norm.pdf(GRID) * np.array(likelihood)
+
+
+def simulated(released, scale):
+    """Records drawn by a user's function: a normal number, or its double."""
+
+    def random(mu, rng=None, size=None):
+        return rng.normal(mu, 1, size) * rng.choice([1.0, 2.0], size)
+
+    def logp(value, mu):
+        one, two = pm.logp(pm.Normal.dist(mu, 1), value), pm.logp(pm.Normal.dist(2 * mu, 2), value)
+        return pt.logaddexp(one, two) - np.log(2)
+
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        y = pm.CustomDist("y", mu, logp=logp, random=random, shape=PEOPLE)
+        dp.GaussianMechanism("z", dp.record_sum(y), sigma=scale, observed=released)
+    k = np.arange(PEOPLE + 1)
+    sd = np.sqrt(PEOPLE - k + 4 * k + scale**2)
+    likelihood = stats.norm.pdf(released, GRID[:, None] * (PEOPLE + k), sd) @ stats.binom.pmf(k, PEOPLE, 0.5)
+    return model, stats.norm.pdf(GRID) * likelihood
+
+
+CASES = [
+    (two_normals, 14.0, 6.0), (two_normals, 14.0, 0.5), (shares, 0.5, 0.3), (shares, 1.7, 3.0),
+    (simulated, 9.0, 8.0),
+]  # fmt: skip
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("declare", "released", "scale"), CASES)
+@pytest.mark.filterwarnings("ignore:Numba will use object mode")
+def test_posteriors_are_exact(declare, released, scale):
+    model, density = declare(released, scale)
+    assert [rv.name for rv in default_parameters(model)] == ["mu"]
+    with model:
+        idata = pm.sample(
+            6000, tune=1000, chains=2, cores=1, random_seed=5, progressbar=False, quiet=True,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    p = density / density.sum()
+    mean = p @ GRID
+    sd = np.sqrt(p @ (GRID - mean) ** 2)
+    draws = idata.posterior["mu"].values
+    checks = {
+        "mean": (draws.mean() - mean) / float(az.mcse(draws, method="mean")),
+        "sd": (draws.std() - sd) / float(az.mcse(draws, method="sd")),
+    }
+    for tail in (0.05, 0.95):
+        at = GRID[np.searchsorted(np.cumsum(p), tail)] + (GRID[1] - GRID[0]) / 2
+        below = (draws < at).astype(float)
+        exact = p[GRID < at].sum()
+        ess = min(float(az.ess(below, method="mean")), below.size)
+        checks[f"below {at:.2f}"] = (below.mean() - exact) / np.sqrt(exact * (1 - exact) / ess)
+    verdict = harness.two_sample_z(checks)
+    assert verdict.passed, verdict
+    assert float(az.ess(draws, method="bulk")) > 800
+
+
+@pytest.mark.statistical
+def test_what_is_hardly_ever_accepted_is_given_up_and_said(caplog):
+    """A precise release of many records: only the records themselves move it."""
+    with pm.Model():
+        mu = pm.Normal("mu", 0, 1)
+        parts = [pm.Normal.dist(mu, 1), pm.Normal.dist(mu + 3, 0.5)]
+        y = pm.Mixture("y", w=[0.6, 0.4], comp_dists=parts, shape=400)
+        dp.GaussianMechanism("z", dp.record_sum(y), sigma=0.01, observed=480.0)
+        step = dp.AncillaryUpdate()
+        with caplog.at_level(logging.INFO, logger="pymc.dp"):
+            pm.sample(
+                20, tune=400, chains=1, step=[step], random_seed=1, progressbar=False, quiet=True,
+                compute_convergence_checks=False,
+            )  # fmt: skip
+    assert step.n_updates == [0]
+    assert sum("no longer proposes mu with all records drawn anew" in r.message for r in caplog.records) == 1
