@@ -32,6 +32,8 @@ MAX_SUPPORT = 64
 _PLACES = 200
 # Functions that are strictly monotone in each input.
 _MONOTONE = (ps.Add, ps.Exp, ps.Log, ps.Neg, Sigmoid, ps.Sub, ps.Tanh)
+# Functions that may have the same value at two places.
+_FOLDS = (ps.Abs, ps.Sqr, ps.Pow, ps.Cosh)
 # Modules whose distributions of real numbers are continuous; a user's own distribution need not be.
 _CONTINUOUS = ("pymc.distributions.continuous", "pytensor.tensor.random.basic")
 
@@ -142,11 +144,23 @@ def adds_to_atoms(rv: Variable, variables: Collection[Variable]) -> bool:
         op: Any = v.owner.op if v.owner is not None else None
         if isinstance(op, CustomSymbolicDistRV):  # its law is a graph of its own
             graph = op.fgraph.unfreeze()
+            if op.inline_logprob and any(map(_folds_atoms, ancestors(graph.outputs))):
+                return True
             given = dict(zip(graph.inputs, v.owner.inputs, strict=True))  # type: ignore[union-attr]
             inner = graph_replace(graph.outputs, given, strict=False)
             if any(adds_to_atoms(law, variables) for law in inner):
                 return True
     return False
+
+
+def _folds_atoms(graph: Any) -> bool:
+    """Whether two values of a law become one, where one may have a probability and the other a density."""
+    node = graph.owner
+    if node is None or not isinstance(node.op, Elemwise) or not isinstance(node.op.scalar_op, _FOLDS):
+        return False
+    return any(
+        v.type.dtype.startswith("float") and rvs_in_graph([v]) and not _is_monotone(v) for v in node.inputs
+    )
 
 
 def mixes_atoms(rv: Any) -> bool:
@@ -156,7 +170,9 @@ def mixes_atoms(rv: Any) -> bool:
     probability there. What another component gives at such a value must then be one, too, or zero.
     """
     node = rv.owner
-    if node is None or not isinstance(node.op, _BaseMixtureRV) or not rv.type.dtype.startswith("float"):
+    if node is None or not isinstance(node.op, _BaseMixtureRV):
+        return False
+    if not getattr(rv.type, "dtype", "").startswith("float"):  # whole numbers, or the generator behind them
         return False
     components = parameters_of(rv)[1:]
     places = [atoms_of(component) for component in components]

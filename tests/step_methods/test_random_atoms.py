@@ -203,7 +203,37 @@ def censored_at_zero(mu):
     return pm.Censored.dist(N(mu, 1), 0, None)
 
 
+def function_of_a_mixture(function, *laws):
+    return lambda w: pm.CustomDist.dist(
+        w,
+        dist=lambda w, size: function(pm.Mixture.dist(w, laws, size=size)),
+        support_point=lambda rv, size, w: pt.ones(size),
+        shape=3,
+    )
+
+
+def folded_by_hand(w):
+    return pm.CustomDist.dist(
+        w[0],
+        dist=lambda w, size: pt.abs(pt.maximum(N(w, 1, size=size), -1)),
+        logp=lambda value, w: pm.logp(N(w, 1), value),
+        shape=3,
+    )
+
+
 ADDED = {
+    "a multiple of a mixture": (function_of_a_mixture(lambda x: 1 + 2 * x, N(-1, 1), N(1, 0.5)), False),
+    "a mixture without signs": (function_of_a_mixture(pt.abs, N(-1, 1), N(1, 0.5)), False),
+    "an atom that loses its sign": (function_of_a_mixture(pt.abs, D(-1.0), pm.Exponential.dist(1)), True),
+    "an atom that is squared": (function_of_a_mixture(pt.square, D(-1.0), pm.Exponential.dist(1)), True),
+    "an atom, exponentiated": (function_of_a_mixture(pt.exp, D(-1.0), pm.Exponential.dist(1)), False),
+    "a censored law that loses its sign": (
+        lambda w: pm.CustomDist.dist(
+            w, dist=lambda w, size: pt.abs(pm.Censored.dist(N(w[0], 1), -1, None, size=size)), shape=3
+        ),
+        True,
+    ),
+    "a law without signs, with a density of its own": (folded_by_hand, False),
     "an atom among normal numbers": (lambda w: pm.Mixture.dist(w, [D(0.0), N(0, 1)], shape=3), True),
     "an atom at an end with a density": (
         lambda w: pm.Mixture.dist(w, [D(0.0), pm.Exponential.dist(1)]),

@@ -70,7 +70,8 @@ def check_atoms(model: Model, block: RecordBlock) -> None:
             raise ValueError(
                 f"The law of the record variable {rv.name} is a mixture in which one component has values of "
                 "positive probability where another has a density, or may have some (a law that a user "
-                "wrote): PyMC adds the two in its log density, and what depends on it would be sampled "
+                "wrote), or makes one value of two, of which one has a probability (pt.abs of a law that is "
+                "censored): PyMC adds the two in its log density, and what depends on it would be sampled "
                 "wrong. Take records of the components, and let the query choose: "
                 "pm.Mixture(name, [w, 1 - w], [pm.DiracDelta.dist(c), law]) is "
                 "pt.switch(b, c, x) of records x with that law and b = pm.Bernoulli(name, w, shape=n)."
