@@ -30,6 +30,11 @@ _ALONE, _MANY = 1e-6, 20
 # Numbers drawn at each place, so many for each row if that is not too many, and how often one has to come to
 # be an atom.
 _DRAWS, _DRAWS_ONE_BY_ONE, _EACH, OFTEN = 1000, 200, 3, 3
+# How far from the starting values, in value space, a law is looked at: what is censored at an end far away
+# shows no atom, and a law as narrow as floating point (a scale of exp(-30)) shows one that it has not.
+# Starting values themselves may be special: at a scale of 0 a law is a point. And draws from the prior.
+_WIDTHS = (0.1, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0, 8.0, 8.0)
+_PRIOR = 100
 # Numbers drawn at once, where there are many records.
 _AT_ONCE = 200_000
 
@@ -40,6 +45,24 @@ def compile_natural(model: Model, given: Sequence[Variable]) -> Any:
         model.replace_rvs_by_values(list(given)), inputs=model.value_vars, mode="FAST_COMPILE",
         on_unused_input="ignore",
     )  # fmt: skip
+
+
+def settings_of(model: Model, given: Sequence[Variable]) -> list[list[np.ndarray]]:
+    """Return values of some variables: about the starting values, then drawn together from their prior."""
+    natural = compile_natural(model, given)
+    start, rng = model.initial_point(), np.random.default_rng(0)
+    found = []
+    for width in _WIDTHS:
+        point = {
+            name: v + rng.uniform(-width, width, np.shape(v)) if v.dtype.kind == "f" else v
+            for name, v in start.items()
+        }
+        found.append([np.asarray(v) for v in natural(point)])
+    try:
+        drawn = pm.draw(list(given), draws=_PRIOR, mode="FAST_COMPILE", random_seed=0) if given else []
+    except Exception:  # of a flat prior, or of a user's function
+        drawn = []
+    return found + [[np.asarray(v) for v in values] for values in zip(*drawn, strict=True)]
 
 
 class LawDensity:
@@ -61,7 +84,7 @@ class LawDensity:
             inputs: list[Any] = [v.type() for v in self._given]  # type: ignore[operator]
             # the numbers first: a log density that PyMC derives may be one of copies of its variables
             law = clone_replace(self._rv, dict(zip(self._given, inputs, strict=True)), rebuild_strict=False)
-            variable = law.type()
+            variable = pt.tensor(dtype="float64", shape=law.type.shape)
             self._function = pytensor.function(
                 [variable, *inputs], pm.logp(law, variable, warn_rvs=False), mode="FAST_COMPILE",
                 on_unused_input="ignore", allow_input_downcast=True,

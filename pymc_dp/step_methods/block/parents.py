@@ -1,16 +1,16 @@
 """Which parameters the law of a block of records depends on."""
 
-import numpy as np
+from typing import Any
+
 from pymc.distributions.timeseries import RandomWalkRV
 from pymc.model.core import Model
-from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.query.records import RecordBlock, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
-from pymc_dp.query.supports import adds_to_atoms, atoms_of, behind_atoms
-from pymc_dp.step_methods.block.repeated import behind_repeated
+from pymc_dp.query.supports import adds_to_atoms, behind_atoms
+from pymc_dp.step_methods.block.repeated import behind_repeated, loses_atoms
 
 
 def continuous_parameters(model: Model, block: RecordBlock) -> set[Variable]:
@@ -46,7 +46,11 @@ def check_atoms(model: Model, block: RecordBlock) -> None:
     """
     for rv in block.records:
         others = set(model.free_RVs) - set(block.records)
-        behind = {*behind_atoms(rv, model.basic_RVs), *behind_repeated(rv, model)} & others
+        is_walk = isinstance(rv.owner.op, RandomWalkRV)  # type: ignore[union-attr]
+        laws: list[Any] = [rv, parameters_of(rv)[1]] if is_walk else [rv]  # which entries do not show
+        behind = {
+            v for law in laws for v in (*behind_atoms(law, model.basic_RVs), *behind_repeated(law, model))
+        } & others
         if behind:
             names = ", ".join(sorted(str(v.name) for v in behind))
             raise ValueError(
@@ -59,7 +63,7 @@ def check_atoms(model: Model, block: RecordBlock) -> None:
                 "pt.switch(b, c, x) of records x and b = pm.Bernoulli(name, weight, shape=n), and numbers "
                 "that are rounded are c * pt.floor(x / c), best with step=[pm.Slice([c])] for the width."
             )
-        if isinstance(rv.owner.op, RandomWalkRV) and any(map(_has_atoms_but_zero, parameters_of(rv)[:2])):  # type: ignore[union-attr]
+        if is_walk and loses_atoms(rv, model):
             raise ValueError(
                 f"The steps of the random walk {rv.name} have values of positive probability, and the "
                 "difference of two of its entries is not exactly such a value in floating point, so that "
@@ -76,10 +80,3 @@ def check_atoms(model: Model, block: RecordBlock) -> None:
                 "pm.Mixture(name, [w, 1 - w], [pm.DiracDelta.dist(c), law]) is "
                 "pt.switch(b, c, x) of records x with that law and b = pm.Bernoulli(name, w, shape=n)."
             )
-
-
-def _has_atoms_but_zero(law: Variable) -> bool:
-    """Whether a law of real numbers has values of positive probability, other than 0 which adds exactly."""
-    places = atoms_of(law) if law.type.dtype.startswith("float") else None  # type: ignore[attr-defined]
-    known = constant_fold(places or [], raise_not_constant=False)
-    return any(isinstance(place, Variable) or np.any(np.isfinite(place) & (place != 0)) for place in known)

@@ -17,9 +17,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.query.records import parameters_of
 from pymc_dp.query.rowlocal import leaves_of
-from pymc_dp.query.supports import atoms_of
+from pymc_dp.query.supports import atoms_of, has_density
 from pymc_dp.step_methods.block.jumps import Jumps
-from pymc_dp.step_methods.block.lawdraws import OFTEN, LawDraws
+from pymc_dp.step_methods.block.lawdraws import OFTEN, LawDraws, repeated, settings_of
 
 # How far from the starting values, in value space, a law is looked at: what is censored at an end far away
 # shows no atom, and a law as narrow as floating point (a scale of exp(-30)) shows one that it has not.
@@ -27,6 +27,9 @@ from pymc_dp.step_methods.block.lawdraws import OFTEN, LawDraws
 _WIDTHS = (0.1, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0, 8.0, 8.0)
 # Relative change of a variable: too small to move a draw across a rounding, large for floating point.
 _CHANGE = 1e-10
+# Settings, and draws at each, at which differences of a walk's entries are compared with its steps, and by
+# how much its log density may differ.
+_WALKS, _EACH, _SAME = 30, 3, 1e-6
 # Numbers drawn in all, where there are many records.
 _MOST = 2_000_000
 
@@ -112,3 +115,35 @@ def _moved(draws: LawDraws, seed: int, values: Sequence[np.ndarray], which: Sequ
         return False  # or draws of its own generator, which tell nothing here
     stayed = np.bincount(where, before == np.ravel(draws.at(seed, changed)), minlength=numbers.size)
     return any(draws.is_alone(atom, values) for atom in numbers[atoms & (stayed == 0)][:OFTEN])
+
+
+def loses_atoms(rv: TensorVariable, model: Model) -> bool:
+    """Whether a random walk does not give back the values of positive probability that its steps have.
+
+    Its log density is that of differences of its entries, and (x + 1) - x need not be 1 in floating point.
+    """
+    start, steps = parameters_of(rv)[:2]
+    if not rv.type.dtype.startswith("float") or has_density(steps):
+        return False
+    given = leaves_of([start, steps], set(model.basic_RVs))
+    try:
+        settings = settings_of(model, given)
+        begin, by = LawDraws(start, given), LawDraws(steps, given)
+    except Exception:  # such a law cannot be drawn, which is told elsewhere
+        return False
+    for seed, values in enumerate(settings[:_WALKS]):
+        try:
+            with np.errstate(all="ignore"):
+                first, step = begin.at(seed, values), by.at(seed, values)
+                n = min(len(first), len(step))
+                back = np.diff(np.cumsum(np.concatenate([first[:n], step[:n]], axis=1), axis=1), axis=1)
+                atoms = np.isin(step[:n], repeated(step)) & (back != step[:n])
+                for k in np.flatnonzero(atoms.any(axis=tuple(range(1, atoms.ndim))))[:_EACH]:
+                    told, right = by.logp(back[k], values), by.logp(step[k], values)
+                    if np.any(np.abs(told - right) > _SAME * (1 + np.abs(right))):
+                        return True
+        except NotImplementedError:  # no density: no step moves by it
+            return False
+        except Exception:  # of a user's function: no law there
+            continue
+    return False
