@@ -259,9 +259,10 @@ def collapsed_records(blocks, rng):
 def with_records(blocks, rng):
     """Less the law of the records, which are drawn anew; and minus infinity where they have none."""
     for placed in (b for b in blocks if b.moving and not any(map(has_no_draws, b.block.records))):
-        program, data = placed.program, placed.program.data.gather()
+        program = placed.program
         functions = Conditionals(program, placed.moving, with_noise=False).with_records()
         density, possible = (f.dispatcher for f in functions)
+        data = program.data.gather()
         own, x = log_density(placed.model, list(placed.block.records)), placed.x
         x_new, t, w = np.empty_like(x), np.empty((program.n, program.n_statistics)), np.empty(program.n)
 

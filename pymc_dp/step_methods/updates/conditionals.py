@@ -227,7 +227,7 @@ class Conditionals:
             for c in self._conditions(rv, self.moving | records)
             if not self._depends([c], records)
         ]
-        has_law = reduce(pt.and_, map(pt.all, substitute(conditions, state)), pt.constant(True))
+        has_law = reduce(pt.and_, map(pt.all, substitute([pt.constant(True), *conditions], state)))
         prior = self._sum([rv for rv in self._factors(self.moving | self.tied) if rv in self.moving], state)
         possible = pt.switch(has_law, prior, -np.inf)
         central = [r.rv for r in self._separable()]
