@@ -57,6 +57,7 @@ SECTIONS = {
     "private": "Private sampling",
     "stats": "After sampling",
     "plots": "Plots",
+    "testing": "Testing",
 }
 OTHER = "Other names"
 

@@ -4,11 +4,12 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pymc.step_methods import STEP_METHODS
 
-from pymc_dp import accounting, hooks
+from pymc_dp import accounting, hooks, testing
 from pymc_dp.marginals.marginalize import marginalize
 from pymc_dp.marginals.recover import recover_records
 from pymc_dp.mechanisms import (
     BinomialMechanism,
+    CustomMechanism,
     DiscreteGaussianMechanism,
     DiscreteLaplaceMechanism,
     ExponentialMechanism,
@@ -71,6 +72,7 @@ __all__ = [
     "CollapsedUpdate",
     "ConfidentialLikelihood",
     "ConjugateUpdate",
+    "CustomMechanism",
     "DiscreteGaussianMechanism",
     "DiscreteLaplaceMechanism",
     "ExponentialMechanism",
@@ -117,6 +119,7 @@ __all__ = [
     "record_sum",
     "recover_records",
     "similarity_matrix",
+    "testing",
     "with_privacy",
 ]
 

@@ -2,6 +2,7 @@
 
 from pymc_dp.mechanisms.binomial import BinomialMechanism
 from pymc_dp.mechanisms.cost import guarantee
+from pymc_dp.mechanisms.custom import CustomMechanism
 from pymc_dp.mechanisms.discrete_gaussian import DiscreteGaussianMechanism
 from pymc_dp.mechanisms.discrete_laplace import DiscreteLaplaceMechanism
 from pymc_dp.mechanisms.exponential import ExponentialMechanism
@@ -19,6 +20,7 @@ from pymc_dp.mechanisms.wavelet import WaveletMechanism
 
 __all__ = [
     "BinomialMechanism",
+    "CustomMechanism",
     "DiscreteGaussianMechanism",
     "DiscreteLaplaceMechanism",
     "ExponentialMechanism",

@@ -165,6 +165,7 @@ def _of_one(released: Any) -> PrivacyGuarantee:
     if isinstance(released, PrivacyGuarantee):
         return released
     if isinstance(released, Release):
+        op = None
         known = None if released.guarantee is None else checked_guarantee(released)
     else:
         variable = isinstance(released, TensorVariable) and released.owner is not None
@@ -181,10 +182,8 @@ def _of_one(released: Any) -> PrivacyGuarantee:
             _check_lengths(released, op)
     if known is None:
         what = released.mechanism if isinstance(released, Release) else released
-        raise ValueError(
-            f"The guarantee of {what} is not known: its noise level was given without sensitivity= "
-            "or bounds=, or is itself random."
-        )
+        why = getattr(op, "why_unknown", MechanismOp.why_unknown)
+        raise ValueError(f"The guarantee of {what} is not known: {why}.")
     return known
 
 

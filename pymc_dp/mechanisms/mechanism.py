@@ -83,8 +83,13 @@ class MechanismOp:
     record_marginals : mapping
         From the operation class of a record's prior to the
         :class:`~pymc_dp.mechanisms.marginals.RecordMarginal` that integrates it out of its own release.
+    why_unknown : str
+        Why there may be no guarantee, for messages.
     """
 
+    why_unknown: ClassVar[str] = (
+        "its noise level was given without sensitivity= or bounds=, or is itself random"
+    )
     additive_noise: ClassVar[bool] = False
     of_records: ClassVar[bool] = True
     cells: tuple[float, ...] | None = None

@@ -99,11 +99,16 @@ class ComposedGuarantee(PrivacyGuarantee):
             if self.disjoint
             else "the same people being behind all of them"
         )
+        told = [name for name, part in self.parts if part.stated]
+        believed = f" That of {in_words(told)} is stated by the user, not proven." if told else ""
         if len(self.parts) == 1:
-            return f"The release {names}: {in_words(self._statements())}, for {self.neighbours} neighbours."
+            return (
+                f"The release {names}: {in_words(self._statements())}, for {self.neighbours} neighbours."
+                f"{believed}"
+            )
         return (
             f"The releases {names} together: {in_words(self._statements())}, for {self.neighbours} "
-            f"neighbours, {people}."
+            f"neighbours, {people}.{believed}"
         )
 
 
@@ -238,7 +243,8 @@ def _together(
                 f"delta = {delta:g} is too small for what the releases promise: ask for a delta above "
                 "the sum of theirs."
             )
-    return ComposedGuarantee(epsilon, delta, rho, parts[0].neighbours, mu, named, disjoint)
+    stated = any(p.stated for p in parts)
+    return ComposedGuarantee(epsilon, delta, rho, parts[0].neighbours, mu, named, disjoint, stated=stated)
 
 
 def _epsilon_at(parts: list[PrivacyGuarantee], delta: float, disjoint: bool) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy
@@ -39,6 +39,9 @@ class PrivacyGuarantee:
         easier than distinguishing N(0, 1) from N(mu, 1). For a Gaussian release it is sensitivity / sigma,
         and determines the exact curve of all its (epsilon, delta). It implies rho = mu^2 / 2, which is filled
         in.
+    stated : bool, default False
+        Whether this is what a user says of a mechanism of their own (:class:`~pymc_dp.CustomMechanism`), so
+        that nothing here vouches for it.
 
     Raises
     ------
@@ -65,6 +68,7 @@ class PrivacyGuarantee:
     rho: float | None = None
     neighbours: str = "replace-one"
     mu: float | None = None
+    stated: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "delta", "rho", "mu"):
@@ -96,6 +100,8 @@ class PrivacyGuarantee:
                 raise ValueError(f"rho must be a finite number >= 0, got {self.rho}.")
         if math.isinf(self.epsilon) and self.rho is None:
             raise ValueError("epsilon = inf without rho promises nothing: give a finite epsilon, rho, or mu.")
+        if not isinstance(self.stated, bool):
+            raise TypeError(f"stated must be True or False, got {self.stated!r}.")
         if self.neighbours not in NEIGHBOURS:
             raise ValueError(f"neighbours must be one of {', '.join(NEIGHBOURS)}, got {self.neighbours!r}.")
 
@@ -226,7 +232,7 @@ class PrivacyGuarantee:
                         "nothing under replace-one: state the release by rho or mu."
                     )
                 epsilon, delta = math.inf, 0.0
-        return PrivacyGuarantee(epsilon, delta, rho, "replace-one", mu)
+        return PrivacyGuarantee(epsilon, delta, rho, "replace-one", mu, stated=self.stated)
 
     def exceeds(self, stated: PrivacyGuarantee) -> bool:
         """Return whether `stated` is certainly better than this guarantee, which the noise gives.
@@ -251,7 +257,7 @@ class PrivacyGuarantee:
                 return self.rho != 0
             pairs.append((self.epsilon, stated.epsilon))
         elif self.mu and math.isfinite(stated.epsilon):
-            pairs.append((_gaussian_delta(stated.epsilon, self.mu), stated.delta))
+            pairs.append((gaussian_delta_at(stated.epsilon, self.mu), stated.delta))
         return any(a is not None and b is not None and a > b * (1 + _ROUNDING) for a, b in pairs)
 
     def implies(self, stated: PrivacyGuarantee) -> bool:
@@ -325,11 +331,11 @@ class PrivacyGuarantee:
         return parts
 
     def __str__(self) -> str:
-        sentence = in_words(self._statements())
+        sentence = ("stated by the user, not proven: " if self.stated else "") + in_words(self._statements())
         return f"{sentence[0].upper()}{sentence[1:]}, for {self.neighbours} neighbours."
 
 
-def _gaussian_delta(epsilon: float, mu: float) -> float:
+def gaussian_delta_at(epsilon: float, mu: float) -> float:
     """Return the exact delta of Gaussian noise at an epsilon, which may be 0."""
     return gaussian_delta(epsilon, 1.0, mu) if epsilon > 0 else math.erf(mu / math.sqrt(8))
 

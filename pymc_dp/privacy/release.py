@@ -319,7 +319,10 @@ def _array_from_plain(content: Any) -> np.ndarray:
 
 
 def _guarantee_to_plain(guarantee: PrivacyGuarantee) -> dict[str, Any]:
-    return {f.name: _to_plain(getattr(guarantee, f.name)) for f in fields(PrivacyGuarantee)}
+    plain = {f.name: _to_plain(getattr(guarantee, f.name)) for f in fields(PrivacyGuarantee)}
+    if not guarantee.stated:  # as before there were mechanisms of a user's own
+        del plain["stated"]
+    return plain
 
 
 def _guarantee_from_plain(content: Any) -> PrivacyGuarantee:

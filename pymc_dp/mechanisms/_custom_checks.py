@@ -1,0 +1,365 @@
+"""Checks of a user's own mechanism when it is declared: its functions, its density, its guarantee."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.pytensorf import rvs_in_graph
+from pytensor.compile.mode import Mode
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.mechanisms._checks import held
+from pymc_dp.privacy._line import integrate
+from pymc_dp.privacy.claims import compare
+from pymc_dp.privacy.guarantee import PrivacyGuarantee, in_words
+
+_DRAWS = 8  # of the query from its prior
+_MORE, _LESS = 1e-4, 1e-3  # by which a density may miss an integral of one
+_PYTHON = Mode(linker="py", optimizer="fast_compile")
+
+type Point = list[np.ndarray]
+
+
+def released_dtype(dtype: str) -> str:
+    """Return the dtype of a release, as PyTensor's configuration has it."""
+    return pytensor.config.floatX if dtype == "floatX" else dtype
+
+
+def check_functions(logp: Any, random: Any, guarantee: Any) -> None:
+    """Refuse what is no function, and a guarantee that is none."""
+    if not callable(logp):
+        raise TypeError(
+            f"logp must be a function (value, query) -> log density, got {type(logp).__name__}: write it in "
+            "PyTensor, as in lambda value, query: -pt.abs(value - query) - pt.log(2.0)."
+        )
+    if random is not None and not callable(random):
+        raise TypeError(
+            f"random must be a function (query, rng, size) -> array, got {type(random).__name__}: write it "
+            "in NumPy, as in lambda query, rng, size: rng.laplace(query, 1.0, size)."
+        )
+    if guarantee is not None and not isinstance(guarantee, PrivacyGuarantee):
+        raise TypeError(
+            f"guarantee must be a PrivacyGuarantee, got {type(guarantee).__name__}: for example "
+            "dp.PrivacyGuarantee(1.0) for pure privacy with epsilon = 1."
+        )
+
+
+def as_parameter(k: int, value: Any) -> TensorVariable:
+    """Return a further parameter as a tensor."""
+    try:
+        tensor = pt.as_tensor_variable(value)
+    except (TypeError, ValueError, NotImplementedError):
+        raise TypeError(
+            f"parameter {k + 1} after the query must be a tensor or numbers, got {type(value).__name__}."
+        ) from None
+    if np.dtype(tensor.type.dtype).kind not in "biuf":
+        raise TypeError(f"parameter {k + 1} after the query must be real, got dtype {tensor.type.dtype}.")
+    return tensor
+
+
+def signature_of(
+    logp: Callable[..., Any],
+    query: TensorVariable,
+    params: Sequence[TensorVariable],
+    signature: str | None,
+    dtype: str,
+) -> str:
+    """Return how many axes belong to one release, from the shape of the log density."""
+    dtype = released_dtype(dtype)
+    if np.dtype(dtype).kind not in "if":
+        raise TypeError(f"dtype must be a kind of real or whole numbers, got {dtype!r}.")
+    if signature is not None:
+        (first, *others), released = _parsed(signature, query)
+        if len(others) != len(params):
+            raise ValueError(
+                f"signature = {signature!r} is for {len(others)} parameters after the query, but "
+                f"{len(params)} are given: write the axes of each, as in '(k),()->()'."
+            )
+        _called(logp, pt.tensor(dtype=dtype, shape=(None,) * len(released)), query, params, len(first))
+        return signature
+    whole = pt.tensor("value", dtype=dtype, shape=query.type.shape)
+    density = _called(logp, whole, query, params, query.ndim)
+    core = query.ndim - density.ndim
+    leading = query.type.shape[: density.ndim]
+    fits = core >= 0 and all(
+        a is None or b is None or a == b for a, b in zip(density.type.shape, leading, strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            f"logp returns shape {density.type.shape} for a query of shape {query.type.shape}: it must "
+            "return one log density of each entry (the query's shape), of each row (the shape of its leading "
+            "axes), or of the whole release (a scalar)."
+        )
+    if 0 < density.ndim:  # each entry or row must have its own density
+        _called(logp, pt.tensor(dtype=dtype, shape=query.type.shape[density.ndim :]), query, params, core)
+    axes = [",".join(f"q{j}" for j in range(core))]
+    for k, p in enumerate(params):
+        own = p.ndim if p.ndim <= core else p.ndim - density.ndim
+        if own < 0 or p.ndim > query.ndim:
+            raise ValueError(
+                f"parameter {k + 1} after the query has {p.ndim} axes, more than the query's {query.ndim}: "
+                "give one number, or one per entry."
+            )
+        axes.append(",".join(f"p{k}{j}" for j in range(own if core else 0)))
+    return f"{','.join(f'({a})' for a in axes)}->({axes[0]})"
+
+
+def release_shape(signature: str, query: TensorVariable) -> tuple[int | None, ...]:
+    """Return the static shape of a release."""
+    (first, *_), released = _parsed(signature, query)
+    batch = query.ndim - len(first)
+    lengths = dict(zip(first, query.type.shape[batch:], strict=True))
+    return (*query.type.shape[:batch], *(lengths[name] for name in released))
+
+
+def _parsed(signature: str, query: TensorVariable) -> Any:
+    """Return the names of the axes of query and parameters, and of the release."""
+    try:
+        law = RandomVariable("release", signature=signature, dtype="float64")
+    except (ValueError, TypeError):
+        raise ValueError(
+            f"signature must name the axes of query and release, as in '(k)->()', got {signature!r}."
+        ) from None
+    read, released = law.inputs_sig, law.output_sig
+    if not read or len(read[0]) > query.ndim or not set(released) <= set(read[0]):
+        raise ValueError(
+            f"signature = {signature!r} does not fit a query with {query.ndim} axes: name the axes of one "
+            "release's query, and of the release, which must be among them, as in '(k)->()'."
+        )
+    return read, released
+
+
+def _called(
+    logp: Callable[..., Any], value: TensorVariable, query: TensorVariable, params: Sequence[Any], core: int
+) -> TensorVariable:
+    """Return the log density of symbolic arguments, one release of `core` axes; refuse what it cannot be."""
+    batch = query.ndim - core
+    of_one = [pt.tensor("query", dtype=query.dtype, shape=query.type.shape[batch:])]
+    for p in params:
+        axes = p.ndim if p.ndim <= core else max(p.ndim - batch, 0)
+        of_one.append(pt.tensor("parameter", dtype=p.dtype, shape=p.type.shape[p.ndim - axes :]))
+    try:
+        density = pt.as_tensor_variable(logp(value, *of_one))
+    except Exception as error:
+        raise ValueError(
+            f"logp could not be called with a value of {value.ndim} axes, a query of {core} axes and "
+            f"{len(params)} further parameters ({type(error).__name__}: {error}): it must be a function "
+            "(value, query, *params) of PyTensor's, and of one entry where it returns one density for each."
+        ) from error
+    if core < query.ndim and density.ndim != 0:
+        raise ValueError(
+            f"logp returns {density.ndim} axes for one release of {core} axes: it must be one number."
+        )
+    found = set(ancestors([density]))
+    for name, argument in (("value", value), ("query", of_one[0])):
+        if argument not in found:
+            raise ValueError(
+                f"logp ignores the {name}: it must be the log density of the released value given the query, "
+                "and depend on both."
+            )
+    hidden = sorted({str(v.name) for v in rvs_in_graph([density])})
+    if hidden:
+        raise ValueError(
+            f"logp reads {in_words(hidden)}, random and not among its arguments, so that a sampler could not "
+            f"move it: pass it after the query, as in CustomMechanism(name, query, {hidden[0]}, logp=...), "
+            f"and take it as in logp(value, query, {hidden[0]})."
+        )
+    if np.dtype(density.dtype).kind != "f":
+        raise ValueError(f"logp must return real numbers, got dtype {density.dtype}.")
+    return density
+
+
+def checked_draw(
+    random: Callable[..., Any], params: Point, rng: np.random.Generator, shape: tuple[int, ...], dtype: str
+) -> np.ndarray:
+    """Return a draw of the user's function, in the shape and of the kind that it must have."""
+    drawn = np.asarray(random(*params, rng=rng, size=shape))
+    if drawn.shape != shape:
+        raise ValueError(
+            f"random returned shape {drawn.shape}, but size={shape} was asked for: return an array of shape "
+            "`size`, as in rng.normal(query, 1.0, size)."
+        )
+    if drawn.dtype.kind not in "biuf" or not np.isfinite(drawn).all():
+        raise ValueError("random returned what is no finite real number: a release is made of these.")
+    cast = drawn.astype(released_dtype(dtype))
+    if np.dtype(cast.dtype).kind == "i" and (cast != drawn).any():
+        raise ValueError(f"random returned fractions, but dtype={dtype!r}: return whole numbers.")
+    return cast
+
+
+def check_law(op: Any, prepared: Any, params: Sequence[TensorVariable], stated: Any, observed: Any) -> None:
+    """Evaluate density, draws and guarantee at queries that the model can have."""
+    points = _points([prepared.query, *params])
+    if not points:
+        return
+    if op.random is not None:
+        op.rng_fn(np.random.default_rng(0), *points[0], None)
+    _check_entries(op, prepared.query, params, points)
+    if observed is not None:
+        _check_observed(op, points, observed)
+    # of other releases nobody knows here where their mass is, or there are too many numbers to integrate over
+    if op.ndim_supp == 0 and not any(op.ndims_params):
+        _check_density(op, points, observed)
+    change = prepared.sensitivity
+    if stated is not None and change is not None and op.ndims_params[0] == 0:
+        _check_guarantee(op, points, stated, prepared)
+
+
+def _points(graphs: list[TensorVariable]) -> list[Point]:
+    """Return values of the query and the parameters: what they are, or draws from the prior, if any."""
+    try:
+        if not rvs_in_graph(graphs):
+            return [[np.asarray(v) for v in pytensor.function([], graphs, mode=_PYTHON)()]]
+        drawn = pm.draw(graphs, draws=_DRAWS, random_seed=0, mode=_PYTHON)
+    except Exception:  # a flat prior, a parameter outside of its law's domain, an input without a value
+        return []
+    return [list(each) for each in zip(*map(np.asarray, drawn), strict=True)]
+
+
+def _function(op: Any, value: TensorVariable, point: Point, axes: Sequence[int]) -> Callable[..., Any]:
+    """Return the log density as a function of values, and of a query and parameters of so many axes."""
+    inputs = [pt.tensor(dtype=p.dtype, shape=(None,) * k) for p, k in zip(point, axes, strict=True)]
+    compiled = pytensor.function([value, *inputs], op.log_density(value, *inputs), mode=_PYTHON)
+
+    def evaluated(*args: Any) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.asarray(compiled(*args))
+
+    return evaluated
+
+
+def _check_entries(op: Any, query: TensorVariable, params: Sequence[Any], points: list[Point]) -> None:
+    """Refuse a density that has one number for each entry, but depends on the other entries."""
+    if op.ndims_params[0] == query.ndim or op.output_sig != op.inputs_sig[0]:
+        return
+    inputs = [pt.tensor(dtype=p.dtype, shape=p.type.shape) for p in (query, *params)]
+    value = pt.tensor(dtype=released_dtype(op.dtype), shape=query.type.shape)
+    both = [op.log_density_apart(value, *inputs), op.density(value, *inputs)]
+    compiled = pytensor.function([value, *inputs], both, mode=_PYTHON, on_unused_input="ignore")
+    for point in points[:2]:
+        spread = np.linspace(-1, 1, point[0].size).reshape(point[0].shape)
+        with np.errstate(all="ignore"):
+            one, other = compiled((point[0] + spread).astype(value.dtype), *point)
+        if not np.allclose(one, other, rtol=1e-6, atol=1e-9, equal_nan=True):
+            raise ValueError(
+                "logp returns one log density for each entry, but that of one entry depends on the others: "
+                "return their sum, a scalar, for a release whose entries are not independent."
+            )
+
+
+def _check_observed(op: Any, points: list[Point], observed: Any) -> None:
+    value = held(observed)
+    if not isinstance(value, np.ndarray | float | int):
+        return
+    released = pt.tensor(dtype=released_dtype(op.dtype), shape=(None,) * np.ndim(value))
+    density = _function(op, released, points[0], [p.ndim for p in points[0]])
+    for point in points:
+        found = density(np.asarray(value, dtype=released.dtype), *point)
+        if np.isnan(found).any():
+            raise ValueError(
+                f"logp is NaN at the observed value {_short(value)} for the query {_short(point[0])}: return "
+                "-inf where a release is impossible (pt.switch), with logarithms of positive numbers only."
+            )
+
+
+def _check_density(op: Any, points: list[Point], observed: Any) -> None:
+    """Integrate the density of one entry, at a few queries."""
+    value = pt.vector(dtype=released_dtype(op.dtype))
+    whole = np.dtype(value.dtype).kind == "i"
+    singles = _single_releases(op, points)
+    density = _function(op, value, singles[0], op.ndims_params)
+    near = [] if observed is None else np.ravel(np.asarray(held(observed), dtype=float))[:4].tolist()
+    seen = []
+    for single in singles:
+        centres = [*np.ravel(single[0])[:8], 0.0, *near]
+        if op.random is not None:
+            rng = np.random.default_rng(0)
+            centres += [float(op.rng_fn(rng, *single, None)) for _ in range(8)]
+
+        def mass(values: np.ndarray, single: Point = single) -> np.ndarray:
+            found = density(values.astype(value.dtype), *single)
+            if np.isnan(found).any():
+                where = values[int(np.argmax(np.isnan(np.broadcast_to(found, values.shape))))]
+                raise ValueError(
+                    f"logp is NaN at the value {where:g} for the query {_short(single[0])}: return -inf "
+                    "where a release is impossible (pt.switch)."
+                )
+            with np.errstate(over="ignore"):
+                return np.exp(np.broadcast_to(found, values.shape))[None]
+
+        (total,), (error,) = integrate(mass, centres, whole=whole)
+        at = f"for the query {_short(single[0])}"
+        kind = "adds up" if whole else "integrates"
+        if not total < 1 + _MORE + 10 * error:
+            raise ValueError(
+                f"logp is no log density of the value: its exponential {kind} to {total:g} {at}, not to 1. "
+                "Subtract the logarithm of that, as a function of the query and of the parameters."
+            )
+        if total < 1 - _LESS:
+            warnings.warn(
+                f"The exponential of logp {kind} to {total:g} {at}, not to 1. Either it is no density of the "
+                "value, or its mass is where the quadrature does not look (far from the query, 0, the "
+                "observed value and the draws of random=).",
+                stacklevel=6,
+            )
+        probes = np.concatenate([s * np.geomspace(1e-3, 1e3, 13) for s in (1, -1)])
+        seen.append(density(probes.astype(value.dtype), *single))
+    queries = {tuple(np.ravel(s[0])) for s in singles}
+    if (
+        len(queries) > 1
+        and not any(len(p) > 1 for p in singles)
+        and all(np.array_equal(s, seen[0]) for s in seen)
+    ):
+        raise ValueError(
+            "logp ignores the query: it has the same values at the queries that were drawn from the prior. "
+            "It must be the log density of the released value given the query."
+        )
+
+
+def _single_releases(op: Any, points: list[Point], most: int = 4) -> list[Point]:
+    """Return queries and parameters of single releases, with different queries."""
+    found: dict[bytes, Point] = {}
+    for point in points:
+        cores = [p.shape[p.ndim - k :] for p, k in zip(point, op.ndims_params, strict=True)]
+        batch = np.broadcast_shapes(*(p.shape[: p.ndim - k] for p, k in zip(point, op.ndims_params)))
+        rows = [np.broadcast_to(p, (*batch, *core)) for p, core in zip(point, cores, strict=True)]
+        for i in list(np.ndindex(*batch))[:2]:
+            found.setdefault(rows[0][i].tobytes(), [np.asarray(r[i]) for r in rows])
+    return list(found.values())[:most]
+
+
+def _check_guarantee(op: Any, points: list[Point], stated: Any, prepared: Any) -> None:
+    """Compare densities of one entry before and after the largest change of the query."""
+    query = points[0][0]
+    per_entry = prepared.width is not None or query.size == 1
+    if not per_entry:
+        return
+    value = pt.vector(dtype=released_dtype(op.dtype))
+    whole = np.dtype(value.dtype).kind == "i"
+    width = np.max(prepared.sensitivity if prepared.width is None else prepared.width)
+    density = _function(op, value, points[0], [0] * len(points[0]))
+    for single in _single_releases(op, points, most=2):
+        pairs = [(single[0], single[0] + width)]
+
+        def log_density(values: np.ndarray, at: np.ndarray, single: Point = single) -> np.ndarray:
+            found = density(values.astype(value.dtype), np.asarray(at, dtype=single[0].dtype), *single[1:])
+            return np.broadcast_to(found, values.shape)
+
+        found = compare(log_density, pairs, stated, whole=whole)
+        if found.contradicted:
+            raise ValueError(
+                f"guarantee = {stated._statements()[0]} is not what logp gives: {found.faults[0]}, which one "
+                f"record can cause by the sensitivity of {width:g}. State what it gives, or add more noise."
+            )
+
+
+def _short(what: Any) -> str:
+    return np.array2string(np.asarray(what), precision=6, threshold=8)

@@ -1,0 +1,192 @@
+"""Whether a log density contradicts a privacy guarantee, at the queries and values that were tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pymc_dp.privacy._line import integrate
+from pymc_dp.privacy.guarantee import PrivacyGuarantee, gaussian_delta_at
+
+ORDERS = (1.25, 1.5, 2.0, 4.0, 8.0, 32.0)
+_EPSILONS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)  # where the curve of mu is compared
+_ROUNDING = 1e-6
+_GRID = np.exp(np.arange(-20.0, 20.0, 0.02))
+
+type LogDensity = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class GuaranteeCheck:
+    """What a comparison of a guarantee with a density found, and what it covered.
+
+    Attributes
+    ----------
+    guarantee : PrivacyGuarantee
+        The claim.
+    pairs, values : int
+        How many pairs of neighbouring queries were compared, in both directions, and at how many values.
+    log_ratio : float
+        The largest log ratio of densities, in nats.
+    divergences : dict
+        From an order to the largest Renyi divergence of that order; empty if none was integrated.
+    faults : tuple of str
+        Where the density contradicts the claim; empty if nowhere.
+    not_covered : tuple of str
+        Parts of the claim that were not compared.
+    """
+
+    guarantee: PrivacyGuarantee
+    pairs: int
+    values: int
+    log_ratio: float
+    divergences: dict[float, float]
+    faults: tuple[str, ...]
+    not_covered: tuple[str, ...]
+
+    @property
+    def contradicted(self) -> bool:
+        """Whether the density contradicts the claim."""
+        return bool(self.faults)
+
+    def __str__(self) -> str:
+        found = f"{self.pairs} pairs of queries, {self.values} values, log ratio at most {self.log_ratio:g}"
+        if self.divergences:
+            at = max(self.divergences)
+            found += f", divergence of order {at:g} at most {self.divergences[at]:g}"
+        left = f" Not compared: {'; '.join(self.not_covered)}." if self.not_covered else ""
+        if self.faults:
+            return f"Contradicted: {'; '.join(self.faults)}. (Compared: {found}.){left}"
+        return (
+            f"Not contradicted by {found}. This is no proof: other queries and values were not tried.{left}"
+        )
+
+
+def compare(
+    log_density: LogDensity,
+    pairs: Sequence[tuple[Any, Any]],
+    guarantee: PrivacyGuarantee,
+    *,
+    values: Any = None,
+    whole: bool = False,
+    scalar: bool = True,
+    orders: Sequence[float] = ORDERS,
+) -> GuaranteeCheck:
+    """Compare the densities of releases of neighbouring queries with a guarantee.
+
+    Parameters
+    ----------
+    log_density : callable
+        ``(values, query) -> log densities``, shapes (n, ...) and (n,).
+    pairs : sequence of pairs of array_like
+        Neighbouring queries.
+    guarantee : PrivacyGuarantee
+    values : array_like, shape (n, ...), optional
+        Releases to compare at; those of one number have a grid by default.
+    whole : bool
+        Whether whole numbers are released.
+    scalar : bool
+        Whether a release is one number, so that divergences are integrated.
+    orders : sequence of float
+        Orders of the divergences, each above 1.
+
+    Returns
+    -------
+    GuaranteeCheck
+    """
+    worst, faults, tried = -math.inf, {}, 0
+    divergences: dict[float, float] = {}
+    for pair in pairs:
+        for one, other in (pair, pair[::-1]):
+            grid = _grid(pair, values, whole) if values is None or scalar else np.asarray(values)
+            here, there = log_density(grid, np.asarray(one)), log_density(grid, np.asarray(other))
+            bad = np.isnan(here) | np.isnan(there)
+            if bad.any():
+                value = grid[int(np.argmax(bad))]
+                raise ValueError(f"logp is NaN at the value {value} for the query {one} or {other}.")
+            tried += len(grid)
+            with np.errstate(invalid="ignore"):
+                ratio = np.where(here > -np.inf, here - there, -np.inf)
+            # what rounding of large log densities can make of it
+            slack = (
+                4 * np.finfo(float).eps * np.where(np.isfinite(here + there), np.abs(here) + np.abs(there), 0)
+            )
+            k = int(np.argmax(ratio - slack))
+            if ratio[k] - slack[k] > worst:
+                worst = float(ratio[k] - slack[k])
+                if guarantee.is_pure and worst > guarantee.epsilon * (1 + _ROUNDING) + 1e-9:
+                    faults["epsilon"] = (
+                        f"the log ratio is {ratio[k]:g} > epsilon = {guarantee.epsilon:g} at the value "
+                        f"{_short(grid[k])}, for the queries {_short(one)} and {_short(other)}"
+                    )
+            if scalar and not (guarantee.is_pure and guarantee.rho is None):
+                found = _integrated(log_density, one, other, guarantee, whole, orders)
+                for alpha, (spent, error) in found[0].items():
+                    divergences[alpha] = max(divergences.get(alpha, 0.0), spent)
+                    limit = math.inf if guarantee.rho is None else guarantee.rho * alpha
+                    if spent - error > limit * (1 + _ROUNDING) + 1e-9:
+                        faults["rho"] = (
+                            f"the Renyi divergence of order {alpha:g} is {spent:g} > rho * {alpha:g} = "
+                            f"{limit:g}, for the queries {_short(one)} and {_short(other)}"
+                        )
+                for epsilon, delta, (excess, error) in found[1]:
+                    if excess - error > delta * (1 + _ROUNDING) + 1e-12:
+                        faults["delta"] = (
+                            f"the delta at epsilon = {epsilon:g} is {excess:g} > {delta:g}, for the queries "
+                            f"{_short(one)} and {_short(other)}"
+                        )
+    left = []
+    if not scalar and not (guarantee.is_pure and guarantee.rho is None):
+        left.append("rho, mu and delta, for which releases of several numbers would have to be integrated")
+    return GuaranteeCheck(
+        guarantee, len(pairs), tried, worst, divergences, tuple(faults.values()), tuple(left)
+    )  # fmt: skip
+
+
+def _integrated(
+    log_density: LogDensity, one: Any, other: Any, guarantee: PrivacyGuarantee, whole: bool, orders: Any
+) -> tuple[dict[float, tuple[float, float]], list[tuple[float, float, tuple[float, float]]]]:
+    """Return divergences by order, and (epsilon, promised delta, delta), each with its possible error."""
+    orders = list(orders) if guarantee.rho is not None else []
+    curve = [(guarantee.epsilon, guarantee.delta)] if math.isfinite(guarantee.epsilon) else []
+    if guarantee.mu is not None:
+        curve += [(e, gaussian_delta_at(e, guarantee.mu)) for e in _EPSILONS]
+
+    def integrands(values: np.ndarray) -> np.ndarray:
+        here, there = log_density(values, np.asarray(one)), log_density(values, np.asarray(other))
+        with np.errstate(invalid="ignore", over="ignore"):
+            ratio = np.where(here > -np.inf, here - there, -np.inf)
+            powers = [np.where(here > -np.inf, np.exp(here + (a - 1) * ratio), 0.0) for a in orders]
+            excess = [np.exp(here) * np.maximum(-np.expm1(np.minimum(e - ratio, 0.0)), 0.0) for e, _ in curve]
+        return np.array(powers + [np.where(here > -np.inf, x, 0.0) for x in excess])
+
+    if not orders and not curve:
+        return {}, []
+    centres = np.unique(np.concatenate([np.ravel(one), np.ravel(other), [0.0]]).astype(float))
+    with np.errstate(invalid="ignore"):
+        total, error = integrate(integrands, centres, whole=whole)
+    found = {}
+    for k, alpha in enumerate(orders):
+        spent = math.inf if not total[k] < math.inf else math.log(max(total[k], 1e-300)) / (alpha - 1)
+        found[alpha] = (
+            spent,
+            float(error[k] / max(total[k], 1e-300) / (alpha - 1)) if spent < math.inf else 0.0,
+        )
+    n = len(orders)
+    return found, [(e, d, (float(total[n + k]), float(error[n + k]))) for k, (e, d) in enumerate(curve)]
+
+
+def _grid(pair: tuple[Any, Any], values: Any, whole: bool) -> np.ndarray:
+    """Values near and far from two queries, and those that were given."""
+    centres = np.unique(np.concatenate([np.ravel(q) for q in pair]).astype(float))
+    grid = np.concatenate([centres, *(c + s * _GRID for c in centres for s in (1, -1))])
+    grid = grid if values is None else np.concatenate([grid, np.ravel(np.asarray(values, dtype=float))])
+    return np.unique(np.round(grid) if whole else grid)
+
+
+def _short(what: Any) -> str:
+    return np.array2string(np.asarray(what), precision=6, threshold=8)

@@ -1,0 +1,152 @@
+"""Tests of a user's own mechanism: what its density says of its guarantee.
+
+Examples
+--------
+>>> import pymc_dp as dp
+>>> z = dp.GaussianMechanism.dist(0.0, sigma=2.0, sensitivity=1.0)
+>>> dp.testing.check_guarantee(z, [(0.0, 1.0)]).contradicted
+False
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.pytensorf import rvs_in_graph
+from pytensor.compile.mode import Mode
+from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.type_other import NoneConst
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.mechanisms.mechanism import MechanismOp
+from pymc_dp.privacy.claims import ORDERS, GuaranteeCheck, compare
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
+
+__all__ = ["GuaranteeCheck", "check_guarantee"]
+
+_PYTHON = Mode(linker="py", optimizer="fast_compile")
+
+
+def check_guarantee(
+    release: TensorVariable,
+    neighbours: Sequence[tuple[Any, Any]],
+    *,
+    guarantee: PrivacyGuarantee | None = None,
+    values: Any = None,
+    orders: Sequence[float] = ORDERS,
+) -> GuaranteeCheck:
+    """Compare the density of a mechanism with a guarantee, for neighbouring queries.
+
+    This can contradict a guarantee, and cannot prove one: only the queries and values that were tried are
+    covered, and the result says which. A claim of pure privacy is compared with the largest log ratio of
+    densities at values near and far from the queries; claims of rho, mu and delta with divergences that are
+    integrated over the releases, where these are single numbers.
+
+    Parameters
+    ----------
+    release : TensorVariable
+        A mechanism's variable, from a model or from ``.dist``, with known parameters; its query is replaced.
+    neighbours : sequence of pairs of array_like
+        Queries of neighbouring data (clamped, where there are bounds), each of the shape of the query. Each
+        pair is compared in both directions. Choose the worst that one record can do.
+    guarantee : PrivacyGuarantee, optional
+        The claim; by default the one that the release carries.
+    values : array_like, shape (n, ...), optional
+        Releases at which log ratios are compared. Added to a grid for releases of one number; needed for
+        releases of several.
+    orders : sequence of float
+        Orders of the Renyi divergences, each above 1, that a claim of rho is compared with.
+
+    Returns
+    -------
+    GuaranteeCheck
+        Its text says what was covered; ``contradicted`` whether the claim is wrong, ``faults`` where.
+
+    Raises
+    ------
+    TypeError
+        `release` is not a mechanism's, or `guarantee` is no guarantee.
+    ValueError
+        There is no guarantee, or there are no pairs; a pair or the values have another shape; a parameter is
+        random; `values` are missing; the log density is NaN.
+
+    References
+    ----------
+    Bun and Steinke (2016), *Concentrated Differential Privacy*, definition 1.1, for rho; Dong, Roth and Su
+    (2022), *Gaussian Differential Privacy*, for mu.
+
+    Examples
+    --------
+    >>> import pymc_dp as dp
+    >>> z = dp.LaplaceMechanism.dist(0.0, scale=2.0, sensitivity=1.0)
+    >>> found = dp.testing.check_guarantee(z, [(0.0, 1.0), (3.0, 2.5)])
+    >>> found.contradicted, round(found.log_ratio, 6)
+    (False, 0.5)
+    >>> claim = dp.PrivacyGuarantee(0.4)
+    >>> dp.testing.check_guarantee(z, [(0.0, 1.0)], guarantee=claim).contradicted
+    True
+    """
+    node = release.owner if isinstance(release, TensorVariable) else None
+    op: Any = None if node is None else node.op
+    if not isinstance(op, MechanismOp):
+        raise TypeError(
+            f"release must be the variable that a mechanism returned, got {type(release).__name__}: for "
+            "example dp.LaplaceMechanism.dist(0.0, scale=2.0)."
+        )
+    guarantee = op.guarantee if guarantee is None else guarantee
+    if guarantee is None:
+        raise ValueError(
+            f"The guarantee of {release} is not known: give guarantee=, the claim to be compared."
+        )
+    if not isinstance(guarantee, PrivacyGuarantee):
+        raise TypeError(f"guarantee must be a PrivacyGuarantee, got {type(guarantee).__name__}.")
+    query, *params = op.dist_params(node)  # type: ignore[attr-defined]
+    if rvs_in_graph(params):
+        raise ValueError(
+            f"A parameter of {release} is random, so that its density is not known: declare it with numbers."
+        )
+    pairs: list[Any] = [tuple(np.asarray(q, dtype=query.dtype) for q in pair) for pair in neighbours]
+    if not pairs or any(len(pair) != 2 for pair in pairs):
+        raise ValueError("neighbours must list pairs of queries, as in [(0.0, 1.0)].")
+    for q in (q for pair in pairs for q in pair):
+        if q.ndim != query.ndim or any(
+            b not in (None, a) for a, b in zip(q.shape, query.type.shape, strict=True)
+        ):
+            raise ValueError(
+                f"neighbours has a query of shape {q.shape}, but that of {release} has {query.type.shape}."
+            )
+    scalar = release.type.ndim == 0
+    if not scalar:
+        if values is None:
+            raise ValueError(
+                f"{release} releases several numbers: give values=, an array of shape (n, ...) of releases "
+                "to compare at, such as draws by pm.draw."
+            )
+        values = np.asarray(values)
+        if values.ndim != release.type.ndim + 1:
+            raise ValueError(
+                f"values must have an axis more than a release, which has {release.type.ndim}, got shape "
+                f"{values.shape}."
+            )
+    at = (
+        query.type("query")
+        if None in query.type.shape
+        else pt.tensor("query", dtype=query.dtype, shape=query.type.shape)
+    )
+    law = op.make_node(node.inputs[0], NoneConst, at, *params).default_output()  # type: ignore[attr-defined, union-attr]
+    value = pt.tensor("value", dtype=release.dtype, shape=release.type.shape)
+    many = pt.tensor("values", dtype=release.dtype, shape=(None, *release.type.shape))
+    logp = vectorize_graph(pm.logp(law, value).sum(), {value: many})
+    compiled = pytensor.function([many, at], logp, mode=_PYTHON)
+
+    def log_density(points: np.ndarray, q: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return np.broadcast_to(compiled(points.astype(release.dtype), q.astype(query.dtype)), len(points))
+
+    whole = np.dtype(release.dtype).kind in "iu"
+    return compare(log_density, pairs, guarantee, values=values, whole=whole, scalar=scalar, orders=orders)

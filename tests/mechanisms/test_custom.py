@@ -1,0 +1,422 @@
+"""A mechanism of the user's own: what it is to samplers, to PyMC and to accounting; what is refused."""
+
+import math
+import warnings
+
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+from pymc.distributions.dist_math import check_parameters
+from pymc.model.fgraph import clone_model
+
+import pymc_dp as dp
+from pymc_dp.mechanisms import guarantee
+from tests.custom_noise import (
+    EPSILON,
+    WIDTH,
+    huber_logp,
+    huber_logpdf,
+    huber_random,
+    plane_logp,
+    plane_logpdf,
+    plane_random,
+    staircase_logp,
+    staircase_pdf,
+    staircase_random,
+)
+from tests.statistics.drive import record_sweeps
+
+SCALE = 2.0
+
+
+def laplace_logp(value, query):
+    return -pt.log(2 * SCALE) - pt.abs(value - query) / SCALE
+
+
+def laplace_random(query, rng, size):
+    return rng.laplace(query, SCALE, size)
+
+
+def laplace_of_scale(value, query, scale):
+    density = -pt.log(2 * scale) - pt.abs(value - query) / scale
+    return check_parameters(density, scale > 0, msg="scale > 0")
+
+
+def declare(query, observed, custom=True):
+    if custom:
+        promise = dp.PrivacyGuarantee(1.0)
+        return dp.CustomMechanism(
+            "z", query, SCALE, logp=laplace_of_scale, guarantee=promise, observed=observed
+        )
+    return dp.LaplaceMechanism("z", query, scale=SCALE, sensitivity=2, observed=observed)
+
+
+def normal_sum(custom=True):
+    with pm.Model() as model:
+        y = pm.Normal("y", pm.Normal("mu", 0, 2), 1, shape=6)
+        declare(dp.record_sum(y), 4.0, custom)
+    return model
+
+
+def normal_rows(custom=True):
+    with pm.Model() as model:
+        y = pm.Normal("y", pm.Normal("mu", 0, 2), 1, shape=6)
+        declare(y, np.linspace(-1, 2, 6), custom)
+    return model
+
+
+def counts(custom=True):
+    with pm.Model() as model:
+        theta = pm.Dirichlet("theta", np.ones(3))
+        c = pm.Categorical("c", theta, shape=8)
+        declare(dp.record_sum(pt.eq(c[:, None], np.arange(3))), [1.0, 2.0, 4.0], custom)
+    return model
+
+
+def swept(model, record):
+    with model:
+        return record_sweeps(dp.RecordImputation(), model, record, 50)[0]
+
+
+@pytest.mark.parametrize("build", [normal_sum, normal_rows, counts])
+def test_sweeps_are_those_of_the_mechanism(build):
+    """A sweep sees the log density only, and this is the same graph: the same bits."""
+    record = "c" if build is counts else "y"
+    np.testing.assert_array_equal(swept(build(), record), swept(build(custom=False), record))
+
+
+def test_other_noise_gives_other_sweeps():
+    """The comparison above can fail."""
+    draws = []
+    for scale in (SCALE, 1.01 * SCALE):
+        with pm.Model() as model:
+            y = pm.Normal("y", pm.Normal("mu", 0, 2), 1, shape=6)
+            dp.CustomMechanism("z", dp.record_sum(y), scale, logp=laplace_of_scale, observed=9.0)
+        draws.append(swept(model, "y"))
+    assert (draws[0] != draws[1]).any()
+
+
+@pytest.mark.parametrize("build", [normal_sum, normal_rows, counts])
+def test_draws_are_those_of_the_mechanism(build):
+    """All that pm.sample does by itself; parameters are moved by functions that may be rounded otherwise."""
+    draws = []
+    for custom in (True, False):
+        with build(custom):
+            draws.append(
+                pm.sample(
+                    20, tune=20, chains=1, random_seed=3, progressbar=False, compute_convergence_checks=False
+                )
+            )
+    one, other = (d.posterior for d in draws)
+    assert set(one) == set(other)
+    for name in one:
+        np.testing.assert_allclose(one[name].values, other[name].values, rtol=1e-9)
+
+
+def evaluated(release, value):
+    return pm.logp(release, value).eval()
+
+
+def test_one_density_for_each_entry_each_row_or_the_whole():
+    rng = np.random.default_rng(1)
+    q, z = rng.normal(size=(5, 2)), rng.normal(size=(5, 2))
+    each = dp.CustomMechanism.dist(q, 0.7, logp=huber_logp)
+    np.testing.assert_allclose(evaluated(each, z), huber_logpdf(z - q, 0.7), rtol=1e-12)
+
+    def by_row(value, query, scale):
+        return (
+            -pt.sqrt(pt.sum((value - query) ** 2, axis=-1)) / scale
+            - 2 * pt.log(scale)
+            - math.log(2 * math.pi)
+        )
+
+    rows = dp.CustomMechanism.dist(q, 0.7, logp=by_row)
+    assert rows.owner.op.ndim_supp == 1
+    np.testing.assert_allclose(evaluated(rows, z), plane_logpdf(z - q, 0.7), rtol=1e-12)
+    whole = dp.CustomMechanism.dist(q[0], 0.7, logp=plane_logp)
+    assert whole.owner.op.ndim_supp == 1
+    assert evaluated(whole, z[0]) == pytest.approx(plane_logpdf(z[0] - q[0], 0.7), rel=1e-12)
+    table = dp.CustomMechanism.dist(q, logp=lambda v, q: -pt.sum(pt.abs(v - q)) - 10 * math.log(2))
+    assert table.owner.op.ndim_supp == 2 and evaluated(table, z).shape == ()
+
+
+def test_a_release_of_another_shape():
+    """One of k candidates, by their utilities; its density is that of the exponential mechanism."""
+
+    def logp(value, query):
+        index = pt.arange(query.shape[0])
+        return pt.sum(pt.switch(pt.eq(index, value), query, 0.0)) - pt.logsumexp(query)
+
+    def random(query, rng, size):
+        weights = np.exp(query - query.max())
+        return np.full(size, rng.choice(len(query), p=weights / weights.sum()))
+
+    utility = np.array([0.3, 1.1, -0.4])
+    mine = dp.CustomMechanism.dist(utility, logp=logp, random=random, signature="(k)->()", dtype="int64")
+    theirs = dp.ExponentialMechanism.dist(utility, epsilon=2.0, sensitivity=1.0)
+    assert mine.type.shape == () and mine.dtype == "int64"
+    for k in range(3):
+        assert evaluated(mine, k) == pytest.approx(float(evaluated(theirs, k)), rel=1e-12)
+    drawn = pm.draw(mine, draws=2000, random_seed=1)
+    p = np.exp(utility) / np.exp(utility).sum()
+    error = np.sqrt(p * (1 - p) / 2000)
+    assert (np.abs(np.bincount(drawn, minlength=3) / 2000 - p) < 4.5 * error).all()
+
+
+def test_survives_what_pymc_does_to_models():
+    model = normal_sum()
+    promise = guarantee(model["z"])
+    assert promise.stated and promise.epsilon == 1
+    for copy in (clone_model(model), pm.do(model, {"mu": 0.3}), cloudpickle.loads(cloudpickle.dumps(model))):
+        assert guarantee(copy["z"]) == promise
+        assert np.isfinite(copy.compile_logp(mode="FAST_COMPILE")(copy.initial_point()))
+
+
+@pytest.mark.filterwarnings("error:.*object mode")
+def test_predictive_draws_are_the_user_s():
+    import scipy.stats as st
+
+    with pm.Model() as model:
+        y = pm.Normal("y", pm.Normal("mu", 0, 2), 1, shape=6)
+        dp.CustomMechanism("z", dp.record_sum(y), logp=staircase_logp, random=staircase_random, observed=4.0)
+        dp.CustomMechanism("rows", y, 0.7, logp=huber_logp, random=huber_random, observed=np.zeros(6))
+    prior = pm.sample_prior_predictive(1000, model=model, random_seed=1)
+    noise = prior.prior_predictive["z"].values[0] - prior.prior["y"].values[0].sum(-1)
+    grid = np.linspace(-40, 40, 400_001)
+    cdf = np.cumsum(staircase_pdf(grid)) * (grid[1] - grid[0])
+    assert st.kstest(noise, lambda x: np.interp(x, grid, cdf)).pvalue > 1e-3
+    assert st.kstest(1.4 * noise, lambda x: np.interp(x, grid, cdf)).pvalue < 1e-3  # power
+    rows = (prior.prior_predictive["rows"].values - prior.prior["y"].values).ravel()
+    cdf = np.cumsum(np.exp(huber_logpdf(grid, 0.7))) * (grid[1] - grid[0])
+    assert st.kstest(rows, lambda x: np.interp(x, grid, cdf)).pvalue > 1e-3
+    prior["posterior"] = prior["prior"]
+    again = pm.sample_posterior_predictive(prior, model=model, random_seed=2, progressbar=False)
+    assert again.posterior_predictive["z"].shape == (1, 1000)
+
+
+def test_draws_of_whole_releases():
+    release = dp.CustomMechanism.dist(np.array([3.0, -1.0]), 0.5, logp=plane_logp, random=plane_random)
+    drawn = pm.draw(release, draws=3000, random_seed=4) - [3.0, -1.0]
+    radius = np.hypot(*drawn.T)  # Gamma(2, scale)
+    assert abs(radius.mean() - 1.0) < 4.5 * radius.std() / math.sqrt(3000)
+
+
+def test_without_random_nothing_is_drawn():
+    release = dp.CustomMechanism.dist(0.0, logp=staircase_logp)
+    with pytest.raises(NotImplementedError, match="declared without random="):
+        pm.draw(release)
+
+
+# -- guarantees ---------------------------------------------------------------------------------------
+
+
+def test_the_guarantee_is_reported_as_stated():
+    model = normal_sum()
+    assert "stated by the user, not proven" in str(guarantee(model))
+    assert str(guarantee(model["z"])).startswith("Stated by the user, not proven: pure")
+    assert "stated=True" in repr(guarantee(model["z"]))
+    assert guarantee(model, delta=1e-6).stated and guarantee(model["z"]).to_zcdp().stated
+    with model:
+        dp.GaussianMechanism("w", dp.record_sum(model["y"]), sigma=3, sensitivity=2, observed=1.0)
+    both = guarantee(model)
+    assert both.stated and "That of z is stated by the user, not proven." in str(both)
+    release = dp.Release(1.0, "CustomMechanism", {}, guarantee(model["z"]))
+    again = dp.Release.from_json(release.to_json())
+    assert again.guarantee.stated and '"stated": true' in release.to_json()
+    proven = dp.Release(1.0, "LaplaceMechanism", {"scale": 1.0}, dp.PrivacyGuarantee(1.0))
+    assert "stated" not in proven.to_json() and not dp.Release.from_json(proven.to_json()).guarantee.stated
+
+
+def test_without_a_guarantee_none_is_known():
+    with pm.Model() as model:
+        y = pm.Bernoulli("y", pm.Beta("p", 1, 1), shape=4)
+        z = dp.CustomMechanism("z", y.sum(), logp=laplace_logp, observed=2.0)
+    for released in (z, model):
+        with pytest.raises(ValueError, match=r"guarantee of z is not known: .* declared without guarantee="):
+            guarantee(released)
+    with pytest.raises(ValueError, match="The guarantee of z is not known: give guarantee="):
+        dp.testing.check_guarantee(z, [(0, 1)])
+
+
+def test_neighbours_of_a_stated_guarantee_are_kept():
+    promise = dp.PrivacyGuarantee(1.0, neighbours="add-remove")
+    release = dp.CustomMechanism.dist(0.0, logp=laplace_logp, guarantee=promise)
+    assert guarantee(release).neighbours == "add-remove"
+
+
+def test_release_is_refused_with_the_reason():
+    with pytest.raises(
+        NotImplementedError, match=r"CustomMechanism.release is not there: .*operating system"
+    ):
+        dp.CustomMechanism.release(1.0, logp=laplace_logp, random=laplace_random)
+
+
+def test_nuts_is_refused_by_name_where_records_do_not_integrate_out():
+    with pm.Model() as model:
+        y = pm.Normal("y", pm.Normal("mu"), 1, shape=3)
+        dp.CustomMechanism("z", y, logp=staircase_logp, observed=np.zeros(3))
+    with pytest.raises(ValueError, match=r"y.*z|z.*y"):
+        dp.marginalize(model, ["y"])
+
+
+def test_finite_records_integrate_out():
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        y = pm.Bernoulli("y", p, shape=3)
+        dp.CustomMechanism("z", y, logp=staircase_logp, observed=[0.3, -1.2, 2.0])
+    z = np.array([0.3, -1.2, 2.0])
+    without = dp.marginalize(model, ["y"])
+    logp = without.compile_logp(jacobian=False, mode="FAST_COMPILE")
+    for share in (0.2, 0.7):
+        exact = np.log((1 - share) * staircase_pdf(z) + share * staircase_pdf(z - 1)).sum()
+        point = {"p_logodds__": np.log(share / (1 - share))}
+        assert logp(point) == pytest.approx(exact, rel=1e-10)
+
+
+# -- bad input, each tried before sampling -----------------------------------------------------------
+
+
+def bad(match, error=ValueError, query=None, observed=2.0, model=None, **kwargs):
+    kwargs.setdefault("logp", laplace_logp)
+    with pm.Model():
+        y = pm.Normal("y", pm.Normal("mu"), 1, shape=4)
+        with pytest.raises(error, match=match):
+            dp.CustomMechanism("z", y.sum() if query is None else query(y), observed=observed, **kwargs)
+
+
+@pytest.mark.parametrize(
+    ("logp", "error", "match"),
+    [
+        (None, TypeError, "logp must be a function"),
+        (3.0, TypeError, "logp must be a function .* got float"),
+        (lambda value: value, ValueError, "logp could not be called"),
+        (lambda value, query: -pt.abs(query) - pt.log(2.0), ValueError, "logp ignores the value"),
+        (lambda value, query: -pt.abs(value) - pt.log(2.0), ValueError, "logp ignores the query"),
+        (lambda value, query: -pt.abs(value) + 0 * query - pt.log(2.0), ValueError, "logp ignores the query"),
+        (lambda value, query: pt.ones(3) * value * query, ValueError, "logp returns shape"),
+        (lambda value, query: -pt.abs(value - query), ValueError, "integrates to 2 .*, not to 1"),
+        (lambda value, query: -pt.abs(value - query) / 9, ValueError, "integrates to 18 .*, not to 1"),
+        (lambda value, query: pt.gt(value, query), ValueError, "logp must return real numbers"),
+        (lambda value, query: "words", ValueError, "logp could not be called"),
+        (lambda value, query: pt.log(value - 50) - query, ValueError, "logp is NaN at the observed value 2"),
+    ],
+)
+def test_bad_densities(logp, error, match):
+    bad(match, error, logp=logp)
+
+
+def test_too_little_mass_is_a_warning():
+    """Mass may be where nobody looked, so that this is no error; too much mass has no such excuse."""
+    with pytest.warns(UserWarning, match=r"logp integrates to 0\.5 .*, not to 1"):
+        dp.CustomMechanism.dist(0.0, logp=lambda v, q: laplace_logp(v, q) - math.log(2))
+
+
+def test_whole_numbers_add_up():
+    def logp(value, query):
+        return -0.5 * pt.abs(value - query) + math.log(math.tanh(0.25))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dp.CustomMechanism.dist(3, logp=logp, dtype="int64")
+    with pytest.raises(ValueError, match="adds up to 2 "):
+        dp.CustomMechanism.dist(3, logp=lambda v, q: logp(v, q) + math.log(2), dtype="int64")
+
+
+@pytest.mark.parametrize(
+    ("logp", "params", "random", "centre"),
+    [
+        (staircase_logp, (), staircase_random, 5.3),
+        (huber_logp, (1e-4,), huber_random, -2.0),
+        (huber_logp, (1e5,), None, 1.0),
+        (lambda v, q: -pt.log(math.pi) - pt.log1p((v - q) ** 2), (), None, 0.3),
+    ],
+    ids=["jumps", "narrow", "wide", "heavy tails"],
+)
+def test_good_densities_pass_in_silence(logp, params, random, centre):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dp.CustomMechanism.dist(centre, *params, logp=logp, random=random)
+
+
+def test_an_entry_that_depends_on_others_is_refused():
+    def logp(value, query):
+        u = pt.abs(value - query)
+        return -u - pt.log(2.0) - 0.1 * pt.sum(u)
+
+    bad("that of one entry depends on the others", logp=logp, query=lambda y: y, observed=np.zeros(4))
+
+
+def test_a_hidden_random_variable_is_named():
+    with pm.Model():
+        scale = pm.HalfNormal("level")
+        y = pm.Normal("y", 0, 1, shape=4)
+        with pytest.raises(ValueError, match=r"logp reads level, .* logp\(value, query, level\)"):
+            dp.CustomMechanism("z", y.sum(), logp=lambda v, q: huber_logp(v, q, scale), observed=1.0)
+        dp.CustomMechanism("z", y.sum(), scale, logp=huber_logp, observed=1.0)
+
+
+def test_bad_draws():
+    bad("random must be a function", TypeError, random=3)
+    bad(r"random returned shape \(3,\), but size=\(\)", random=lambda query, rng, size: np.zeros(3))
+    bad("random returned what is no finite", random=lambda query, rng, size: np.full(size, np.nan))
+    with pytest.raises(ValueError, match="random returned fractions"):
+        dp.CustomMechanism.dist(
+            3, logp=lambda v, q: -0.5 * pt.abs(v - q) + math.log(math.tanh(0.25)), dtype="int64",
+            random=lambda query, rng, size: rng.normal(query, 1, size),
+        )  # fmt: skip
+
+
+def test_bad_observed():
+    bad("observed means a release of shape", observed=[1.0, 2.0])
+    bad("observed has 1 missing", observed=np.nan)
+
+
+def test_bad_settings():
+    bad("guarantee must be a PrivacyGuarantee, got float", TypeError, guarantee=1.0)
+    bad("unexpected keyword argument 'scale'", TypeError, scale=1.0)
+    bad("signature must name the axes", signature="vector")
+    bad(r"signature = '\(k\)->\(\)' does not fit a query with 0 axes", signature="(k)->()")
+    bad("dtype must be a kind of real", TypeError, dtype="bool")
+
+
+def test_a_guarantee_that_the_density_contradicts_is_refused():
+    promise = dp.PrivacyGuarantee(0.9 / SCALE)
+    bad(
+        r"guarantee = pure .* epsilon = 0.45 is not what logp gives: the log ratio is 0.5 > epsilon",
+        guarantee=promise, sensitivity=1.0,
+    )  # fmt: skip
+    bad("is not what logp gives", guarantee=promise, bounds=(0, 1))
+    bad(
+        "is not what logp gives: the Renyi divergence",
+        guarantee=dp.PrivacyGuarantee(math.inf, rho=0.05), sensitivity=1.0,
+    )  # fmt: skip
+    bad("is not what logp gives", guarantee=promise, bounds=(0, 1), query=lambda y: y, observed=np.zeros(4))
+
+
+def test_a_guarantee_that_the_density_keeps_is_taken():
+    release = dp.CustomMechanism.dist(
+        2.0, logp=laplace_logp, guarantee=dp.PrivacyGuarantee(0.5), sensitivity=1.0
+    )
+    assert guarantee(release).epsilon == 0.5
+    stairs = dp.PrivacyGuarantee(EPSILON)
+    dp.CustomMechanism.dist(2.0, logp=staircase_logp, guarantee=stairs, sensitivity=1.0)
+    # power: the staircase attains its epsilon
+    with pytest.raises(ValueError, match="is not what logp gives"):
+        dp.CustomMechanism.dist(
+            2.0, logp=staircase_logp, guarantee=dp.PrivacyGuarantee(0.999 * EPSILON), sensitivity=1.0
+        )
+    dp.CustomMechanism.dist(
+        0.0, 2.0, logp=huber_logp, guarantee=dp.PrivacyGuarantee(WIDTH / 2), sensitivity=1.0
+    )
+
+
+def test_declarations_do_not_depend_on_data_of_a_shared_variable():
+    """A density may read public data, which may change."""
+    scale = pytensor.shared(2.0)
+    release = dp.CustomMechanism.dist(0.0, logp=lambda v, q: huber_logp(v, q, scale))
+    before = float(evaluated(release, 1.0))
+    scale.set_value(1.0)
+    assert float(evaluated(release, 1.0)) == pytest.approx(huber_logpdf(1.0, 1.0), rel=1e-12) != before
