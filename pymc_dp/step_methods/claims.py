@@ -6,9 +6,11 @@ from collections.abc import Sequence
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.truncated import TruncatedRV
 from pymc.model.core import Model
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import DirichletRV
 
 from pymc_dp.mixtures.structure import is_labels
@@ -98,8 +100,14 @@ def is_redrawn(model: Model, block: RecordBlock) -> bool:
     try:
         _forms(model, block, parents)
     except NoNoiseForm:
-        return not any(map(has_no_draws, block.records))
+        return not any(has_no_draws(rv) or _may_fail(rv, variables) for rv in block.records)
     return False
+
+
+def _may_fail(rv: Variable, variables: set[Variable]) -> bool:
+    """Whether a draw of a law may end in an error: PyMC draws truncated laws again and again, up to a limit."""
+    inside = ancestors([rv], blockers=variables - {rv})
+    return any(v.owner is not None and isinstance(v.owner.op, TruncatedRV) for v in inside)
 
 
 def integrates_out(model: Model, block: RecordBlock) -> bool:
