@@ -220,7 +220,7 @@ def test_laws_without_draws_are_told():
     assert "somebody" not in str(told[0].message)
 
 
-def test_changes_that_fail_are_told():
+def test_laws_that_fail_at_most_places_are_told():
     def random(mu, c, rng=None, size=None):
         if abs(c) > 0.3:
             raise RuntimeError("rows of somebody")
@@ -229,7 +229,7 @@ def test_changes_that_fail_are_told():
     with pm.Model() as model:
         mu, c = pm.Normal("mu"), pm.Normal("c")
         y = pm.CustomDist("y", mu, c, logp=lambda v, mu, c: capped_logp(v, mu, 0), random=random, shape=3)
-    with pytest.warns(UserWarning, match=r"law of y.* failed \(RuntimeError\) at changes of c\."):
+    with pytest.warns(UserWarning, match=r"law of y.* failed \(RuntimeError\) at [0-9]+ of [0-9]+ places"):
         assert behind_repeated(y, model) == []
 
 

@@ -174,7 +174,11 @@ def test_functions_that_take_their_own_types_are_called_with_them(error):
     with pm.Model() as model:
         mu, k = pm.Normal("mu"), pm.Poisson("k", 3)
         y = pm.CustomDist("y", k, mu, logp=lambda v, k, mu: -((v - mu - k) ** 2) / 2, random=random, shape=4)
-    told = pytest.warns(UserWarning, match=f"failed .{error.__name__}. at all") if error else nullcontext()
+    told = (
+        pytest.warns(UserWarning, match=f"failed .{error.__name__}. at .* of .* places")
+        if error
+        else nullcontext()
+    )
     with told:
         assert behind_repeated(y, model) == []
 

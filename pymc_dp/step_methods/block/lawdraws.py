@@ -34,7 +34,9 @@ _DRAWS, _DRAWS_ONE_BY_ONE, _EACH, OFTEN = 1000, 200, 3, 3
 # shows no atom, and a law as narrow as floating point (a scale of exp(-30)) shows one that it has not.
 # Starting values themselves may be special: at a scale of 0 a law is a point. And draws from the prior.
 _WIDTHS = (0.1, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0, 8.0, 8.0)
-_PRIOR = 100
+_PRIOR = 198
+# Numbers of all those many draws, from two times as many as at first on.
+_MANY_IN_ALL = 1_000_000
 # Numbers drawn at once, where there are many records.
 _AT_ONCE = 200_000
 
@@ -51,18 +53,25 @@ def settings_of(model: Model, given: Sequence[Variable]) -> list[list[np.ndarray
     """Return values of some variables: about the starting values, then drawn together from their prior."""
     natural = compile_natural(model, given)
     start, rng = model.initial_point(), np.random.default_rng(0)
-    found = []
+    about: list[list[np.ndarray]] = []
     for width in _WIDTHS:
         point = {
             name: v + rng.uniform(-width, width, np.shape(v)) if v.dtype.kind == "f" else v
             for name, v in start.items()
         }
-        found.append([np.asarray(v) for v in natural(point)])
+        about.append([np.asarray(v) for v in natural(point)])
+    free = [k for k, v in enumerate(given) if v in model.free_RVs]
     try:
-        drawn = pm.draw(list(given), draws=_PRIOR, mode="FAST_COMPILE", random_seed=0) if given else []
+        drawn: Any = pm.draw([given[k] for k in free], draws=_PRIOR, mode="FAST_COMPILE", random_seed=0)
     except Exception:  # of a flat prior, or of a user's function
-        drawn = []
-    return found + [[np.asarray(v) for v in values] for values in zip(*drawn, strict=True)]
+        return about
+    prior = [list(about[0]) for _ in range(_PRIOR)]
+    for k, values in zip(free, drawn, strict=True):
+        for setting, value in zip(prior, values, strict=True):
+            setting[k] = np.asarray(value, dtype=about[0][k].dtype)
+    # in turn, in case that not all are looked at
+    several = len(prior) // len(about)
+    return [each for k, one in enumerate(about) for each in (one, *prior[k * several : (k + 1) * several])]
 
 
 class LawDensity:
@@ -178,16 +187,20 @@ class LawDraws:
 
     def is_alone(self, number: float, values: Sequence[np.ndarray]) -> bool:
         """Whether a number has a probability, rather than being what others round to."""
-        distance = np.abs(self._many(values) - number)
+        distance = np.abs(self.many(values) - number)
         far = np.max(distance, initial=0.0, where=np.isfinite(distance))
         return not np.any((distance > 0) & (distance <= _ALONE * min(abs(number), far)))
 
-    def is_drawn(self, number: float, values: Sequence[np.ndarray]) -> bool:
-        """Whether a number is among many draws."""
-        return bool(np.any(self._many(values) == number))
+    def many(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        """Return more draws, of other random numbers; not as many more of very large laws."""
+        first = self.at(_MANY, values)
+        more = (self.at(_MANY + seed, values) for seed in range(1, self.number_of_many(first) // len(first)))
+        return np.concatenate([first, *more])
 
-    def _many(self, values: Sequence[np.ndarray]) -> np.ndarray:
-        return np.concatenate([np.ravel(self.at(_MANY + seed, values)) for seed in range(_MANY)])
+    @staticmethod
+    def number_of_many(drawn: np.ndarray) -> int:
+        """Return the number of draws of :meth:`many`, given those of :meth:`at`."""
+        return len(drawn) * int(np.clip(_MANY_IN_ALL // drawn.size, 2, _MANY))
 
 
 def _resized(rv: TensorVariable, number: Variable) -> TensorVariable:

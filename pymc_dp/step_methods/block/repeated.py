@@ -18,18 +18,16 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.query.records import parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.query.supports import atoms_of, has_density
-from pymc_dp.step_methods.block.jumps import Jumps
+from pymc_dp.step_methods.block.jumps import Jumps, Setting
 from pymc_dp.step_methods.block.lawdraws import OFTEN, LawDraws, repeated, settings_of
 
-# How far from the starting values, in value space, a law is looked at: what is censored at an end far away
-# shows no atom, and a law as narrow as floating point (a scale of exp(-30)) shows one that it has not.
-# Starting values themselves may be special: at a scale of 0 a law is a point.
-_WIDTHS = (0.1, 1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0, 8.0, 8.0)
 # Relative change of a variable: too small to move a draw across a rounding, large for floating point.
 _CHANGE = 1e-10
 # Settings, and draws at each, at which differences of a walk's entries are compared with its steps, and by
 # how much its log density may differ.
 _WALKS, _EACH, _SAME = 30, 3, 1e-6
+# Settings with repeated numbers at which small changes are tried, and what all draws at settings start from.
+_MOVED, _SEED = 30, 0
 # Numbers drawn in all, where there are many records.
 _MOST = 2_000_000
 
@@ -53,43 +51,47 @@ def behind_repeated(rv: TensorVariable, model: Model) -> list[Variable]:
     places = atoms_of(rv)
     if places is not None:  # known without a draw
         return leaves_of(places, set(model.basic_RVs))
-    given = leaves_of(parameters_of(rv), set(model.basic_RVs))
-    found: set[Variable] = set()
+    leaves = set(leaves_of(parameters_of(rv), set(model.basic_RVs)))
+    given = [v for v in model.basic_RVs if v in leaves]
     failed: Exception | None = None
-    looked_at, spent = False, 0
+
+    def at(values: Sequence[np.ndarray]) -> Setting | None:
+        nonlocal failed
+        try:
+            with np.errstate(all="ignore"):
+                drawn = draws.at(_SEED, values)
+                return Setting(values, drawn, repeated(drawn))
+        except Exception as error:  # of a user's function, or of NumPy's: no law there
+            failed = error
+            return None
+
     try:
         draws = LawDraws(rv, given)
-        jumps = Jumps(draws, given, model)
+        several = settings_of(model, given)
     except (NotImplementedError, TypeError, ValueError) as error:
         _warn(rv, error)
         return []
-    start, rng = model.initial_point(), np.random.default_rng(0)
-    for seed, width in enumerate(_WIDTHS):
-        point = {
-            name: v + rng.uniform(-width, width, np.shape(v)) if v.dtype.kind == "f" else v
-            for name, v in start.items()
-        }
-        before = draws.total
-        try:
-            with np.errstate(all="ignore"):
-                values = jumps.natural(point)
-                if _moved(draws, seed, values, range(len(given))):
-                    found |= {v for k, v in enumerate(given) if _moved(draws, seed, values, [k])}
-            looked_at = True
-        except Exception as error:  # of a user's function, or of NumPy's: no law there
-            failed = error
-            continue
-        spent += draws.total - before
-        found |= jumps.behind(
-            seed, point, values, set(given) - found, enough=draws.total - spent > _MOST // 2
-        )
-        if spent > _MOST:
+    settings, tried = [], 0
+    for values in several if given else several[:1]:
+        tried += 1
+        settings += [setting for setting in (at(values),) if setting is not None]
+        if draws.total > _MOST:
             break
-    if not looked_at and failed is not None:
-        _warn(rv, failed)
-    for v in jumps.failed.keys() - found:
-        _warn(rv, jumps.failed[v], f"changes of {v.name}")
+    if failed is not None and len(settings) < tried / 2:
+        _warn(rv, failed, f"{tried - len(settings)} of {tried} places" if settings else "all places")
+    if not settings or not _follows_seed(draws, settings[0]):
+        return []  # draws of a generator of its own tell nothing here
+    found: set[Variable] = set()
+    with np.errstate(all="ignore"):
+        for setting in [s for s in settings if s.repeated.size][:_MOVED]:
+            if _moved(draws, setting, range(len(given))):
+                found |= {v for k, v in enumerate(given) if v not in found and _moved(draws, setting, [k])}
+        found |= Jumps(draws, given, at).behind(settings)
     return [v for v in given if v in found]
+
+
+def _follows_seed(draws: LawDraws, setting: Setting) -> bool:
+    return np.array_equal(setting.drawn, draws.at(_SEED, setting.values), equal_nan=True)
 
 
 def _warn(rv: TensorVariable, error: Exception, where: str = "all places about the starting values") -> None:
@@ -102,19 +104,15 @@ def _warn(rv: TensorVariable, error: Exception, where: str = "all places about t
     )
 
 
-def _moved(draws: LawDraws, seed: int, values: Sequence[np.ndarray], which: Sequence[int]) -> bool:
+def _moved(draws: LawDraws, setting: Setting, which: Sequence[int]) -> bool:
     """Whether a number that is drawn repeatedly is never drawn any more where some values change a little."""
-    changed = [np.asarray(v) for v in values]
+    changed = [np.asarray(v) for v in setting.values]
     for k in which:
         if changed[k].dtype.kind == "f":
             changed[k] = changed[k] + _CHANGE * np.where(changed[k] == 0, 1.0, np.abs(changed[k]))
-    before = np.ravel(draws.at(seed, values))
-    numbers, where, counts = np.unique(before, return_inverse=True, return_counts=True)
-    atoms = np.isfinite(numbers) & (counts >= OFTEN)
-    if not atoms.any() or not np.array_equal(before, np.ravel(draws.at(seed, values)), equal_nan=True):
-        return False  # or draws of its own generator, which tell nothing here
-    stayed = np.bincount(where, before == np.ravel(draws.at(seed, changed)), minlength=numbers.size)
-    return any(draws.is_alone(atom, values) for atom in numbers[atoms & (stayed == 0)][:OFTEN])
+    before, after = setting.drawn, draws.at(_SEED, changed)
+    gone = [a for a in setting.repeated if not np.any((before == a) & ((after == a) | ~np.isfinite(after)))]
+    return any(draws.is_alone(number, setting.values) for number in gone[:OFTEN])
 
 
 def loses_atoms(rv: TensorVariable, model: Model) -> bool:
@@ -125,7 +123,8 @@ def loses_atoms(rv: TensorVariable, model: Model) -> bool:
     start, steps = parameters_of(rv)[:2]
     if not rv.type.dtype.startswith("float") or has_density(steps):
         return False
-    given = leaves_of([start, steps], set(model.basic_RVs))
+    leaves = set(leaves_of([start, steps], set(model.basic_RVs)))
+    given = [v for v in model.basic_RVs if v in leaves]
     try:
         settings = settings_of(model, given)
         begin, by = LawDraws(start, given), LawDraws(steps, given)
