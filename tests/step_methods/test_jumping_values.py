@@ -200,6 +200,109 @@ def test_whole_numbers_far_from_the_start_are_looked_at(law, is_there):
     assert [v.name for v in behind_repeated(y, model)] == ["k"]
 
 
+ROWS = np.arange(6)
+
+
+def of_two_bits():
+    a, b = (pm.Bernoulli(name, 0.6, initval=0) for name in "ab")
+    return 1.0 * a * b
+
+
+def of_unequal_bits():
+    k = pm.Bernoulli("k", 0.5, shape=2)
+    return 1.0 * pt.neq(k[0], k[1])
+
+
+def of_a_bit_and_a_number():
+    k, b, c = pm.Bernoulli("k", 0.4), pm.Bernoulli("b", 0.4), pm.Gamma("c", 4, 2)
+    return pt.switch(k * b, pt.floor(c), 0.0)
+
+
+def in_a_window():
+    c = pm.Normal("c", 0, 3)
+    return 1.0 * ((c > 3) & (c < 3.5))
+
+
+# Places of a cap, by variables or by rows; and how likely one is under the prior, if that is little.
+HIDDEN = {
+    "two bits": of_two_bits,
+    "unequal bits": of_unequal_bits,
+    "two bits and a number": of_a_bit_and_a_number,
+    "a window": in_a_window,  # .037
+    "a large count": lambda: 1.0 * (pm.Poisson("k", 100) >= 115),  # .08
+    "the upper part of a large support": lambda: 1.0 * (pm.DiscreteUniform("k", 0, 1000) >= 800),
+    "from a row on": lambda: pt.switch(ROWS >= pm.DiscreteUniform("t", 1, 5), 1.0, 0.0),
+    "from a row on, by a real number": lambda: pt.switch(ROWS > pm.Uniform("t", 0.5, 4.5), 0.0, 1.0),
+    "one row": lambda: pt.switch(pt.eq(ROWS, pm.Categorical("k", np.full(6, 1 / 6))), 1.0, 0.0),
+    "even rows or odd ones": lambda: pt.switch(pt.eq(ROWS % 2, pm.Bernoulli("k", 0.5)), 1.0, 0.0),
+}
+
+
+@pytest.mark.parametrize("place", HIDDEN.values(), ids=HIDDEN)
+def test_places_of_several_variables_and_of_rows_are_seen(place):
+    """P(k0 != k1) was .5 whatever was released, and P(c in the window) was 0."""
+    with pm.Model() as model:
+        y = pm.CustomDist("y", 0.2, place(), logp=capped_logp, random=capped, shape=6)
+    assert behind_repeated(y, model)
+
+
+def test_a_law_that_is_all_or_nothing_far_from_the_start_is_seen():
+    with pm.Model() as model:
+        k = pm.Categorical("k", np.full(8, 1 / 8))
+        y = pm.CustomDist("y", 0.2, 1.0 * (k >= 5), logp=inflated_logp, random=inflated, shape=4)
+    assert behind_repeated(y, model) == [k]
+
+
+POSITIVE = {
+    "exponential": lambda c, **size: pm.Exponential.dist(c, **size),
+    "gamma": lambda c, **size: pm.Gamma.dist(2, c, **size),
+    "normal": lambda c, **size: N(c, 1, **size),
+    "wald": lambda c, **size: pm.Wald.dist(c, 1, **size),
+    "beta": lambda c, **size: pm.Beta.dist(c, 1, **size),
+}
+
+
+def product(law, w, c, shape):
+    """A bit times a law: zero, or a number."""
+
+    def dist(w, c, size):
+        return pm.Bernoulli.dist(w, size=size) * law(c, size=size)
+
+    def logp(value, w, c):
+        return pt.switch(pt.eq(value, 0), pt.log1p(-w), pt.log(w) + pm.logp(law(c), value))
+
+    return pm.CustomDist("y", w, c, dist=dist, logp=logp, shape=shape)
+
+
+@pytest.mark.parametrize("law", POSITIVE.values(), ids=POSITIVE)
+def test_draws_that_are_no_numbers_say_nothing(law):
+    """Of a rate of 5.6e-309 draws are infinite, and zero times that is no number: the zeros were gone."""
+    with pm.Model() as model:
+        y = product(law, pm.Uniform("w"), pm.Gamma("c", 3, 3), 5)
+    assert behind_repeated(y, model) == []
+
+
+def test_a_product_with_zeros_is_exact():
+    z, scale = np.array([0.1, -0.2, 2.0, 0.05, 3.0]), 0.3
+    ws, cs = (np.arange(200) + 0.5) / 200, np.linspace(0.02, 7, 350)
+    at, noise = np.linspace(0, 60, 30_001), stats.laplace(0, scale)
+    density = np.array([stats.expon(scale=1 / c).pdf(at) for c in cs])
+    each = np.array([np.trapezoid(density * noise.pdf(value - at), at, axis=1) for value in z])
+    likelihood = (1 - ws[:, None, None]) * noise.pdf(z)[:, None] + ws[:, None, None] * each
+    posterior = likelihood.prod(axis=1) * stats.gamma(3, scale=1 / 3).pdf(cs)
+    exact = {"w": marginal(ws, posterior.sum(axis=1)), "c": marginal(cs, posterior.sum(axis=0))}
+    with pm.Model():
+        y = product(POSITIVE["exponential"], pm.Uniform("w"), pm.Gamma("c", 3, 3), 5)
+        dp.LaplaceMechanism("z", y, scale=scale, observed=z)
+        idata = pm.sample(
+            5000, tune=1000, chains=2, cores=1, random_seed=6, progressbar=False, quiet=True,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    for name, answer in exact.items():
+        verdict = harness.mc_z(idata.posterior[name].values, answer, minimum_ess=150)
+        assert verdict.passed, (name, verdict)
+
+
 @pytest.mark.parametrize("shape", [4, 400])
 def test_whole_numbers_may_shift_a_law_on_a_grid(shape):
     with pm.Model() as model:
