@@ -253,6 +253,14 @@ def test_a_law_that_is_all_or_nothing_far_from_the_start_is_seen():
     assert behind_repeated(y, model) == [k]
 
 
+def test_a_law_that_is_all_or_nothing_from_a_real_number_on_is_seen():
+    """No chain passes it, where one passes a weight that comes to its end."""
+    with pm.Model() as model:
+        c = pm.Gamma("c", 4, 2)
+        y = pm.CustomDist("y", 0.2, 1.0 * (c > 2.5), logp=inflated_logp, random=inflated, shape=4)
+    assert behind_repeated(y, model) == [c]
+
+
 POSITIVE = {
     "exponential": lambda c, **size: pm.Exponential.dist(c, **size),
     "gamma": lambda c, **size: pm.Gamma.dist(2, c, **size),

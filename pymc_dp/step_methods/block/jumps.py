@@ -9,6 +9,7 @@ side from which it was not while the number had a probability, or promises draws
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ _VALUES, _OTHERS, _STEPS = 64, 2, (1, 2, 10)
 _SIDE, _CONTINUOUS, _LARGE = 1e-9, 1e-7, 1e3
 # Draws that a log density has to promise: if it is right, none of them comes with a probability of exp(-30).
 _PROMISED = 30
+# Changes of a real variable between whose ends a point is sought that no chain passes, and halvings of each.
+_CUTS, _HALVINGS = 12, 40
 # Draws that are tried for a density at another setting.
 _TRIED = 50
 
@@ -69,7 +72,8 @@ class Jumps:
         found: set[Variable] = set()
         try:
             for k, v in enumerate(self._given):
-                if settings[0].values[k].dtype.kind in "iub" and self._is_wrong_for_whole(k, settings):
+                whole = settings[0].values[k].dtype.kind in "iub"
+                if self._is_wrong_for_whole(k, settings) if whole else self._is_cut(k, settings):
                     found.add(v)
             return found | self._between(settings)
         except NotImplementedError:  # no density: no step can move a variable by it
@@ -126,6 +130,20 @@ class Jumps:
                     return True
                 if any(other is each for each in beside) and self._are_apart(here, there):
                     return True
+        return False
+
+    def _is_cut(self, k: int, settings: Sequence[Setting]) -> bool:
+        """Whether no chain passes a point of a real variable, which halving finds."""
+        for here, other in pairwise(settings[: _CUTS + 1]):
+            low: Setting | None = here
+            high = self._at(_with(here.values, k, other.values[k]))
+            for _ in range(_HALVINGS):
+                if low is None or high is None or not self._are_apart(low, high):
+                    break
+                middle = self._at(_with(low.values, k, (low.values[k] + high.values[k]) / 2))
+                low, high = (low, middle) if middle and self._are_apart(low, middle) else (middle, high)
+            else:
+                return True
         return False
 
     def _whole(self, k: int, settings: Sequence[Setting]) -> list[np.ndarray]:
