@@ -102,7 +102,7 @@ def density_without_draws():
 
 def density_without_a_start():
     y = pm.CustomDist(
-        "y", pm.HalfNormal("s", shape=13), shape=13,  # more than are proposed with all records
+        "y", pm.HalfNormal("s", shape=13).sum(), shape=N,  # more numbers than are proposed with all records
         logp=lambda v, s: pm.logp(pm.Exponential.dist(scale=s), v - 1),
         random=lambda s, rng=None, size=None: 1 + rng.exponential(s, size=size),
     )  # fmt: skip
@@ -143,8 +143,8 @@ CASES = {
             pm.Mixture(
                 "y",
                 [0.5, 0.5],
-                [pm.DiracDelta.dist(-2.0), pm.Exponential.dist(pm.Gamma("c", 2, 1, shape=13))],
-                shape=13,
+                [pm.DiracDelta.dist(-2.0), pm.Exponential.dist(pm.Gamma("c", 2, 1, shape=13).sum())],
+                shape=3,
             )
         ),
         ValueError,

@@ -105,7 +105,7 @@ def is_redrawn(model: Model, block: RecordBlock) -> bool:
 
 
 def _may_fail(rv: Variable, variables: set[Variable]) -> bool:
-    """Whether a draw of a law may end in an error: PyMC draws truncated laws again and again, up to a limit."""
+    """Whether a draw of a law may end in an error: PyMC draws truncated laws again, up to a limit."""
     inside = ancestors([rv], blockers=variables - {rv})
     return any(v.owner is not None and isinstance(v.owner.op, TruncatedRV) for v in inside)
 

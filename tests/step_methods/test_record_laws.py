@@ -124,7 +124,7 @@ def shifted(how, size=None, **kwargs):
             "random": lambda rate, rng=None, size=None: rng.poisson(rate, size=size) + 1,
             "dtype": "int64",
         }
-    y = pm.CustomDist("y", rate, shape=size or 4, **law, **kwargs)
+    y = pm.CustomDist("y", rate if size is None else rate.sum(), shape=4, **law, **kwargs)
     dp.LaplaceMechanism("z", dp.record_sum(y), scale=1.0, observed=11.0)
 
 
