@@ -27,7 +27,7 @@ _STAIRCASE_HEIGHT = math.log(
 )  # fmt: skip
 
 
-def staircase_pieces(most=80):
+def staircase_pieces(most=200):
     """Edges of the steps to the right of 0, and the density on each, made to have mass one by its own sum."""
     edges = np.sort(np.concatenate([np.arange(most + 1.0), np.arange(most) + GAMMA]))
     height = np.exp(-EPSILON * np.ceil(np.arange(2 * most) / 2))

@@ -38,7 +38,7 @@ def check_functions(logp: Any, random: Any, guarantee: Any) -> None:
     if not callable(logp):
         raise TypeError(
             f"logp must be a function (value, query) -> log density, got {type(logp).__name__}: write it in "
-            "PyTensor, as in lambda value, query: -pt.abs(value - query) - pt.log(2.0)."
+            "PyTensor, as in lambda value, query: -pt.abs(value - query) - np.log(2)."
         )
     if random is not None and not callable(random):
         raise TypeError(
@@ -195,14 +195,20 @@ def checked_draw(
     return cast
 
 
-def check_law(op: Any, prepared: Any, params: Sequence[TensorVariable], stated: Any, observed: Any) -> None:
-    """Evaluate density, draws and guarantee at queries that the model can have."""
+def check_law(
+    op: Any, prepared: Any, params: Sequence[TensorVariable], stated: Any, observed: Any, said: bool
+) -> None:
+    """Evaluate density, draws and guarantee at queries that the model can have.
+
+    `said` is whether the user gave the signature; otherwise the shape of the density told it.
+    """
     points = _points([prepared.query, *params])
     if not points:
         return
     if op.random is not None:
         op.rng_fn(np.random.default_rng(0), *points[0], None)
-    _check_entries(op, prepared.query, params, points)
+    if not said:
+        _check_entries(op, prepared.query, params, points)
     if observed is not None:
         _check_observed(op, points, observed)
     # of other releases nobody knows here where their mass is, or there are too many numbers to integrate over
@@ -238,7 +244,7 @@ def _function(op: Any, value: TensorVariable, point: Point, axes: Sequence[int])
 
 def _check_entries(op: Any, query: TensorVariable, params: Sequence[Any], points: list[Point]) -> None:
     """Refuse a density that has one number for each entry, but depends on the other entries."""
-    if op.ndims_params[0] == query.ndim or op.output_sig != op.inputs_sig[0]:
+    if op.ndims_params[0] == query.ndim:
         return
     inputs = [pt.tensor(dtype=p.dtype, shape=p.type.shape) for p in (query, *params)]
     value = pt.tensor(dtype=released_dtype(op.dtype), shape=query.type.shape)

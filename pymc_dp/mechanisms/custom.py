@@ -170,6 +170,9 @@ class CustomMechanism(Mechanism):
 
     Notes
     -----
+    PyTensor takes a number such as 2.0, which float32 holds, for float32, and so the logarithm of it: write
+    ``np.log(2.0)`` instead of ``pt.log(2.0)``, or be content with seven digits.
+
     ``release`` is refused: noise by a function of NumPy's is neither from the operating system's entropy nor
     free of the holes of floating point, so that what is published would not have the stated guarantee.
 
@@ -177,12 +180,13 @@ class CustomMechanism(Mechanism):
     --------
     Noise with a logistic density, whose privacy follows from its log density being Lipschitz:
 
+    >>> import numpy as np
     >>> import pymc as pm
     >>> import pytensor.tensor as pt
     >>> import pymc_dp as dp
     >>> def logp(value, query):
     ...     u = pt.abs(value - query) / 2.0
-    ...     return -u - 2 * pt.log1p(pt.exp(-u)) - pt.log(2.0)
+    ...     return -u - 2 * pt.log1p(pt.exp(-u)) - np.log(2)
     >>> def random(query, rng, size):
     ...     return rng.logistic(query, 2.0, size)
     >>> with pm.Model() as model:
@@ -228,11 +232,12 @@ class CustomMechanism(Mechanism):
         checks.check_functions(logp, random, guarantee)
         prepared = cls._prepare(query, sensitivity=sensitivity, bounds=bounds, order=1)
         others = [checks.as_parameter(k, p) for k, p in enumerate(params)]
+        said = signature is not None
         signature = checks.signature_of(logp, prepared.query, others, signature, dtype)
         stated = None if guarantee is None else replace(guarantee, stated=True)
         props = {"density": logp, "random": random, "signature": signature, "dtype": dtype}
         op = CustomMechanismRV(**props)
-        checks.check_law(op, prepared, others, stated, observed=kwargs.pop("looked_at", None))
+        checks.check_law(op, prepared, others, stated, kwargs.pop("looked_at", None), said)
         return cls._release(
             prepared, others, None, op_class=CustomMechanismRV, props=props, promised=stated,
             expected=checks.release_shape(signature, prepared.query), **kwargs,

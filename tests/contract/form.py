@@ -105,6 +105,9 @@ class Row:
     law_at
         From a budget to the law under it, where neither a noise level nor the largest log ratio tells
         whether the budget was turned into the right noise.
+    own
+        Of a mechanism of the user's own, which has no level and no budget, and releases nothing: from a
+        factor to the arguments that declare so many times the noise.
     weak
         Why no attack on draws could come near the promise; by default one has to.
     far
@@ -136,6 +139,7 @@ class Row:
     tight: bool = True
     told: float = 0.9
     law_at: Callable[[float], Callable[[Any, np.ndarray], np.ndarray]] | None = None
+    own: Callable[[float], dict[str, Any]] | None = None
     weak: str = ""
     far: Sequence[Any] = ()
     impossible: Sequence[Any] = ()
@@ -161,6 +165,8 @@ class Row:
 
     def noisier(self, factor: float) -> dict[str, Any]:
         """The noise arguments of another noise: `factor` times the level, or the budget over it."""
+        if self.own is not None:
+            return self.own(factor)
         return self.budget(1 / factor) if self.level is None else self.leveled(factor)
 
     def leveled(self, factor: float) -> dict[str, Any]:

@@ -36,6 +36,9 @@ def over(rows, costly=(), **kwargs):
 each_row = over(ROWS)
 # Perturbed objectives are drawn by optimisation, and also in their own tests.
 drawn_row = over(ROWS, costly={dp.ObjectivePerturbation})
+# those that this package releases by itself
+released_row = over([row for row in ROWS if row.own is None])
+released_mechanism = over([row for row in ROWS if _first[row.mechanism] is row and row.own is None])
 each_mechanism = over([row for row in ROWS if _first[row.mechanism] is row])
 
 
@@ -55,13 +58,13 @@ def cases(field):
 _SHORT = {dp.LaplaceMechanism, dp.RandomizedResponse, dp.PerturbedHistogram}
 
 
-def over_imputations():
+def over_imputations(rows):
     """Parametrise a test over the models of a mechanism's first row, and the first one of each other row.
 
     Outside of full runs, the first model of a few mechanisms.
     """
     found = []
-    for row in ROWS:
+    for row in rows:
         first = _first[row.mechanism] is row
         for k, imputation in enumerate(row.imputations[: None if first else 1]):
             marks = () if first and k == 0 and row.mechanism in _SHORT else pytest.mark.statistical
@@ -80,7 +83,8 @@ def one_of_each(chosen):
     return pytest.mark.parametrize(("row", "imputation"), found)
 
 
-each_imputation = over_imputations()
+each_imputation = over_imputations(ROWS)
+released_imputation = over_imputations([row for row in ROWS if row.own is None])
 first_imputation = one_of_each(lambda imputation: True)
 # whose parameter is that of counted records
 counted_imputation = one_of_each(lambda imputation: imputation.top is not None)

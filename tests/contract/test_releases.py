@@ -16,7 +16,7 @@ from pymc_dp.privacy import entropy as noise
 from pymc_dp.privacy import exact_noise
 from pymc_dp.privacy.release import Release
 from tests.contract.form import goodness_of_fit, release_logp
-from tests.contract.table import ROWS, each_imputation, each_mechanism, each_row, over
+from tests.contract.table import ROWS, over, released_imputation, released_mechanism, released_row
 
 adds_noise = over([row for row in ROWS if row.level is not None])
 SAMPLERS = {"discrete_laplace": "scale", "discrete_gaussian": "sigma"}
@@ -71,7 +71,7 @@ def test_noise_is_that_of_the_exact_sampler(row, monkeypatch):
         np.testing.assert_allclose(release.value.ravel(), expected, rtol=1e-15, atol=slack)
 
 
-@each_row
+@released_row
 def test_releases_follow_the_density(row, seeded_entropy):
     draws = row.published(row.query, row.n_draws)
     assert goodness_of_fit(row, draws, row.query) > 1e-3
@@ -103,7 +103,7 @@ def forbid_numpy(monkeypatch):
     monkeypatch.setattr(np.random, "default_rng", lambda *_, **__: Poisoned(real(0)))
 
 
-@each_mechanism
+@released_mechanism
 def test_releases_are_made_of_the_system_s_entropy(row, monkeypatch):
     """The same bytes give the same release, other bytes another, and nothing else is drawn from."""
     forbid_numpy(monkeypatch)
@@ -131,7 +131,7 @@ def test_releases_are_made_of_the_system_s_entropy(row, monkeypatch):
     assert (one == same).all() and (one != other).any()
 
 
-@each_mechanism
+@released_mechanism
 def test_releases_know_no_seed(row):
     query = row.rows_of(row.query, 2000)
 
@@ -142,7 +142,7 @@ def test_releases_know_no_seed(row):
     assert any((a != b).any() for a, b in zip(publish(), publish(), strict=True))
 
 
-@each_imputation
+@released_imputation
 def test_published_and_declared_again(row, imputation):
     noise = row.noise | imputation.noise
     release = row.release(imputation.query(imputation.data()), **noise)
@@ -164,7 +164,7 @@ def test_published_and_declared_again(row, imputation):
     np.testing.assert_allclose(release_logp(from_release)(x), release_logp(by_hand)(x), rtol=1e-9)
 
 
-@each_row
+@released_row
 def test_contradictions_are_refused(row):
     if not row.imputations:
         pytest.skip("no model for this row")

@@ -14,6 +14,7 @@ from scipy import stats
 
 import pymc_dp as dp
 from pymc_dp.step_methods import claims
+from tests.custom_noise import huber_logp
 from tests.statistics import harness, oracles
 from tests.statistics.conjugate_models import (
     MixedParameters,
@@ -22,6 +23,7 @@ from tests.statistics.conjugate_models import (
     SharedTable,
     conjugate_steps,
 )
+from tests.statistics.custom_models import EXACT, central_huber, central_huber_exact
 from tests.statistics.marginal import Marginal, from_log_density
 
 LOCAL_Z = np.array([0.4, -1.2, 2.9, 1.4, 0.1, -0.5])
@@ -310,11 +312,12 @@ CASES = [
     counts("geometric", "laplace"),
     exponential_sum(3.0),
     exponential_sum(-2.0),
+    *(Case(*each) for each in EXACT),
 ]
 
 
 # Compiled in every run; the others with the statistical suites only, for the time it takes.
-SHORT = {"normal sum, laplace 2", "local laplace, bounds None"}
+SHORT = {"normal sum, laplace 2", "local laplace, bounds None", "staircase noise on each record"}
 
 
 def _parameters():
@@ -323,8 +326,8 @@ def _parameters():
         yield pytest.param(case, id=case.name, marks=marks)
 
 
-@pytest.mark.parametrize("case", list(_parameters()))
-def test_posterior_is_exact(case):
+def verdicts(case):
+    """Of each marginal, whether chains of `pm.sample` follow it."""
     model = case.build()
     idata = pm.sample(
         case.draws,
@@ -340,8 +343,26 @@ def test_posterior_is_exact(case):
     exact = case.exact()
     for name, marginal in exact.items():
         draws = case.derive.get(name, lambda p, name=name: p[name])(posterior)
-        verdict = harness.mc_z(draws.values, marginal, prefix=f"{name} ", alpha=1e-3 / len(exact))
+        yield harness.mc_z(draws.values, marginal, prefix=f"{name} ", alpha=1e-3 / len(exact))
+
+
+@pytest.mark.parametrize("case", list(_parameters()))
+def test_posterior_is_exact(case):
+    for verdict in verdicts(case):
         assert verdict.passed, verdict
+
+
+def _deaf(value, query, scale):
+    """Hardly hears the query."""
+    return huber_logp(value, 0.1 * query, scale)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("fault", [{"scale": 3.0}, {"logp": _deaf}], ids=["another scale", "query ignored"])
+def test_wrong_densities_are_caught(fault):
+    """Power: a density of another scale, or one that ignores the query, gives another posterior."""
+    case = Case("planted", lambda: central_huber(**fault), central_huber_exact)
+    assert not all(verdict.passed for verdict in verdicts(case))
 
 
 def tables_verdict(model_type, epsilon, make_steps=None):

@@ -15,6 +15,7 @@ import pymc_dp as dp
 from pymc_dp.step_methods import record_step
 from tests.statistics import harness
 from tests.statistics.conjugate_models import CONJUGATE_MODELS, conjugate_update
+from tests.statistics.custom_models import CustomNoise
 from tests.statistics.drive import StepKernel, records_and_nuts
 from tests.statistics.models import (
     EPSILONS,
@@ -34,7 +35,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The query of s is no sum over records"),
 ]
 
-ALL_MODELS = (*MODELS, *SPECIAL_MODELS)
+ALL_MODELS = (*MODELS, *SPECIAL_MODELS, CustomNoise)
 # About 200 tests: this keeps the chance of a false alarm anywhere near two per cent.
 ALPHA = 1e-4
 

@@ -17,6 +17,7 @@ from tests.statistics.conjugate_models import (
     SharedTable,
     conjugate_steps,
 )
+from tests.statistics.custom_models import CustomNoise
 from tests.statistics.drive import StepKernel, records_and_nuts
 from tests.statistics.models import (
     BernoulliTotal,
@@ -77,6 +78,8 @@ CASES = [
     (WalkingRecords, 1.0, _together),
     (WalkingRecords, 50.0, _together),
     (AutoregressiveRecords, 10.0, _together),
+    (CustomNoise, 1.0, _imputation),
+    (CustomNoise, 10.0, _together),
     (RandomConcentration, 10.0, conjugate_steps),
     (SharedTable, 1.0, conjugate_steps),
     (PublicTerms, 0.1, conjugate_steps),
