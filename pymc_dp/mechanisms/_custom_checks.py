@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
 from pytensor.compile.mode import Mode
@@ -165,6 +166,11 @@ def _called(
                 f"logp ignores the {name}: it must be the log density of the released value given the query, "
                 "and depend on both."
             )
+    if any(v.type.dtype == "bool" and _is_sum(v) for v in found if isinstance(v, TensorVariable)):
+        raise ValueError(
+            "logp adds booleans, of which PyTensor makes 1 in Python and 2 in compiled code where two "
+            "of them hold: cast each to a number first, as in pt.cast(value > query, 'float64')."
+        )
     hidden = sorted({str(v.name) for v in rvs_in_graph([density])})
     if hidden:
         raise ValueError(
@@ -175,6 +181,10 @@ def _called(
     if np.dtype(density.dtype).kind != "f":
         raise ValueError(f"logp must return real numbers, got dtype {density.dtype}.")
     return density
+
+
+def _is_sum(v: TensorVariable) -> bool:
+    return v.owner is not None and isinstance(getattr(v.owner.op, "scalar_op", None), ps.Add)
 
 
 def checked_draw(

@@ -16,6 +16,7 @@ import pymc_dp as dp
 from pymc_dp.mechanisms import guarantee
 from tests.custom_noise import (
     EPSILON,
+    GAMMA,
     WIDTH,
     huber_logp,
     huber_logpdf,
@@ -86,6 +87,23 @@ def test_sweeps_are_those_of_the_mechanism(build):
     """A sweep sees the log density only, and this is the same graph: the same bits."""
     record = "c" if build is counts else "y"
     np.testing.assert_array_equal(swept(build(), record), swept(build(custom=False), record))
+
+
+def test_booleans_in_a_density_are_numbers():
+    """Changes of the density are taken in the graph, where booleans have no difference."""
+
+    def with_booleans(value, query):
+        u = pt.abs(value - query)
+        step = pt.floor(u)
+        return staircase_logp(0.0, 0.0) - EPSILON * (step + pt.ge(u - step, GAMMA))
+
+    draws = []
+    for logp in (with_booleans, staircase_logp):
+        with pm.Model() as model:
+            y = pm.Bernoulli("y", pm.Beta("p", 2, 2), shape=9)
+            dp.CustomMechanism("z", dp.record_sum(y), logp=logp, observed=4.3)
+        draws.append(swept(model, "y"))
+    np.testing.assert_array_equal(*draws)
 
 
 def test_other_noise_gives_other_sweeps():
@@ -300,6 +318,11 @@ def bad(match, error=ValueError, query=None, observed=2.0, model=None, **kwargs)
         (lambda value, query: -pt.abs(value - query), ValueError, "integrates to 2 .*, not to 1"),
         (lambda value, query: -pt.abs(value - query) / 9, ValueError, "integrates to 18 .*, not to 1"),
         (lambda value, query: pt.gt(value, query), ValueError, "logp must return real numbers"),
+        (
+            lambda value, query: -(value - query) * pt.cast((value > query) + (value > 1 + query), "float64"),
+            ValueError,
+            "logp adds booleans",
+        ),
         (lambda value, query: "words", ValueError, "logp could not be called"),
         (lambda value, query: pt.log(value - 50) - query, ValueError, "logp is NaN at the observed value 2"),
     ],

@@ -10,6 +10,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 import pymc_dp as dp
+from tests.custom_noise import huber_logp, plane_logp
 from tests.step_methods.zoo import ZOO, Entry
 
 X = np.array([-1.0, -0.4, 0.3, 0.9, 0.1, -0.7, 0.6, -0.2])
@@ -298,6 +299,28 @@ def a_public_likelihood_with_ends(n):
 def a_random_level_of_the_noise(n):
     level = pm.Normal("level", 1, 0.6)
     _sum(pm.Normal("y", pm.Normal("mu") + 0.3 * level, 1, shape=n), scale=level)
+
+
+@bounded()
+def a_density_of_ones_own(n):
+    level = pm.Normal("level", 1, 0.6)
+    y = pm.Normal("y", pm.Normal("mu") + 0.3 * level, 1, shape=n)
+    dp.CustomMechanism("z", dp.record_sum(y), level, logp=huber_logp, observed=1.0)
+
+
+@bounded()
+def a_density_of_ones_own_on_each_record(n):
+    level = pm.Normal("level", 1, 0.6)
+    y = pm.Normal("y", pm.Normal("mu") + 0.3 * level, 1, shape=n)
+    dp.CustomMechanism("z", y, level, logp=huber_logp, observed=np.linspace(0.1, 0.9, n))
+
+
+@bounded()
+def a_density_of_ones_own_for_two_sums(n):
+    level = pm.Normal("level", 1, 0.6)
+    y = pm.Normal("y", pm.Normal("mu") + 0.3 * level, 1, shape=n)
+    sums = dp.record_sum(pt.stack([y, y**2], axis=1))
+    dp.CustomMechanism("z", sums, level, logp=plane_logp, observed=[0.3, 1.0])
 
 
 @bounded()

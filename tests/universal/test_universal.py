@@ -147,6 +147,7 @@ GIVEN_RECORDS, GIVEN_NOISE = "AncillaryUpdate, given the records", "AncillaryUpd
         (potential_forgotten, "potentials", GIVEN_RECORDS),
         (potential_forgotten, "an order that a potential demands", GIVEN_NOISE),
         (releases_forgotten, "normal sum", GIVEN_NOISE),
+        (releases_forgotten, "a density of ones own", GIVEN_NOISE),
         (prior_forgotten, "a scale in the prior", GIVEN_RECORDS),
         (prior_forgotten, "bernoulli answers", "CollapsedUpdate"),
         (counts_twice, "bernoulli answers by group", "CollapsedUpdate"),

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pymc as pm
 import pytensor.scalar as ps
 import pytensor.tensor as pt
@@ -19,6 +20,9 @@ def difference(after: Any, before: Any) -> TensorVariable:
     """Return ``after - before`` for two graphs of one form, without what is the same in both."""
     if after is before or equal_computations([after], [before]):
         return pt.zeros_like(after)
+    if np.dtype(after.type.dtype).kind in "bu":
+        # PyTensor has no difference of booleans, and that of unsigned numbers is never below zero
+        return pt.cast(after, "int64") - pt.cast(before, "int64")
     a, b = after.owner, before.owner
     if a is None or b is None or type(a.op) is not type(b.op) or len(a.inputs) != len(b.inputs):
         return after - before
