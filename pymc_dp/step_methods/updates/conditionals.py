@@ -235,6 +235,8 @@ class Conditionals:
             f for f in self._factors(self.moving | records | self.tied) if f not in {*records, *central}
         ]
         graph = self._sum(factors, state) + self.program.temper * self._central_logp(state)
+        # a record that floating point rounds to an end of its support has no density there
+        graph = pt.switch(pt.all(pt.isfinite(self.program.x)), graph, -np.inf)
         return (
             self._native("with records", self.program.x, graph, False),
             self._native("of parameters", self.program.x, possible, False),
