@@ -3,6 +3,7 @@
 #   make demo     set-up, then the main example: real data, private releases, exact posteriors
 #   make test     set-up, then the tests (FULL=1: the statistical suites in full; ARGS=... to pytest)
 #   make coverage set-up, then the tests, and which lines of Python they ran (kernels: those in plain Python)
+#   make bounds   set-up, then the tests, with every index of machine code checked (slower; caches of their own)
 #   make docs     set-up, then the documentation, in docs/_build/html
 #   make lint     set-up, then formatting, lint and types; `make format` mends what can be mended
 #   make bench    set-up, then the benchmarks
@@ -19,7 +20,7 @@ export VENV
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test coverage docs lint format bench clean distclean
+.PHONY: help setup demo test coverage bounds docs lint format bench clean distclean
 # The stamps are wanted even where a rule only passes through them.
 .SECONDARY:
 
@@ -49,6 +50,11 @@ test: $(VENV)/.with-test
 
 coverage: $(VENV)/.with-coverage
 	@scripts/test --cov --cov-report term --cov-report html:docs/_build/coverage $(if $(FULL),--full) $(ARGS)
+
+bounds: $(VENV)/.with-test
+	@NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$(CURDIR)/build/bounds \
+	PYTENSOR_FLAGS=base_compiledir=$(CURDIR)/build/bounds \
+	scripts/test $(if $(FULL),--full) $(ARGS)
 
 docs: $(VENV)/.with-docs
 	@$(SPHINX) -b html docs docs/_build/html
