@@ -1,12 +1,12 @@
 """Records as a function of parameter-free noise: x = h(u, theta), u = h^{-1}(x, theta).
 
-Location-scale families keep u exact in the tails and differentiable; other continuous families use their
-quantile function, discrete ones too, with u drawn uniformly on the step of the distribution function that
-x stands on.
+Location-scale families keep u exact in the tails and differentiable; other continuous families have their
+nearer tail for u (:mod:`.tails`), discrete ones their distribution function, with u drawn uniformly on the
+step of it that x stands on.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.addresses.native import draw
 from pymc_dp.lowering.rows.domains import parameter_checks_to_values
 from pymc_dp.lowering.rows.quantile import LARGEST, count_quantile, count_steps
+from pymc_dp.step_methods.updates.tails import DEEPEST, tail_noise, tail_record
 from pymc_dp.upstream.pymc_private import printed_name
 
 
@@ -28,7 +29,7 @@ class NoNoiseForm(ValueError):
 
 
 EVERYWHERE = (-np.inf, np.inf)
-# Upper tail, as a probability, below which quantiles lose too many digits to be inverted.
+# Upper tail of a count, as a probability, below which quantiles lose too many digits to be inverted.
 SMALLEST_TAIL = 1e-13
 
 
@@ -37,7 +38,8 @@ class NoiseForm:
     """Both directions; ``rv`` is the record with its parameters under some reading.
 
     ``smooth`` says whether the records are differentiable in the parameters at fixed noise. ``within`` are
-    the values that give their noise back: those nearer to an end of the support are rounded to others. Of a
+    the values that give their noise back: those nearer to an end of the support are rounded to others;
+    ``deepest`` is the least noise, up to its sign, that has its digits, and ``highest`` the largest. Of a
     series, ``steps`` is what each entry is beyond those before it, as a function of its own noise, and
     ``pieces`` are the laws that it is made of, each with its part of the noise and its values.
     """
@@ -46,6 +48,8 @@ class NoiseForm:
     to_record: Callable[[TensorVariable, TensorVariable], TensorVariable]
     smooth: bool = True
     within: tuple[float, float] = EVERYWHERE
+    deepest: float | None = None
+    highest: float | None = None
     steps: Callable[[TensorVariable, TensorVariable], TensorVariable] | None = None
     pieces: "Callable[[TensorVariable, TensorVariable], list[Piece]] | None" = None
 
@@ -53,12 +57,17 @@ class NoiseForm:
         """Conditions, entry by entry, for values ``x`` to give their noise ``u`` back."""
         if self.pieces is not None:
             return [c for form, *each in self.pieces(u, x) for c in form.gives_back(*each)]
-        kept = [] if self.smooth else [pt.gt(u, 0), pt.lt(u, 1 - SMALLEST_TAIL)]
+        kept = []
+        if self.deepest is not None:
+            kept.append(pt.gt(pt.abs(u), self.deepest))
+        if self.highest is not None:
+            kept.append(pt.lt(u, self.highest))
         if self.within != EVERYWHERE:
             kept += [pt.ge(x, self.within[0]), pt.le(x, self.within[1])]
         return kept
 
 
+Of = Callable[..., TensorVariable]
 Piece = tuple[NoiseForm, TensorVariable, TensorVariable]
 
 
@@ -80,24 +89,14 @@ def _location_scale(location: int | None, scale: int | None) -> NoiseForm:
     return NoiseForm(to_noise, to_record)
 
 
-def _log_normal_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
-    mu, sigma = rv.owner.op.dist_params(rv.owner)
-    return (pt.log(x) - mu) / sigma
+def _transformed(to_noise: Of, to_record: Of, within: tuple[float, float] = EVERYWHERE) -> NoiseForm:
+    """Families that are an expression of standard noise: functions of a value, or noise, and parameters."""
 
+    def by(function: Of) -> Callable[[TensorVariable, TensorVariable], TensorVariable]:
+        # numbers in a model may be float32, and what is computed from them alone would be, too
+        return lambda v, rv: function(v, *(pt.cast(p, "float64") for p in rv.owner.op.dist_params(rv.owner)))
 
-def _log_normal_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
-    mu, sigma = rv.owner.op.dist_params(rv.owner)
-    return pt.exp(mu + sigma * u)
-
-
-def _uniform_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
-    lo, hi = rv.owner.op.dist_params(rv.owner)
-    return (x - lo) / (hi - lo)
-
-
-def _uniform_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
-    lo, hi = rv.owner.op.dist_params(rv.owner)
-    return lo + (hi - lo) * u
+    return NoiseForm(by(to_noise), by(to_record), within=within)
 
 
 def _mv_normal_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
@@ -110,15 +109,6 @@ def _mv_normal_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
     mu, cov = rv.owner.op.dist_params(rv.owner)
     chol = pt.linalg.cholesky(cov)
     return mu + (chol @ u[..., None])[..., 0]
-
-
-def _quantile_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
-    return pt.exp(pm.logcdf(rv, x))
-
-
-def _quantile_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
-    # PyMC's check would end the chain where there is no law; the density is zero there and refuses the move
-    return parameter_checks_to_values(pm.icdf(rv, u))
 
 
 def _steps(rv: TensorVariable, x: TensorVariable) -> tuple[TensorVariable, TensorVariable]:
@@ -148,7 +138,8 @@ def _discrete_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
     if isinstance(rv.owner.op, rb.BernoulliRV):
         (p,) = rv.owner.op.dist_params(rv.owner)
         return pt.cast(pt.gt(u, 1 - p), rv.dtype)
-    return pt.cast(_quantile_record(u, rv), rv.dtype)
+    # PyMC's check would end the chain where there is no law; the density is zero there and refuses the move
+    return pt.cast(parameter_checks_to_values(pm.icdf(rv, u)), rv.dtype)
 
 
 def _count_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
@@ -158,11 +149,46 @@ def _count_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
 # Numbers with all their digits; and below one, the largest whose distance to it has six of them.
 _SMALLEST, _HUGE, _BELOW_ONE = 1e-290, 1e290, 1 - 1e-10
 
-_POSITIVE = NoiseForm(_quantile_noise, _quantile_record, smooth=False, within=(_SMALLEST, _HUGE))
-_SHARE = NoiseForm(_quantile_noise, _quantile_record, smooth=False, within=(_SMALLEST, _BELOW_ONE))
-_REAL = NoiseForm(_quantile_noise, _quantile_record, smooth=False, within=(-_HUGE, _HUGE))
-_DISCRETE = NoiseForm(_discrete_noise, _discrete_record, smooth=False, within=(-LARGEST, LARGEST))
-_COUNT = NoiseForm(_discrete_noise, _count_record, smooth=False, within=(-LARGEST, LARGEST))
+_POSITIVE, _REAL = (
+    NoiseForm(tail_noise, tail_record, smooth=False, within=ends, deepest=DEEPEST)
+    for ends in ((_SMALLEST, _HUGE), (-_HUGE, _HUGE))
+)
+# further down, the inverse of its distribution function may stop too early
+_BETA = replace(_POSITIVE, within=(_SMALLEST, _BELOW_ONE), deepest=1e-100)
+_DISCRETE, _COUNT = (
+    NoiseForm(
+        _discrete_noise,
+        back,
+        smooth=False,
+        within=(-LARGEST, LARGEST),
+        deepest=0.0,
+        highest=1 - SMALLEST_TAIL,
+    )
+    for back in (_discrete_record, _count_record)
+)
+
+_LOG_NORMAL = _transformed(
+    lambda x, mu, sigma: (pt.log(x) - mu) / sigma,
+    lambda u, mu, sigma: pt.exp(mu + sigma * u),
+    (_SMALLEST, _HUGE),
+)
+_UNIFORM = _transformed(lambda x, lo, hi: (x - lo) / (hi - lo), lambda u, lo, hi: lo + (hi - lo) * u)
+# of exponential noise
+_WEIBULL = _transformed(
+    lambda x, shape, scale: (x / scale) ** shape,
+    lambda u, shape, scale: scale * u ** (1 / shape),
+    (_SMALLEST, _HUGE),
+)
+_PARETO = _transformed(
+    lambda x, shape, least: shape * pt.log(x / least),
+    lambda u, shape, least: least * pt.exp(u / shape),
+    (_SMALLEST, _HUGE),
+)
+_KUMARASWAMY = _transformed(
+    lambda x, a, b: -b * pt.log1mexp(a * pt.log(x)),
+    lambda u, a, b: (-pt.expm1(-u / b)) ** (1 / a),
+    (_SMALLEST, _BELOW_ONE),
+)
 
 # One row per family: adding a family is adding its operation here.
 _FORMS: dict[type, NoiseForm] = {
@@ -175,15 +201,15 @@ _FORMS: dict[type, NoiseForm] = {
     rb.ExponentialRV: _location_scale(None, 0),
     rb.HalfNormalRV: _location_scale(0, 1),
     continuous.HalfCauchyRV: _location_scale(None, 0),
-    rb.LogNormalRV: NoiseForm(_log_normal_noise, _log_normal_record, within=(_SMALLEST, _HUGE)),
-    rb.UniformRV: NoiseForm(_uniform_noise, _uniform_record),
+    rb.LogNormalRV: _LOG_NORMAL,
+    rb.UniformRV: _UNIFORM,
     rb.MvNormalRV: NoiseForm(_mv_normal_noise, _mv_normal_record),
     rb.GammaRV: _POSITIVE,
-    rb.BetaRV: _SHARE,
+    rb.BetaRV: _BETA,
     rb.InvGammaRV: _POSITIVE,
-    rb.ParetoRV: _POSITIVE,
-    continuous.WeibullBetaRV: _POSITIVE,
-    continuous.KumaraswamyRV: _SHARE,
+    rb.ParetoRV: _PARETO,
+    continuous.WeibullBetaRV: _WEIBULL,
+    continuous.KumaraswamyRV: _KUMARASWAMY,
     continuous.MoyalRV: _location_scale(0, 1),
     rb.BernoulliRV: _DISCRETE,
     rb.CategoricalRV: _DISCRETE,
