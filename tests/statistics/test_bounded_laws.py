@@ -40,9 +40,16 @@ class Law:
     low: float = 0.0
     high: float = 6.0
     prior: tuple[float, float] = PRIOR
+    grid: tuple[float, float] | None = None  # where a density is integrated that has no quick quantiles
 
     def log_likelihood(self, b):
         """Of the releases of each record, at an array of b."""
+        if self.grid is not None:
+            low, high = self.grid
+            values, law = low + (high - low) * U, self.scipy(np.asarray(b)[:, None])
+            weights = law.pdf(values) * (high - low)
+            dense = [(weights * stats.laplace.pdf(z, values, SCALE)).mean(axis=1) for z in Z]
+            return np.log(dense).sum(axis=0)
         values = self.scipy(np.asarray(b)[:, None]).ppf(U)
         dense = [stats.laplace.pdf(z, values, SCALE).mean(axis=1) for z in Z]
         return np.log(dense).sum(axis=0)
@@ -62,6 +69,25 @@ LAWS = {
     "weibull": Law(lambda b: pm.Weibull("y", b, 1, shape=3), lambda b: stats.weibull_min(b)),
     "uniform": Law(
         lambda b: pm.Uniform("y", 0, b, shape=3, default_transform=None), lambda b: stats.uniform(0, b)
+    ),
+    "wald": Law(
+        lambda b: pm.Wald("y", b, 2, shape=3), lambda b: stats.invgauss(b / 2, 0, 2), grid=(0, 60)
+    ),
+    "ex-gaussian": Law(
+        lambda b: pm.ExGaussian("y", mu=0, sigma=0.3, nu=b, shape=3),
+        lambda b: stats.exponnorm(b / 0.3, 0, 0.3), grid=(-3, 60),
+    ),
+    "skew normal": Law(
+        lambda b: pm.SkewNormal("y", mu=0, sigma=b, alpha=2, shape=3), lambda b: stats.skewnorm(2, 0, b),
+        grid=(-10, 20),
+    ),
+    "asymmetric Laplace": Law(
+        lambda b: pm.AsymmetricLaplace("y", kappa=0.6, mu=0, b=b, shape=3),
+        lambda b: stats.laplace_asymmetric(0.6, 0, 1 / b), low=0.02, grid=(-30, 60),
+    ),
+    "triangular": Law(
+        lambda b: pm.Triangular("y", lower=-1, c=3 * pm.math.invlogit(b) - 1, upper=2, shape=3),
+        lambda b: stats.triang(special.expit(b), -1, 3), low=-4,
     ),
     "poisson": Law(lambda b: pm.Poisson("y", b, shape=3), lambda b: stats.poisson(b)),
     "negative binomial": Law(

@@ -149,6 +149,26 @@ def pareto_shape(n):
 
 
 @bounded()
+def wald_mean(n):
+    _sum(pm.Wald("y", _slope(), 2, shape=n))
+
+
+@bounded()
+def ex_gaussian_tail(n):
+    _sum(pm.ExGaussian("y", mu=pm.Normal("mu"), sigma=1, nu=_slope(), shape=n))
+
+
+@bounded()
+def skew_normal_scale(n):
+    _sum(pm.SkewNormal("y", mu=0, sigma=_slope(), alpha=pm.Normal("alpha", 0, 2), shape=n))
+
+
+@bounded()
+def asymmetric_laplace_scale(n):
+    _sum(pm.AsymmetricLaplace("y", kappa=pm.HalfNormal("kappa"), mu=0, b=_slope(), shape=n))
+
+
+@bounded()
 def poisson_identity_link(n):
     _sum(pm.Poisson("y", _slope() + 0.6 * X[:n]))
 
@@ -372,4 +392,9 @@ def a_total_that_a_potential_bounds(n):
     _sum(y)
 
 
-MODELS = [*ZOO, *BOUNDED]
+def triangular_mode(n):
+    """A law that NumPy refuses to draw from where it does not exist."""
+    _sum(pm.Triangular("y", lower=-1, c=3 * pm.math.invlogit(pm.Normal("c")) - 1, upper=2, shape=n))
+
+
+MODELS = [*ZOO, *BOUNDED, Entry("triangular mode", triangular_mode)]

@@ -155,6 +155,8 @@ _POSITIVE, _REAL = (
 )
 # further down, the inverse of its distribution function may stop too early
 _BETA = replace(_POSITIVE, within=(_SMALLEST, _BELOW_ONE), deepest=1e-100)
+# its tails are differences of two numbers: what is left of them has seven digits down to here
+_SKEW_NORMAL = replace(_REAL, deepest=1e-9)
 _DISCRETE, _COUNT = (
     NoiseForm(
         _discrete_noise,
@@ -210,6 +212,11 @@ _FORMS: dict[type, NoiseForm] = {
     rb.ParetoRV: _PARETO,
     continuous.WeibullBetaRV: _WEIBULL,
     continuous.KumaraswamyRV: _KUMARASWAMY,
+    continuous.AsymmetricLaplaceRV: _REAL,
+    continuous.ExGaussianRV: _REAL,
+    continuous.SkewNormalRV: _SKEW_NORMAL,
+    rb.TriangularRV: replace(_REAL, deepest=1e-20),  # beyond, its ends are too near
+    continuous.WaldRV: _POSITIVE,
     continuous.MoyalRV: _location_scale(0, 1),
     rb.BernoulliRV: _DISCRETE,
     rb.CategoricalRV: _DISCRETE,

@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.distributions import continuous
 from pytensor.tensor.math import betaincinv, gammainccinv, gammaincinv
 from pytensor.tensor.random import basic as rb
 from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.rows.inversion import LAWS, value_of_tail
 
 Of = Callable[..., TensorVariable]
 
@@ -39,7 +42,12 @@ class Tails:
 
 def tail_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
     """Return the nearer tail of records ``x`` under the law of ``rv``."""
-    law, params = _law(rv)
+    params = _parameters(rv)
+    solved, law = LAWS.get(_kind(rv)), TAILS.get(_kind(rv))
+    if law is None:
+        assert solved is not None
+        below = pt.exp(solved.below(x, *params))
+        return pt.switch(pt.le(below, 0.5), below, -pt.exp(solved.above(x, *params)))
     below = law.below(x, *params)
     low = pt.le(below, 0.5)
     return pt.switch(low, below, -law.above(pt.switch(low, law.top, x), *params))
@@ -47,17 +55,21 @@ def tail_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
 
 def tail_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
     """Return the records that have the tails ``u`` under the law of ``rv``."""
-    law, params = _law(rv)
+    law, params = TAILS.get(_kind(rv)), _parameters(rv)
+    if law is None:
+        return value_of_tail(rv, u)
     low = pt.gt(u, 0)
     below = law.from_below(pt.switch(low, u, 0.0), *params)
     return pt.switch(low, below, law.from_above(pt.switch(low, 0.0, -u), *params))
 
 
-def _law(rv: TensorVariable) -> tuple[Tails, list[Any]]:
-    assert rv.owner is not None
+def _kind(rv: TensorVariable) -> type:
+    return type(rv.owner.op)  # type: ignore[union-attr]
+
+
+def _parameters(rv: TensorVariable) -> list[Any]:
     # numbers in a model may be float32, and what is computed from them alone would be, too
-    params = [pt.cast(p, "float64") for p in rv.owner.op.dist_params(rv.owner)]
-    return TAILS[type(rv.owner.op)], params
+    return [pt.cast(p, "float64") for p in rv.owner.op.dist_params(rv.owner)]  # type: ignore[union-attr]
 
 
 _GAMMA = Tails(
@@ -106,9 +118,63 @@ _STUDENT = Tails(
     lambda p, nu, mu, sigma: mu + sigma * _student_distance(p, nu),
 )
 
+
+def _share_below(kappa: TensorVariable) -> TensorVariable:
+    return kappa**2 / (1 + kappa**2)
+
+
+_ASYMMETRIC_LAPLACE = Tails(
+    lambda x, b, kappa, mu: pt.switch(
+        pt.le(x, mu),
+        _share_below(kappa) * pt.exp(pt.minimum(x - mu, 0.0) * b / kappa),
+        1 - pt.exp(pt.minimum(mu - x, 0.0) * b * kappa) / (1 + kappa**2),
+    ),
+    lambda x, b, kappa, mu: pt.switch(
+        pt.le(x, mu),
+        1 - _share_below(kappa) * pt.exp(pt.minimum(x - mu, 0.0) * b / kappa),
+        pt.exp(pt.minimum(mu - x, 0.0) * b * kappa) / (1 + kappa**2),
+    ),
+    lambda p, b, kappa, mu: (
+        mu
+        + pt.switch(
+            pt.le(p, _share_below(kappa)),
+            kappa / b * pt.log(p / _share_below(kappa)),
+            -pt.log((1 - p) * (1 + kappa**2)) / (kappa * b),
+        )
+    ),
+    lambda p, b, kappa, mu: (
+        mu
+        + pt.switch(
+            pt.le(p, 1 / (1 + kappa**2)),
+            -pt.log(p * (1 + kappa**2)) / (kappa * b),
+            kappa / b * pt.log((1 - p) / _share_below(kappa)),
+        )
+    ),
+)
+_TRIANGULAR = Tails(
+    lambda x, lo, c, hi: pt.switch(
+        pt.le(x, c), (x - lo) ** 2 / ((hi - lo) * (c - lo)), 1 - (hi - x) ** 2 / ((hi - lo) * (hi - c))
+    ),
+    lambda x, lo, c, hi: pt.switch(
+        pt.le(x, c), 1 - (x - lo) ** 2 / ((hi - lo) * (c - lo)), (hi - x) ** 2 / ((hi - lo) * (hi - c))
+    ),
+    lambda p, lo, c, hi: pt.switch(
+        pt.le(p * (hi - lo), c - lo),
+        lo + pt.sqrt(p * (hi - lo) * (c - lo)),
+        hi - pt.sqrt((1 - p) * (hi - lo) * (hi - c)),
+    ),
+    lambda p, lo, c, hi: pt.switch(
+        pt.le(p * (hi - lo), hi - c),
+        hi - pt.sqrt(p * (hi - lo) * (hi - c)),
+        lo + pt.sqrt((1 - p) * (hi - lo) * (c - lo)),
+    ),
+)
+
 TAILS: dict[type, Tails] = {
     rb.GammaRV: _GAMMA,
     rb.InvGammaRV: _INVERSE_GAMMA,
     rb.BetaRV: _BETA,
     rb.StudentTRV: _STUDENT,
+    continuous.AsymmetricLaplaceRV: _ASYMMETRIC_LAPLACE,
+    rb.TriangularRV: _TRIANGULAR,
 }
