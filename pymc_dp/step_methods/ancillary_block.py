@@ -14,6 +14,7 @@ from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import continuous_parameters
 from pymc_dp.step_methods.claims import MAX_DIMENSION, integrates_out, is_redrawn, without_slopes
 from pymc_dp.step_methods.record_step import RecordChain
+from pymc_dp.step_methods.sweeps.moves import independence_move
 from pymc_dp.step_methods.updates import hamiltonian, redraw
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.interweaving import interweave, random_walk, slice_update
@@ -93,6 +94,9 @@ class AncillaryBlock:
             n_centred = 0 if len(exact) == len(mine) else n_centred
         self.centred = conditionals.centred(self.follows_slopes) if n_centred else None
         self.with_records = conditionals.with_records() if n_redrawn else (None, None)
+        self.draws_records = self.chain.moves[0]
+        if n_redrawn and not (self.draws_records.exact or self.draws_records.name == "independence"):
+            self.draws_records = independence_move(program)  # what is informed by a release has another law
         evaluations = n_ancillary * (_TRAJECTORY if self.follows_slopes else 1)
         cost = program.n * (1 + n_redrawn + evaluations / (25 if smooth else 1))
         self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, _MIN_CYCLES, _MAX_CYCLES))
@@ -148,7 +152,8 @@ class AncillaryBlock:
             *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * self.n_cycles, int(step.tune),
             theta, chain.data, self.moving, self.gaussian,
             chain.x, chain.totals, step.centred_learnt[which], step.ancillary_learnt[which],
-            step.joint_proposals[which], np.array([0.0, 1.0]), tallies,
+            step.joint_proposals[which], self.draws_records.sizes, self.draws_records.addresses,
+            np.array([0.0, 1.0]), tallies,
         )  # fmt: skip
         if step.tune:
             spread, values = step.spreads[which], theta[self.moving]

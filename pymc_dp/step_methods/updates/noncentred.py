@@ -227,6 +227,9 @@ _FORMS: dict[type, NoiseForm] = {
     discrete.DiscreteUniformRV: _DISCRETE,
 }
 
+# Laws whose distribution function is inverted by Newton's method, which takes long.
+SOLVED = (continuous.ExGaussianRV, continuous.SkewNormalRV, continuous.WaldRV)
+
 
 def family_form(
     rv: TensorVariable, moving: Callable[[TensorVariable], bool], name: str | None = None

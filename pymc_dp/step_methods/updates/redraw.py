@@ -101,13 +101,14 @@ def log_proposal(square, k):
     cache=True,
 )  # fmt: skip
 def redraw(
-    n_updates, rng, address, possible_address, record_sizes, record_addresses, theta, data, moving, x, totals,
+    n_updates, rng, address, possible_address, draw_sizes, draw_addresses, theta, data, moving, x, totals,
     proposals, adapting, tally,
 ):  # fmt: skip
     """Propose parameters with all records, in place; each costs a draw of the records, O(n).
 
     ``address``: of the log density of parameters and records without the law of the latter.
     ``possible_address``: of that of parameters alone, minus infinity where the records have no law.
+    ``draw_sizes``, ``draw_addresses``: of a move whose candidates have the law of the records.
     ``tally``: sum of the probabilities of acceptance, and number of proposals.
     """
     target, possible = function_at(address, _CONDITIONAL), function_at(possible_address, _CONDITIONAL)
@@ -135,7 +136,7 @@ def redraw(
             proposal[moving[i]] = at
         proposed = possible(proposal, data, x, totals)
         if proposed > -np.inf:
-            sweep(rng, 1, 1, record_sizes, record_addresses, proposal, data, x_new, totals_new, unused)
+            sweep(rng, 1, 1, draw_sizes, draw_addresses, proposal, data, x_new, totals_new, unused)
             proposed = target(proposal, data, x_new, totals_new)
         ratio = proposed - current
         if independent:
