@@ -106,7 +106,7 @@ def is_redrawn(model: Model, block: RecordBlock) -> bool:
         forms = _forms(model, block, parents)
     except NoNoiseForm:
         return True
-    # measured behind one sum of 500 records: 9 to 20 times the effective draws of inverting distribution functions
+    # measured behind one sum of 500 records: 9 to 20 times the effective draws of inverting the function
     central = all(release.kind == "central" for release in block.releases)
     return central and any(isinstance(rv.owner.op, SOLVED) for rv in forms)  # type: ignore[union-attr]
 
