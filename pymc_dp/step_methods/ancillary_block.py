@@ -95,7 +95,7 @@ class AncillaryBlock:
         self.centred = conditionals.centred(self.follows_slopes) if n_centred else None
         self.with_records = conditionals.with_records() if n_redrawn else (None, None)
         self.draws_records = self.chain.moves[0]
-        if n_redrawn and not (self.draws_records.exact or self.draws_records.name == "independence"):
+        if n_redrawn and self.draws_records.name != "independence":
             self.draws_records = independence_move(program)  # what is informed by a release has another law
         evaluations = n_ancillary * (_TRAJECTORY if self.follows_slopes else 1)
         cost = program.n * (1 + n_redrawn + evaluations / (25 if smooth else 1))
