@@ -180,11 +180,11 @@ def _drop_factors(patch, dropped):
     """Leave factors out of the ancillary target."""
     original = conditionals.Conditionals.ancillary
 
-    def ancillary(self):
+    def ancillary(self, *args):
         kept = self._factors
         self._factors = lambda on: [f for f in kept(on) if not dropped(self, f)]
         try:
-            return original(self)
+            return original(self, *args)
         finally:
             del self._factors
 

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
-from pymc_dp.step_methods import ancillary
+from pymc_dp.step_methods import claims
 from pymc_dp.step_methods.updates import noncentred
 from pymc_dp.step_methods.updates import series as series_forms
 from pymc_dp.step_methods.updates.conditionals import Conditionals
@@ -138,7 +138,8 @@ def test_given_the_series_they_are_not(monkeypatch, seed):
 @pytest.mark.parametrize("series", [autoregression, random_walk])
 def test_given_the_records_they_are_not(monkeypatch, series):
     """Without the form of records that are series, as it was, other steps have too few draws that count."""
-    monkeypatch.setattr(ancillary, "noise_form", noncentred.family_form)
+    monkeypatch.setattr(claims, "noise_form", noncentred.family_form)
+    monkeypatch.setattr(claims, "MOST_REDRAWN", 0)  # nor are they drawn anew with their parameters
     found = verdicts(of_records, series)
     assert not found["sigma"].passed, found
 
