@@ -212,8 +212,16 @@ def check_law(
 
     `said` is whether the user gave the signature; otherwise the shape of the density told it.
     """
-    points = _points([prepared.query, *params])
-    if not points:
+    try:
+        points = _points([prepared.query, *params])
+    except Exception as error:  # a flat prior, parameters outside of a law's domain, an input without a value
+        warnings.warn(
+            "The density, draws and guarantee of this CustomMechanism are not compared with each other, "
+            f"because its query cannot be drawn from the prior ({type(error).__name__}): see to it that logp "
+            "integrates to one.",
+            UserWarning,
+            stacklevel=2,
+        )
         return
     if op.random is not None:
         op.rng_fn(np.random.default_rng(0), *points[0], None)
@@ -230,13 +238,10 @@ def check_law(
 
 
 def _points(graphs: list[TensorVariable]) -> list[Point]:
-    """Return values of the query and the parameters: what they are, or draws from the prior, if any."""
-    try:
-        if not rvs_in_graph(graphs):
-            return [[np.asarray(v) for v in pytensor.function([], graphs, mode=_PYTHON)()]]
-        drawn = pm.draw(graphs, draws=_DRAWS, random_seed=0, mode=_PYTHON)
-    except Exception:  # a flat prior, a parameter outside of its law's domain, an input without a value
-        return []
+    """Return values of the query and the parameters: what they are, or draws from the prior."""
+    if not rvs_in_graph(graphs):
+        return [[np.asarray(v) for v in pytensor.function([], graphs, mode=_PYTHON)()]]
+    drawn = pm.draw(graphs, draws=_DRAWS, random_seed=0, mode=_PYTHON)
     return [list(each) for each in zip(*map(np.asarray, drawn), strict=True)]
 
 

@@ -443,3 +443,10 @@ def test_declarations_do_not_depend_on_data_of_a_shared_variable():
     before = float(evaluated(release, 1.0))
     scale.set_value(1.0)
     assert float(evaluated(release, 1.0)) == pytest.approx(huber_logpdf(1.0, 1.0), rel=1e-12) != before
+
+
+def test_what_cannot_be_drawn_from_its_prior_is_said():
+    with pm.Model():
+        y = pm.Normal("y", pm.Flat("mu"), 1, shape=4)
+        with pytest.warns(UserWarning, match="query cannot be drawn from the prior"):
+            dp.CustomMechanism("z", y.sum(), 2.0, logp=huber_logp, observed=1.0)

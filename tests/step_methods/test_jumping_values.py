@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
-from pymc_dp.step_methods.block.lawdraws import LawDraws
+from pymc_dp.step_methods.block.lawdraws import LawDraws, settings_of
 from pymc_dp.step_methods.block.repeated import behind_repeated
 from tests.statistics import harness
 from tests.step_methods.test_random_atoms import SCALE, Z, marginal
@@ -440,3 +440,13 @@ def test_a_function_that_fails_for_its_values_says_so_itself():
         pm.CustomDist("y", mu, logp=lambda value, mu: pm.logp(N(mu, 1), value), random=fails, shape=3)
     with pytest.raises(ZeroDivisionError, match="of the user"):
         LawDraws(model["y"], [mu]).at(0, [np.array(0.0)])
+
+
+def test_a_prior_that_cannot_be_drawn_is_said(caplog):
+    with pm.Model() as model:
+        mu = pm.Flat("mu")
+        pm.Normal("y", mu, 1, shape=3)
+    with caplog.at_level("INFO", logger="pymc.dp"):
+        settings = settings_of(model, [mu])
+    assert 0 < len(settings) < 20
+    assert "about the starting values only, since mu cannot be" in caplog.text

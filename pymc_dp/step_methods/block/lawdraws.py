@@ -63,7 +63,11 @@ def settings_of(model: Model, given: Sequence[Variable]) -> list[list[np.ndarray
     free = [k for k, v in enumerate(given) if v in model.free_RVs]
     try:
         drawn: Any = pm.draw([given[k] for k in free], draws=_PRIOR, mode="FAST_COMPILE", random_seed=0)
-    except Exception:  # of a flat prior, or of a user's function
+    except Exception as error:  # of a flat prior, or of a user's function
+        _log.info(
+            "Values of positive probability are sought about the starting values only, since %s cannot be "
+            "drawn from their prior (%s).", ", ".join(str(given[k].name) for k in free), type(error).__name__,
+        )  # fmt: skip
         return about
     prior = [list(about[0]) for _ in range(_PRIOR)]
     for k, values in zip(free, drawn, strict=True):
