@@ -40,7 +40,7 @@ from pymc_dp.private.minibatch import MinibatchPenalty
 from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.penalty import PenaltyMetropolis
 from pymc_dp.private.report import with_privacy
-from pymc_dp.query.records import clamp, record_sum
+from pymc_dp.query.contributions import clamp, record_sum
 from pymc_dp.stats.acceptance import acceptance_report
 from pymc_dp.stats.density import mixture_density
 from pymc_dp.stats.informativeness import informativeness

@@ -167,10 +167,10 @@ CASES = {
         ValueError,
         "c, a table of counts.*not supported yet.*pm.Categorical.*dp.RandomizedResponse",
     ),
-    "an unknown number of people": (
-        lambda: released(pm.Poisson("n", 20)),
+    "more people than slots": (
+        lambda: released(dp.record_sum(pm.Normal("x", shape=5), count=pm.DiscreteUniform("n", 0, 9))),
         ValueError,
-        "uses n, one number.*how many people.*not support that yet.*pm.Laplace",
+        r"prior of n allows more people than the 5 slots of x.*shape=.*pm.Truncated",
     ),
     "query without a length": (
         lambda: dp.LaplaceMechanism("z", pt.vector("v"), epsilon=1, bounds=(0, 1)),

@@ -55,6 +55,7 @@ class AdditiveNoise:
         *,
         sensitivity: Any,
         bounds: Any,
+        neighbours: str = "replace-one",
         exact: bool = False,
     ) -> tuple[PreparedQuery, TensorVariable, PrivacyGuarantee | None]:
         """Return the query of a declaration, its noise level, and the guarantee if it is known.
@@ -65,7 +66,9 @@ class AdditiveNoise:
         given = {f"{self.level}=": level is not None, f"{self.budget}=": budget is not None}
         choices = f"{self.level}=, or {self.budget}= with sensitivity= or bounds="
         exactly_one(mechanism.__name__, given, choices)
-        prepared = mechanism._prepare(query, sensitivity=sensitivity, bounds=bounds, order=self.order)
+        prepared = mechanism._prepare(
+            query, sensitivity=sensitivity, bounds=bounds, order=self.order, neighbours=neighbours
+        )
         spent = None
         if budget is not None:
             spent = positive(self.budget, budget)

@@ -122,9 +122,13 @@ class WholeRelease(Mechanism, Discrete):
         return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
 
     @classmethod
-    def _prepare(cls, query: Any, *, sensitivity: Any, bounds: Any, order: int) -> PreparedQuery:
+    def _prepare(
+        cls, query: Any, *, sensitivity: Any, bounds: Any, order: int, neighbours: str = "replace-one"
+    ) -> PreparedQuery:
         query = whole_query(cls.__name__, query, bounds)
-        return super()._prepare(query, sensitivity=sensitivity, bounds=bounds, order=order)
+        return super()._prepare(
+            query, sensitivity=sensitivity, bounds=bounds, order=order, neighbours=neighbours
+        )
 
     @classmethod
     def _whole_observed(cls, observed: Any) -> Any:

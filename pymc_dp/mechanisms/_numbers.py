@@ -13,6 +13,8 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
+from pymc_dp.mechanisms._checks import check_setting
+from pymc_dp.privacy.guarantee import NEIGHBOURS
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.sums import rows_added_up
 
@@ -52,6 +54,17 @@ def records_averaged(query: TensorVariable) -> int | None:
         return None
     by_number = any(math.isclose(f, n) or math.isclose(f * n, 1) for f in factors)
     return n if by_length or by_number else None
+
+
+def check_neighbours(neighbours: Any, query: TensorVariable) -> None:
+    """Refuse neighbours that are none, and means where people may be added or removed."""
+    check_setting("neighbours", neighbours, NEIGHBOURS)
+    if neighbours == "add-remove" and records_averaged(query) is not None:
+        raise ValueError(
+            "neighbours='add-remove' hides how many people there are, and query divides by that number. "
+            "Release the sum, and the count beside it: dp.record_sum(x) and dp.record_sum(np.ones(n)), each "
+            "with noise."
+        )
 
 
 def resizable_lengths(query: TensorVariable) -> tuple[int, ...] | None:

@@ -44,7 +44,6 @@ _NEVER = {
     "granularity": "the grid that sums are rounded to follows from the noise",
     "changes": "what one person can change follows from the query",
     "n_records": "how many records the query is of follows from the data",
-    "neighbouring": "the guarantee follows from the noise",
 }
 _NOISE_TOO_LARGE = ("A draw of the noise does not fit", "noise must be finite")  # by the exact samplers
 # Numbers that a release states besides the arguments of its mechanism.
@@ -154,7 +153,13 @@ def _draw(
         value, known, guarantee, published = mechanism._draw_release(op, clamped, known)
         if op.additive_noise and op.bounds is not None and noise.get("sensitivity") is None:
             # bounds in a file do not show how the query changes with one person's contribution
-            prepared = mechanism._prepare(query, sensitivity=None, bounds=noise["bounds"], order=1)
+            prepared = mechanism._prepare(
+                query,
+                sensitivity=None,
+                bounds=noise["bounds"],
+                order=1,
+                neighbours=noise.get("neighbours", "replace-one"),
+            )
             published = {"changes": prepared.width} | published
     if guarantee is not None and guarantee.neighbours == "replace-one" and noise.get("sensitivity") is None:
         # the sensitivity of a mean depends on the number of records

@@ -69,7 +69,7 @@ class GaussianMechanism(Mechanism, Continuous):
         Budget of zero-concentrated differential privacy; needs `sensitivity` or `bounds`.
     sensitivity : float, optional
         Largest change of the whole query in the L2 norm (root of the sum of squares) when one record is
-        exchanged for another.
+        exchanged for another, or with one record more or less.
     bounds : tuple or list, optional
         Clamps each record's contribution to a sum or mean, or each row of a local query:
         ``(lo, hi)``, or one pair per statistic. Gives the sensitivity, and enters the likelihood.
@@ -77,6 +77,9 @@ class GaussianMechanism(Mechanism, Continuous):
     calibration : {"analytic", "classic"}, default "analytic"
         How the standard deviation follows from `epsilon` and `delta`: the smallest one with that guarantee
         (Balle and Wang), or the textbook formula, which holds for epsilon <= 1 only.
+    neighbours : {"replace-one", "add-remove"}, default "replace-one"
+        Which data the guarantee compares: with one record exchanged, so that their number is public, or
+        with one record more or less.
     **kwargs
         ``observed``, ``dims``, ``initval`` and so on, as for any PyMC distribution; and
         ``records``, a list of the variables (or names) that hold the confidential records, where
@@ -125,6 +128,7 @@ class GaussianMechanism(Mechanism, Continuous):
         sensitivity: Any = None,
         bounds: Any = None,
         calibration: str = "analytic",
+        neighbours: str = "replace-one",
         **kwargs: Any,
     ) -> Any:
         """Return an unregistered release; parameters as for the class."""
@@ -143,7 +147,7 @@ class GaussianMechanism(Mechanism, Continuous):
                 f"calibration={calibration!r} has no effect with {way}: it turns epsilon= and "
                 "delta= into noise. Leave it out."
             )
-        prepared = cls._prepare(query, sensitivity=sensitivity, bounds=bounds, order=2)
+        prepared = cls._prepare(query, sensitivity=sensitivity, bounds=bounds, order=2, neighbours=neighbours)
         promised_epsilon, promised_delta = math.inf, 0.0
         if way != "sigma=":
             sigma = cls._calibrate(epsilon, delta, rho, prepared, calibration)

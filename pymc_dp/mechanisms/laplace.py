@@ -53,11 +53,14 @@ class LaplaceMechanism(Mechanism, Continuous):
         Budget in nats; needs `sensitivity` or `bounds`.
     sensitivity : float, optional
         Largest change of the whole query in the L1 norm (sum of absolute changes) when one record is
-        exchanged for another.
+        exchanged for another, or with one record more or less.
     bounds : tuple or list, optional
         Clamps each record's contribution to a sum or mean, or each row of a local query:
         ``(lo, hi)``, or one pair per statistic. Gives the sensitivity, and enters the likelihood.
         See :func:`pymc_dp.privacy.bounds.parse_bounds`.
+    neighbours : {"replace-one", "add-remove"}, default "replace-one"
+        Which data the guarantee compares: with one record exchanged, so that their number is public, or
+        with one record more or less.
     **kwargs
         ``observed``, ``dims``, ``initval`` and so on, as for any PyMC distribution; and
         ``records``, a list of the variables (or names) that hold the confidential records, where
@@ -101,11 +104,12 @@ class LaplaceMechanism(Mechanism, Continuous):
         epsilon: Any = None,
         sensitivity: Any = None,
         bounds: Any = None,
+        neighbours: str = "replace-one",
         **kwargs: Any,
     ) -> Any:
         """Return an unregistered release; parameters as for the class."""
         prepared, noise, promise = LAPLACE.declared(
-            cls, query, scale, epsilon, sensitivity=sensitivity, bounds=bounds
+            cls, query, scale, epsilon, sensitivity=sensitivity, bounds=bounds, neighbours=neighbours
         )
         return cls._release(prepared, [noise], promise, **kwargs)
 

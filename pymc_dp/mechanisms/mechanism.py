@@ -34,7 +34,7 @@ from pymc_dp.mechanisms._checks import (
     length_of,
     names_of_records,
 )
-from pymc_dp.mechanisms._numbers import check_number_of_records, resizable_lengths
+from pymc_dp.mechanisms._numbers import check_neighbours, check_number_of_records, resizable_lengths
 from pymc_dp.mechanisms._releases import as_declared, declared_by, draw_release, evaluate
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
@@ -45,7 +45,7 @@ from pymc_dp.query.clamping import clamp_query
 from pymc_dp.upstream.pymc_private import _truncated
 
 # arguments that only mechanisms pass to each other
-_INTERNAL = frozenset({"op_class", "props", "expected", "promised", "neighbouring"})
+_INTERNAL = frozenset({"op_class", "props", "expected", "promised"})
 MECHANISM_PROPS = ("guarantee", "bounds", "records", "lengths")
 
 
@@ -152,6 +152,7 @@ class PreparedQuery:
     width: np.ndarray | None
     bounds: tuple | None
     lengths: tuple[int, ...] | None = None
+    neighbours: str = "replace-one"
 
 
 class Mechanism(Distribution):
@@ -266,6 +267,10 @@ class Mechanism(Distribution):
         levels = {name: as_declared(param) for name, param in zip(names, params, strict=True)}
         known_to_dist = inspect.signature(cls.dist).parameters
         props = {k: getattr(op, k) for k in op.__props__ if k in known_to_dist}  # type: ignore[attr-defined]
+        if "neighbours" in known_to_dist and op.guarantee is not None:
+            props["neighbours"] = (
+                op.guarantee.neighbours if op.guarantee.neighbours != "replace-one" else None
+            )
         return levels | {k: v for k, v in props.items() if v is not None}
 
     @classmethod
@@ -277,21 +282,25 @@ class Mechanism(Distribution):
         return query.type.shape
 
     @classmethod
-    def _prepare(cls, query: Any, *, sensitivity: Any, bounds: Any, order: int) -> PreparedQuery:
+    def _prepare(
+        cls, query: Any, *, sensitivity: Any, bounds: Any, order: int, neighbours: str = "replace-one"
+    ) -> PreparedQuery:
         """Check and clamp the query; find its sensitivity in the norm of that order (1 or 2)."""
         query = as_query(query)
+        check_neighbours(neighbours, query)
         if sensitivity is not None:
             sensitivity = positive("sensitivity", sensitivity)
         if bounds is None:
-            return PreparedQuery(query, sensitivity, None, None)
+            return PreparedQuery(query, sensitivity, None, None, neighbours=neighbours)
         lo, hi = parse_bounds(bounds)
-        clamped, width = clamp_query(query, (lo, hi))
+        clamped, width = clamp_query(query, (lo, hi), neighbours)
         implied = float(np.linalg.norm(np.ravel(width), order))
         # a larger change that the user states need not be divided among entries as the bounds say
         split = np.asarray(width, dtype=float) if sensitivity is None else None
         sensitivity = checked_sensitivity(sensitivity, implied, f"the query by {implied:g} (L{order})")
         query = as_query(clamped)
-        return PreparedQuery(query, sensitivity, split, hashable_bounds(lo, hi), resizable_lengths(query))
+        lengths = resizable_lengths(query)
+        return PreparedQuery(query, sensitivity, split, hashable_bounds(lo, hi), lengths, neighbours)
 
     @classmethod
     def _release(
@@ -309,7 +318,6 @@ class Mechanism(Distribution):
         rng: Any = None,
         return_next_rng: bool = False,
         promised: PrivacyGuarantee | None = None,
-        neighbouring: str = "replace-one",
         granularity: Any = None,
         changes: Any = None,
         n_records: Any = None,
@@ -318,12 +326,17 @@ class Mechanism(Distribution):
         """Build the random variable.
 
         `promised` is the guarantee that a published release states; if it does not follow from the noise
-        level, the guarantee that does takes its place. `neighbouring` says which data it compares. `op_class`
-        is the operation where it is not that of the class, `props` its static settings, and `expected` the
-        shape of the release where it is not that of the query. `granularity`, `changes` and `n_records` are
-        what a published release states of its grid, of one person's changes and of its number of records; the
-        density does not need the first two.
+        level, the guarantee that does takes its place. `op_class` is the operation where it is not that of
+        the class, `props` its static settings, and `expected` the shape of the release where it is not that
+        of the query. `granularity`, `changes` and `n_records` are what a published release states of its
+        grid, of one person's changes and of its number of records; the density does not need the first two.
         """
+        if "neighbours" in kwargs:
+            raise TypeError(
+                f"{cls.__name__} takes no neighbours=: its guarantee is for replace-one neighbours, among "
+                "data with as many people. Sums and counts with Laplace or Gaussian noise, discrete or not, "
+                "and dp.PerturbedHistogram can hide how many there are."
+            )
         if kwargs:
             raise TypeError(
                 f"{cls.__name__} got an unexpected keyword argument {', '.join(repr(k) for k in kwargs)}."
@@ -340,7 +353,7 @@ class Mechanism(Distribution):
                 "shape" if size is None else "size", tuple(length_of(n) for n in given), expected
             )
         if guarantee is not None:
-            promised = replace(guarantee, neighbours=neighbouring).settled(promised)
+            promised = replace(guarantee, neighbours=prepared.neighbours).settled(promised)
         op = (op_class or type(cls.rv_op))(
             guarantee=promised,
             bounds=prepared.bounds,

@@ -38,8 +38,8 @@ from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
+from pymc_dp.query.contributions import record_sum
 from pymc_dp.query.locality import is_local
-from pymc_dp.query.records import record_sum
 from pymc_dp.upstream.pymc_private import _logprob
 
 _JOINED = object()  # passed as y when the first argument holds checked features and labels

@@ -249,7 +249,7 @@ class PerturbedHistogram(Mechanism):
         rows = clamped_rows(cls.__name__, as_query(query), cut[0], cut[-1])
         counts = one_hot(rows, cut).sum(axis=0)
         special = {"op_class": kind.op_class, "props": {"edges": cut}}
-        return kind.mechanism.dist(counts, **given, **special, neighbouring=neighbours, **kwargs)
+        return kind.mechanism.dist(counts, **given, **special, neighbours=neighbours, **kwargs)
 
     @staticmethod
     def _noise(noise: str, given: dict[str, Any]) -> _Noise:

@@ -1,6 +1,6 @@
 """Clamping what one record contributes to a query, and by how much it can then change the query."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,17 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.math import Sum
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.query.contributions import clamp, record_sum, says_its_records
+from pymc_dp.query.counts import counted_rows
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.locality import fault_in_locality, is_local
 from pymc_dp.query.publicshapes import public_array
-from pymc_dp.query.records import clamp, record_sum, says_its_records
 from pymc_dp.query.sums import Multiple, Negative, Reading, Stack, Total, Turned, read_sums
 
 
-def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorVariable, np.ndarray]:
+def clamp_query(
+    query: TensorVariable, bounds: tuple[Any, Any], neighbours: str = "replace-one"
+) -> tuple[TensorVariable, np.ndarray]:
     """Clamp what one record can contribute to a query, and say by how much it can change it.
 
     Rows of a local query are clamped elementwise. Of a sum or mean over the leading axis (possibly
@@ -29,24 +32,28 @@ def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorV
         Query over the records.
     bounds : tuple of array_like
         Lower and upper ends, scalars or one per statistic.
+    neighbours : {"replace-one", "add-remove"}
+        Whether one record is exchanged for another, or there is one more or less.
 
     Returns
     -------
     clamped : TensorVariable
         The query of clamped values.
     width : ndarray
-        How much each statistic can change when one record is replaced, in the shape of the
-        statistics (central) or of one row (local).
+        How much each statistic can change with one record, in the shape of the statistics (central) or of
+        one row (local).
 
     Raises
     ------
     ValueError
-        If the query is neither local nor a plain sum or mean, so that clamping it is ambiguous.
+        If the query is neither local nor a plain sum or mean, so that clamping it is ambiguous; or if it is
+        local, so that it shows how many records there are, and they may be added or removed.
     """
     lo, hi = (np.asarray(b, dtype=float) for b in bounds)
+    change = _CHANGES[neighbours]
     reading = read_sums(query)
     if reading is not None:
-        return _clamp(reading, lo, hi)
+        return _clamp(reading, lo, hi, change)
     if not is_local(query):
         raise ValueError(
             "`bounds` cannot be applied to this query: it is neither local (row i computed from "
@@ -56,9 +63,23 @@ def clamp_query(query: TensorVariable, bounds: tuple[Any, Any]) -> tuple[TensorV
             "which one record changes one: pt.zeros(k)[group].inc(dp.clamp(x, lo, hi))) and pass "
             "`sensitivity=`."
         )
+    if neighbours == "add-remove":
+        raise ValueError(
+            "neighbours='add-remove' hides how many people there are, which a release with a row for each of "
+            "them shows: release sums, as in dp.record_sum(x), or leave `neighbours` out."
+        )
     row = lengths_of(query)[1:]
     _check_broadcast(lo, hi, query.ndim - 1, row)
     return clamp(query, public_array(lo), public_array(hi)), np.broadcast_to(hi - lo, row)
+
+
+type _Change = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+# By how much a sum of numbers within bounds changes when one of them becomes another, or comes or goes.
+_CHANGES: dict[str, _Change] = {
+    "replace-one": lambda lo, hi: hi - lo,
+    "add-remove": lambda lo, hi: np.maximum(np.abs(lo), np.abs(hi)),
+}
 
 
 def _why(query: TensorVariable) -> str:
@@ -72,29 +93,37 @@ def _why(query: TensorVariable) -> str:
     return fault or "what is computed of the sum is more than a public multiple of it: release the sum itself"
 
 
-def _clamp(reading: Reading, lo: np.ndarray, hi: np.ndarray) -> tuple[TensorVariable, np.ndarray]:
+def _clamp(
+    reading: Reading, lo: np.ndarray, hi: np.ndarray, change: _Change
+) -> tuple[TensorVariable, np.ndarray]:
     """Return sums of clamped contributions, and by how much one record can change them."""
     match reading:
         case Total():
-            rows = reading.contributions
+            counted = counted_rows(reading.contributions)  # slots without a person contribute 0, not a bound
+            rows = reading.contributions if counted is None else counted.rows
             row = lengths_of(rows)[1:]
             _check_broadcast(lo, hi, rows.ndim - 1, row)
             clamped = clamp(rows, public_array(lo), public_array(hi))
-            graph = record_sum(clamped) if reading.declared else clamped.sum(axis=0)
-            return graph, np.broadcast_to(hi - lo, row)
+            if counted is not None:
+                graph = record_sum(clamped, count=counted.count)
+            else:
+                graph = record_sum(clamped) if reading.declared else clamped.sum(axis=0)
+            return graph, np.broadcast_to(change(lo, hi), row)
         case Negative():
-            graph, width = _clamp(reading.part, lo, hi)
+            graph, width = _clamp(reading.part, lo, hi, change)
             return -graph, width
         case Multiple():
-            return _clamp_multiple(reading, lo, hi)
+            return _clamp_multiple(reading, lo, hi, change)
         case Turned():
-            return _clamp_turned(reading, lo, hi)
+            return _clamp_turned(reading, lo, hi, change)
         case Stack():
-            return _clamp_stack(reading, lo, hi)
+            return _clamp_stack(reading, lo, hi, change)
 
 
-def _clamp_multiple(reading: Multiple, lo: np.ndarray, hi: np.ndarray) -> tuple[TensorVariable, np.ndarray]:
-    numbers, (graph, width) = reading.numbers, _clamp(reading.part, lo, hi)
+def _clamp_multiple(
+    reading: Multiple, lo: np.ndarray, hi: np.ndarray, change: _Change
+) -> tuple[TensorVariable, np.ndarray]:
+    numbers, (graph, width) = reading.numbers, _clamp(reading.part, lo, hi, change)
     # in few bits the least whole number has no absolute value, and an inverse is rounded
     factor = np.asarray(numbers.eval(), dtype=float)
     if not reading.divided:
@@ -107,20 +136,27 @@ def _clamp_multiple(reading: Multiple, lo: np.ndarray, hi: np.ndarray) -> tuple[
     return reading.op(graph, numbers), np.abs(1 / factor) * width
 
 
-def _clamp_stack(reading: Stack, lo: np.ndarray, hi: np.ndarray) -> tuple[TensorVariable, np.ndarray]:
+def _clamp_stack(
+    reading: Stack, lo: np.ndarray, hi: np.ndarray, change: _Change
+) -> tuple[TensorVariable, np.ndarray]:
     shapes = [lengths_of(v) for v in reading.sources]
     ends = np.cumsum([np.prod(shape, dtype=int) for shape in shapes])
     bounds = (np.split(np.broadcast_to(b, ends[-1]), ends[:-1]) for b in (lo, hi))
     pieces = zip(reading.parts, shapes, *bounds, strict=True)
     graphs, widths = zip(
-        *(_clamp(part, lower.reshape(shape), upper.reshape(shape)) for part, shape, lower, upper in pieces),
+        *(
+            _clamp(part, lower.reshape(shape), upper.reshape(shape), change)
+            for part, shape, lower, upper in pieces
+        ),
         strict=True,
     )
     whole = pt.concatenate(graphs) if reading.joined else pt.stack(graphs)
     return whole, np.concatenate([np.ravel(width) for width in widths])
 
 
-def _clamp_turned(reading: Turned, lo: np.ndarray, hi: np.ndarray) -> tuple[TensorVariable, np.ndarray]:
+def _clamp_turned(
+    reading: Turned, lo: np.ndarray, hi: np.ndarray, change: _Change
+) -> tuple[TensorVariable, np.ndarray]:
     """Clamp a sum whose axes were exchanged, added or dropped; bounds are of the axes as they are now."""
     order = reading.op.new_order
     before, kept = lengths_of(reading.source), [axis for axis in order if axis != "x"]
@@ -135,7 +171,7 @@ def _clamp_turned(reading: Turned, lo: np.ndarray, hi: np.ndarray) -> tuple[Tens
         own = np.broadcast_to(bound, now).squeeze(axis=added)
         return np.expand_dims(np.transpose(own, np.argsort(kept)), dropped)
 
-    graph, width = _clamp(reading.part, turned_back(lo), turned_back(hi))
+    graph, width = _clamp(reading.part, turned_back(lo), turned_back(hi), change)
     return reading.op(graph), np.expand_dims(np.transpose(width.squeeze(axis=dropped), kept), added)
 
 

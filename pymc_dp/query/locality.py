@@ -7,9 +7,9 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.query.contributions import says_its_records
 from pymc_dp.query.datarows import fault_in_rows, is_row_by_row, number_of_rows
 from pymc_dp.query.lengths import joined_lengths, lengths_of
-from pymc_dp.query.records import says_its_records
 from pymc_dp.query.rowlocal import RowAnalysis, leaves_of
 
 _MIXED = (

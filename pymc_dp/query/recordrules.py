@@ -90,15 +90,6 @@ def no_record_message(release: Any, leaves: Sequence[Any]) -> str:
             "one multivariate distribution, so they are not independent records. Give the record "
             "axis as a batch axis (for example pm.MvNormal(..., shape=(n, d)) with n records)."
         )
-    counts = [v for v in leaves if v.ndim == 0 and v.dtype.startswith(("int", "uint"))]
-    if counts:
-        return (
-            f"The query of {release.name} uses {named(counts)}, one number and no row for each person: where "
-            "it stands for how many people there are, mechanisms do not support that yet. Noise on such a "
-            "number is a likelihood of PyMC's own: pm.Laplace(name, query, b, observed=...) has the density "
-            "of dp.LaplaceMechanism with scale b (b = sensitivity / epsilon), pm.Normal(name, query, sigma, "
-            "observed=...) that of dp.GaussianMechanism."
-        )
     return (
         f"The query of {release.name} touches no record: it must depend on a free random variable "
         "with a leading record axis, shape (n,) or (n, d); it depends on "

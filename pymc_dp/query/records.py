@@ -1,4 +1,4 @@
-"""Confidential records: how a query is written over them, and which variables of a model they are.
+"""Confidential records: which variables of a model they are, and how a release's query uses them.
 
 A *release* is a random variable whose operation carries a privacy guarantee; its query is the first
 of its distribution parameters. The free variables behind the query that have the record axis as a
@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
 
-import numpy as np
-import pytensor.tensor as pt
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Variable
@@ -22,6 +20,7 @@ from pytensor.tensor.math import Sum
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.query.counts import count_of_people, is_count_alone
 from pymc_dp.query.lengths import joined_lengths, leading_lengths, lengths_of
 from pymc_dp.query.publicshapes import is_shape
 from pymc_dp.query.recordrules import check_child, check_independent, check_some, named, no_record_message
@@ -34,101 +33,6 @@ _KINDS: dict[str, QueryKind] = {
     "function": "function",
     "mixed": "general",
 }
-
-
-def record_sum(t: Any) -> TensorVariable:
-    """Sum per-record contributions over the leading record axis.
-
-    This is the record-additive form of a query: when one record changes, the query is brought up to
-    date in O(d) instead of O(n d).
-
-    It also says which axis is that of the people, which in a query of data nothing else does: arrays along
-    the leading axis of `t` are confidential, one row per person, and those along its other axes (thresholds,
-    weights) are public. ``record_sum(grid[:, None] > x)`` would say that the grid holds the people.
-
-    Parameters
-    ----------
-    t : tensor_like, shape (n, ...) or (n,)
-        Row i holds what record i contributes to each statistic, however many records there are.
-
-    Returns
-    -------
-    TensorVariable, shape (...) or ()
-        The statistics.
-
-    Raises
-    ------
-    ValueError
-        If `t` has no axis to sum over.
-
-    References
-    ----------
-    Ju, Awan, Gong & Rao (2022), "Data Augmentation MCMC for Bayesian Inference from Privatized
-    Data", assumption 2.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import pymc_dp as dp
-    >>> dp.record_sum(np.ones((5, 2))).eval()
-    array([5., 5.])
-    """
-    t = _as_tensor("t", t)
-    if t.ndim == 0:
-        raise ValueError(
-            "`t` is a scalar: record_sum needs per-record contributions with a leading record "
-            "axis, shape (n,) or (n, d)."
-        )
-    total = t.sum(axis=0)
-    total.tag.over_records = True  # read by `says_its_records`
-    return total
-
-
-def says_its_records(total: Variable) -> bool:
-    """Whether a sum is one of :func:`record_sum`, which says that it is over the axis of the people."""
-    return bool(getattr(total.tag, "over_records", False))
-
-
-def clamp(x: Any, lo: Any, hi: Any) -> TensorVariable:
-    """Clamp values to an interval, which bounds what one record can change.
-
-    Parameters
-    ----------
-    x : tensor_like
-        Values of any shape.
-    lo, hi : tensor_like
-        Ends of the interval, broadcast against `x`; ``lo < hi`` everywhere.
-
-    Returns
-    -------
-    TensorVariable
-        ``min(max(x, lo), hi)``.
-
-    Raises
-    ------
-    ValueError
-        If constant ends are not numbers with ``lo < hi``.
-
-    Examples
-    --------
-    >>> import pymc_dp as dp
-    >>> dp.clamp([-3.0, 0.5, 9.0], 0, 1).eval()
-    array([0. , 0.5, 1. ])
-    """
-    if not any(isinstance(b, Variable) for b in (lo, hi)):
-        lo, hi = np.asarray(lo, dtype=float), np.asarray(hi, dtype=float)
-        if np.isnan(lo).any() or np.isnan(hi).any() or not (lo < hi).all():
-            raise ValueError(f"`lo` and `hi` must be numbers with lo < hi everywhere; got lo={lo}, hi={hi}.")
-    return pt.clip(_as_tensor("x", x), lo, hi)
-
-
-def _as_tensor(name: str, value: Any) -> TensorVariable:
-    """Return an argument as a tensor; PyTensor's refusal would show what may be confidential."""
-    try:
-        return pt.as_tensor_variable(value)
-    except (TypeError, ValueError, NotImplementedError):
-        refusal = TypeError(f"`{name}` must be a tensor or an array of numbers, got {type(value).__name__}.")
-    raise refusal
 
 
 @dataclass
@@ -156,6 +60,7 @@ class RecordBlock:
     terms: list[TensorVariable] = field(default_factory=list)  # children that are no release
     potentials: list[TensorVariable] = field(default_factory=list)
     others: set[Variable] = field(default_factory=set)  # records of the model's other blocks
+    count: TensorVariable | None = None  # how many of the n slots are people, if that is a variable
     decisions: dict[str, Any] = field(default_factory=dict)  # what steps worked out once for this block
 
     @property
@@ -168,6 +73,12 @@ def is_release(rv: Variable) -> bool:
     """Whether a variable is the output of a privacy mechanism that has records behind it."""
     op = getattr(rv.owner, "op", None)
     return hasattr(op, "guarantee") and getattr(op, "of_records", True)
+
+
+def is_noisy_count(model: Model, release: Variable) -> bool:
+    """Whether a release is of how many people there are, a number of the model with no record behind it."""
+    free, variables = set(model.free_RVs), set(model.basic_RVs)
+    return is_count_alone([v for v in leaves_of([query_of(release)], variables) if v in free])
 
 
 def query_of(rv: Variable) -> TensorVariable:
@@ -201,14 +112,14 @@ def find_record_blocks(model: Model) -> list[RecordBlock]:
     Returns
     -------
     list of RecordBlock
-        One block per set of records that have to move together; empty if the model has no release.
+        One block per set of records that have to move together; empty if the model has no release of records.
 
     Raises
     ------
     ValueError
         If a query touches no record, or if records are not conditionally independent of each other.
     """
-    observed = [rv for rv in model.observed_RVs if is_release(rv)]
+    observed = [rv for rv in model.observed_RVs if is_release(rv) and not is_noisy_count(model, rv)]
     if not observed:
         return []
     lengths = leading_lengths(model)
@@ -367,7 +278,8 @@ def _block(model: Model, records: set[Variable], n: int, releases: list[Variable
     potentials = [p for p in model.potentials if set(ancestors([p], blockers=variables)) & records]
     for term in terms:
         check_child(model, term, records, analysis)
-    return RecordBlock(ordered, n, analysis, found, terms, potentials)
+    count = count_of_people(model, [(r.name, r.query, r.kind) for r in found], ordered, n)
+    return RecordBlock(ordered, n, analysis, found, terms, potentials, count=count)
 
 
 def _kind(release: Variable, analysis: RowAnalysis) -> QueryKind:

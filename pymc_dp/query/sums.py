@@ -18,9 +18,9 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.query.contributions import says_its_records
 from pymc_dp.query.locality import fault_in_locality
 from pymc_dp.query.publicshapes import is_fixed, is_number, is_shape, value_is_public
-from pymc_dp.query.records import says_its_records
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from pytensor.graph.basic import Variable
 
 from pymc_dp.step_methods.ancillary_block import AncillaryBlock
 from pymc_dp.step_methods.block.parents import ancestors_of_records
-from pymc_dp.step_methods.claims import default_parameters
+from pymc_dp.step_methods.claims import default_parameters, takes_count
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordStep, RecordStepState
 from pymc_dp.step_methods.updates import redraw
@@ -188,8 +188,8 @@ class AncillaryUpdate(RecordStep):
         return super()._moved().union(*(part.names for part in self._parts))
 
     def _forget(self) -> None:
-        self.centred_learnt = [part.begun() for part in self._parts]
-        self.ancillary_learnt = [part.begun() for part in self._parts]
+        self.centred_learnt = [part.begun(given_noise=False) for part in self._parts]
+        self.ancillary_learnt = [part.begun(given_noise=True) for part in self._parts]
         # count, means and sums of squares of the parameters since the last restart of the adaptation
         self.spreads = [np.zeros((3, len(p.moving))) for p in self._parts]
         self.n_updates = [int(p.counts[2] + p.counts[3]) for p in self._parts]
@@ -237,7 +237,12 @@ class AncillaryUpdate(RecordStep):
 
     @classmethod
     def _claimable(cls, model: Model) -> list[Variable]:
-        parents = {rv for block in record_blocks(model) for rv in ancestors_of_records(model, block)}
+        parents = {
+            rv
+            for block in record_blocks(model)
+            for rv in ancestors_of_records(model, block)
+            if rv is not block.count or takes_count(model, block)
+        }
         claimed = [model.rvs_to_values[rv] for rv in model.free_RVs if rv in parents]
         if not claimed:
             raise ValueError(

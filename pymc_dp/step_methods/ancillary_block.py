@@ -11,8 +11,14 @@ from pytensor.graph.basic import Variable
 from pymc_dp.lowering.addresses.native import addresses_of
 from pymc_dp.query.records import RecordBlock
 from pymc_dp.step_methods.block.layout import positions
-from pymc_dp.step_methods.block.parents import continuous_parameters
-from pymc_dp.step_methods.claims import MAX_DIMENSION, integrates_out, is_redrawn, without_slopes
+from pymc_dp.step_methods.block.parents import continuous_parameters, counts_of
+from pymc_dp.step_methods.claims import (
+    MAX_DIMENSION,
+    integrates_out,
+    is_redrawn,
+    takes_count,
+    without_slopes,
+)
 from pymc_dp.step_methods.record_step import RecordChain
 from pymc_dp.step_methods.sweeps.moves import independence_move
 from pymc_dp.step_methods.updates import hamiltonian, redraw
@@ -62,13 +68,23 @@ class AncillaryBlock:
         self.chain = RecordChain(model, block, step.proposals, step._default_point)
         program = self.chain.program
         layout = program.parameters
-        # what is whole, and records of other blocks, have moves of their own and no random walk
+        # records of other blocks, and whole numbers but that of the people, have moves of their own
+        counted = moving & counts_of(model, block)
+        if counted and step.update not in ("auto", "random_walk"):
+            raise ValueError(
+                f"`update` = {step.update!r} moves no whole numbers such as {block.count}: use "
+                "'random_walk', or name the other parameters in `vars`, and pm.sample chooses a step for it."
+            )
         walking = moving & continuous_parameters(model, block)
-        mine = [rv for rv in layout.variables if rv in walking]
+        if not takes_count(model, block):
+            counted = set()
+        mine = [rv for rv in layout.variables if rv in walking | counted]
         self.names = [str(model.rvs_to_values[rv].name) for rv in mine]
         self.moving = positions(layout, self.names)
+        is_whole = np.concatenate([np.full(layout.slice_length(rv), rv in counted) for rv in mine])
+        self.walking, self.whole = self.moving[~is_whole], np.flatnonzero(is_whole)
         self.redraws = step.update == "redraw" or (step.update == "auto" and is_redrawn(model, block))
-        conditionals = Conditionals(program, mine, with_noise=not self.redraws)
+        conditionals = Conditionals(program, mine, with_noise=not self.redraws, whole=counted)
         self.held = [str(rv.name) for rv in conditionals.held()]
         smooth = all(form.smooth for form in conditionals.forms.values())
         summed = self.chain.moves[0].exact and integrates_out(model, block)
@@ -91,7 +107,8 @@ class AncillaryBlock:
         if drawn is not None:
             exact, self.quadratic = drawn
             self.gaussian = positions(layout, [str(model.rvs_to_values[rv].name) for rv in exact])
-            n_centred = 0 if len(exact) == len(mine) else n_centred
+            n_centred = 0 if len(exact) == len(mine) - len(counted) else n_centred
+        n_centred = n_centred if len(self.walking) else 0
         self.centred = conditionals.centred(self.follows_slopes) if n_centred else None
         self.with_records = conditionals.with_records() if n_redrawn else (None, None)
         self.draws_records = self.chain.moves[0]
@@ -117,9 +134,9 @@ class AncillaryBlock:
             return max(4, k), _REDRAWN
         return max(4, k), max(_CHEAP, 2 * k) if smooth else max(_DEAR, k)
 
-    def begun(self) -> Learnt:
+    def begun(self, given_noise: bool) -> Learnt:
         """Return what updates begin with, given records or given the noise."""
-        k = len(self.moving)
+        k = len(self.moving if given_noise else self.walking)
         return hamiltonian.begun(k) if self.follows_slopes else of_random_walk(k)
 
     def again(self, learnt: Learnt) -> Learnt:
@@ -150,7 +167,7 @@ class AncillaryBlock:
         interweave(
             chain.handle(step.rng), counts, self.addresses,
             *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * self.n_cycles, int(step.tune),
-            theta, chain.data, self.moving, self.gaussian,
+            theta, chain.data, self.walking, self.moving, self.whole, self.gaussian,
             chain.x, chain.totals, step.centred_learnt[which], step.ancillary_learnt[which],
             step.joint_proposals[which], self.draws_records.sizes, self.draws_records.addresses,
             np.array([0.0, 1.0]), tallies,

@@ -8,7 +8,7 @@ from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.query.lengths import leading_lengths
-from pymc_dp.query.records import is_release, parameters_of
+from pymc_dp.query.records import is_noisy_count, is_release, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.step_methods.discovery import record_blocks
 
@@ -22,7 +22,9 @@ def behind_mechanisms(model: Model) -> dict[Variable, Variable]:
     is computed from, and their own parents with such an axis.
     """
     variables, free, found = set(model.basic_RVs), set(model.free_RVs), {}
-    unread = dict.fromkeys(_mechanisms(model, variables))
+    counts = {rv for rv in model.observed_RVs if is_release(rv) and is_noisy_count(model, rv)}
+    mechanisms = [rv for rv in dict.fromkeys(_mechanisms(model, variables)) if rv not in counts]
+    unread = dict.fromkeys(mechanisms)
     if not unread:
         return {}
     try:
@@ -32,7 +34,7 @@ def behind_mechanisms(model: Model) -> dict[Variable, Variable]:
                 del unread[release.rv]
     except ValueError:  # our steps refuse this model, but those that the user names are free to take it
         found = {}
-        unread = dict.fromkeys(_mechanisms(model, variables))
+        unread = dict.fromkeys(mechanisms)
     lengths = leading_lengths(model)
     for rv in unread:
         graphs = parameters_of(rv) if rv in variables else [rv]

@@ -57,6 +57,13 @@ def _parameters_of_block(model: Model, block: RecordBlock) -> list[Variable]:
         return []  # tables of one category: nothing moves
     if cheaper_by_cycles(model, block, parents):
         return []
+    if block.count in parents and not takes_count(model, block):
+        _log.info(
+            "AncillaryUpdate leaves %s, the number of people, to other steps, given all else: only with up "
+            "to %d parameters of records that are functions of noise are they moved together.",
+            str(getattr(block.count, "name", None)), MAX_DIMENSION,
+        )  # fmt: skip
+        parents.remove(block.count)
     if is_redrawn(model, block):
         return parents
     try:
@@ -115,6 +122,15 @@ def _may_fail(rv: Variable, variables: set[Variable]) -> bool:
     """Whether a draw of a law may end in an error: PyMC draws truncated laws again, up to a limit."""
     inside = ancestors([rv], blockers=variables - {rv})
     return any(v.owner is not None and isinstance(v.owner.op, TruncatedRV) for v in inside)
+
+
+def takes_count(model: Model, block: RecordBlock) -> bool:
+    """Whether the number of people moves with the parameters of the records, by steps of a random walk."""
+    if block.count is None:
+        return False
+    shapes = model.eval_rv_shapes()
+    size = sum(int(np.prod(shapes[rv.name])) for rv in ancestors_of_records(model, block))
+    return size <= MAX_DIMENSION and not is_redrawn(model, block)
 
 
 def integrates_out(model: Model, block: RecordBlock) -> bool:

@@ -16,10 +16,12 @@ from pymc_dp.lowering.addresses.native import compile_lowered, generator_handle
 from pymc_dp.lowering.compiling.building import building
 from pymc_dp.propriety import refuse_improper, refuse_runaway
 from pymc_dp.query.records import RecordBlock, is_release
+from pymc_dp.step_methods.discovery import record_blocks
 from pymc_dp.step_methods.lengths import with_known_lengths
 from pymc_dp.step_methods.model_density import impossible_terms, is_possible
 from pymc_dp.step_methods.near_ends import EVERY, RECORDS, NearEnds, ends_of
 from pymc_dp.step_methods.release_values import check_releases
+from pymc_dp.step_methods.slots import check_slots, refuse_beyond
 from pymc_dp.step_methods.starts import SHARES, DispersedStart, set_by_the_model
 from pymc_dp.step_methods.sweeps import kernels
 from pymc_dp.step_methods.sweeps.fused import TRIES
@@ -228,6 +230,8 @@ class RecordStep(BlockedStep):
         self._near: list[NearEnds] = []
         refuse_improper(self.model)
         check_releases(self.model)
+        for block in record_blocks(self.model):
+            check_slots(self.model, block, self._initial_point)
         self._build()
         self._check_moved()
         compile_lowered()  # here, once, and not by every chain in a process of its own
@@ -333,6 +337,8 @@ class RecordStep(BlockedStep):
         if not self.tune and self.n_steps % EVERY == 0:
             for near in self._near:
                 near.look(point)
+        for chain in self.chains:
+            refuse_beyond(self.model, chain.program.block, point)
         if self.n_steps not in self.checked_at:
             return point
         if self.n_steps == self.checked_at[-1]:

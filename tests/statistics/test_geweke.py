@@ -15,6 +15,7 @@ import pymc_dp as dp
 from pymc_dp.step_methods import record_step
 from tests.statistics import harness
 from tests.statistics.conjugate_models import CONJUGATE_MODELS, conjugate_update
+from tests.statistics.count_models import UnknownCount
 from tests.statistics.custom_models import CustomNoise
 from tests.statistics.drive import StepKernel, records_and_nuts
 from tests.statistics.models import (
@@ -199,9 +200,18 @@ def test_records_beside_nuts(model_type, epsilon):
     assert verdict.passed, verdict
 
 
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.parametrize("make_steps", [_ancillary, _together], ids=_ids)
+def test_unknown_number_of_people(make_steps, epsilon):
+    verdict = _short_chains(UnknownCount, epsilon, make_steps, replicates=2500, transitions=2)
+    assert verdict.passed, verdict
+
+
 # With little noise the release and the records hold each other fast: no use for a single chain.
 @pytest.mark.parametrize(
-    ("model_type", "epsilon"), [(model, (0.1, 1.0)[k % 2]) for k, model in enumerate(ALL_MODELS)], ids=_ids
+    ("model_type", "epsilon"),
+    [(model, (0.1, 1.0)[k % 2]) for k, model in enumerate((*ALL_MODELS, UnknownCount))],
+    ids=_ids,
 )
 def test_single_chain(model_type, epsilon):
     model = model_type(epsilon)

@@ -17,6 +17,7 @@ from tests.statistics.conjugate_models import (
     SharedTable,
     conjugate_steps,
 )
+from tests.statistics.count_models import UnknownCount
 from tests.statistics.custom_models import CustomNoise
 from tests.statistics.drive import StepKernel, records_and_nuts
 from tests.statistics.models import (
@@ -78,6 +79,8 @@ CASES = [
     (WalkingRecords, 1.0, _together),
     (WalkingRecords, 50.0, _together),
     (AutoregressiveRecords, 10.0, _together),
+    (UnknownCount, 0.1, _together),
+    (UnknownCount, 10.0, _together),
     (CustomNoise, 1.0, _imputation),
     (CustomNoise, 10.0, _together),
     (RandomConcentration, 10.0, conjugate_steps),

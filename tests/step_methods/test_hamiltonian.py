@@ -49,6 +49,9 @@ def draw_halves(rng):
 TARGETS = {"normal": (normal, draw_normal), "with an end and a kink": (halves, draw_halves)}
 
 
+WHOLE = np.zeros(0, dtype=np.intp)
+
+
 def after(kernel, target, start, rng):
     """Where some updates lead from a draw of the target, with momenta of any covariance."""
     factor = np.array([[1.5, 0, 0], [0.4, 0.8, 0], [0, -0.3, 1.2]])
@@ -56,7 +59,7 @@ def after(kernel, target, start, rng):
     learnt.steps[hamiltonian.KEPT] = np.log(0.9)
     theta, tally = np.array([5.0, *start]), np.zeros(2)
     state = ParameterState(
-        theta, np.zeros(1), np.zeros((1, 1)), np.zeros(1), np.arange(1, 4), learnt, 0, 0, tally
+        theta, np.zeros(1), np.zeros((1, 1)), np.zeros(1), np.arange(1, 4), WHOLE, learnt, 0, 0, tally
     )
     accepted = kernel(2, rng, target, state)
     assert theta[0] == 5.0
@@ -124,7 +127,16 @@ def test_nothing_moves_where_there_is_no_density():
     for target in (nowhere, here_only):
         theta, learnt = np.array([5.0, *MEAN]), hamiltonian.begun(3)
         state = ParameterState(
-            theta, np.zeros(1), np.zeros((1, 1)), np.zeros(1), np.arange(1, 4), learnt, 0, 1, np.zeros(2)
+            theta,
+            np.zeros(1),
+            np.zeros((1, 1)),
+            np.zeros(1),
+            np.arange(1, 4),
+            WHOLE,
+            learnt,
+            0,
+            1,
+            np.zeros(2),
         )
         assert kernel(5, rng, target, state) == 0
         np.testing.assert_array_equal(theta[1:], MEAN)
@@ -140,7 +152,7 @@ def test_momenta_learn_the_information():
     for _ in range(6):
         tally[:] = 0
         state = ParameterState(
-            theta, np.zeros(1), np.zeros((1, 1)), np.zeros(1), np.arange(1, 4), learnt, 0, 1, tally
+            theta, np.zeros(1), np.zeros((1, 1)), np.zeros(1), np.arange(1, 4), WHOLE, learnt, 0, 1, tally
         )
         kernel(500, rng, normal, state)
         learnt, last = hamiltonian.again(learnt), learnt

@@ -397,4 +397,31 @@ def triangular_mode(n):
     _sum(pm.Triangular("y", lower=-1, c=3 * pm.math.invlogit(pm.Normal("c")) - 1, upper=2, shape=n))
 
 
+# -- an unknown number of people --------------------------------------------------------------------
+
+
+@bounded()
+def number_of_people(n):
+    people = pm.DiscreteUniform("people", 0, n)
+    y = pm.Normal("y", 0, _slope(), shape=n)
+    dp.LaplaceMechanism("z", dp.record_sum(y, count=people), scale=1.0, bounds=(1, 4), observed=3.0)
+    dp.LaplaceMechanism("c", people, scale=1.0, observed=1.4)
+
+
+@bounded()
+def number_of_people_with_a_rate(n):
+    rate = pm.Gamma("rate", 2, 1)
+    people = pm.Truncated("people", pm.Poisson.dist(rate), upper=n)
+    y = pm.Gamma("y", 2, pm.Gamma("b", 2, 1), shape=n)
+    total = dp.record_sum(pt.stack([y, y**2], axis=1), count=people)
+    dp.LaplaceMechanism("z", total / 2, scale=1.0, observed=[3.0, 5.0])
+
+
+@bounded()
+def number_of_people_in_a_scale(n):
+    people = pm.Binomial("people", n, 0.6)
+    y = pm.Bernoulli("y", pm.Beta("p", 2, 2), shape=n)
+    dp.LaplaceMechanism("z", dp.record_sum(y, count=people) ** 2, scale=1.0 + people, observed=2.0)
+
+
 MODELS = [*ZOO, *BOUNDED, Entry("triangular mode", triangular_mode)]

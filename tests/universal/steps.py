@@ -108,7 +108,8 @@ def given_records(blocks, rng):
 
 def _slopes(placed, given, density, with_slopes, rng):
     """Pairs of a derivative by differences of a density, and along its slopes."""
-    here, data, where = placed.theta, placed.program.data.gather(), placed.where(placed.moving)
+    here, data = placed.theta, placed.program.data.gather()
+    where = placed.where([rv for rv in placed.moving if rv.dtype.startswith("float")])
     out = np.empty(1 + len(here))
     with_slopes(here, data, given, placed.totals, out)
     yield Pair(density(here, data, given, placed.totals), out[0])

@@ -19,6 +19,11 @@ def continuous_parameters(model: Model, block: RecordBlock) -> set[Variable]:
     return {rv for rv in model.free_RVs if rv not in records and rv.dtype.startswith("float")}
 
 
+def counts_of(model: Model, block: RecordBlock) -> set[Variable]:
+    """Return the free variable that is the number of people among the records, if there is one."""
+    return {block.count} & set(model.free_RVs)
+
+
 def parents_of_records(model: Model, block: RecordBlock) -> list[TensorVariable]:
     """Return the continuous free variables that stand in the law of a record, and are no records."""
     leaves = set(leaves_of([p for r in block.records for p in parameters_of(r)], set(model.basic_RVs)))
@@ -27,9 +32,12 @@ def parents_of_records(model: Model, block: RecordBlock) -> list[TensorVariable]
 
 
 def ancestors_of_records(model: Model, block: RecordBlock) -> list[TensorVariable]:
-    """Return the continuous parameters in the law of the records, and those in the law of such parameters."""
+    """Return the continuous parameters in the law of the records, and those in the law of such parameters.
+
+    With them are the number of people, where that is a parameter, and those in the law of it.
+    """
     variables, parameters = set(model.basic_RVs), continuous_parameters(model, block)
-    found: set[Variable] = set(parents_of_records(model, block))
+    found: set[Variable] = {*parents_of_records(model, block), *counts_of(model, block)}
     queue = list(found)
     while queue:
         for rv in leaves_of(parameters_of(queue.pop()), variables):

@@ -56,6 +56,8 @@ class Conditionals:
         Parameters that are to move.
     with_noise : bool, default True
         Whether the records' noise is asked for.
+    whole : collection of Variable
+        Those of them that are whole numbers, and move given the noise only.
 
     Raises
     ------
@@ -63,10 +65,18 @@ class Conditionals:
         If a record that depends on the moving parameters is not a function of parameter-free noise.
     """
 
-    def __init__(self, program: RecordProgram, moving: Collection[Variable], *, with_noise: bool = True):
+    def __init__(
+        self,
+        program: RecordProgram,
+        moving: Collection[Variable],
+        *,
+        with_noise: bool = True,
+        whole: Collection[Variable] = (),
+    ):
         self.program = program
         self.model = program.model
         self.moving = set(moving)
+        self.walking = self.moving - set(whole)
         self.variables = set(self.model.basic_RVs)
         self.u = pt.matrix("u", dtype="float64", shape=program.x.type.shape)
         self.totals = pt.vector("totals", dtype="float64", shape=(program.n_statistics,))
@@ -98,7 +108,7 @@ class Conditionals:
         return [
             rv
             for rv in self.program.parameters.variables
-            if rv in self.moving and self._depends(parameters_of(rv), self.moving)
+            if rv in self.walking and self._depends(parameters_of(rv), self.moving)
         ]
 
     def _smooth_form(self, rv: Variable) -> NoiseForm | None:
@@ -199,7 +209,7 @@ class Conditionals:
 
     def centred_graph(self, reading: Reading) -> TensorVariable:
         """Log density of the moving parameters given the records, under a reading."""
-        return self._sum(self._factors(self.moving | self.tied), reading)
+        return self._sum(self._factors(self.walking | self.tied), reading)
 
     def ancillary(self, with_slopes: bool = False) -> NativeFunction:
         """Log density of the moving parameters given the records' noise, alone or with its slopes."""

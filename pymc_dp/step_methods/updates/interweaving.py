@@ -89,9 +89,12 @@ def draw_direction(rng, factor, z, line):
 
 @njit(UPDATE, cache=True)
 def random_walk(n_updates, rng, address, state):
-    """Metropolis updates of ``theta[moving]`` given records or noise, in place; returns the acceptances."""
+    """Metropolis updates of ``theta[moving]`` given records or noise, in place; returns the acceptances.
+
+    Steps of whole numbers are rounded, which is as likely there as back.
+    """
     theta, data, given, totals, moving = state.theta, state.data, state.given, state.totals, state.moving
-    factor, tally = state.learnt.factor, state.tally
+    whole, factor, tally = state.whole, state.learnt.factor, state.tally
     target = function_at(address, _CONDITIONAL)
     k = moving.shape[0]
     proposal, line, z = theta.copy(), np.empty(k), np.empty(k)
@@ -99,6 +102,8 @@ def random_walk(n_updates, rng, address, state):
     accepted = 0
     for update in range(n_updates):
         draw_direction(rng, factor, z, line)
+        for i in whole:
+            line[i] = np.rint(line[i])
         for i in range(k):
             proposal[moving[i]] = theta[moving[i]] + line[i]
         proposed = target(proposal, data, given, totals)
@@ -185,17 +190,17 @@ def slice_update(n_updates, rng, address, state):
 
 @njit(
     types.int64(
-        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, VECTOR, _INDEX, MATRIX,
-        types.int64, VECTOR,
+        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, VECTOR, _INDEX, _INDEX,
+        MATRIX, types.int64, VECTOR,
     ),
     cache=True,
 )  # fmt: skip
 def run_random_walk(
-    rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally
+    rng, address, n_updates, n_adapted, theta, data, given, totals, moving, whole, factor, adapting, tally
 ):
     """Call :func:`random_walk` from Python."""
     learnt = Learnt(factor, np.empty((0, 0)), np.empty((0, 0)), np.empty(0))
-    state = ParameterState(theta, data, given, totals, moving, learnt, n_adapted, adapting, tally)
+    state = ParameterState(theta, data, given, totals, moving, whole, learnt, n_adapted, adapting, tally)
     return random_walk(n_updates, rng, address, state)
 
 
@@ -238,7 +243,7 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
     types.void(
         HANDLE, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
         types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), types.int64, types.int64,
-        VECTOR, VECTOR, _INDEX, _INDEX, MATRIX, VECTOR, LEARNT, LEARNT, PROPOSALS,
+        VECTOR, VECTOR, _INDEX, _INDEX, _INDEX, _INDEX, MATRIX, VECTOR, LEARNT, LEARNT, PROPOSALS,
         types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), VECTOR, MATRIX,
     ),
     cache=True,
@@ -246,8 +251,8 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
 )  # fmt: skip
 def interweave(
     handle, counts, addresses, record_sizes, record_addresses, n_done, adapting,
-    theta, data, moving, gaussian, x, totals, centred, ancillary, proposals, draw_sizes, draw_addresses,
-    record_tally, tallies,
+    theta, data, walking, moving, whole, gaussian, x, totals, centred, ancillary, proposals,
+    draw_sizes, draw_addresses, record_tally, tallies,
 ):  # fmt: skip
     """Cycles of: records given parameters, parameters given records, parameters given noise; in place.
 
@@ -262,7 +267,9 @@ def interweave(
     the ancillary density, :func:`random_walk`, :func:`slice_update` or
     :func:`pymc_dp.step_methods.updates.hamiltonian.hamiltonian`, and the two that
     :func:`pymc_dp.step_methods.updates.redraw.redraw` takes; 0 where there is none.
-    ``moving``, ``gaussian``: positions in ``theta`` that move, and that have a Gaussian conditional.
+    ``walking``, ``moving``: positions in ``theta`` that move given the records, and given the noise or with
+    all records: those of whole numbers only there; ``whole``: which of the latter these are. ``gaussian``:
+    positions with a Gaussian conditional.
     ``draw_sizes``, ``draw_addresses``: of the move that draws records from their law, which is not always
     that of the sweep: an informed one draws from what it proposes from.
     ``n_done``: cycles already adapted on.
@@ -279,7 +286,7 @@ def interweave(
         done = n_done + cycle
         if n_centred > 0:
             state = ParameterState(
-                theta, data, x, totals, moving, centred, done * n_centred, adapting, tallies[0]
+                theta, data, x, totals, walking, whole[:0], centred, done * n_centred, adapting, tallies[0]
             )
             update(n_centred, rng, addresses[0], state)
         if n_redrawn > 0:
@@ -296,7 +303,7 @@ def interweave(
                 for k in range(theta.shape[0]):
                     phi[k] = theta[k]
             state = ParameterState(
-                phi, data, u, totals, moving, ancillary, done * n_ancillary, adapting, tallies[1]
+                phi, data, u, totals, moving, whole, ancillary, done * n_ancillary, adapting, tallies[1]
             )
             accepted = update(n_ancillary, rng, addresses[1], state)
             if accepted > 0:

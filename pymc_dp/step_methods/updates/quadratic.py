@@ -28,7 +28,7 @@ def quadratic(conditionals: Conditionals) -> tuple[list[TensorVariable], NativeF
     for rv in program.parameters.variables:
         more = program.parameters.slice_length(rv)
         if (
-            rv in conditionals.moving
+            rv in conditionals.walking
             and size + more <= MAX_QUADRATIC
             and _is_quadratic(conditionals, [*found, rv])
         ):

@@ -36,8 +36,8 @@ class ParameterState(NamedTuple):
         All parameters, and all releases and covariates, flat.
     given, totals
         Records or noise, a row for each; sums of what the records contribute to queries.
-    moving
-        Which entries of theta move.
+    moving, whole
+        Which entries of theta move; which of these are whole numbers.
     learnt
         What proposals are made with.
     n_adapted, adapting
@@ -51,6 +51,7 @@ class ParameterState(NamedTuple):
     given: Any
     totals: Any
     moving: Any
+    whole: Any
     learnt: Any
     n_adapted: int
     adapting: int
@@ -61,7 +62,7 @@ LEARNT = types.NamedTuple([MATRIX, MATRIX, MATRIX, VECTOR], Learnt)
 _INDEX = types.Array(types.intp, 1, "C")
 PARAMETERS = types.NamedTuple(
     [
-        VECTOR, VECTOR, MATRIX, VECTOR, _INDEX, LEARNT, types.int64, types.int64, VECTOR,
+        VECTOR, VECTOR, MATRIX, VECTOR, _INDEX, _INDEX, LEARNT, types.int64, types.int64, VECTOR,
     ],
     ParameterState,
 )  # fmt: skip

@@ -1,0 +1,209 @@
+"""Sums over an unknown number of people: what is read from them, their sensitivity, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+from scipy import stats
+
+import pymc_dp as dp
+from pymc_dp.query.records import find_record_blocks
+
+SLOTS = 20
+DRAWS = {"draws": 20, "tune": 20, "chains": 1, "progressbar": False, "quiet": True, "random_seed": 1}
+SHORT = {**DRAWS, "compute_convergence_checks": False}
+
+
+def model_of(declare, people=lambda: pm.DiscreteUniform("people", 0, SLOTS)):
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        declare(people(), pm.Normal("x", mu, 1, shape=SLOTS))
+    return model
+
+
+def test_slots_beyond_the_people_contribute_nothing():
+    """With bounds that exclude 0, clamping must not make people of empty slots."""
+
+    def declare(people, x):
+        rows = pt.stack([x, x**2], axis=1)
+        total = dp.record_sum(rows, count=people)
+        dp.LaplaceMechanism(
+            "z", total, epsilon=1, bounds=(1, 3), neighbours="add-remove", observed=[4.0, 9.0]
+        )
+
+    model = model_of(declare)
+    (block,) = find_record_blocks(model)
+    assert block.count is model["people"]
+    assert block.releases[0].kind == "central"
+    x = np.linspace(-2, 4, SLOTS)
+    query = block.releases[0].query.eval({model["people"]: 5, model["x"]: x})
+    np.testing.assert_allclose(query, [np.clip(x[:5], 1, 3).sum(), np.clip(x[:5] ** 2, 1, 3).sum()])
+
+
+@pytest.mark.parametrize(
+    ("bounds", "replace_one", "add_remove"),
+    [((-1, 3), 4, 3), ((-3, 1), 4, 3), ((0, 1), 1, 1), ((2, 5), 3, 5), ([(-1, 1), (0, 4)], 6, 5)],
+)
+def test_sensitivity(bounds, replace_one, add_remove):
+    """Widths of intervals with one record exchanged, largest sizes with one more or less: in the L1 norm."""
+    rows = pt.as_tensor(np.zeros((SLOTS, 2) if isinstance(bounds, list) else SLOTS))
+    for neighbours, expected in (("replace-one", replace_one), ("add-remove", add_remove)):
+        z = dp.LaplaceMechanism.dist(dp.record_sum(rows), scale=2.0, bounds=bounds, neighbours=neighbours)
+        promised = dp.guarantee(z)
+        assert promised.epsilon == pytest.approx(expected / 2)
+        assert promised.neighbours == neighbours
+
+
+def test_sensitivity_of_gaussian_noise_is_in_the_other_norm():
+    rows = pt.as_tensor(np.zeros((SLOTS, 2)))
+    bounds = [(-1, 3), (-2, 0)]
+    z = dp.GaussianMechanism.dist(dp.record_sum(rows), sigma=1.0, bounds=bounds, neighbours="add-remove")
+    assert dp.guarantee(z).rho == pytest.approx((3**2 + 2**2) / 2)
+
+
+@pytest.mark.parametrize("noise", [{"epsilon": 0.7}, {"scale": 2.5}])
+@pytest.mark.parametrize("mechanism", [dp.LaplaceMechanism, dp.DiscreteLaplaceMechanism])
+def test_a_published_sum_and_count_are_declared_with_an_unknown_number(mechanism, noise, tmp_path):
+    data = np.arange(12) % 3
+    given = {**noise, "neighbours": "add-remove"}
+    total = mechanism.release(dp.record_sum(data), bounds=(0, 2), **given)
+    number = mechanism.release(dp.record_sum(np.ones(12, dtype=int)), sensitivity=1, **given)
+    texts = [release.to_json() for release in (total, number)]
+    assert not any("n_records" in text for text in texts), "the number of people is what is hidden"
+    total, number = map(dp.Release.from_json, texts)
+    assert total.guarantee.neighbours == number.guarantee.neighbours == "add-remove"
+    assert dp.guarantee(total).neighbours == "add-remove"
+    with pm.Model() as model:
+        people = pm.DiscreteUniform("people", 0, SLOTS)
+        x = pm.Categorical("x", [0.3, 0.3, 0.4], shape=SLOTS)
+        z = mechanism("z", dp.record_sum(x, count=people), observed=total)
+        mechanism("c", people, observed=number)
+    assert dp.guarantee(z).epsilon == pytest.approx(total.guarantee.epsilon)
+    assert dp.guarantee(model).neighbours == "add-remove"
+    assert dp.guarantee(model).epsilon == pytest.approx(total.guarantee.epsilon + number.guarantee.epsilon)
+    pm.sample(model=model, **SHORT)
+
+
+def test_pure_numbers_of_people_need_no_records():
+    with pm.Model() as model:
+        people = pm.Poisson("people", 10)
+        dp.LaplaceMechanism("c", people, epsilon=1, sensitivity=1, neighbours="add-remove", observed=12.2)
+        posterior = pm.sample(2000, tune=500, chains=2, cores=1, random_seed=2, progressbar=False).posterior
+    assert find_record_blocks(model) == []
+    n = np.arange(60)
+    weight = stats.poisson.pmf(n, 10) * np.exp(-np.abs(n - 12.2))
+    assert float(posterior["people"].mean()) == pytest.approx(float(weight @ n / weight.sum()), abs=0.15)
+
+
+def other_count(people, x):
+    again = pm.DiscreteUniform("again", 0, SLOTS)
+    dp.LaplaceMechanism("z", dp.record_sum(x, count=people), scale=1, observed=1.0)
+    dp.LaplaceMechanism("w", dp.record_sum(x**2, count=again), scale=1, observed=1.0)
+
+
+def all_slots(people, x):
+    dp.LaplaceMechanism("z", dp.record_sum(x, count=people), scale=1, observed=1.0)
+    dp.LaplaceMechanism("w", dp.record_sum(x**2), scale=1, observed=1.0)
+
+
+def one_by_one(people, x):
+    dp.LaplaceMechanism("z", dp.record_sum(x, count=people), scale=1, observed=1.0)
+    dp.LaplaceMechanism("w", x, scale=1, observed=np.zeros(SLOTS))
+
+
+def covariates_in_the_query(people, x):
+    known = np.linspace(0, 1, SLOTS)
+    dp.LaplaceMechanism("z", dp.record_sum(x * known, count=people), scale=1, observed=1.0)
+
+
+def covariates_in_the_law(people, x):
+    known = pm.Data("known", np.linspace(0, 1, SLOTS))
+    y = pm.Normal("y", x + known, 1, shape=SLOTS)
+    dp.LaplaceMechanism("z", dp.record_sum(y, count=people), scale=1, observed=1.0)
+
+
+@pytest.mark.parametrize(
+    ("declare", "names"),
+    [
+        (other_count, ["again", "people", "same variable"]),
+        (all_slots, ["w", "count=people"]),
+        (one_by_one, ["w", "one by one", "leave count= out"]),
+        (covariates_in_the_query, ["people", "Covariates"]),
+        (covariates_in_the_law, ["people", "Covariates"]),
+    ],
+    ids=lambda v: getattr(v, "__name__", ""),
+)
+def test_models_in_which_slots_are_no_people(declare, names):
+    with pytest.raises(ValueError) as error:
+        pm.sample(model=model_of(declare), **SHORT)
+    assert all(name in str(error.value) for name in names), error.value
+
+
+def summed(people, x):
+    dp.LaplaceMechanism("z", dp.record_sum(x, count=people), scale=1, observed=1.0)
+
+
+@pytest.mark.parametrize(
+    ("people", "says"),
+    [
+        (lambda: pm.DiscreteUniform("people", 0, 50), "allows more people than the 20 slots"),
+        (lambda: pm.Binomial("people", 21, 0.1), "allows more people than the 20 slots"),
+        (lambda: pm.Poisson("people", 400), "more people than the 20 slots"),
+    ],
+)
+def test_too_few_slots_are_refused_before_sampling(people, says):
+    with pytest.raises(ValueError, match=says) as error:
+        pm.sample(model=model_of(summed, people), **SHORT)
+    assert "pm.Truncated('people', pm.Poisson.dist(...), upper=20)" in str(error.value)
+    remedy = lambda: pm.Truncated("people", pm.Poisson.dist(6), upper=SLOTS)  # noqa: E731
+    pm.sample(model=model_of(summed, remedy), **SHORT)
+
+
+@pytest.mark.parametrize("step", [None, "records"])
+def test_a_chain_that_reaches_more_people_than_slots_ends(step):
+    def declare(people, x):
+        summed(people, x)
+        dp.LaplaceMechanism("c", people, scale=2, observed=26.0)
+
+    with model_of(declare, lambda: pm.Poisson("people", 16)) as model:
+        steps = {} if step is None else {"step": [dp.RecordImputation()]}
+        with pytest.raises(ValueError, match="more people than the 20 slots of x"):
+            pm.sample(model=model, **{**SHORT, "draws": 500}, **steps)
+
+
+@pytest.mark.parametrize("count", [7, 7.0, np.int64(7), "people", pt.scalar("n", dtype="int64")])
+def test_counts_that_are_no_variable(count):
+    with pytest.raises(TypeError, match="`count` must be one whole-numbered random variable"):
+        dp.record_sum(np.ones(3), count=count)
+
+
+@pytest.mark.parametrize("dist", [lambda: pm.Gamma("n", 2, 1), lambda: pm.Poisson("n", 3, shape=2)])
+def test_counts_of_another_kind(dist):
+    with pm.Model(), pytest.raises(TypeError, match="`count` must be one whole-numbered random variable"):
+        dp.record_sum(np.ones(3), count=dist())
+
+
+def test_add_remove_is_refused_where_the_number_shows():
+    x = np.linspace(0, 1, 7)
+    with pytest.raises(ValueError, match="a row for each"):
+        dp.LaplaceMechanism.release(pt.as_tensor(x), epsilon=1, bounds=(0, 1), neighbours="add-remove")
+    for mean in (pt.as_tensor(x).mean(), dp.record_sum(x) / 7):
+        with pytest.raises(ValueError, match="divides by that number"):
+            dp.LaplaceMechanism.release(mean, epsilon=1, bounds=(0, 1), neighbours="add-remove")
+    with pytest.raises(ValueError, match="neighbours"):
+        dp.LaplaceMechanism.release(dp.record_sum(x), epsilon=1, bounds=(0, 1), neighbours="add")
+    with pytest.raises(TypeError, match="takes no neighbours="):
+        dp.RandomizedResponse.dist(np.array([0, 1]), epsilon=1, n_categories=2, neighbours="add-remove")
+    with pytest.raises(ValueError, match="bounds="):
+        dp.LaplaceMechanism.release(dp.record_sum(x), epsilon=1, neighbours="add-remove")
+
+
+def test_the_number_of_people_moves_with_the_parameters():
+    with model_of(summed):
+        step = dp.AncillaryUpdate()
+        assert {v.name for v in step.vars} == {"mu", "people"}
+        with pytest.raises(ValueError, match="moves no whole numbers such as people"):
+            dp.AncillaryUpdate(update="slice")
+        dp.AncillaryUpdate([pm.modelcontext(None)["mu"]], update="slice")
