@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -95,6 +97,34 @@ def test_pure_numbers_of_people_need_no_records():
     n = np.arange(60)
     weight = stats.poisson.pmf(n, 10) * np.exp(-np.abs(n - 12.2))
     assert float(posterior["people"].mean()) == pytest.approx(float(weight @ n / weight.sum()), abs=0.15)
+
+
+def test_sums_of_normal_records_are_integrated_out_given_their_number():
+    sigma, z = 2.0, 8.0
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        people = pm.DiscreteUniform("people", 0, SLOTS)
+        x = pm.Normal("x", mu, 1.5, shape=SLOTS)
+        dp.GaussianMechanism("z", dp.record_sum(x, count=people), sigma=sigma, observed=z)
+    marginal = dp.marginalize(model, ["x"])
+    density = marginal.compile_logp(vars=[marginal["z"]])
+    for mu, people in itertools.product((-0.5, 0.2, 1.3), (0, 1, 7, SLOTS)):
+        got = density({"mu": np.array(mu), "people": np.array(people)})
+        expected = stats.norm.logpdf(z, people * mu, np.sqrt(people * 1.5**2 + sigma**2))
+        assert got == pytest.approx(expected, rel=1e-9)
+
+
+def test_the_cost_of_numbers_and_sums_shows_in_a_plan():
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        people = pm.Binomial("people", SLOTS, 0.5)
+        x = pm.Normal("x", mu, 1, shape=SLOTS)
+        noise = {"epsilon": 0.5, "neighbours": "add-remove"}
+        dp.LaplaceMechanism("z", dp.record_sum(x, count=people), bounds=(-2, 2), **noise)
+        dp.LaplaceMechanism("c", people, sensitivity=1, **noise)
+    text = str(dp.plan(model, n_simulations=1, draws=100, tune=100, random_seed=1))
+    assert "epsilon = 1, for add-remove" in text
+    assert "people" in text
 
 
 def other_count(people, x):

@@ -77,7 +77,17 @@ def thirty_bits():
     return CountCase(build, *_given(log_weight, {"p": (4 + k) / (10 + n), "rate": given[:, None] + 0 * k}))
 
 
-def normal_sums():
+def normal_mixtures():
+    """As normal sums, by a law that is no function of noise: two components that are the same."""
+
+    def law(mu, slots):
+        parts = [pm.Normal.dist(mu, 1.2), pm.Normal.dist(mu, 1.2)]
+        return pm.Mixture("x", [0.4, 0.6], parts, shape=slots)
+
+    return normal_sums(law)
+
+
+def normal_sums(law=lambda mu, slots: pm.Normal("x", mu, 1.2, shape=slots)):
     """A sum of normal records with normal noise, which is closed given their number."""
     slots, s, c, sigma = 40, 21.0, 14.5, 3.0
 
@@ -85,7 +95,7 @@ def normal_sums():
         with pm.Model() as model:
             mu = pm.Normal("mu", 0.5, 1.5)
             people = pm.Binomial("people", slots, 0.3)
-            x = pm.Normal("x", mu, 1.2, shape=slots)
+            x = law(mu, slots)
             dp.GaussianMechanism("s", dp.record_sum(x, count=people), sigma=sigma, observed=s)
             dp.GaussianMechanism("c", people, sigma=4.0, observed=c)
         return model
@@ -115,7 +125,7 @@ def nothing_else_unknown():
     return CountCase(build, *_given(log_weight, {}))
 
 
-EXACT_COUNTS = [few_bits, thirty_bits, normal_sums, nothing_else_unknown]
+EXACT_COUNTS = [few_bits, thirty_bits, normal_sums, normal_mixtures, nothing_else_unknown]
 
 
 class UnknownCount(StatModel):

@@ -119,7 +119,8 @@ class StepKernel:
             return
         for chain in step.chains:
             chain.program.set_release(observed)
-            for name in set(observed) - releases:
+            of_records = {release.name for release in chain.program.block.releases}
+            for name in set(observed) - of_records:
                 chain.program.data.override(self.pymc.rvs_to_values[self.pymc[name]], observed[name])
             chain.refresh_data()
 
