@@ -63,7 +63,9 @@ class NoiseForm:
         if self.highest is not None:
             kept.append(pt.lt(u, self.highest))
         if self.within != EVERYWHERE:
-            kept += [pt.ge(x, self.within[0]), pt.le(x, self.within[1])]
+            # PyTensor tries small types for a number that has none, and warns that it does not fit
+            ends = (pt.constant(end, dtype="float64") for end in self.within)
+            kept += [compare(x, end) for compare, end in zip((pt.ge, pt.le), ends, strict=True)]
         return kept
 
 
