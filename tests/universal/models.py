@@ -397,6 +397,28 @@ def triangular_mode(n):
     _sum(pm.Triangular("y", lower=-1, c=3 * pm.math.invlogit(pm.Normal("c")) - 1, upper=2, shape=n))
 
 
+# -- a record that says where another law exists ----------------------------------------------------
+
+
+@bounded()
+def child_with_a_record_for_its_probability(n):
+    y = pm.Normal("y", pm.Normal("b", 0.5, 0.3), 0.4, shape=n)
+    pm.Bernoulli("w", y, observed=np.arange(n) % 2)
+    _sum(y)
+
+
+@bounded()
+def child_with_a_record_for_its_shape(n):
+    y = pm.Normal("y", _slope(), 1, shape=n)
+    pm.Gamma("w", y, 1, observed=np.linspace(0.3, 1.2, n))
+    _each(y, n)
+
+
+@bounded()
+def answers_of_counts(n):
+    _answers(pm.Poisson("c", pm.Gamma("b", 2, 1), shape=n, initval=np.zeros(n, dtype=int)), n, 3)
+
+
 # -- an unknown number of people --------------------------------------------------------------------
 
 

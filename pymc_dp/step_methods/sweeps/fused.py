@@ -19,7 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.addresses.bind import Function, Kernel, bound_part, part_of_kernel
 from pymc_dp.lowering.addresses.native import HOIST, NativeFunction
 from pymc_dp.lowering.addresses.tuples import column
-from pymc_dp.lowering.rows.domains import inside_of, is_number, may_be_extreme
+from pymc_dp.lowering.rows.domains import Domain, inside_of, is_number, may_be_extreme
 from pymc_dp.lowering.rows.rowdraws import draw_entry
 from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph, scalar_function
 from pymc_dp.lowering.rows.valuedraws import draw_value
@@ -67,7 +67,8 @@ class FusedSweep:
         self._places: list[TensorVariable] = []
         self._goes_to: list[tuple[int, int]] = []
         statistics = self._statistics()
-        weights = self._weight_graphs()
+        # where a release, or a child, has no law given a record, its expression may be a number all the same
+        weights = [Domain(graph, self._state.is_free).guarded() for graph in self._weight_graphs()]
         each = [
             (rv, index)
             for rv, shape in zip(records, program.records.shapes, strict=True)
