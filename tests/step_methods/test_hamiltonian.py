@@ -35,6 +35,13 @@ def halves(theta, data, given, totals, out):
     out[:] = value, 7.0, *(-at - np.array([0.0, np.sign(at[1]), 0.0]))
 
 
+def unknown(theta, data, given, totals, out):
+    """The same normal numbers, whose slopes are no numbers on one side."""
+    normal(theta, data, given, totals, out)
+    if theta[1] < MEAN[0]:
+        out[2:] = np.nan, np.inf, -np.inf
+
+
 def draw_normal(rng):
     return MEAN + ROOT @ rng.normal(size=3)
 
@@ -46,7 +53,11 @@ def draw_halves(rng):
             return np.array([abs(at[0]), *at[1:]])
 
 
-TARGETS = {"normal": (normal, draw_normal), "with an end and a kink": (halves, draw_halves)}
+TARGETS = {
+    "normal": (normal, draw_normal),
+    "with an end and a kink": (halves, draw_halves),
+    "with slopes that are no numbers": (unknown, draw_normal),
+}
 
 
 WHOLE = np.zeros(0, dtype=np.intp)
@@ -109,7 +120,34 @@ def eager(rng):
     "fault", [{"standard_normal": hot}, {"random": eager}], ids=["momenta", "acceptance"]
 )
 def test_planted_faults_of_the_kernel_are_caught(name, fault):
-    assert error_of_moments(name, 1, **fault) < 1e-6
+    assert error_of_moments(name, 1, replicates=8000, **fault) < 1e-6
+
+
+def test_places_without_slopes_are_visited():
+    """A scale that is the root of a positive part, in 45 groups: the slope is 0 times infinity below zero."""
+    groups = 45
+    member = np.repeat(np.arange(groups), 2)
+    z = np.random.default_rng(37).normal(0, 1.5, groups)
+    with pm.Model():
+        t = pm.Normal("t", 0, 1, initval=0.5)
+        m = pm.Normal("m", 0, 1)
+        e = pm.Normal("e", 0, 1, shape=groups)
+        y = pm.Normal("y", m + pt.sqrt(pt.maximum(t, 0.0)) * e[member], 1.0, shape=2 * groups)
+        dp.GaussianMechanism("z", pt.zeros(groups)[member].inc(y), sigma=1.5, observed=z)
+        step = dp.AncillaryUpdate()
+        assert step._parts[0].follows_slopes
+        idata = pm.sample(
+            2000, tune=500, chains=2, cores=1, step=[step], random_seed=1, progressbar=False, quiet=True
+        )
+    at, m = np.linspace(-5, 5, 1001), np.linspace(-3, 3, 201)
+    sd = np.sqrt(4 * np.maximum(at, 0) + 2 + 1.5**2)
+    log_density = np.array([stats.norm.logpdf(z[:, None], 2 * m, each).sum(axis=0) for each in sd])
+    log_density += stats.norm.logpdf(at)[:, None] + stats.norm.logpdf(m)
+    density = np.exp(log_density - log_density.max()).sum(axis=1)
+    expected = density[at < 0].sum() / density.sum()
+    below = (idata.posterior["t"] < 0).astype(float)
+    error = np.sqrt(expected * (1 - expected) / float(az.ess(below.to_dataset(name="x"))["x"]))
+    assert abs(float(below.mean()) - expected) < 4 * error
 
 
 def test_nothing_moves_where_there_is_no_density():

@@ -85,13 +85,15 @@ def again(learnt: Learnt) -> Learnt:
 
 @part_of_kernel
 def is_finite(density, moving):
-    """Whether a log density and its slopes are numbers."""
-    if not abs(density[0]) < np.inf:
-        return False
+    """Whether a log density is a number; its slopes are made 0 where they are none.
+
+    Any slopes that are a function of the place leave a trajectory reversible. What had a density and were
+    refused for its slopes would never be visited.
+    """
     for i in range(moving.size):
         if not abs(density[1 + moving[i]]) < np.inf:
-            return False
-    return True
+            density[1 + moving[i]] = 0.0
+    return abs(density[0]) < np.inf
 
 
 @part_of_kernel
