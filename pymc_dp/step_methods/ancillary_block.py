@@ -85,6 +85,12 @@ class AncillaryBlock:
         self.walking, self.whole = self.moving[~is_whole], np.flatnonzero(is_whole)
         self.redraws = step.update == "redraw" or (step.update == "auto" and is_redrawn(model, block))
         conditionals = Conditionals(program, mine, with_noise=not self.redraws, whole=counted)
+        if self.redraws and (lacking := conditionals.may_lack_a_law()):
+            raise ValueError(
+                f"`update` = {step.update!r}: parameters are proposed with all records drawn anew, and "
+                f"{', '.join(lacking)} may have no law given other records. How likely that is depends on "
+                "the parameters, and is not known. Leave `update` out."
+            )
         self.held = [str(rv.name) for rv in conditionals.held()]
         smooth = all(form.smooth for form in conditionals.forms.values())
         summed = self.chain.moves[0].exact and integrates_out(model, block)

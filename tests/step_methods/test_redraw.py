@@ -271,3 +271,22 @@ def test_what_is_hardly_ever_accepted_is_given_up_and_said(caplog):
             )  # fmt: skip
     assert step.n_updates == [0]
     assert sum("no longer proposes mu with all records drawn anew" in r.message for r in caplog.records) == 1
+
+
+def test_records_that_others_may_leave_without_a_law_are_refused():
+    """They are drawn until they have one, which happens more often under some parameters than others."""
+
+    def declare(scale):
+        with pm.Model() as model:
+            mu = pm.Normal("mu", 0, 1)
+            s = scale("s", mu)
+            y = pm.Normal("y", 0, s, shape=3)
+            dp.LaplaceMechanism("z", dp.record_sum(dp.clamp(y, -3, 3) + s), scale=4.0, observed=2.0)
+        return model
+
+    with declare(lambda name, mu: pm.Normal(name, mu, 1, shape=3)):
+        with pytest.raises(ValueError, match=r"y may have no law given other records.*Leave `update` out"):
+            dp.AncillaryUpdate(update="redraw")
+        dp.AncillaryUpdate()
+    with declare(lambda name, mu: pm.LogNormal(name, mu, 1, shape=3)):
+        dp.AncillaryUpdate(update="redraw")

@@ -419,6 +419,17 @@ def answers_of_counts(n):
     _answers(pm.Poisson("c", pm.Gamma("b", 2, 1), shape=n, initval=np.zeros(n, dtype=int)), n, 3)
 
 
+@bounded(noise_form=False)
+def mixture_with_a_scale_of_one_component(n):
+    parts = [pm.Normal.dist(0, _slope(0.6)), pm.Normal.dist(0.5, 1)]
+    _sum(pm.Mixture("y", [0.2, 0.8], parts, shape=n))
+
+
+@bounded(noise_form=False)
+def hurdle_with_a_shape(n):
+    _sum(pm.HurdleGamma("y", 0.6, alpha=_slope(), beta=1, shape=n))
+
+
 # -- an unknown number of people --------------------------------------------------------------------
 
 

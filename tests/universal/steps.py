@@ -95,8 +95,10 @@ def placed(model, rng) -> list[Placed]:
 
 @claim("AncillaryUpdate, given the records")
 def given_records(blocks, rng):
-    for placed in (b for b in blocks if b.conditionals):
-        density, x = placed.conditionals.centred().dispatcher, placed.x
+    for placed in (b for b in blocks if b.moving):
+        # records that are no function of noise have this target, too
+        conditionals = placed.conditionals or Conditionals(placed.program, placed.moving, with_noise=False)
+        density, x = conditionals.centred().dispatcher, placed.x
         data = placed.program.data.gather()
         here, at = placed.theta, placed.logp(placed.point(placed.theta, x))
         for other in places(here, placed.where(placed.moving), rng):
@@ -261,7 +263,10 @@ def with_records(blocks, rng):
     """Less the law of the records, which are drawn anew; and minus infinity where they have none."""
     for placed in (b for b in blocks if b.moving and not any(map(has_no_draws, b.block.records))):
         program = placed.program
-        functions = Conditionals(program, placed.moving, with_noise=False).with_records()
+        conditionals = Conditionals(program, placed.moving, with_noise=False)
+        if conditionals.may_lack_a_law():  # refused
+            continue
+        functions = conditionals.with_records()
         density, possible = (f.dispatcher for f in functions)
         data = program.data.gather()
         own, x = log_density(placed.model, list(placed.block.records)), placed.x

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.tensor.random.basic import CategoricalRV, GeometricRV
@@ -205,7 +206,12 @@ class Conditionals:
 
     def centred(self, with_slopes: bool = False) -> NativeFunction:
         """Log density of the moving parameters given the records, alone or with its slopes."""
-        return self._native("centred", self.program.x, self.centred_graph(self.program.state), with_slopes)
+        graph = self.centred_graph(self.program.state)
+        for rv in self.program.block.records:
+            # a component without a law has density zero there, which a sum over components does not show
+            if isinstance(rv.owner.op, SymbolicRandomVariable):  # type: ignore[union-attr]
+                graph = self._where(self._conditions(rv, self.walking), graph, self.program.state)
+        return self._native("centred", self.program.x, graph, with_slopes)
 
     def centred_graph(self, reading: Reading) -> TensorVariable:
         """Log density of the moving parameters given the records, under a reading."""
@@ -237,9 +243,8 @@ class Conditionals:
             for c in self._conditions(rv, self.moving | records)
             if not self._depends([c], records)
         ]
-        has_law = reduce(pt.and_, map(pt.all, substitute([pt.constant(True), *conditions], state)))
         prior = self._sum([rv for rv in self._factors(self.moving | self.tied) if rv in self.moving], state)
-        possible = pt.switch(has_law, prior, -np.inf)
+        possible = self._where(conditions, prior, state)
         central = [r.rv for r in self._separable()]
         factors = [
             f for f in self._factors(self.moving | records | self.tied) if f not in {*records, *central}
@@ -251,6 +256,11 @@ class Conditionals:
             self._native("with records", self.program.x, graph, False),
             self._native("of parameters", self.program.x, possible, False),
         )
+
+    def may_lack_a_law(self) -> list[str]:
+        """Names of the records that may have no law given other records."""
+        records = set(self.program.block.records)
+        return [str(rv.name) for rv in self.program.block.records if self._conditions(rv, records)]
 
     def marginal(self, with_slopes: bool = False) -> NativeFunction:
         """Log density of the moving parameters with records of few values summed over."""
@@ -289,9 +299,16 @@ class Conditionals:
 
     def _where_records_have_laws(self, graph: TensorVariable, reading: Reading) -> TensorVariable:
         """Return a log density where the records that it leaves out have a law, elsewhere minus infinity."""
-        for rv in self.domains:
-            graph = pt.switch(self._inside(rv, reading), graph, -np.inf)
+        for conditions in self.domains.values():
+            graph = self._where(conditions, graph, reading)
         return graph
+
+    @staticmethod
+    def _where(conditions: list[TensorVariable], graph: TensorVariable, reading: Reading) -> TensorVariable:
+        """Return a log density where all of some conditions hold, elsewhere minus infinity."""
+        if not conditions:
+            return graph
+        return pt.switch(reduce(pt.and_, map(pt.all, substitute(conditions, reading))), graph, -np.inf)
 
     def _guard(self) -> TensorVariable:
         """Refuse moves that could not be taken back, since a record does not give its noise back.
