@@ -30,6 +30,7 @@ from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, fl
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
+from pymc_dp.flags import flags_lock
 from pymc_dp.lowering.addresses.modes import default_mode
 from pymc_dp.marginals.removal import removals
 from pymc_dp.propriety import refuse_improper
@@ -199,7 +200,7 @@ def _recording(init_traces: Callable[..., Any]) -> Callable[..., Any]:
     def in_a_mode_of_ours(*, model: Model, step: Any, **kwargs: Any) -> Any:
         released = any(hasattr(getattr(rv.owner, "op", None), "guarantee") for rv in model.basic_RVs)
         ours = released or any(isinstance(s, RecordStep) for s in _steps_in(step))
-        with pytensor.config.change_flags(**({"mode": default_mode()} if ours else {})):
+        with flags_lock, pytensor.config.change_flags(**({"mode": default_mode()} if ours else {})):
             return init_traces(model=model, step=step, **kwargs)
 
     return in_a_mode_of_ours

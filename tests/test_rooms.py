@@ -203,6 +203,20 @@ def inside_of_others(module, packages):
     return first in packages and any(part.startswith("_") for part in rest)
 
 
+def test_flags_are_changed_under_one_lock():
+    """Two threads that change PyTensor's flags at once do not put back what was there before."""
+    for name, tree in TREES.items():
+        locked = set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.With):
+                held = [isinstance(i.context_expr, ast.Name) and i.context_expr.id for i in node.items]
+                after = held.index("flags_lock") + 1 if "flags_lock" in held else len(held)
+                under = [*node.items[after:], *(node.body if "flags_lock" in held else [])]
+                locked |= {inner for part in under for inner in ast.walk(part)}
+        calls = {n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == "change_flags"}
+        assert calls <= locked, name
+
+
 def test_division_by_zero_is_numpys_in_all_machine_code():
     """Compiled functions raise Python's error otherwise, unless whoever compiles them first does not."""
     compilers = re.compile(r"\b(numba\.(njit|jit|vectorize|guvectorize|cfunc)|numba_njit|numba_basic)\b")

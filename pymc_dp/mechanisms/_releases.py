@@ -18,6 +18,7 @@ from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor import as_tensor_variable, constant
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
+from pymc_dp.flags import flags_lock
 from pymc_dp.mechanisms._numbers import records_averaged
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.entropy import NoEntropyError
@@ -133,7 +134,7 @@ def _draw(
     for key, value in noise.items():
         _check_public(key, value)
     # inner graphs are compiled in the mode of the configuration; counts and noise levels need float64
-    with pytensor.config.change_flags(mode=_NO_COMPILER, cxx="", floatX="float64"):
+    with flags_lock, pytensor.config.change_flags(mode=_NO_COMPILER, cxx="", floatX="float64"):
         rv = mechanism.dist(query, **noise)
         op = rv.owner.op
         clamped, *params = op.dist_params(rv.owner)

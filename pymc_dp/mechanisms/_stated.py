@@ -10,6 +10,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
+from pymc_dp.flags import flags_lock
 from pymc_dp.mechanisms._additive import GAUSSIAN, LAPLACE
 from pymc_dp.mechanisms._checks import noise_parameter
 from pymc_dp.mechanisms._releases import declared_by
@@ -57,7 +58,7 @@ def checked_guarantee(release: Release) -> PrivacyGuarantee:
     if "sensitivity" in release.parameters or "changes" in release.parameters:
         arguments.pop("bounds", None)  # bounds are for the query's records, which the file lacks
     # noise levels are stated in float64
-    with pytensor.config.change_flags(floatX="float64"):
+    with flags_lock, pytensor.config.change_flags(floatX="float64"):
         if _says_changes(mechanism, release):
             arguments |= _of_one_level(query[0], release.parameters["changes"], arguments)
         found: PrivacyGuarantee = mechanism.dist(*query, **arguments).owner.op.guarantee

@@ -17,6 +17,8 @@ from pymc.model.core import Model
 from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Variable
 
+from pymc_dp.flags import flags_lock
+
 Point = dict[str, np.ndarray]
 # log(1 - sigmoid(40)) is -40 after these rewrites, and -inf before
 _STABLE = get_mode("FAST_COMPILE").including("canonicalize", "stabilize", "specialize")
@@ -71,7 +73,7 @@ class _Densities:
 
     def _compiled(self, graph: Variable, mode: Any) -> Callable[..., Any]:
         # a density is asked for a few times in a chain: not worth the half second of C++ for each operation
-        with pytensor.config.change_flags(cxx=""):
+        with flags_lock, pytensor.config.change_flags(cxx=""):
             return pytensor.function(
                 self._inputs, graph, mode=mode, on_unused_input="ignore", allow_input_downcast=True
             )

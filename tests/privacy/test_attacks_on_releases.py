@@ -1,6 +1,8 @@
 """Attacks on what `release()` gives away beside its value, and on files that claim too much."""
 
 import json
+import multiprocessing
+import threading
 import traceback
 from dataclasses import replace
 from fractions import Fraction
@@ -13,7 +15,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
-from pymc_dp.mechanisms import _grid, exponential
+from pymc_dp.mechanisms import _grid, _releases, exponential
 from pymc_dp.mechanisms._knorm_noise import QuadraticKNormGradientRV
 from pymc_dp.mechanisms._releases import evaluate
 
@@ -103,6 +105,77 @@ def test_single_precision_keeps_the_promises():
     again = dp.SmoothedHistogramSample.dist(np.array([0.2, 0.3]), **release.parameters)
     assert dp.guarantee(again).epsilon == pytest.approx(1e-4, rel=1e-9)
     assert count.value == n
+
+
+# ---- threads and processes ---------------------------------------------------------------------------
+
+
+def configuration():
+    return pytensor.config.mode, pytensor.config.cxx, pytensor.config.floatX
+
+
+def release_in_steps(monkeypatch):
+    """Begin a release in a thread; return an event that lets it go on, and the thread."""
+    entered, go_on = threading.Event(), threading.Event()
+    draw = dp.LaplaceMechanism._draw_release.__func__
+
+    def slowly(cls, *args):
+        if threading.current_thread() is thread:
+            entered.set()
+            go_on.wait(5)
+        return draw(cls, *args)
+
+    monkeypatch.setattr(dp.LaplaceMechanism, "_draw_release", classmethod(slowly))
+    thread = threading.Thread(target=dp.LaplaceMechanism.release, args=(1.0,), kwargs=FIXED)
+    thread.start()
+    assert entered.wait(5)
+    return go_on, thread
+
+
+FIXED = {"scale": 2.0, "sensitivity": 1}
+
+
+def test_releases_in_threads_leave_the_configuration_as_it_was(monkeypatch):
+    before = configuration()
+    go_on, first = release_in_steps(monkeypatch)
+    seen = []
+
+    def after_the_first(*args):
+        go_on.set()
+        first.join(5)  # ends while the second is under way, if it can
+        seen.append(configuration())
+
+    prepare = dp.LaplaceMechanism.dist
+    monkeypatch.setattr(
+        dp.LaplaceMechanism, "dist", lambda *args, **noise: after_the_first() or prepare(*args, **noise)
+    )
+    second = threading.Thread(target=dp.LaplaceMechanism.release, args=(1.0,), kwargs=FIXED)
+    second.start()
+    second.join(0.5)
+    go_on.set()
+    second.join(10)
+    assert not first.is_alive() and not second.is_alive()
+    assert [str(mode) for mode, *_ in seen] == [str(_releases._NO_COMPILER)]
+    assert configuration() == before
+
+
+def test_a_process_that_is_forked_during_a_release_has_the_usual_configuration(monkeypatch):
+    before = configuration()
+    go_on, thread = release_in_steps(monkeypatch)
+    timer = threading.Timer(0.2, go_on.set)
+    timer.start()
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+
+    def in_the_fork():
+        dp.LaplaceMechanism.release(1.0, **FIXED)
+        queue.put(str(configuration()))
+
+    process = context.Process(target=in_the_fork)
+    process.start()
+    process.join(20)
+    assert process.exitcode == 0 and queue.get() == str(before)
+    thread.join(5)
 
 
 # ---- settings that are data --------------------------------------------------------------------------

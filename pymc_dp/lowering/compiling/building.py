@@ -9,11 +9,11 @@ lines are ours.
 import gc
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from threading import Lock
 
 import pytensor
 
-_lock = Lock()
+from pymc_dp.flags import flags_lock
+
 # How many are building, perhaps in several threads, and what the last of them puts back.
 _builders = 0
 _before = ExitStack()
@@ -23,7 +23,7 @@ _before = ExitStack()
 def building() -> Iterator[None]:
     """Leave garbage and traces alone, for the length of a ``with`` or of a function that this decorates."""
     global _builders
-    with _lock:
+    with flags_lock:
         _builders += 1
         if _builders == 1:
             _before.enter_context(pytensor.config.change_flags(traceback__limit=0))
@@ -33,7 +33,7 @@ def building() -> Iterator[None]:
     try:
         yield
     finally:
-        with _lock:
+        with flags_lock:
             _builders -= 1
             if not _builders:
                 _before.close()
