@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 import pymc
-from pymc.step_methods.compound import CompoundStep
+from pymc.step_methods.compound import CompoundStep, flatten_steps
 from pymc.step_methods.metropolis import DEMetropolis
 
 # pm.sample, its local variable with the time when it began, and its argument with the number of chains.
@@ -49,7 +49,9 @@ def refuse(step: Any) -> None:
         if frame.f_code is not CompoundStep.setup_chain.__code__:
             continue
         whole = frame.f_locals[frame.f_code.co_varnames[0]]
-        others = [other for other in whole.methods if other is not step]
+        others = flatten_steps(whole)
+        if step in others:
+            others.remove(step)  # once: the same step given twice moves, and spends, twice
         shared = _shared(step, others)
         if shared:
             raise ValueError(

@@ -14,6 +14,7 @@ import pytensor.tensor as pt
 import pytest
 from pymc.model_graph import ModelGraph
 from pymc.sampling.mcmc import assign_step_methods
+from pymc.step_methods import CompoundStep
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant
 from pytensor.graph.traversal import ancestors
@@ -195,10 +196,14 @@ def test_more_than_was_planned_claims_nothing(model):
     other = dp.PenaltyMetropolis(model=model, noise_multiplier=1.0)
     with pytest.raises(ValueError, match="mu: sampled by two steps"):
         pm.sample(5, tune=5, chains=1, step=[step, other], **quiet)
+    for twice in ([step, step], [CompoundStep([step]), step], [CompoundStep([step, step])]):
+        with pytest.raises(ValueError, match="mu: sampled by two steps"):
+            pm.sample(5, tune=5, chains=1, step=twice, **quiet)
     assert book.entries()[0].claimed == 0
-    for _ in range(2):
-        step.setup_chain(1, 10, 20)
-        step.step(point)
+    alone = CompoundStep([step, pm.NUTS([model["spread"]], model=model)])
+    pm.sample(5, tune=5, chains=1, step=[alone], **quiet)  # a compound within PyMC's own is no second step
+    step.setup_chain(1, 10, 20)
+    step.step(point)
     assert book.entries()[0].claimed == 2
     with pytest.raises(dp.BudgetExceededError, match="All 2 chains that entry 1 of the ledger paid for"):
         step.setup_chain(1, 10, 20)
