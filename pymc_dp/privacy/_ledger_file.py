@@ -25,7 +25,16 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from pymc_dp.privacy._ledger_chain import CHAINS, Book, fill, read
-from pymc_dp.privacy._ledger_head import FORMAT, Head, LedgerFileError, SideFile, locked, sync_folder
+from pymc_dp.privacy._ledger_head import (
+    FORMAT,
+    Head,
+    LedgerFileError,
+    Opened,
+    SideFile,
+    locked,
+    opened_by_this_call,
+    sync_folder,
+)
 
 _log = logging.getLogger("pymc")
 _PATIENCE = 120.0  # seconds to wait for other processes
@@ -113,7 +122,8 @@ class LedgerFile:
                 "back."
             )
         if self.path.exists() and not self.beside.exists():
-            with _connected(self.path, write=False) as connection:  # before a head is created beside it
+            opened = opened_by_this_call(self.path)
+            with _connected(self.path, False, opened) as connection:  # before a head is created beside it
                 self._check_alone(read(connection, self.path), entries)
         with locked(self.beside, _PATIENCE, create=True) as side:
             self.new = not self.path.exists()
@@ -165,7 +175,7 @@ class LedgerFile:
 
     @contextmanager
     def _checked(self, side: SideFile, write: bool, entries: int | None = None) -> Iterator[Book]:
-        with _connected(self.path, write) as connection:
+        with _connected(self.path, write, side.opened) as connection:
             noted = side.read()
             book = read(connection, self.path, *filter(None, (noted, self._seen)))
             if noted is None:
@@ -216,9 +226,9 @@ class LedgerFile:
             # O_EXCL: a file that was not made here is neither written nor removed
             os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644))
             try:
-                with _connected(unfinished, write=True) as connection:
+                with _connected(unfinished, True, side.opened) as connection:
                     fill(connection, (epsilon, delta, uuid.uuid4().hex))
-                with _connected(unfinished, write=False) as connection:
+                with _connected(unfinished, False, side.opened) as connection:
                     head = read(connection, unfinished).head
                 _note(side, head)
                 os.rename(unfinished, self.path)
@@ -289,13 +299,17 @@ def _note(side: SideFile, head: Head) -> None:
 
 
 @contextmanager
-def _connected(path: Path, write: bool) -> Iterator[sqlite3.Connection]:
+def _connected(path: Path, write: bool, opened: Opened) -> Iterator[sqlite3.Connection]:
     try:
-        # Autocommit mode, so that transactions begin and end only where this code says so.
         address = f"{path.as_uri()}?mode=rw"
-        with closing(
-            sqlite3.connect(address, uri=True, timeout=_PATIENCE, isolation_level=None)
-        ) as connection:
+        # Autocommit mode, so that transactions begin and end only where this code says so. What an interrupt
+        # left may be closed by another thread, where Python's collector of garbage happens to run.
+        opened.connections.append(
+            sqlite3.connect(
+                address, uri=True, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+            )
+        )
+        with closing(opened.connections[-1]) as connection:
             connection.execute("PRAGMA synchronous = EXTRA")
             # IMMEDIATE locks the file, so that it cannot change between reading and writing
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")

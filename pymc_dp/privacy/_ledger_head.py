@@ -13,6 +13,8 @@ import fcntl
 import hashlib
 import json
 import os
+import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -47,14 +49,58 @@ class Head:
     digests: tuple[str, ...]
 
 
+class Opened:
+    """What one call of a ledger has open. Closing it again does nothing."""
+
+    def __init__(self) -> None:
+        self.descriptors: list[int] = []
+        self.connections: list[sqlite3.Connection] = []
+
+    def close(self) -> None:
+        """Close connections, then give the lock back and close descriptors."""
+        for connection in self.connections:
+            connection.close()
+        for descriptor in self.descriptors:
+            # closing is not enough: a process that another thread forked meanwhile has the descriptor too
+            with suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        while self.descriptors:
+            os.close(self.descriptors.pop())
+
+
+class _OfThread(threading.local):
+    def __init__(self) -> None:
+        self.opened: dict[Path, Opened] = {}
+
+
+_of_thread = _OfThread()
+
+
+def opened_by_this_call(path: Path) -> Opened:
+    """Return what a call will have open of a file, after closing what an interrupted one has left open.
+
+    Python may raise KeyboardInterrupt within whatever closes or unlocks a file. Calls of one thread are not
+    nested, so that whatever its last one has not closed is left over.
+    """
+    if path in _of_thread.opened:
+        _of_thread.opened[path].close()
+    # not the same object: who has the last one, perhaps a traceback, may close it at any time
+    _of_thread.opened[path] = opened = Opened()
+    return opened
+
+
 class SideFile:
     """The file beside a ledger, while its lock is held.
 
     Heads are written to two places in turn, so that the previous head survives if a write is interrupted.
     """
 
-    def __init__(self, path: Path, descriptor: int, writable: bool) -> None:
-        self.path, self.writable, self._descriptor = path, writable, descriptor
+    def __init__(self, path: Path, opened: Opened, writable: bool) -> None:
+        self.path, self.opened, self.writable = path, opened, writable
+
+    @property
+    def _descriptor(self) -> int:
+        return self.opened.descriptors[0]
 
     def read(self) -> Head | None:
         """Return the head that was written last, or None if none was ever written."""
@@ -128,33 +174,38 @@ def _parsed(line: bytes) -> tuple[int, Head] | None:
 def locked(path: Path, patience: float, *, create: bool = False) -> Iterator[SideFile]:
     """Hold the lock; refuse if the file is gone and may not be made, or after `patience` seconds."""
     until = time.monotonic() + patience
+    opened = opened_by_this_call(path)
     while True:
-        descriptor, writable = _opened(path, create)
         try:
+            writable = _open(path, create, opened)
+            (descriptor,) = opened.descriptors
             _wait(path, descriptor, until, patience)
             if not _is_at(path, descriptor):
                 continue  # the file was deleted or replaced while this call waited
-            _check_that_it_excludes(path)
-            yield SideFile(path, descriptor, writable)
+            _check_that_it_excludes(path, opened)
+            yield SideFile(path, opened, writable)
             return
         finally:
-            # closing is not enough, since a process that another thread forked meanwhile has the descriptor
-            # too
-            with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
+            try:
+                opened.close()
+            finally:
+                opened.close()  # if the first one was interrupted; after another, the next call does it
 
 
-def _opened(path: Path, create: bool) -> tuple[int, bool]:
+def _open(path: Path, create: bool, opened: Opened) -> bool:
+    """Open the file, and return whether it can be written."""
     try:
-        return os.open(path, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o666), True
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        opened.descriptors.append(os.open(path, flags, 0o666))
+        return True
     except FileNotFoundError:
         raise LedgerFileError(
             f"The file {str(path)!r}, which belongs to the ledger beside it, is gone: put it back."
         ) from None
     except OSError as error:
         try:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False  # for users who may only read
+            opened.descriptors.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))  # users who may only read
+            return False
         except OSError:
             raise LedgerFileError(
                 f"The file {str(path)!r} beside the ledger cannot be written ({error.strerror}): a debit "
@@ -185,17 +236,15 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
-def _check_that_it_excludes(path: Path) -> None:
+def _check_that_it_excludes(path: Path, opened: Opened) -> None:
     """Refuse a file system that implements flock(2) as a POSIX lock, which belongs to the process."""
-    other, _ = _opened(path, create=False)
+    _open(path, False, opened)
     try:
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(opened.descriptors[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return
     except OSError as error:
         raise LedgerFileError(_no_locks(path, str(error.strerror))) from None
-    finally:
-        os.close(other)
     raise LedgerFileError(_no_locks(path, "a second lock was granted beside the first"))
 
 

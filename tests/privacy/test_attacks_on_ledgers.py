@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
+import gc
 import json
 import os
 import pickle
@@ -12,6 +13,7 @@ import shutil
 import signal
 import sqlite3
 import struct
+import sys
 import threading
 import time
 import warnings
@@ -158,7 +160,8 @@ def test_locks_that_do_not_exclude_are_refused(path, monkeypatch):
 
 def test_a_lock_is_waited_for_and_given_up(ledger, path, monkeypatch):
     monkeypatch.setattr(_ledger_file, "_PATIENCE", 0.05)
-    with _ledger_head.locked(beside(path), 1.0), pytest.raises(LedgerFileError, match=r"in use .* try again"):
+    with open(beside(path)) as file, pytest.raises(LedgerFileError, match=r"in use .* try again"):
+        fcntl.flock(file, fcntl.LOCK_EX)
         ledger.reserve(SMALL, **WHO)
     assert ledger.reserve(SMALL, **WHO).entry == 4
 
@@ -180,6 +183,84 @@ def test_what_fits_is_decided_outside_of_the_lock_and_again(path, monkeypatch):
         one.reserve(cost, **WHO)
     assert len(one.entries()) == 1
     assert [len(costs) for costs, *_ in asked[:3]] == [1, 1, 2]  # both of them once, and this one again
+
+
+# ---- interrupts --------------------------------------------------------------------------------------
+
+FILES_OF_CALLS = {_ledger_file.__file__, _ledger_head.__file__, contextlib.__file__}
+
+
+def interrupted(act, at, twice=False):
+    """Interrupt a call at one of its lines (and the next); return whether it had so many, and the error."""
+    lines = 0
+
+    def local(frame, event, argument):
+        nonlocal lines
+        if event == "line":
+            lines += 1
+            if lines == at or (twice and lines == at + 1):
+                raise KeyboardInterrupt
+        return local
+
+    def trace(frame, event, argument):
+        return local if frame.f_code.co_filename in FILES_OF_CALLS else None
+
+    tracer = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        act()
+    except KeyboardInterrupt as error:
+        return True, error
+    finally:
+        sys.settrace(tracer)
+    return False, None
+
+
+@pytest.mark.parametrize("twice", [False, True], ids=["once", "twice"])
+def test_an_interrupt_leaves_no_lock(path, monkeypatch, full, twice):
+    """Not even where somebody keeps the traceback, as a notebook does."""
+    monkeypatch.setattr(_ledger_file, "_PATIENCE", 0.05)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    ledger, granted, at, more, kept_errors = opened(path), 0, 0, True, []
+    while more:
+        at += 1 if full else 5
+        more, error = interrupted(lambda: ledger.reserve(SMALL, **WHO), at, twice)
+        kept_errors = [error]  # the last one
+        ledger.reserve(SMALL, **WHO)  # a retry
+        granted += 2 - more
+    assert at > 100
+    assert granted <= len(ledger.entries()) <= granted + at
+    del kept_errors, error
+    gc.collect()
+    assert not [file for file in map(target, os.listdir("/proc/self/fd")) if file.startswith(str(path))]
+
+
+def target(descriptor):
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:
+        return ""
+
+
+def test_an_interrupt_leaves_the_lock_to_others(path, monkeypatch):
+    """An interrupt at the very line that gives the lock back, and no retry of the same thread."""
+    monkeypatch.setattr(_ledger_file, "_PATIENCE", 0.05)
+    ledger, flock = opened(path), fcntl.flock
+
+    def once(file, operation):
+        if operation == fcntl.LOCK_UN:
+            monkeypatch.setattr(fcntl, "flock", flock)
+            raise KeyboardInterrupt
+        return flock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", once)
+    with pytest.raises(KeyboardInterrupt):
+        ledger.entries()
+    seen = []
+    other = threading.Thread(target=lambda: seen.append(ledger.entries()))
+    other.start()
+    other.join(5)
+    assert seen == [()]
 
 
 # ---- crashes, and disks that are full ----------------------------------------------------------------
