@@ -36,6 +36,8 @@ from pymc_dp.privacy.exact_noise import Words
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 
+# Draws at this level fit 64 bits, but for a probability of exp(-128).
+_LARGEST = 2.0**56
 # operations that give whole numbers from any numbers, and from whole numbers only
 _ROUNDING = (ps.RoundHalfToEven, ps.RoundHalfAwayFromZero, ps.Floor, ps.Ceil, ps.Trunc, ps.IntDiv, ps.Sign)
 _KEEPING = (
@@ -168,6 +170,8 @@ def whole_values(observed: Any) -> np.ndarray | None:
 def add_noise(query: Any, level: Any, draw: Any, words: Words) -> np.ndarray:
     """Return whole numbers `query` plus exact noise; `level` is one number, or one per entry."""
     query, level = np.broadcast_arrays(as_whole(query), level)
+    if (level > _LARGEST).any():  # decided before the noise is drawn: a refusal must tell nothing of it
+        raise OverflowError("A draw of the noise does not fit 64 bits: the level is too large.")
     noise = np.empty(query.shape, dtype=np.int64)
     for value in np.unique(level):
         at = level == value

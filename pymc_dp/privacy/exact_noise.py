@@ -177,13 +177,13 @@ def discrete_laplace(scale: Any, count: int, words: Words = system_words) -> np.
     Returns
     -------
     ndarray of int64, shape (count,)
+        Of Python integers where a draw does not fit 64 bits: a refusal would depend on the noise, and cut
+        off its law.
 
     Raises
     ------
     ValueError
         `scale` is not finite and > 0.
-    OverflowError
-        A draw does not fit 64 bits (scales near 1e18).
 
     References
     ----------
@@ -196,7 +196,7 @@ def discrete_laplace(scale: Any, count: int, words: Words = system_words) -> np.
     >>> discrete_laplace(Fraction(7, 3), 1000).dtype
     dtype('int64')
     """
-    return _to_int64(_discrete_laplace(as_fraction("scale", scale), count, words))
+    return _in_64_bits(_discrete_laplace(as_fraction("scale", scale), count, words))
 
 
 def discrete_gaussian(sigma: Any, count: int, words: Words = system_words) -> np.ndarray:
@@ -213,13 +213,12 @@ def discrete_gaussian(sigma: Any, count: int, words: Words = system_words) -> np
     Returns
     -------
     ndarray of int64, shape (count,)
+        Of Python integers where a draw does not fit 64 bits.
 
     Raises
     ------
     ValueError
         `sigma` is not finite and > 0.
-    OverflowError
-        A draw does not fit 64 bits (values of sigma near 1e18).
 
     References
     ----------
@@ -240,7 +239,7 @@ def discrete_gaussian(sigma: Any, count: int, words: Words = system_words) -> np
         kept = bernoulli_exp(excess * excess, 2 * p * q * t * t, words)
         return kept, candidates[kept]
 
-    return _to_int64(_by_rejection(count, attempt))
+    return _in_64_bits(_by_rejection(count, attempt))
 
 
 def as_fraction(name: str, value: Any) -> Fraction:
@@ -335,8 +334,8 @@ def _long_words(bits: int, count: int, words: Words) -> np.ndarray:
     return total >> (pieces * _WORD - bits)
 
 
-def _to_int64(draws: np.ndarray) -> np.ndarray:
+def _in_64_bits(draws: np.ndarray) -> np.ndarray:
     try:
         return draws.astype(np.int64)
     except OverflowError:
-        raise OverflowError("A draw of the noise does not fit 64 bits: the scale is too large.") from None
+        return draws

@@ -212,6 +212,31 @@ def test_one_scale_for_each_entry():
     assert release.guarantee.epsilon == pytest.approx(2.02)
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "level", "law"),
+    [(dp.LaplaceMechanism, "scale", st.laplace), (dp.GaussianMechanism, "sigma", st.norm)],
+)
+def test_levels_far_apart_have_the_whole_law(mechanism, level, law, seeded_entropy):
+    """Granules fit the smallest; a draw of more than 2^63 of them was refused, which cut off the largest."""
+    levels = np.tile([1.0, 1e-6, 1e-8, 1e12], 1000)
+    release = mechanism.release(np.zeros(4000), **{level: levels}, sensitivity=1)
+    for k in range(4):
+        assert st.kstest((release.value / levels)[k::4], law.cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "level", "most"),
+    [(dp.DiscreteLaplaceMechanism, "scale", 2.0**56), (dp.DiscreteGaussianMechanism, "sigma", 2.0**56)],
+)
+def test_noise_beyond_64_bits_is_refused_before_it_is_drawn(mechanism, level, most, monkeypatch):
+    """Whether a draw fits would tell something about it."""
+    assert abs(mechanism.release(3, **{level: most}, sensitivity=1).value) > 0
+    refused = f"^{level} = .* asks for so much noise .* give a smaller {level}"
+    monkeypatch.setattr("pymc_dp.privacy.exact_noise.uniform_below", None)
+    with pytest.raises(ValueError, match=refused):
+        mechanism.release(3, **{level: most * 1.01}, sensitivity=1)
+
+
 # ---- nobody can predict it --------------------------------------------------------------------
 
 

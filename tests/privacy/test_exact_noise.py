@@ -130,9 +130,13 @@ def test_bad_scales(kind, scale):
         kind(scale, 10)
 
 
-def test_draws_that_do_not_fit(rng):
-    with pytest.raises(OverflowError, match="does not fit 64 bits"):
-        discrete_laplace(10**30, 10, words_from(rng))
+@pytest.mark.parametrize("kind", [discrete_laplace, discrete_gaussian])
+@pytest.mark.parametrize("scale", [2**62, 10**30])
+def test_draws_that_do_not_fit_64_bits_are_no_less_likely(rng, kind, scale):
+    draws = kind(scale, 20_000, words_from(rng))
+    assert abs(draws).max() > 2**63 and {type(k) for k in draws} == {int}
+    law = st.laplace if kind is discrete_laplace else st.norm
+    assert st.kstest((draws / scale).astype(float), law.cdf).pvalue > 1e-3
 
 
 def test_no_draws():
