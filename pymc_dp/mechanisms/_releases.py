@@ -46,6 +46,8 @@ _NEVER = {
     "changes": "what one person can change follows from the query",
     "n_records": "how many records the query is of follows from the data",
 }
+# arguments that only mechanisms pass to each other
+_INTERNAL = frozenset({"op_class", "props", "expected", "promised"})
 _NOISE_TOO_LARGE = ("A draw of the noise does not fit", "noise must be finite")  # by the exact samplers
 # Numbers that a release states besides the arguments of its mechanism.
 _STATED = {"granularity", "n_records", "changes"}
@@ -76,12 +78,20 @@ def without_cause[Read](read: Callable[[], Read]) -> Read:
     raise refusal
 
 
+def refuse_internal(mechanism: Any, given: dict[str, Any]) -> None:
+    """Refuse arguments that only mechanisms pass to each other."""
+    internal = _INTERNAL & given.keys()
+    if internal:
+        raise TypeError(f"{mechanism.__name__} got an unexpected keyword argument {min(internal)!r}.")
+
+
 def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
     """Draw a release of confidential data by a mechanism; see ``Mechanism.release``."""
     name = mechanism.__name__
     for key in _NEVER:
         if key in noise:
             raise TypeError(f"{name}.release takes no {key}=: {_NEVER[key]}.")
+    refuse_internal(mechanism, noise)
     refusal: Exception | None = None
     try:
         op, value, known, guarantee, published = _draw(mechanism, query, noise)

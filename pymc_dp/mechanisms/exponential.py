@@ -221,7 +221,7 @@ class Choice(Mechanism, Discrete):
         return max(int(np.prod(lengths_of(query)[of_rows:batch], dtype=int)), 1)
 
     @classmethod
-    def _choice(cls, prepared: PreparedQuery, epsilon: Any, of_what: str, **kwargs: Any) -> Any:
+    def _choice(cls, prepared: PreparedQuery, epsilon: Any, of_what: str, /, **kwargs: Any) -> Any:
         """Build the release of a choice; `of_what` names the quantity whose change is `sensitivity`."""
         epsilon = cls._budget(epsilon)
         if prepared.sensitivity is None:

@@ -199,6 +199,7 @@ class KNormGradient(Choice):
         sensitivity: Any,
         bounds: Any,
         norm: float,
+        /,
         **kwargs: Any,
     ) -> Any:
         """Return the release of a parameter, for a quadratic loss with a public Hessian."""

@@ -35,7 +35,7 @@ from pymc_dp.mechanisms._checks import (
     names_of_records,
 )
 from pymc_dp.mechanisms._numbers import check_neighbours, check_number_of_records, resizable_lengths
-from pymc_dp.mechanisms._releases import as_declared, declared_by, draw_release, evaluate
+from pymc_dp.mechanisms._releases import as_declared, declared_by, draw_release, evaluate, refuse_internal
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.entropy import draw_securely
@@ -44,8 +44,6 @@ from pymc_dp.privacy.release import Release
 from pymc_dp.query.clamping import clamp_query
 from pymc_dp.upstream.pymc_private import _truncated
 
-# arguments that only mechanisms pass to each other
-_INTERNAL = frozenset({"op_class", "props", "expected", "promised"})
 MECHANISM_PROPS = ("guarantee", "bounds", "records", "lengths")
 
 
@@ -180,9 +178,7 @@ class Mechanism(Distribution):
                 "scaling its log density would pretend to less noise than there is."
             )
         query = as_query(query)
-        internal = _INTERNAL & kwargs.keys()
-        if internal:
-            raise TypeError(f"{cls.__name__} got an unexpected keyword argument {min(internal)!r}.")
+        refuse_internal(cls, kwargs)
         if isinstance(observed, Release):
             kwargs, observed = declared_by(cls, observed, kwargs), observed.value
         expected = cls._release_shape(query, **kwargs)
@@ -308,6 +304,7 @@ class Mechanism(Distribution):
         prepared: PreparedQuery,
         params: list[TensorVariable],
         guarantee: PrivacyGuarantee | None,
+        /,
         *,
         op_class: type | None = None,
         props: Mapping[str, Any] = MappingProxyType({}),

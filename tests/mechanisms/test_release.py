@@ -456,6 +456,20 @@ def test_releases_of_something_else_are_refused():
             dp.LaplaceMechanism("z", dp.record_sum(y), observed=release)
 
 
+@pytest.mark.parametrize(
+    "name", ["guarantee", "params", "prepared", "op_class", "props", "expected", "nonsense"]
+)
+def test_names_inside_of_mechanisms_are_no_arguments(name):
+    unexpected = pytest.raises(
+        TypeError, match=f"^LaplaceMechanism got an unexpected keyword argument '{name}'"
+    )
+    given = {"scale": 2.0, "sensitivity": 1, name: None}
+    with unexpected:
+        dp.LaplaceMechanism.release(1.0, **given)
+    with pm.Model(), unexpected:
+        dp.LaplaceMechanism("z", pm.Normal("y"), **given)
+
+
 def test_unknown_guarantee_warns():
     with pytest.warns(UserWarning, match="guarantee of this release by LaplaceMechanism is not known"):
         release = dp.LaplaceMechanism.release(1.0, scale=2.0)
