@@ -20,6 +20,13 @@ from pymc_dp.query.lengths import known_lengths
 StaticShape = tuple[int | None, ...]
 
 
+def as_variable(value: Any) -> Any:
+    """Return PyTensor's variable of a value; PyTensor itself wraps integers beyond 64 bits around."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        value = float(value) if abs(value) < 2**1023 else math.inf if value > 0 else -math.inf
+    return pt.as_tensor_variable(value)
+
+
 def as_query(query: Any) -> TensorVariable:
     """Return the query as a real tensor; idempotent."""
     if isinstance(query, Variable) and not isinstance(query, TensorVariable):
@@ -30,7 +37,7 @@ def as_query(query: Any) -> TensorVariable:
     if np.ma.isMaskedArray(query):
         raise TypeError("query must not be a masked array: every record has to contribute.")
     try:
-        tensor = pt.as_tensor_variable(query)
+        tensor = as_variable(query)
     except (TypeError, ValueError, NotImplementedError) as error:
         raise TypeError(f"query must be a tensor or numbers, got {type(query).__name__}.") from error
     if not isinstance(tensor.type, pt.TensorType) or np.dtype(tensor.type.dtype).kind not in "biuf":
@@ -119,7 +126,7 @@ def exactly_one(mechanism: str, given: Mapping[str, bool], choices: str) -> str:
 def noise_parameter(name: str, value: Any, query: TensorVariable) -> tuple[Any, Any]:
     """Check a noise level; return it as a tensor, and as an array (None if it is symbolic)."""
     try:
-        tensor = pt.as_tensor_variable(value)
+        tensor = as_variable(value)
         kind = np.dtype(tensor.type.dtype).kind
     except (TypeError, ValueError, NotImplementedError):
         kind = ""

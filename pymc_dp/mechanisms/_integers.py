@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytensor.scalar as ps
-import pytensor.tensor as pt
 from pymc.distributions.distribution import Discrete
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Variable
@@ -27,7 +26,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.mechanisms._checks import as_query, held, observed_numbers
+from pymc_dp.mechanisms._checks import as_query, as_variable, held, observed_numbers
 from pymc_dp.mechanisms._grid import whole_counts
 from pymc_dp.mechanisms.mechanism import Mechanism, MechanismOp, PreparedQuery
 from pymc_dp.privacy.bounds import parse_bounds
@@ -93,7 +92,7 @@ def not_whole(query: Variable) -> str | None:
 def whole_query(mechanism: str, query: Any, bounds: Any = None) -> TensorVariable:
     """Return the query as a tensor, after checking that it and its bounds are whole numbers."""
     checked = as_query(query)  # raises if it is no query at all
-    reason = not_whole(pt.as_tensor_variable(query))
+    reason = not_whole(as_variable(query))
     if reason is not None:
         raise ValueError(
             f"query must be whole numbers for {mechanism}, but {reason}: release counts, or sums of "

@@ -15,10 +15,11 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
-from pytensor.tensor import as_tensor_variable, constant
+from pytensor.tensor import constant
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.flags import flags_lock
+from pymc_dp.mechanisms._checks import as_variable
 from pymc_dp.mechanisms._numbers import records_averaged
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.entropy import NoEntropyError
@@ -155,7 +156,7 @@ def _draw(
                 f"model, declare dp.{name}(...) instead."
             )
         # clamping keeps NaN, but a histogram would leave it out of all counts
-        if not np.isfinite(evaluate(clamped)).all() or np.isnan(evaluate(as_tensor_variable(query))).any():
+        if not np.isfinite(evaluate(clamped)).all() or np.isnan(evaluate(as_variable(query))).any():
             raise ValueError(
                 "query has NaN or infinite entries: the release would show them, whatever the noise. "
                 "Clean the confidential values first."
@@ -193,7 +194,7 @@ def _check_public(key: str, setting: Any) -> None:
 def _is_of_settings(message: str, mechanism: Any, query: Any, noise: dict[str, Any]) -> bool:
     """Return whether zeros in the place of the data raise the same error, which then reveals no data."""
     try:
-        tensor = as_tensor_variable(query)
+        tensor = as_variable(query)
         zeros: dict[Variable, Variable] = {}
         for v in graph_inputs([tensor]):
             values = v.data if isinstance(v, TensorConstant) else v.get_value()  # type: ignore[attr-defined]
@@ -300,7 +301,7 @@ def _check_grid(release: Release) -> None:
     """Refuse a value that is not on the grid that the release states."""
     if "granularity" not in release.parameters:
         return
-    granule, value = release.parameters["granularity"], np.ravel(release.value)
+    granule, value = release.parameters["granularity"], np.ravel(release.value).astype(float)
     number = isinstance(granule, int | float) and not isinstance(granule, bool)
     if not number or not 0 < granule < np.inf:
         raise ValueError(

@@ -107,6 +107,19 @@ def test_single_precision_keeps_the_promises():
     assert count.value == n
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(("dtype", "power"), [("float16", 20), ("float32", 130), ("float64", 2)])
+def test_values_in_fewer_bits_are_compared_with_the_grid(dtype, power):
+    """A granule may be infinite, or nothing, in the type of the value."""
+    release = dp.LaplaceMechanism.release(3.0, scale=0.5, sensitivity=1)
+    stated = [release.parameters | {"granularity": 2.0**k} for k in (power, -power, -1000)]
+    coarse, fine, finest = (replace(release, value=np.array(3.0, dtype), parameters=p) for p in stated)
+    with pytest.raises(ValueError, match="no multiple of the granularity"):
+        dp.guarantee(coarse)
+    for rounded in (fine, finest):
+        assert dp.guarantee(rounded).epsilon == pytest.approx(2)
+
+
 # ---- threads and processes ---------------------------------------------------------------------------
 
 

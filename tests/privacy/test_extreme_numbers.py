@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 
+import numpy as np
 import pytensor.tensor as pt
 import pytest
 
@@ -81,6 +83,36 @@ def test_extreme_levels_are_refused_in_words(name, level, message):
     for act in (lambda: mechanism.dist(pt.constant(3.0), **level), lambda: mechanism.release(3.0, **level)):
         with pytest.raises(ValueError, match=message):
             act()
+
+
+@pytest.mark.parametrize("large", [2**63, 2**64, 10**30, 10**400], ids=["2^63", "2^64", "1e30", "1e400"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_whole_numbers_beyond_64_bits_are_what_they_are(large, sign):
+    """PyTensor wraps them around, so that the sign is lost."""
+    if large < 2**1024:
+        released = dp.LaplaceMechanism.release(sign * large, epsilon=1, sensitivity=1).value
+        assert released == pytest.approx(sign * float(large))
+    else:
+        with pytest.raises(ValueError, match="NaN or infinite"):
+            dp.LaplaceMechanism.release(sign * large, epsilon=1, sensitivity=1)
+    with pytest.raises(ValueError, match=r"query must be below 2\^53|NaN or infinite"):
+        dp.DiscreteLaplaceMechanism.release(sign * large, epsilon=1, sensitivity=1)
+    bad = sign < 0 or large >= 2**1024
+    levels = [
+        ("scale", lambda: dp.LaplaceMechanism.release(3.0, scale=sign * large, sensitivity=1)),
+        ("sigma", lambda: dp.GaussianMechanism.dist(pt.constant(3.0), sigma=sign * large, sensitivity=1)),
+    ]
+    if large < 2**64:  # files have no larger ones
+        levels.append(("scale", lambda: dp.guarantee(read(*SUM, scale=sign * large, sensitivity=1))))
+    for level, declare in levels:
+        if bad:
+            shown = f"{sign * float(large):g}" if large < 2**1024 else f"{sign * np.inf:g}"
+            with pytest.raises(
+                ValueError, match=rf"{level} must be finite and > 0 .* got {re.escape(shown)}"
+            ):
+                declare()
+        else:
+            declare()
 
 
 def test_budgets_without_noise_are_refused_when_a_ledger_is_made(tmp_path):
