@@ -66,6 +66,20 @@ def _check_name(path: Path) -> None:
             )
 
 
+def _check_reachable(path: Path) -> None:
+    """Refuse names that are too long, links in a circle, and folders that may not be entered."""
+    for name in (str(path) + end for end in ("", ".head", *_OF_SQLITE)):
+        try:
+            os.stat(name)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            raise LedgerFileError(
+                f"path = {str(path)!r} cannot be that of a ledger, since {name!r} cannot be that of a file "
+                f"({error.strerror}): give another path."
+            ) from None
+
+
 def _unused_name() -> str:
     return f".pymc_dp-{uuid.uuid4().hex}.new"
 
@@ -104,6 +118,7 @@ class LedgerFile:
     """
 
     def __init__(self, path: Path, epsilon: float, delta: float, entries: int | None) -> None:
+        _check_reachable(path)
         if path.is_dir():
             raise LedgerFileError(f"path = {str(path)!r} is a folder: give the name of a file in it.")
         if not path.parent.is_dir():
@@ -111,6 +126,7 @@ class LedgerFile:
                 f"path = {str(path)!r} is in a folder that does not exist: make it first, or mend the path."
             )
         self.path = Path(os.path.realpath(path))  # a link and the file that it names are one ledger
+        _check_reachable(self.path)
         for name in (path, self.path):
             _check_name(name)
         self.beside = self.path.with_name(self.path.name + ".head")

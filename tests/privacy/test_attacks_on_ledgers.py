@@ -829,6 +829,34 @@ def test_files_that_sqlite_would_delete_are_not_there(path, end):
 # ---- names ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "a" * 252, "a" * 248, "b/" * 3000 + "a", "a" * 300 + "/a"])
+def test_names_that_are_too_long_are_refused_in_words(tmp_path, name):
+    """Also where only the names that belong to the ledger are."""
+    with pytest.raises(LedgerFileError, match=r"File name too long.*: give another path") as caught:
+        opened(tmp_path / name)
+    assert caught.value.__cause__ is None and not list(tmp_path.iterdir())
+    with contextlib.suppress(OSError):
+        (tmp_path / "link.db").symlink_to(tmp_path / name)
+        with pytest.raises(LedgerFileError, match=r"File name too long.*: give another path"):
+            opened(tmp_path / "link.db")
+
+
+def test_links_in_a_circle_are_no_ledger(tmp_path):
+    one, other = tmp_path / "one.db", tmp_path / "other.db"
+    one.symlink_to(one)
+    with pytest.raises(LedgerFileError, match=r"symbolic links.*: give another path"):
+        opened(one)
+    one.unlink()
+    one.symlink_to(other)
+    other.symlink_to(one)
+    with pytest.raises(LedgerFileError, match=r"symbolic links.*: give another path"):
+        opened(one)
+    assert sorted(tmp_path.iterdir()) == [one, other]
+    other.unlink()
+    opened(one)  # a link to a file that is not there yet
+    assert one.is_symlink() and other.is_file()
+
+
 @pytest.mark.parametrize("name", ["[/red]", "[red]x", "x\\\\", "[link=http://a]"])
 def test_names_are_shown_as_they_are(ledger, name):
     """Brackets in them were taken for markup: the table raised an error, or showed less."""
