@@ -37,7 +37,7 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
         everything that it publishes. One that is listed twice is counted once; a PrivacyGuarantee in
         a list counts as often as it is listed.
     delta : float, optional
-        If given, in (0, 1): state the smallest epsilon that is known to hold at this delta. Without it, the
+        If given, in (0, 1): state the smallest epsilon that is found to hold at this delta. Without it, the
         guarantee is the declared one; for several releases it is the sum of their epsilons at the sum of
         their deltas, or less where a tighter accounting is known.
     disjoint : bool, default False

@@ -116,8 +116,8 @@ def compose(parts: Any, *, delta: float | None = None) -> ComposedGuarantee:
     """Return the guarantee of releases together when the same people may be behind all of them.
 
     The epsilons of pure guarantees add up, and so do rho and mu^2. At a given delta the epsilon is the
-    smallest of all valid bounds: the exact composition of pure, approximate and Gaussian guarantees, the sum
-    of rho, the plain sum, and mixtures of these.
+    smallest of several valid bounds: the exact composition of pure, approximate and Gaussian guarantees, the
+    sum of rho, the plain sum, and mixtures of these. Where rho alone is stated, others may be smaller.
 
     Parameters
     ----------
