@@ -26,9 +26,11 @@ from pymc_dp.privacy.exact_noise import as_fraction
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.query.sums import Multiple, Negative, Reading, Stack, Total, Turned, read_sums
 
-# The granule is between 2^-41 and 2^-40 noise levels: so draws of noise fit 64 bits, and rounding costs less
-# than the digits to which any epsilon is stated.
+# The granule is between 2^-41 and 2^-40 of the smallest noise level: so its draws fit 64 bits, and rounding
+# costs less than the digits to which any epsilon is stated.
 _FINENESS = 40
+# Draws of such levels are finite as floating point numbers, but for a probability of exp(-2^64).
+_LARGEST = 2.0**959
 _SAFE = 2**61
 
 
@@ -164,6 +166,7 @@ def draw_on_grid(
     rounded = in_granules(query, granule, False) if op.bounds is None else bounded_in_granules(query, granule)
     if stated is not None:
         noise = noise * inflation(stated, rounded, granule, noise, order)
+    _check_range(noise, granule)
     level = np.broadcast_to(noise, rounded.count.shape)
     drawn = np.zeros(rounded.count.shape, dtype=object)
     for value in np.unique(level):
@@ -172,6 +175,20 @@ def draw_on_grid(
     # A result with more digits than a float has is rounded here, which is post-processing and costs nothing.
     value = np.asarray(rounded.count + drawn, dtype=object).astype(float) * granule
     return value, [noise], op.guarantee, {"granularity": granule}
+
+
+def _check_range(noise: np.ndarray, granule: float) -> None:
+    """Refuse noise whose draws may overflow, before any is drawn: a refusal must tell nothing of them."""
+    largest = float(np.max(noise))
+    if largest > _LARGEST:
+        raise OverflowError(
+            "A draw of the noise does not fit floating point numbers: its level is too large."
+        )
+    if largest > _LARGEST * granule:
+        raise ValueError(
+            "The entries have noise levels that are too far apart to be drawn in multiples of one granule: "
+            "release those with the smallest levels in a release of their own."
+        )
 
 
 def _is_clamped(query: TensorVariable) -> bool:

@@ -224,6 +224,17 @@ def test_levels_far_apart_have_the_whole_law(mechanism, level, law, seeded_entro
         assert st.kstest((release.value / levels)[k::4], law.cdf).pvalue > 1e-3
 
 
+def test_noise_beyond_floating_point_is_refused_before_it_is_drawn(monkeypatch):
+    monkeypatch.setattr("pymc_dp.privacy.exact_noise.uniform_below", None)
+    with pytest.raises(ValueError, match=r"^scale = 1e\+300 asks for so much noise .* give a smaller scale"):
+        dp.LaplaceMechanism.release(1.0, scale=1e300, sensitivity=1e299)
+    with pytest.raises(ValueError, match=r"noise levels that are too far apart.* in a release of their own"):
+        dp.LaplaceMechanism.release([1.0, 2.0], scale=[1e280, 1e-20], sensitivity=1)
+    monkeypatch.undo()
+    for scale in (1e280, 1e-20):  # the remedy
+        assert np.isfinite(dp.LaplaceMechanism.release(1.0, scale=scale, sensitivity=scale).value)
+
+
 @pytest.mark.parametrize(
     ("mechanism", "level", "most"),
     [(dp.DiscreteLaplaceMechanism, "scale", 2.0**56), (dp.DiscreteGaussianMechanism, "sigma", 2.0**56)],
