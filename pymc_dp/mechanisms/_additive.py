@@ -109,6 +109,12 @@ class AdditiveNoise:
                 f"{prepared.sensitivity:g}: the {self.budget} that it spends is beyond what floating point "
                 f"holds. Give a larger {self.level}."
             )
+        if spent == 0 < prepared.sensitivity:  # a release would be rounded at no cost
+            raise ValueError(
+                f"{self.level} = {float(noise.max()):g} is so large for a sensitivity of "
+                f"{prepared.sensitivity:g} that the {self.budget} that it spends rounds to 0. Give a smaller "
+                f"{self.level}."
+            )
         return spent
 
     def _rounded_up(self, level: float, budget: float, sensitivity: float) -> float:

@@ -38,6 +38,11 @@ FILES = {
         {"sigma": 1e-300, "sensitivity": 1.0},
         "larger s",
     ),
+    "rho below floating point": (
+        ("GaussianMechanism", NUMBER),
+        {"sigma": 1e170, "sensitivity": 1.0},
+        "rounds to 0.*smaller sigma",
+    ),
     "text as bounds": (
         ("LaplaceMechanism", NUMBER),
         {"scale": 1, "bounds": [["x"], ["y"]]},
@@ -69,6 +74,8 @@ DECLARED = {
     "no Laplace noise": ("LaplaceMechanism", {"epsilon": 1e300, "sensitivity": 1e-300}, "smaller epsilon"),
     "no finite rho": ("GaussianMechanism", {"sigma": 5e-324, "sensitivity": 1e-155}, "larger sigma"),
     "no finite epsilon": ("LaplaceMechanism", {"scale": 1e-300, "sensitivity": 1e300}, "larger scale"),
+    "rho below floating point": ("GaussianMechanism", {"sigma": 1e170, "sensitivity": 1}, "smaller sigma"),
+    "epsilon below it": ("LaplaceMechanism", {"scale": 1e200, "sensitivity": 1e-150}, "smaller scale"),
     "both tiny": (
         "GaussianMechanism",
         {"epsilon": 1e-150, "delta": 1e-150, "sensitivity": 1},
