@@ -24,6 +24,8 @@ def probabilities(model, rng, tries=12):
     """Pairs of probabilities of acceptance, as the model has it and as the sweep has it."""
     step = dp.RecordImputation(proposals="independence", model=model)
     (chain,) = step.chains
+    if chain.moves[0].exact:
+        pytest.skip("records are drawn from their conditional law: nothing is proposed, nothing accepted")
     program = chain.program
     own = log_density(model, [model[rv.name] for rv in program.block.records])
     logp = log_density(model)
