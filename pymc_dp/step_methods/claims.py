@@ -4,7 +4,6 @@ import logging
 from collections.abc import Sequence
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.truncated import TruncatedRV
 from pymc.model.core import Model
@@ -18,7 +17,7 @@ from pymc_dp.query.records import RecordBlock, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.query.supports import clamped_record, finite_support, has_no_draws
 from pymc_dp.step_methods.block.cells import find_histograms, tabled
-from pymc_dp.step_methods.block.parents import ancestors_of_records
+from pymc_dp.step_methods.block.parents import ancestors_of_records, continuous_parameters
 from pymc_dp.step_methods.conjugate import cheaper_by_cycles, conjugate_parameters
 from pymc_dp.step_methods.discovery import record_blocks
 from pymc_dp.step_methods.updates.noncentred import SOLVED, NoiseForm, NoNoiseForm
@@ -150,24 +149,40 @@ def integrates_out(model: Model, block: RecordBlock) -> bool:
 
 
 def without_slopes(model: Model, block: RecordBlock, forms: dict[Variable, NoiseForm]) -> str:
-    """Return why releases have no slopes in the parameters, given the records' noise; empty if they have.
+    """Return why densities have no slopes in parameters and in records that move along; empty if they have.
 
-    They also have where the records are summed over instead.
+    Densities are all that the update would follow: the laws of parameters and records, the releases, and what
+    else depends on them. Releases and records that are summed over have them.
     """
-    if integrates_out(model, block):
-        return ""
-    for rv, form in forms.items():
-        if not form.smooth:
-            return f"{rv.name} is no smooth function of them and of noise"
-    counted = find_histograms(block)
-    for release in block.releases:
-        if release.rv in counted:
-            return f"{release.name} counts records in bins"
-        if tabled(model, block, release):
-            return f"the density of {release.name} is looked up in a table"
-        density = pt.sum(pm.logp(release.rv, model.rvs_to_values[release.rv], warn_rvs=False))
+    summed = integrates_out(model, block)
+    releases = {release.rv for release in block.releases}
+    if not summed:
+        for rv, form in forms.items():
+            if not form.smooth:
+                return f"{rv.name} is no smooth function of them and of noise"
+        counted = find_histograms(block)
+        for release in block.releases:
+            if release.rv in counted:
+                return f"{release.name} counts records in bins"
+            if tabled(model, block, release):
+                return f"the density of {release.name} is looked up in a table"
+    moved: set[Variable] = {*ancestors_of_records(model, block), *forms}
+    terms = [
+        term
+        for term in (*model.basic_RVs, *model.potentials)
+        if (term in moved or moved.intersection(leaves_of(_read_by(term, model), set(model.basic_RVs))))
+        and not (summed and term in releases)
+    ]
+    # values stand for the variables: the density of a record is not followed through the draw of another one
+    at = [model.rvs_to_values[rv] for rv in (*continuous_parameters(model, block), *forms)]
+    for term, density in zip(terms, model.logp(terms, sum=False), strict=True):
         try:
-            pt.grad(density, [*forms], disconnected_inputs="ignore")
+            pt.grad(pt.sum(density), at, disconnected_inputs="ignore")
         except (NotImplementedError, NullTypeGradError) as error:
-            return f"the density of {release.name} has no slopes ({error})"
+            return f"the density of {term.name} has no slopes ({error})"
     return ""
+
+
+def _read_by(term: Variable, model: Model) -> Sequence[Variable]:
+    """Return what the density of a variable depends on beside its value; a potential is itself one."""
+    return [term] if term in model.potentials else parameters_of(term)

@@ -7,7 +7,10 @@ import logging
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 import pytest
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
 
 import pymc_dp as dp
 from pymc_dp.step_methods.claims import MAX_DIMENSION, MOST_REDRAWN, default_parameters
@@ -150,3 +153,52 @@ def test_single_precision():
     assert "table_acceptance" in idata.sample_stats
     np.testing.assert_allclose(p.sum(axis=-1), 1, rtol=1e-5)
     assert len(np.unique(p[0, :, 0, 0])) == 20
+
+
+class _Steep(Op):
+    """A function without a slope, as one that a user wraps is."""
+
+    def make_node(self, x):
+        return Apply(self, [x], [x.type()])
+
+    def perform(self, node, inputs, outputs):
+        outputs[0][0] = np.exp(inputs[0])
+
+
+WITHOUT_SLOPES = {
+    "potential": lambda m: pm.Potential("p", -0.1 * pt.gammaincinv(pt.sigmoid(m), 0.3)),
+    "function of a user's": lambda m: pm.Potential("p", -0.1 * _Steep()(m)),
+    "prior": lambda m: pm.Normal("q", 0, pt.kv(pt.abs(m) + 0.5, 1.0)),
+    "public data": lambda m: pm.Normal("p", pt.jv(m**2 + 1, 2.0), 1, observed=0.3),
+}
+
+
+@pytest.mark.parametrize("term", WITHOUT_SLOPES)
+def test_slopes_are_asked_of_all_that_the_update_follows(term, caplog):
+    """A prior, a potential or public data have none where the release has them: other steps get these."""
+    with pm.Model() as model:
+        m = pm.Normal("m", 0, 1)
+        mu = pm.Normal("mu", m, 1, shape=MAX_DIMENSION + 5)
+        x = pm.Normal("x", mu[np.arange(100) % (MAX_DIMENSION + 5)], 1, shape=100)
+        dp.GaussianMechanism("s", dp.record_sum(x), sigma=2.0, observed=0.0)
+        WITHOUT_SLOPES[term](m)
+    name = "q" if term == "prior" else "p"
+    with model, caplog.at_level(logging.INFO, logger="pymc.dp"):
+        assert not default_parameters(model)
+        step = dp.AncillaryUpdate()
+    assert f"the density of {name} has no slopes" in caplog.text
+    assert not any(part.follows_slopes for part in step._parts)
+
+
+def test_slopes_are_asked_of_records_that_depend_on_records():
+    """The density of one record has slopes in another; the draw of it has none, and is not asked."""
+    group = np.repeat(np.arange(25), 2)
+    with pm.Model() as model:
+        coefficients = pm.Normal("coefficients", pm.Normal("m", 0, 1, shape=2), 1, shape=(25, 2))
+        x = pm.Normal("x", pm.Normal("mx", 0, 1), 1, shape=50)
+        y = pm.Normal("y", coefficients[group, 0] + coefficients[group, 1] * x, 1, shape=50)
+        sums = pt.zeros((25, 2))[group].inc(pt.stack([y, x * y], axis=1))
+        dp.GaussianMechanism("s", sums, sigma=2.0, observed=np.zeros((25, 2)))
+    assert {rv.name for rv in default_parameters(model)} == {"coefficients", "m", "mx"}
+    with model:
+        assert dp.AncillaryUpdate()._parts[0].follows_slopes
