@@ -10,6 +10,15 @@ from pytensor.tensor.random.basic import MultinomialRV
 
 from pymc_dp.query.rowlocal import RowAnalysis, leaves_of, rule
 
+# How people in groups of different sizes are written.
+ONE_AXIS = (
+    "Groups of people of different sizes lie along one axis, with a public array that says who is in which, "
+    "such as group = np.repeat([0, 1], [3, 5]): a law with other parameters for each is one variable, "
+    "y = pm.Normal('y', mu[group], ...), and of two laws are two variables of all 8 rows, "
+    "y = pt.where(group == 0, a, b). The sum over a group is dp.record_sum(y * (group == 0)), and a "
+    "difference of means dp.record_sum(y * np.where(group == 0, 1 / 3, -1 / 5))."
+)
+
 
 def check_independent(model: Model, rv: Variable, analysis: RowAnalysis, n: int) -> None:
     """Refuse a record variable whose rows are not conditionally independent."""
@@ -69,6 +78,16 @@ def check_some(release: Any, variables: Collection[Variable], n: int) -> None:
             "about nobody is noise, which says nothing of the parameters: leave it and its records out of "
             "the model."
         )
+
+
+def apart_message(release: Any, rv: Any, length: int, records: Collection[Variable], n: int) -> str:
+    """Say that a query is about rows of two lengths, of which one would be given to steps of others."""
+    return (
+        f"The query of {release.name} is about the {n} rows of {named(records)} and about the {length} rows "
+        f"of {rv.name}, which meet only when they are added up or joined, so that both may be people, and "
+        f"steps move records along one axis. {ONE_AXIS} If {rv.name} holds parameters, name the records: "
+        f"records={sorted(str(v.name) for v in records)}."
+    )
 
 
 def no_record_message(release: Any, leaves: Sequence[Any]) -> str:

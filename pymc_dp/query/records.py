@@ -15,6 +15,7 @@ from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import Join
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Sum
 from pytensor.tensor.random.type import RandomGeneratorType
@@ -23,7 +24,15 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.query.counts import count_of_people, is_count_alone
 from pymc_dp.query.lengths import joined_lengths, leading_lengths, lengths_of
 from pymc_dp.query.publicshapes import is_shape
-from pymc_dp.query.recordrules import check_child, check_independent, check_some, named, no_record_message
+from pymc_dp.query.recordrules import (
+    ONE_AXIS,
+    apart_message,
+    check_child,
+    check_independent,
+    check_some,
+    named,
+    no_record_message,
+)
 from pymc_dp.query.rowlocal import MIXED, RowAnalysis, leaves_of, rule
 
 QueryKind = Literal["central", "local", "function", "general"]
@@ -158,7 +167,9 @@ def _records_behind(
             )
         sizes = {lengths.get(rv) for rv in chosen}
         if len(sizes) != 1 or None in sizes:
-            raise ValueError(f"`records` of {release.name} must share one leading record axis; got {names}.")
+            raise ValueError(
+                f"`records` of {release.name} must share one leading record axis; got {names}. {ONE_AXIS}"
+            )
         if not chosen & set(leaves_of([query], variables)):
             raise ValueError(
                 f"`records` of {release.name} names {names}, none of which its query depends on."
@@ -172,6 +183,22 @@ def _records_behind(
     if not candidates:
         raise ValueError(no_record_message(release, leaves))
     check_some(release, candidates, max(rows[v] for v in candidates))
+    chosen, n = _chosen(release, query, candidates, rows, variables)
+    for rv in candidates:
+        own, theirs = RowAnalysis({rv}, rows[rv], variables), RowAnalysis(chosen, n, variables)
+        if rows[rv] != n and _are_apart(query, own, theirs, variables):
+            raise ValueError(apart_message(release, rv, rows[rv], chosen, n))
+    return _with_parents(model, chosen, n, lengths), n
+
+
+def _chosen(
+    release: Variable,
+    query: TensorVariable,
+    candidates: list[Variable],
+    rows: dict[Variable, int],
+    variables: set[Variable],
+) -> tuple[set[Variable], int]:
+    """Return which of the variables with rows are records, and how many records there are."""
     summed = _summed_over(query)
     if summed is not None:  # then its rows are the records, whatever else is longer
         n = lengths_of(summed.owner.inputs[0])[0]
@@ -179,15 +206,33 @@ def _records_behind(
             analysis = RowAnalysis(chosen, n, variables)
             analysis.role(query)
             if summed in analysis.sums and analysis.role(summed.owner.inputs[0]).rows is None:
-                return _with_parents(model, chosen, n, lengths), n
+                return chosen, n
     for n in sorted({rows[v] for v in candidates}, reverse=True):
         for chosen in _subsets([v for v in candidates if rows[v] == n]):
             analysis = RowAnalysis(chosen, n, variables)
             if analysis.role(query).kind not in ("free", "mixed"):
                 _check_rows_apart(release, summed, chosen, analysis)
-                return _with_parents(model, chosen, n, lengths), n
+                return chosen, n
     n = max(rows[v] for v in candidates)  # no row-local or additive reading: a general query
-    return _with_parents(model, {v for v in candidates if rows[v] == n}, n, lengths), n
+    return {v for v in candidates if rows[v] == n}, n
+
+
+def _are_apart(query: Variable, own: RowAnalysis, theirs: RowAnalysis, variables: set[Variable]) -> bool:
+    """Whether rows of another length than the records' meet these only when both are added up, or joined.
+
+    Parameters meet records row by row, as coefficients and means of groups do.
+    """
+    apart = False
+    for node in {v.owner for v in ancestors([query], blockers=variables) if v not in variables} - {None}:
+        kinds = [(own.role(v).kind, theirs.role(v).kind) for v in node.inputs]
+        mine, records = ({kind for kind in each if kind != "free"} for each in zip(*kinds, strict=True))
+        if not mine or not records or any("free" not in pair for pair in kinds):
+            continue  # it uses one of them, or they have met before
+        if "row" in mine | records:
+            if not (isinstance(node.op, Join) and "row" in mine and "row" in records):
+                return False
+        apart = True
+    return apart
 
 
 def _check_rows_apart(

@@ -15,6 +15,10 @@ N = 6
 TIED = r"tied together by one multivariate distribution.*pm.MvNormal\(\.\.\., shape=\(n, d\)\)"
 TABLES = r"not supported yet.*pm.Categorical\('c', p, shape=n\).*dp.RandomizedResponse\(name, p, n=n"
 ROWS = r"The rows of {} are not conditionally independent records.*may depend on the same row"
+APART = (
+    r"about the . rows of [ab] and about the . rows of [ab], which meet only when they are added up or "
+    r"joined.*Groups of people of different sizes lie along one axis.*records=\['[ab]'\]"
+)
 
 
 def release(query, **kwargs):
@@ -152,6 +156,18 @@ def names_of_different_lengths():
     release((normal()[:, None] * w).sum(axis=0), records=["x", "w"])
 
 
+def groups(query):
+    def declare():
+        release(query(pm.Normal("a", pm.Normal("mu"), 1, shape=3), pm.Laplace("b", 0, 1, shape=5)))
+
+    return declare
+
+
+def groups_by_name():
+    a, b = pm.Normal("a", shape=3), pm.Laplace("b", 0, 1, shape=5)
+    release(a.mean() - b.mean(), records=["a", "b"])
+
+
 def name_outside_the_query():
     normal("y")
     release(normal().sum(), records=["y"])
@@ -185,6 +201,14 @@ CASES = {
     unknown_name: r"`records` of z names \('people',\), not all free variables of the model",
     name_without_a_record_axis: "`records` of z must share one leading record axis",
     names_of_different_lengths: "`records` of z must share one leading record axis",
+    groups(lambda a, b: a.mean() - b.mean()): APART,
+    groups(lambda a, b: pt.stack([a.sum(), b.sum()])): APART,
+    groups(lambda a, b: a.sum() / (1 + pt.exp(b).sum())): APART,
+    groups(lambda a, b: a.max() - b.mean()): APART,
+    groups(lambda a, b: pt.sort(b)[2] - a.mean()): APART,
+    groups(lambda a, b: dp.record_sum(pt.concatenate([a / 3, -b / 5]))): APART,
+    groups(lambda a, b: pt.concatenate([a, b])): APART,
+    groups_by_name: r"must share one leading record axis.*Groups of people of different sizes",
     name_outside_the_query: "none of which its query depends on",
 }
 
@@ -235,3 +259,55 @@ def test_what_is_offered_for_an_unknown_number_of_people():
     error = draws.reshape(80, -1).mean(axis=1).std(ddof=1) / np.sqrt(80)
     assert abs(draws.mean() - exact) < 4 * error
     assert error < 0.1
+
+
+@pytest.mark.parametrize("laws", [1, 2])
+def test_what_is_offered_for_groups_of_different_sizes(laws):
+    """Both groups are records, and the query is what it was."""
+    group = np.repeat([0, 1], [3, 5])
+    with pm.Model() as model:
+        mu = pm.Normal("mu", shape=2)
+        if laws == 1:
+            y = pm.Normal("y", mu[group], 1)
+        else:
+            a, b = pm.Normal("a", mu[0], 1, shape=8), pm.Laplace("b", mu[1], 1, shape=8)
+            y = pt.where(group == 0, a, b)
+        release(dp.record_sum(y * (group == 0)))
+        z = dp.record_sum(y * np.where(group == 0, 1 / 3, -1 / 5))
+        dp.GaussianMechanism("difference", z, sigma=0.4, observed=1.5)
+    (block,) = find_record_blocks(model)
+    assert block.names == (["y"] if laws == 1 else ["a", "b"])
+    assert [r.kind for r in block.releases] == ["central", "central"]
+    people = np.arange(8.0) ** 2
+    assert np.isclose(z.eval({y: people}), people[:3].mean() - people[3:].mean())
+
+
+def not_people(query):
+    with pm.Model() as model:
+        w, x = pm.Normal("w", shape=2), pm.Normal("x", shape=N)
+        release(query(w, x))
+    return model
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda w, x: dp.record_sum(x - w[np.arange(N) % 2]),
+        lambda w, x: dp.record_sum(x * (np.ones((N, 2)) @ w)),
+        lambda w, x: dp.record_sum(dp.clamp(x, -pt.exp(w).sum(), pt.exp(w).sum())),
+        lambda w, x: (x[:, None] * w).sum(axis=0),
+        lambda w, x: x - w.mean(),
+        lambda w, x: x.mean() + w,
+    ],
+)
+def test_parameters_that_meet_records_are_no_people(query):
+    (block,) = find_record_blocks(not_people(query))
+    assert block.names == ["x"]
+
+
+def test_parameters_that_are_added_up_are_told_by_naming_the_records():
+    with pm.Model() as model:
+        w, x = pm.Normal("w", shape=2), pm.Normal("x", shape=N)
+        release(x.mean() - w.sum(), records=["x"])
+    (block,) = find_record_blocks(model)
+    assert block.names == ["x"]
