@@ -1,8 +1,10 @@
-"""Five functions of PyMC that are wrapped, because it has no hook for what has to be known there.
+"""Six functions of PyMC that are wrapped, because it has no hook for what has to be known there.
 
 * ``pymc.sampling.mcmc.assign_step_methods`` says which step of ``pm.sample`` moves which variable. A step
   that does not know of a mechanism must not get its records unasked, and nobody's ``competence`` is asked
   where a step was given for all variables.
+* ``pymc.sampling.mcmc.instantiate_steppers`` says in which order steps run. Steps that know records draw them
+  from their law when a chain starts, before which they may have no density for the steps of others.
 * ``BlockedStep.__new__`` fills in all variables of the model where a step is made without their names. With
   and without look the same afterwards, so it is noted there which it was.
 * ``pymc.sampling.forward.compile_forward_sampling_function`` says which variables predictive sampling draws
@@ -54,6 +56,7 @@ def install() -> None:
     """Wrap the functions, once."""
     for owner, name, wrapper in (
         (mcmc, "assign_step_methods", _checked),
+        (mcmc, "instantiate_steppers", _records_first),
         (BlockedStep, "__new__", _noting_names),
         (mcmc, "make_initial_point_fns_per_chain", _of_slots),
         (mcmc, "init_traces", _recording),
@@ -88,6 +91,16 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
         return provided, selected
 
     return assign_step_methods
+
+
+def _records_first(instantiate: Callable[..., Any]) -> Callable[..., Any]:
+    def instantiate_steppers(*args: Any, **kwargs: Any) -> Any:
+        made = instantiate(*args, **kwargs)
+        if not isinstance(made, list):
+            return made
+        return sorted(made, key=lambda step: not any(isinstance(s, RecordStep) for s in flatten_steps(step)))
+
+    return instantiate_steppers
 
 
 def _noting_names(new: Callable[..., Any]) -> Callable[..., Any]:

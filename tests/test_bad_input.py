@@ -100,15 +100,6 @@ def density_without_draws():
     released(y.sum())
 
 
-def density_without_a_start():
-    y = pm.CustomDist(
-        "y", pm.HalfNormal("s", shape=13).sum(), shape=N,  # more numbers than are proposed with all records
-        logp=lambda v, s: pm.logp(pm.Exponential.dist(scale=s), v - 1),
-        random=lambda s, rng=None, size=None: 1 + rng.exponential(s, size=size),
-    )  # fmt: skip
-    released(y.sum())
-
-
 # What is declared (and possibly returned: steps), the error, what the message has to say.
 CASES = {
     "child between records": (
@@ -132,23 +123,6 @@ CASES = {
         density_without_draws,
         ValueError,
         "y was built from a log density alone.*random= beside logp=, or dist=",
-    ),
-    "records without a start": (
-        density_without_a_start,
-        ValueError,
-        r"records y have no density at their starting values.*moves s .*RecordImputation\(\).*initval=",
-    ),
-    "a mixture that starts between its components": (
-        lambda: released(
-            pm.Mixture(
-                "y",
-                [0.5, 0.5],
-                [pm.DiracDelta.dist(-2.0), pm.Exponential.dist(pm.Gamma("c", 2, 1, shape=13).sum())],
-                shape=3,
-            )
-        ),
-        ValueError,
-        r"records y have no density at their starting values.*moves c .*RecordImputation\(\).*initval=",
     ),
     "steps that are known numbers": (
         lambda: released(

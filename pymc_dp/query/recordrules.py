@@ -12,11 +12,10 @@ from pymc_dp.query.rowlocal import RowAnalysis, leaves_of, rule
 
 # How people in groups of different sizes are written.
 ONE_AXIS = (
-    "Groups of people of different sizes lie along one axis, with a public array that says who is in which, "
-    "such as group = np.repeat([0, 1], [3, 5]): a law with other parameters for each is one variable, "
-    "y = pm.Normal('y', mu[group], ...), and of two laws are two variables of all 8 rows, "
-    "y = pt.where(group == 0, a, b). The sum over a group is dp.record_sum(y * (group == 0)), and a "
-    "difference of means dp.record_sum(y * np.where(group == 0, 1 / 3, -1 / 5))."
+    "Put people of all groups there: y = pm.Normal('y', mu[group], ...) with group = np.repeat([0, 1], "
+    "[3, 5]), or, of two laws, y = pt.where(group == 0, a, b) with a and b of all 8 rows. The sum over a "
+    "group is dp.record_sum(y * (group == 0)), a difference of means "
+    "dp.record_sum(y * np.where(group == 0, 1 / 3, -1 / 5))."
 )
 
 
@@ -83,9 +82,9 @@ def check_some(release: Any, variables: Collection[Variable], n: int) -> None:
 def apart_message(release: Any, rv: Any, length: int, records: Collection[Variable], n: int) -> str:
     """Say that a query is about rows of two lengths, of which one would be given to steps of others."""
     return (
-        f"The query of {release.name} is about the {n} rows of {named(records)} and about the {length} rows "
-        f"of {rv.name}, which meet only when they are added up or joined, so that both may be people, and "
-        f"steps move records along one axis. {ONE_AXIS} If {rv.name} holds parameters, name the records: "
+        f"The query of {release.name} is about the {n} rows of {named(records)} and the {length} rows of "
+        f"{rv.name}, which meet only when they are added up or joined: both may be people, and records move "
+        f"along one axis. {ONE_AXIS} If {rv.name} holds parameters, name the records: "
         f"records={sorted(str(v.name) for v in records)}."
     )
 

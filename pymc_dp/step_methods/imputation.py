@@ -12,7 +12,6 @@ from rich.progress import ProgressColumn, TextColumn
 from rich.table import Column
 
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.claims import default_parameters
 from pymc_dp.step_methods.discovery import blocks_with, model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordChain, RecordStep, check_positive
 
@@ -119,8 +118,6 @@ class RecordImputation(RecordStep):
         self._prepare(vars, model, rng, initial_point)
         for chain in self.chains:
             _warn_general(chain.program)
-            if initial_point is not None:  # by pm.sample, which puts steps that it chooses in its own order
-                _check_start(self.model, chain, initial_point)
 
     def _build(self) -> None:
         model, moving = self._sized()
@@ -178,21 +175,6 @@ class RecordImputation(RecordStep):
             return {"record_acceptance": stats["record_acceptance"]}
 
         return (update,)
-
-
-def _check_start(model: Model, chain: RecordChain, start: dict[str, Any]) -> None:
-    """Refuse records that have no density where another step would find them, before they are drawn."""
-    records = {rv for block in record_blocks(model) for rv in block.records}
-    moved = {*records, *default_parameters(model)}
-    others = [str(rv.name) for rv in model.free_RVs if rv not in moved and rv.dtype.startswith("float")]
-    names = chain.program.without_density(start) if others else []
-    if names:
-        raise ValueError(
-            f"The records {', '.join(names)} have no density at their starting values, and the step that "
-            f"moves {', '.join(others)} runs before they are drawn. Give dp.RecordImputation() in "
-            "step=[...], which then comes first, or starting values (initval=, or support_point= of a "
-            "CustomDist)."
-        )
 
 
 def _warn_general(program: RecordProgram) -> None:

@@ -147,6 +147,49 @@ def test_the_remedy_works():
     assert step._started(model.initial_point())["a"] == 0.5
 
 
+def law_of_a_users():
+    """Its numbers are above 1, where PyMC starts none of them."""
+    s = pm.HalfNormal("s", shape=13)  # more numbers than are proposed with all records
+    logp = lambda v, s: pm.logp(pm.Exponential.dist(scale=s), v - 1)  # noqa: E731
+    random = lambda s, rng=None, size=None: 1 + rng.exponential(s, size=size)  # noqa: E731
+    return pm.CustomDist("y", s.sum(), logp=logp, random=random, shape=3), s
+
+
+def mixture_of_a_number():
+    """It starts between its components."""
+    c = pm.Gamma("c", 2, 1, shape=13)
+    parts = [pm.DiracDelta.dist(-2.0), pm.Exponential.dist(c.sum())]
+    return pm.Mixture("y", [0.5, 0.5], parts, shape=3), c
+
+
+def truncated_at_its_start():
+    c = pm.Normal("c")
+    return pm.Truncated("y", pm.Logistic.dist(c, 1.0), lower=0, shape=5), c
+
+
+def truncated_at_a_parameter():
+    c = pm.Normal("c")
+    return pm.Truncated("y", pm.Logistic.dist(0.0, 1.0), lower=c, upper=c + 3, shape=5), c
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["chosen", "given"])
+@pytest.mark.parametrize(
+    "declare", [law_of_a_users, mixture_of_a_number, truncated_at_its_start, truncated_at_a_parameter]
+)
+def test_steps_of_others_run_after_records_are_drawn(declare, given):
+    """Where records stand before, they have no density, or none with a slope, and NUTS would end the run."""
+    with pm.Model():
+        y, parameter = declare()
+        _sum(y)
+        idata = pm.sample(
+            20, tune=20, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True,
+            compute_convergence_checks=False, step=[pm.NUTS([parameter])] if given else None,
+        )  # fmt: skip
+    assert "step_size" in idata.sample_stats
+    draws = idata.posterior[parameter.name].values
+    assert np.isfinite(draws).all() and len(np.unique(draws)) > 10
+
+
 @pytest.mark.parametrize(("when", "n"), [("after tuning", 4), ("at the last draw", 10)])
 def test_a_chain_that_stands_outside_ends_with_the_term(monkeypatch, when, n):
     """A step that lost its domain: the model is asked, and says which term it is."""

@@ -19,10 +19,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
-from pymc.distributions.custom import CustomDistRV
-from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.logprob.transforms import SimplexTransform
-from pymc.logprob.utils import ParameterValueError
 from pymc.model.core import Model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
@@ -306,32 +303,6 @@ class RecordProgram:
         """Whether records have a law at values of the parameters."""
         check = self._law_checks
         return check is None or bool(check(theta, self.data.gather())[0])
-
-    def without_density(self, point: dict[str, Any]) -> list[str]:
-        """Return the records without a density at a point, of those that may start where they have none.
-
-        These are laws of a user's, starts of a user's, and mixtures, which start between their components.
-        """
-        asked = [
-            rv
-            for rv in self.block.records
-            if isinstance(rv.owner.op, CustomDistRV | SymbolicRandomVariable)  # type: ignore[union-attr]
-            or self.model.rvs_to_initial_values.get(rv) is not None
-        ]
-        if not asked:
-            return []
-        logps = [pt.sum(pm.logp(lift(rv, self.state), self.state[rv])) for rv in asked]
-        evaluate = pytensor.function(
-            [self.theta, self.data.data, self.x],
-            self.data.lift(logps),
-            mode="FAST_COMPILE",  # evaluated once
-            on_unused_input="ignore",
-        )
-        try:
-            found = evaluate(self.parameters.flatten(point), self.data.gather(), self.records.pack(point))
-        except ParameterValueError:  # no law there, which is another matter
-            return []
-        return [str(rv.name) for rv, logp in zip(asked, found, strict=True) if not np.isfinite(logp)]
 
     # -- compilation ------------------------------------------------------------------------------
 
