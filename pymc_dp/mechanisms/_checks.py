@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,19 @@ def observed_numbers(observed: Any) -> np.ndarray | None:
     except ValueError:  # ragged
         return None
     return array if array.dtype.kind in "iuf" else None
+
+
+def answers(observed: Any) -> Any:
+    """Return observed reports with booleans as the numbers 1 and 0; leave anything else as it is."""
+    if isinstance(observed, Release):
+        return replace(observed, value=answers(observed.value))
+    if isinstance(observed, Variable) or np.ma.isMaskedArray(observed):
+        return observed
+    try:
+        array = np.asarray(observed)
+    except ValueError:  # ragged
+        return observed
+    return array.astype(np.int64) if array.dtype == bool else observed
 
 
 def check_setting(name: str, value: Any, choices: Collection[str]) -> None:

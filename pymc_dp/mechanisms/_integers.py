@@ -26,7 +26,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.mechanisms._checks import as_query, as_variable, held, observed_numbers
+from pymc_dp.mechanisms._checks import answers, as_query, as_variable, held, observed_numbers
 from pymc_dp.mechanisms._grid import whole_counts
 from pymc_dp.mechanisms.mechanism import Mechanism, MechanismOp, PreparedQuery
 from pymc_dp.privacy.bounds import parse_bounds
@@ -37,6 +37,8 @@ from pymc_dp.privacy.release import Release
 
 # Draws at this level fit 64 bits, but for a probability of exp(-128).
 _LARGEST = 2.0**56
+# What an observed release is held in.
+_BITS = 63
 # operations that give whole numbers from any numbers, and from whole numbers only
 _ROUNDING = (ps.RoundHalfToEven, ps.RoundHalfAwayFromZero, ps.Floor, ps.Ceil, ps.Trunc, ps.IntDiv, ps.Sign)
 _KEEPING = (
@@ -116,6 +118,7 @@ class WholeRelease(Mechanism, Discrete):
         cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any
     ) -> TensorVariable:
         """Check that the observed value consists of whole numbers, then declare the release."""
+        observed = answers(observed)
         if isinstance(observed, Release):
             cls._whole_observed(observed.value)
         elif observed is not None:
@@ -133,9 +136,16 @@ class WholeRelease(Mechanism, Discrete):
 
     @classmethod
     def _whole_observed(cls, observed: Any) -> Any:
+        observed = answers(observed)
         array = whole_values(observed)
         if array is None:
             return observed
+        beyond = np.abs(array.astype(float)) >= 2.0**_BITS
+        if beyond.any():
+            raise ValueError(
+                f"observed must be below 2^{_BITS} in size, got {array[beyond].ravel()[0]:g}: {cls.__name__} "
+                "releases nothing else. Release the query in larger units."
+            )
         if (np.floor(array) != array).any():
             raise ValueError(
                 f"observed must be whole numbers, got {_first_broken(array):g}: {cls.__name__} "

@@ -285,3 +285,24 @@ def test_confidential_values_are_in_no_message(kind):
         with pytest.raises(ValueError, match="whole numbers") as caught:
             kind.release(query, **{level_of(kind): 2.0}, sensitivity=1)
         assert "71" not in str(caught.value) and "74" not in str(caught.value)
+
+
+@both
+@pytest.mark.parametrize("value", [1e300, 2**63, 9.3e18, -1e19, -(2**63)])
+def test_observed_numbers_beyond_64_bits(kind, value):
+    """They became other numbers in silence, 0 among them."""
+    with pm.Model():
+        x = pm.Poisson("x", 2, shape=3)
+        with pytest.raises(ValueError, match=r"observed must be below 2\^63 in size, got .*larger units"):
+            kind("z", x.sum(), **{level_of(kind): 1.0}, observed=value)
+        kind("largest", x.sum(), **{level_of(kind): 1.0}, observed=2.0**62)
+
+
+@both
+def test_observed_booleans_are_0_and_1(kind):
+    with pm.Model() as model:
+        b = pm.Bernoulli("b", 0.3, shape=3)
+        kind("z", b, **{level_of(kind): 1.0}, observed=np.array([True, False, True]))
+        kind("s", b, **{level_of(kind): 1.0}, observed=[True, False, True])
+    for name in ("z", "s"):
+        np.testing.assert_array_equal(model.rvs_to_values[model[name]].data, [1, 0, 1])
