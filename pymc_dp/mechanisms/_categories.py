@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,9 @@ from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._checks import fits, known_values
-from pymc_dp.privacy.release import Release
+from pymc_dp.mechanisms._integers import not_whole
 from pymc_dp.query.locality import is_local
+from pymc_dp.query.supports import ends_of_support
 
 
 def number_of_categories(query: TensorVariable, given: Any = None) -> int:
@@ -44,16 +44,23 @@ def number_of_categories(query: TensorVariable, given: Any = None) -> int:
 
 
 def _categories_of(query: Variable) -> int | None:
-    while query.owner is not None:
-        op = query.owner.op
-        if isinstance(op, BernoulliRV):
-            return 2
-        if isinstance(op, CategoricalRV):
-            return op.dist_params(query.owner)[0].type.shape[-1]
-        if not _is_cast(op) and not isinstance(op, Subtensor | AdvancedSubtensor):
-            return None
-        query = query.owner.inputs[0]
+    law = _law_behind(query)
+    if law.owner is None:
+        return None
+    if isinstance(law.owner.op, BernoulliRV):
+        return 2
+    if isinstance(law.owner.op, CategoricalRV):
+        return law.owner.op.dist_params(law.owner)[0].type.shape[-1]
     return None
+
+
+def _law_behind(query: Variable) -> Variable:
+    """Return what a query is of as it is, or in part."""
+    while query.owner is not None:
+        if not _is_cast(query.owner.op) and not isinstance(query.owner.op, Subtensor | AdvancedSubtensor):
+            return query
+        query = query.owner.inputs[0]
+    return query
 
 
 def _is_cast(op: Any) -> bool:
@@ -77,19 +84,21 @@ def check_query(query: TensorVariable, n_categories: int) -> None:
         source = source.owner.inputs[0]
     if isinstance(source, Constant):
         check_categories("query", source.data, n_categories)
-
-
-def answers(observed: Any) -> Any:
-    """Return observed reports with booleans as the numbers 1 and 0; leave anything else as it is."""
-    if isinstance(observed, Release):
-        return replace(observed, value=answers(observed.value))
-    if isinstance(observed, Variable) or np.ma.isMaskedArray(observed):
-        return observed
-    try:
-        array = np.asarray(observed)
-    except ValueError:  # ragged
-        return observed
-    return array.astype(np.int64) if array.dtype == bool else observed
+    reason = not_whole(query)
+    if reason is not None:
+        raise ValueError(
+            f"query must hold categories, whole numbers 0, ..., {n_categories - 1}, but {reason}: let it say "
+            "in which category each person is, as pt.cast(x > 0, 'int64') or a sum of such comparisons does."
+        )
+    law = _law_behind(query)
+    ends = ends_of_support(law)
+    if ends is not None and not 0 <= ends[0] <= ends[1] < n_categories:
+        name, upto = law.name or "its law", "..." if np.isinf(ends[1]) else f"..., {ends[1]:g}"
+        raise ValueError(
+            f"query has the values {ends[0]:g}, {upto} of {name}, but categories are 0, ..., "
+            f"{n_categories - 1}: number them from 0, give n_categories= for all, or let the last one stand "
+            f"for the rest, as dp.clamp({law.name or 'query'}, 0, {n_categories - 1}) does."
+        )
 
 
 def check_categories(name: str, values: Any, n_categories: int) -> None:
@@ -228,7 +237,7 @@ def density_of_report(
     return check_parameters(
         pt.switch(possible, density, -np.inf),
         pt.ge(category, 0) & pt.lt(category, n_categories),
-        msg=f"category in 0, ..., {n_categories - 1}",
+        msg=f"query in 0, ..., {n_categories - 1}: give n_categories= for all categories, or clamp the query",
     )
 
 

@@ -19,7 +19,14 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as ps
 from pytensor.scalar.math import Sigmoid
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, CategoricalRV
+from pytensor.tensor.random.basic import (
+    BernoulliRV,
+    BinomialRV,
+    CategoricalRV,
+    GeometricRV,
+    NegBinomialRV,
+    PoissonRV,
+)
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.query.readings import lift
@@ -40,21 +47,30 @@ _CONTINUOUS = ("pymc.distributions.continuous", "pytensor.tensor.random.basic")
 
 def finite_support(record: TensorVariable, largest: int = MAX_SUPPORT) -> np.ndarray | None:
     """Return the constant finite support of a record, if it is known and small."""
-    op = record.owner.op
-    params = parameters_of(record)
+    ends = ends_of_support(record)
+    return None if ends is None or ends[1] - ends[0] >= largest else np.arange(ends[0], ends[1] + 1)
+
+
+def ends_of_support(law: Variable) -> tuple[Any, Any] | None:
+    """Return the least and the greatest value of a law of whole numbers, if they are constants and known."""
+    op = law.owner.op if law.owner is not None else None
     if isinstance(op, BernoulliRV):
-        return np.arange(2)
+        return 0, 1
+    if isinstance(op, PoissonRV | NegBinomialRV):
+        return 0, np.inf
+    if isinstance(op, GeometricRV):
+        return 1, np.inf
     if isinstance(op, CategoricalRV):
-        size = params[0].type.shape[-1]  # type: ignore[attr-defined]
-        return np.arange(size) if size is not None and size <= largest else None
+        size = parameters_of(law)[0].type.shape[-1]  # type: ignore[attr-defined]
+        return None if size is None else (0, size - 1)
     if isinstance(op, BinomialRV | DiscreteUniformRV):
+        params = parameters_of(law)
         # constants only: a random number of trials would be drawn here, not known
         folded = constant_fold(params[: 1 if isinstance(op, BinomialRV) else 2], raise_not_constant=False)
         if not all(isinstance(end, np.ndarray) for end in folded):
             return None
         ends = [np.unique(end) for end in folded]
-        low, high = (0, ends[0].max()) if isinstance(op, BinomialRV) else (ends[0].min(), ends[1].max())
-        return np.arange(low, high + 1) if high - low < largest else None
+        return (0, ends[0].max()) if isinstance(op, BinomialRV) else (ends[0].min(), ends[1].max())
     return None
 
 

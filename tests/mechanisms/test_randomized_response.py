@@ -8,6 +8,7 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 import scipy.stats as st
+from pymc.logprob.utils import ParameterValueError
 
 import pymc_dp as dp
 from pymc_dp.query.records import find_record_blocks
@@ -228,6 +229,7 @@ def test_several_tables_with_their_own_numbers_of_people():
 # --- bad input -----------------------------------------------------------------------------------
 
 PROBS = np.ones(3) / 3
+REAL = r"query must hold categories, whole numbers 0, ..., 2, but it uses .*pt.cast\(x > 0, 'int64'\)"
 BAD = {
     "no noise level": (0, {"n_categories": 3}, ValueError, "got none. Choose epsilon=, or p_truth="),
     "two noise levels": (0, {"n_categories": 3, "epsilon": 1, "p_truth": 0.9}, ValueError, "got both"),
@@ -247,6 +249,28 @@ BAD = {
     ),
     "query out of range": ([0, 3], {"n_categories": 3, "epsilon": 1}, ValueError, "query has the value 3 at"),
     "query half": ([0.5], {"n_categories": 3, "epsilon": 1}, ValueError, "query has the value 0.5 at index"),
+    "query real": (pm.Normal.dist(shape=4), {"n_categories": 3, "epsilon": 1}, ValueError, REAL),
+    "query of fractions": (
+        pm.Poisson.dist(2, shape=4) / 2, {"n_categories": 3, "epsilon": 1}, ValueError, REAL,
+    ),
+    "query too large": (
+        pm.Binomial.dist(3, 0.5, shape=4), {"n_categories": 3, "epsilon": 1}, ValueError,
+        r"the values 0, ..., 3 of its law, but categories are 0, ..., 2.*n_cat.*dp.clamp\(query, 0, 2\)",
+    ),
+    "query of a few too large": (
+        pm.Binomial.dist([2, 3], 0.5), {"n_categories": 3, "epsilon": 1}, ValueError, "the values 0, ..., 3",
+    ),
+    "query without an end": (
+        pm.Poisson.dist(2, shape=4), {"n_categories": 3, "epsilon": 1}, ValueError,
+        r"the values 0, \.\.\. of",
+    ),
+    "query from one": (
+        pm.Geometric.dist(0.4), {"n_categories": 3, "epsilon": 1}, ValueError, "number them from 0",
+    ),
+    "query from below": (
+        pm.DiscreteUniform.dist(-1, 1), {"n_categories": 3, "epsilon": 1}, ValueError,
+        "the values -1, ..., 1",
+    ),
     "query a table": (np.zeros((2, 2)), {"n_categories": 3, "epsilon": 1}, ValueError, "query has 2 axes"),
     "unknown keyword": (0, {"n_categories": 3, "epsilon": 1, "sigma": 1}, TypeError, "unexpected keyword"),
     "n half": (PROBS, {"n": 2.5, "epsilon": 1}, ValueError, "n must be a whole number >= 1, got 2.5"),
@@ -329,3 +353,52 @@ def test_tables_of_one_release_are_of_different_people():
             dp.RandomizedResponse(f"z{j}", p[j], n=10, epsilon=1, observed=counts)
     assert (dp.guarantee(one).epsilon, dp.guarantee(two).epsilon) == (1, 2)
     assert "must be of different people" in dp.RandomizedResponse.__doc__
+
+
+def numbers():
+    return pm.Normal("x", pm.Normal("mu"), 1, shape=4)
+
+
+def in_three():
+    x = numbers()
+    return pt.cast(x > -1, "int64") + pt.cast(x > 1, "int64")
+
+
+def trials():
+    return pm.Binomial("c", 3, pm.Beta("p", 1, 1), shape=4)
+
+
+OFFERED = {
+    "two parts of a line": (lambda: pt.cast(numbers() > 0, "int64"), 2),
+    "three parts of a line": (in_three, 3),
+    "clamped": (lambda: dp.clamp(trials(), 0, 2), 3),
+    "more categories": (trials, 4),
+    "numbered from 0": (lambda: pm.DiscreteUniform("c", -1, 1, shape=4) + 1, 3),
+    "clamped counts": (lambda: dp.clamp(pm.Poisson("c", pm.Gamma("r", 2, 1), shape=4), 0, 2), 3),
+}
+
+
+@pytest.mark.parametrize("query", OFFERED)
+def test_what_is_offered_samples(query):
+    declare, k = OFFERED[query]
+    with pm.Model():
+        dp.RandomizedResponse("z", declare(), epsilon=1, n_categories=k, observed=[0, 1, 1, 0])
+        idata = pm.sample(
+            10,
+            tune=10,
+            chains=1,
+            random_seed=1,
+            progressbar=False,
+            quiet=True,
+            compute_convergence_checks=False,
+        )
+    assert all(np.isfinite(draws).all() for draws in idata.posterior.values())
+
+
+def test_categories_that_only_values_show_are_refused_with_a_remedy():
+    """The law of a sum is not known to the declaration."""
+    c = pt.lvector("c")
+    logp = pm.logp(dp.RandomizedResponse.dist(c, epsilon=1, n_categories=3), [0, 1, 2])
+    assert np.isfinite(logp.eval({c: [0, 1, 2]})).all()
+    with pytest.raises(ParameterValueError, match=r"query in 0, \.\.\., 2: give n_categories="):
+        logp.eval({c: [0, 1, 3]})

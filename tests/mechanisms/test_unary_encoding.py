@@ -317,3 +317,12 @@ def test_bits_may_be_booleans(form):
         dp.RandomizedResponse("yes", answer, observed=bits[:, 0], epsilon=1.0)
     logs = model.point_logps({"c": np.array([0, 2]), "answer": np.array([1, 1])}, round_vals=12)
     assert logs["z"] == logs["same"] != 0 and np.isfinite(logs["yes"])
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [(pm.Normal.dist(shape=4), "it uses"), (pm.Binomial.dist(3, 0.5, shape=4), r"the values 0, \.\.\., 3")],
+)
+def test_records_that_are_no_categories_are_refused(query, message):
+    with pytest.raises(ValueError, match=message):
+        dp.UnaryEncoding.dist(query, n_categories=3, epsilon=1)
