@@ -27,7 +27,7 @@ from typing import Any
 import pytensor
 from pymc.model.core import Model
 from pymc.sampling import forward, mcmc
-from pymc.step_methods import STEP_METHODS
+from pymc.step_methods import NUTS, STEP_METHODS, HamiltonianMC
 from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, flatten_steps
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
@@ -37,7 +37,8 @@ from pymc_dp.lowering.addresses.modes import default_mode
 from pymc_dp.marginals.removal import removals
 from pymc_dp.propriety import refuse_improper
 from pymc_dp.query.recordrules import named
-from pymc_dp.query.records import is_release
+from pymc_dp.query.records import is_release, query_of
+from pymc_dp.query.thresholds import behind_thresholds
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
 from pymc_dp.step_methods.behind import behind_mechanisms
 from pymc_dp.step_methods.collapsed import CollapsedUpdate
@@ -88,6 +89,7 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
         _refuse_selected(takers, hidden)
         if records_given:
             _tell_of_parameters(model, takers)
+        _tell_of_thresholds(model, takers)
         return provided, selected
 
     return assign_step_methods
@@ -189,6 +191,22 @@ def _tell_of_parameters(model: Model, takers: dict[Variable, type[BlockedStep]])
             named(rvs), "is" if len(rvs) == 1 else "are",
             " and ".join(sorted({takers[v].__name__ for v in rvs})), best.__name__,
         )  # fmt: skip
+
+
+def _tell_of_thresholds(model: Model, takers: dict[Variable, type[BlockedStep]]) -> None:
+    """Say which parameters are thresholds of a query that a step would move by slopes."""
+    blind = {rv for rv, kind in takers.items() if issubclass(kind, NUTS | HamiltonianMC)}
+    for release in filter(is_release, model.observed_RVs):
+        found = behind_thresholds(query_of(release), model.basic_RVs) & blind
+        if found:
+            rvs = [rv for rv in model.free_RVs if rv in found]
+            _log.info(
+                "%s %s compared or rounded in the query of %s, whose density has no slope there: %s follows "
+                "that of the prior alone, and is slow. step=[pm.Slice(%s)] needs no slopes, and all other "
+                "variables keep the steps that they have by default.",
+                named(rvs), "is" if len(rvs) == 1 else "are", release.name,
+                " and ".join(sorted({takers[rv].__name__ for rv in rvs})), _listed(rvs),
+            )  # fmt: skip
 
 
 def _listed(variables: Iterable[Variable]) -> str:

@@ -10,6 +10,7 @@ import warnings
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
 from pymc.pytensorf import collect_default_updates
@@ -385,3 +386,50 @@ def test_models_without_their_records_go_to_nuts(law):
     with dp.marginalize(model, "s"):
         idata = pm.sample(20, tune=20, chains=1, cores=1, progressbar=False, compute_convergence_checks=False)
     assert idata.posterior["p"].shape == (1, 20)
+
+
+# -- parameters that a query compares -------------------------------------------------------------
+
+THRESHOLDS = {
+    "compared": lambda y, t, s: dp.record_sum(pt.stack([y > t, y > t + 1], axis=1)),
+    "rounded": lambda y, t, s: dp.record_sum(pt.floor(y - t)),
+    "an index": lambda y, t, s: dp.record_sum(
+        y * pt.as_tensor([1.0, 2.0])[pt.cast(pm.math.sigmoid(t) > 0.5, int)]
+    ),
+    "both": lambda y, t, s: dp.record_sum(pt.switch(y > t, y - t, 0.0)),
+}
+SMOOTH = {
+    "added": lambda y, t, s: dp.record_sum(y + t),
+    "an end": lambda y, t, s: dp.record_sum(dp.clamp(y, -s, s)),
+    "only the records": lambda y, t, s: dp.record_sum((y > 0) * t),
+    "a length": lambda y, t, s: y.mean() * (t[None].shape[0] + s),
+}
+
+
+def with_query(query):
+    with pm.Model() as model:
+        t, s = pm.Normal("t"), pm.HalfNormal("s")
+        q = query(pm.Normal("y", pm.Normal("mu"), 1, shape=4), t, s)
+        dp.LaplaceMechanism("z", q, scale=1.0, observed=np.ones(q.type.shape))
+    return model
+
+
+@pytest.mark.parametrize("name", THRESHOLDS)
+def test_thresholds_are_named(name, caplog):
+    model = with_query(THRESHOLDS[name])
+    with model, caplog.at_level(logging.INFO, logger="pymc"):
+        assert assigned(model)["t"] == "NUTS"
+        assert "t is compared or rounded in the query of z" in caplog.text
+        assert "step=[pm.Slice([t])]" in caplog.text
+        caplog.clear()
+        taken = assigned(model, step=[pm.Slice([model["t"]])])
+        assert taken["t"] == "Slice" and taken["y"] == "RecordImputation" and taken["mu"] == "AncillaryUpdate"
+        assert not caplog.text
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_other_parameters_are_no_thresholds(name, caplog):
+    model = with_query(SMOOTH[name])
+    with model, caplog.at_level(logging.INFO, logger="pymc"):
+        assigned(model)
+    assert "compared" not in caplog.text
