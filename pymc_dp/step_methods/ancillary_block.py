@@ -25,6 +25,7 @@ from pymc_dp.step_methods.updates import hamiltonian, redraw
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.interweaving import interweave, random_walk, slice_update
 from pymc_dp.step_methods.updates.quadratic import quadratic
+from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
 from pymc_dp.step_methods.updates.state import Learnt, of_random_walk
 
 if TYPE_CHECKING:
@@ -84,8 +85,9 @@ class AncillaryBlock:
         is_whole = np.concatenate([np.full(layout.slice_length(rv), rv in counted) for rv in mine])
         self.walking, self.whole = self.moving[~is_whole], np.flatnonzero(is_whole)
         self.redraws = step.update == "redraw" or (step.update == "auto" and is_redrawn(model, block))
-        conditionals = Conditionals(program, mine, with_noise=not self.redraws, whole=counted)
-        if self.redraws and (lacking := conditionals.may_lack_a_law()):
+        redrawn = RedrawnConditionals(program, mine, with_noise=False) if self.redraws else None
+        conditionals = redrawn or Conditionals(program, mine, whole=counted)
+        if redrawn and (lacking := redrawn.may_lack_a_law()):
             raise ValueError(
                 f"`update` = {step.update!r}: parameters are proposed with all records drawn anew, and "
                 f"{', '.join(lacking)} may have no law given other records. How likely that is depends on "
@@ -116,7 +118,7 @@ class AncillaryBlock:
             n_centred = 0 if len(exact) == len(mine) - len(counted) else n_centred
         n_centred = n_centred if len(self.walking) else 0
         self.centred = conditionals.centred(self.follows_slopes) if n_centred else None
-        self.with_records = conditionals.with_records() if n_redrawn else (None, None)
+        self.with_records = redrawn.with_records() if redrawn and n_redrawn else (None, None)
         self.draws_records = self.chain.moves[0]
         if n_redrawn and self.draws_records.name != "independence":
             self.draws_records = independence_move(program)  # what is informed by a release has another law

@@ -27,6 +27,7 @@ from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.exchangeable import exchangeable
 from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
 from pymc_dp.step_methods.updates.quadratic import quadratic
+from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
 from tests.universal.reference import PYTHON, log_density, places
 
 
@@ -263,7 +264,7 @@ def with_records(blocks, rng):
     """Less the law of the records, which are drawn anew; and minus infinity where they have none."""
     for placed in (b for b in blocks if b.moving and not any(map(has_no_draws, b.block.records))):
         program = placed.program
-        conditionals = Conditionals(program, placed.moving, with_noise=False)
+        conditionals = RedrawnConditionals(program, placed.moving, with_noise=False)
         if conditionals.may_lack_a_law():  # refused
             continue
         functions = conditionals.with_records()

@@ -231,37 +231,6 @@ class Conditionals:
         graph = self._where_records_have_laws(graph, self.from_noise)
         return self._native("ancillary", self.u, graph, with_slopes)
 
-    def with_records(self) -> tuple[NativeFunction, NativeFunction]:
-        """Log density of parameters and records without the law of the latter; and that of parameters alone.
-
-        The second is minus infinity where the records have no law. Both take the records and their sums.
-        """
-        records, state = set(self.program.block.records), self.program.state
-        conditions = [
-            c
-            for rv in self.program.block.records
-            for c in self._conditions(rv, self.moving | records)
-            if not self._depends([c], records)
-        ]
-        prior = self._sum([rv for rv in self._factors(self.moving | self.tied) if rv in self.moving], state)
-        possible = self._where(conditions, prior, state)
-        central = [r.rv for r in self._separable()]
-        factors = [
-            f for f in self._factors(self.moving | records | self.tied) if f not in {*records, *central}
-        ]
-        graph = self._sum(factors, state) + self.program.temper * self._central_logp(state)
-        # a record that floating point rounds to an end of its support has no density there
-        graph = pt.switch(pt.all(pt.isfinite(self.program.x)), graph, -np.inf)
-        return (
-            self._native("with records", self.program.x, graph, False),
-            self._native("of parameters", self.program.x, possible, False),
-        )
-
-    def may_lack_a_law(self) -> list[str]:
-        """Names of the records that may have no law given other records."""
-        records = set(self.program.block.records)
-        return [str(rv.name) for rv in self.program.block.records if self._conditions(rv, records)]
-
     def marginal(self, with_slopes: bool = False) -> NativeFunction:
         """Log density of the moving parameters with records of few values summed over."""
         (record,), program = self.program.block.records, self.program
