@@ -11,6 +11,7 @@ NAMES = (
     "regression",
     "naive_bayes",
     "hierarchy",
+    "unknown_count",
     "sweeps",
     "mechanisms",
     "cold_start",
