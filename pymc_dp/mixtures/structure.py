@@ -83,8 +83,11 @@ def _mixture(model: Model, labels: Any) -> Mixture:
         )
     if len(users) > 1:
         raise ValueError(
-            f"The labels {labels.name} are used by {named(users)}, and one kernel is supported. Give each "
-            "variable labels of its own, or join the variables into one with several columns."
+            f"The labels {labels.name} are used by {named(users)}, and one kernel is supported. "
+            f"Columns with the same law are one variable, pm.Normal('y', mu[{labels.name}], 1) with mu of "
+            f"shape ({op.max_components}, columns). Variables with different laws take labels of K "
+            f"components in its place, {labels.name} = pm.Categorical('{labels.name}', pm.Dirichlet('w', "
+            f"np.ones(K)), shape={op.n}). Variables in clusters of their own take labels of their own."
         )
     (kernel,) = users
     picks = _picks(labels, kernel, variables)

@@ -428,3 +428,40 @@ def test_steps_without_a_mixture(make):
         pm.Normal("y", mu[c], 1, observed=np.zeros(N))
         with pytest.raises(ValueError, match="found no mixture of confidential records"):
             make()
+
+
+def released_with_noise(y, b):
+    dp.LaplaceMechanism("z", y, scale=1.0, observed=np.arange(6.0))
+    dp.RandomizedResponse("r", b, epsilon=1, observed=[0, 1, 0, 1, 0, 1])
+
+
+def columns_of_one_law():
+    labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=6, max_components=6)
+    mu = pm.Normal("mu", 0, 2, shape=(6, 2))
+    dp.LaplaceMechanism("z", pm.Normal("y", mu[labels], 1), scale=1.0, observed=np.ones((6, 2)))
+
+
+def a_given_number_of_components():
+    labels = pm.Categorical("labels", pm.Dirichlet("w", np.ones(3)), shape=6)
+    mu, p = pm.Normal("mu", 0, 2, shape=3), pm.Beta("p", 1, 1, shape=3)
+    released_with_noise(pm.Normal("y", mu[labels], 1), pm.Bernoulli("b", p[labels]))
+
+
+def labels_of_their_own():
+    one, two = (
+        dp.ChineseRestaurantProcess(name, concentration=1, shape=6, max_components=6)
+        for name in ("one", "two")
+    )
+    mu, p = pm.Normal("mu", 0, 2, shape=6), pm.Beta("p", 1, 1, shape=6)
+    released_with_noise(pm.Normal("y", mu[one], 1), pm.Bernoulli("b", p[two]))
+
+
+@pytest.mark.parametrize("declare", [columns_of_one_law, a_given_number_of_components, labels_of_their_own])
+def test_what_is_offered_for_two_kernels(declare):
+    with pm.Model():
+        declare()
+        idata = pm.sample(
+            10, tune=10, chains=1, random_seed=1, progressbar=False, quiet=True,
+            compute_convergence_checks=False,
+        )  # fmt: skip
+    assert all(len(np.unique(draws)) > 1 for draws in idata.posterior["mu"].values.reshape((10, -1)).T)
