@@ -141,6 +141,13 @@ STEPS_STATED = {
             {"p": "CollapsedUpdate", "category": "RecordImputation"},
         ),
     ],
+    "docs/how-to/unknown-number.md": [
+        (
+            "`AncillaryUpdate` takes `people` and `mean` above",
+            0,
+            {"people": "AncillaryUpdate", "mean": "AncillaryUpdate", "income": "RecordImputation"},
+        ),
+    ],
     "docs/how-to/known-records.md": [
         ("{class}`~pymc_dp.SplitMerge` for the labels, {class}`~pymc_dp.AtomUpdate` for the atoms", 0, KNOWN),
         (
