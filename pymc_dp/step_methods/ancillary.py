@@ -15,7 +15,7 @@ from pymc_dp.step_methods.block.parents import ancestors_of_records
 from pymc_dp.step_methods.claims import default_parameters, takes_count
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordStep, RecordStepState
-from pymc_dp.step_methods.updates import redraw
+from pymc_dp.step_methods.updates.state import GIVEN_NOISE, REDRAWN
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
@@ -31,13 +31,7 @@ class AncillaryUpdateState(RecordStepState):
     n_adapted: int
     restarts: list
     windows: list
-    centred_learnt: list
-    ancillary_learnt: list
-    joint_proposals: list
-    recent: list
-    redrawn: list
-    spreads: list
-    n_updates: list
+    learnt: list
 
 
 class AncillaryUpdate(RecordStep):
@@ -188,15 +182,7 @@ class AncillaryUpdate(RecordStep):
         return super()._moved().union(*(part.names for part in self._parts))
 
     def _forget(self) -> None:
-        self.centred_learnt = [part.begun(given_noise=False) for part in self._parts]
-        self.ancillary_learnt = [part.begun(given_noise=True) for part in self._parts]
-        # count, means and sums of squares of the parameters since the last restart of the adaptation
-        self.spreads = [np.zeros((3, len(p.moving))) for p in self._parts]
-        self.n_updates = [int(p.counts[2] + p.counts[3]) for p in self._parts]
-        self.joint_proposals = [redraw.begun(np.zeros(len(p.moving))) for p in self._parts]
-        # draws of tuning in this window, and how many proposals with all records were accepted in it
-        self.recent: list[list] = [[] for _ in self._parts]
-        self.redrawn = [np.zeros(2) for _ in self._parts]
+        self.learnt = [part.begun() for part in self._parts]
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for a new chain: forget what the last one learnt, read the data again."""
@@ -209,29 +195,22 @@ class AncillaryUpdate(RecordStep):
         """Run the cycles of one draw; the records of the returned point have moved too."""
         point = self._started(point)
         tallies = np.zeros((3, 2))
-        for k, part in enumerate(self._parts):
-            before = tallies[2].copy()
-            point.update(part.run(self, point, k, tallies))
-            self.redrawn[k] += (tallies[2] - before) * self.tune
+        for part, learnt in zip(self._parts, self.learnt, strict=True):
+            before = tallies[REDRAWN].copy()
+            point.update(part.run(self, point, learnt, tallies))
+            learnt.redrawn += (tallies[REDRAWN] - before) * self.tune
         self.n_steps += 1
         if self.tune:
             # start afresh twice: what was learnt on the way to the posterior is no guide to its shape
             self.n_adapted = 0 if self.n_steps in self.restarts else self.n_adapted + 1
-            if self.n_steps == self.restarts[-1]:
-                self.n_updates = [part.worthwhile(self, k) for k, part in enumerate(self._parts)]
-            elif self.n_adapted == 0:
-                self.spreads = [np.zeros_like(spread) for spread in self.spreads]
-            if self.n_steps in self.windows:
-                self.centred_learnt, self.ancillary_learnt = (
-                    [part.again(learnt) for part, learnt in zip(self._parts, each, strict=True)]
-                    for each in (self.centred_learnt, self.ancillary_learnt)
-                )
-                self.joint_proposals = [
-                    part.proposals_of(draws, now)
-                    for part, draws, now in zip(self._parts, self.recent, self.joint_proposals, strict=True)
-                ]
-                self.recent, self.redrawn = [[] for _ in self._parts], [np.zeros(2) for _ in self._parts]
-        tallies[1] += tallies[2]
+            for part, learnt in zip(self._parts, self.learnt, strict=True):
+                if self.n_steps == self.restarts[-1]:
+                    learnt.n_updates = part.worthwhile(self, learnt)
+                elif self.n_adapted == 0:
+                    learnt.spread = np.zeros_like(learnt.spread)
+                if self.n_steps in self.windows:
+                    part.again(learnt)
+        tallies[GIVEN_NOISE] += tallies[REDRAWN]
         rates = tallies[:, 0] / np.maximum(tallies[:, 1], 1)
         return self._checked(point), [{"centred_acceptance": rates[0], "ancillary_acceptance": rates[1]}]
 

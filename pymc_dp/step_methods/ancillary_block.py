@@ -1,6 +1,7 @@
 """One block of records in the ancillary update: its densities, its chain, how often each update is made."""
 
 import logging
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,35 @@ _TRAJECTORY = 20
 # per record to store it, so a draw is worth several cycles. Counted, not timed: draws are reproducible.
 _WORK = 6000
 _MIN_CYCLES, _MAX_CYCLES = 2, 8
+
+
+@dataclass
+class Tuned:
+    """What a chain has learnt of one block while tuning.
+
+    Attributes
+    ----------
+    given_records, given_noise : Learnt
+        What updates propose with.
+    proposals : redraw.Proposals
+        What parameters are proposed with together with all records.
+    spread : ndarray, shape (3, k)
+        Count, means and sums of squares of the parameters since the adaptation last began anew.
+    n_updates : int
+        Updates given the noise in a cycle, or proposals with all records.
+    recent : list of ndarray
+        Parameters of the draws of tuning in this window, for these proposals.
+    redrawn : ndarray, shape (2,)
+        Sum of their probabilities of acceptance in this window, and their number.
+    """
+
+    given_records: Learnt
+    given_noise: Learnt
+    proposals: redraw.Proposals
+    spread: np.ndarray
+    n_updates: int
+    recent: list[np.ndarray] = field(default_factory=list)
+    redrawn: np.ndarray = field(default_factory=lambda: np.zeros(2))
 
 
 class AncillaryBlock:
@@ -142,14 +172,25 @@ class AncillaryBlock:
             return max(4, k), _REDRAWN
         return max(4, k), max(_CHEAP, 2 * k) if smooth else max(_DEAR, k)
 
-    def begun(self, given_noise: bool) -> Learnt:
-        """Return what updates begin with, given records or given the noise."""
-        k = len(self.moving if given_noise else self.walking)
-        return hamiltonian.begun(k) if self.follows_slopes else of_random_walk(k)
+    def begun(self) -> Tuned:
+        """Return what a chain begins with."""
+        k, begun = len(self.moving), hamiltonian.begun if self.follows_slopes else of_random_walk
+        return Tuned(
+            begun(len(self.walking)),
+            begun(k),
+            redraw.begun(np.zeros(k)),
+            np.zeros((3, k)),
+            int(self.counts[2] + self.counts[3]),
+        )
 
-    def again(self, learnt: Learnt) -> Learnt:
-        """Return what updates go on with when a window of tuning ends."""
-        return hamiltonian.again(learnt) if self.follows_slopes else learnt
+    def again(self, learnt: Tuned) -> None:
+        """Go on with what was learnt when a window of tuning ends."""
+        if self.follows_slopes:
+            learnt.given_records = hamiltonian.again(learnt.given_records)
+            learnt.given_noise = hamiltonian.again(learnt.given_noise)
+        if self.redraws and len(learnt.recent) > 1:
+            learnt.proposals = redraw.again(learnt.proposals, np.array(learnt.recent))
+        learnt.recent, learnt.redrawn = [], np.zeros(2)
 
     @cached_property
     def addresses(self) -> np.ndarray:
@@ -162,58 +203,55 @@ class AncillaryBlock:
         )  # fmt: skip
 
     def run(
-        self, step: "AncillaryUpdate", point: dict[str, np.ndarray], which: int, tallies: np.ndarray
+        self, step: "AncillaryUpdate", point: dict[str, np.ndarray], learnt: Tuned, tallies: np.ndarray
     ) -> dict[str, np.ndarray]:
-        """Run the cycles of a draw; ``which`` says where the step keeps what this block has learnt."""
+        """Run the cycles of a draw, and learn from it while tuning."""
         chain, program = self.chain, self.chain.program
         if chain.data.size != program.data.size:  # a function lowered later reads more data
             chain.refresh_data()
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=chain.x)
         counts = self.counts.copy()  # what it holds is the default, which the next chain starts from
-        counts[2:] = (0, step.n_updates[which]) if self.redraws else (step.n_updates[which], 0)
+        counts[2:] = (0, learnt.n_updates) if self.redraws else (learnt.n_updates, 0)
         interweave(
             chain.handle(step.rng), counts, self.addresses,
             *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * self.n_cycles, int(step.tune),
             theta, chain.data, self.walking, self.moving, self.whole, self.gaussian,
-            chain.x, chain.totals, step.centred_learnt[which], step.ancillary_learnt[which],
-            step.joint_proposals[which], self.draws_records.sizes, self.draws_records.addresses,
+            chain.x, chain.totals, learnt.given_records, learnt.given_noise, learnt.proposals,
+            self.draws_records.sizes, self.draws_records.addresses,
             np.array([0.0, 1.0]), tallies,
         )  # fmt: skip
         if step.tune:
-            spread, values = step.spreads[which], theta[self.moving]
+            spread, values = learnt.spread, theta[self.moving]
             spread[0] += 1
             change = values - spread[1]
             spread[1] += change / spread[0]
             spread[2] += change * (values - spread[1])
             if self.redraws:
-                step.recent[which].append(values)
+                learnt.recent.append(values)
         return {
             **program.parameters.unflatten(theta, self.names),
             **program.records.unpack(chain.x),
         }
 
-    def proposals_of(self, draws: list[np.ndarray], now: redraw.Proposals) -> redraw.Proposals:
-        """Return what parameters are proposed with after a window of tuning, given its draws."""
-        return redraw.again(now, np.array(draws)) if self.redraws and len(draws) > 1 else now
-
-    def worthwhile(self, step: "AncillaryUpdate", which: int) -> int:
+    def worthwhile(self, step: "AncillaryUpdate", learnt: Tuned) -> int:
         """Updates given the noise, or with all records, that a cycle is worth, as tuning has shown.
 
         They can only move the parameters as far as the noise and the releases allow. Where that is little of
         the posterior's spread (weak privacy), a few updates do all that they can; else the default number.
         """
-        n_default, spread = int(self.counts[2] + self.counts[3]), step.spreads[which]
+        n_default, spread = int(self.counts[2] + self.counts[3]), learnt.spread
         if self.redraws:
-            rate = step.redrawn[which][0] / max(step.redrawn[which][1], 1.0)
-            if step.n_ancillary is not None or step.redrawn[which][1] == 0 or rate >= _WORTH:
+            accepted, tried = learnt.redrawn
+            rate = accepted / max(tried, 1.0)
+            if step.n_ancillary is not None or tried == 0 or rate >= _WORTH:
                 return n_default
             _log.info(
                 "AncillaryUpdate no longer proposes %s with all records drawn anew: %.1g were accepted.",
                 ", ".join(self.names), rate,
             )  # fmt: skip
             return 0
-        factor = step.ancillary_learnt[which].factor
+        factor = learnt.given_noise.factor
         chosen = step.n_ancillary is not None or self.coordinates[0] is not None or self.follows_slopes
         if chosen or n_default <= _FEW or step.update == "slice" or spread[0, 0] < 50:
             return n_default

@@ -128,33 +128,22 @@ def test_forked_chains_have_nothing_left_to_compile(name, monkeypatch):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-LEARNT = (
-    "n_adapted",
-    "factors",
-    "centred_learnt",
-    "ancillary_learnt",
-    "spreads",
-    "n_updates",
-    "joint_proposals",
-    "recent",
-    "redrawn",
-)
-
-
 # what some updates make nothing of
 UNUSED = {
-    ("redraw", "ancillary_learnt"), ("redraw", "centred_learnt"), *(
+    ("redraw", "given_records"), ("redraw", "given_noise"), *(
         (name, what)
         for name in ("ancillary, by turns", "slice", "hamiltonian")
-        for what in ("joint_proposals", "recent", "redrawn")
+        for what in ("proposals", "recent", "redrawn")
     ),
 }  # fmt: skip
 
 
 def learnt(step):
-    found = {name: deepcopy(getattr(step, name)) for name in LEARNT if hasattr(step, name)}
-    for name in found.keys() & {"centred_learnt", "ancillary_learnt", "joint_proposals"}:
-        found[name] = np.concatenate([each.ravel() for of_part in found[name] for each in of_part])
+    found = {name: deepcopy(getattr(step, name)) for name in ("n_adapted", "factors") if hasattr(step, name)}
+    for of_block in getattr(step, "learnt", ()):
+        for name, value in vars(deepcopy(of_block)).items():
+            together = np.concatenate([v.ravel() for v in value]) if isinstance(value, tuple) else value
+            found[name] = [*found.get(name, ()), together]
     return found
 
 

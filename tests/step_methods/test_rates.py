@@ -30,11 +30,11 @@ def bernoulli():
 UPDATES = {
     "centred": (
         lambda: dp.AncillaryUpdate(n_centred=1, n_ancillary=0, n_cycles=1, model=bernoulli()),
-        ("centred_acceptance", lambda step: step.centred_learnt[0].factor, "p_logodds__"),
+        ("centred_acceptance", lambda step: step.learnt[0].given_records.factor, "p_logodds__"),
     ),
     "ancillary": (
         lambda: dp.AncillaryUpdate(n_centred=0, n_ancillary=1, n_cycles=1, model=bernoulli()),
-        ("ancillary_acceptance", lambda step: step.ancillary_learnt[0].factor, "p_logodds__"),
+        ("ancillary_acceptance", lambda step: step.learnt[0].given_noise.factor, "p_logodds__"),
     ),
     "collapsed": (
         lambda: dp.CollapsedUpdate(n_updates=1, model=built(response)),

@@ -269,7 +269,7 @@ def test_what_is_hardly_ever_accepted_is_given_up_and_said(caplog):
                 20, tune=400, chains=1, step=[step], random_seed=1, progressbar=False, quiet=True,
                 compute_convergence_checks=False,
             )  # fmt: skip
-    assert step.n_updates == [0]
+    assert [learnt.n_updates for learnt in step.learnt] == [0]
     assert sum("no longer proposes mu with all records drawn anew" in r.message for r in caplog.records) == 1
 
 

@@ -25,7 +25,15 @@ from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.bits import random, standard_normal
 from pymc_dp.step_methods.sweeps.kernels import sweep
 from pymc_dp.step_methods.updates.redraw import PROPOSALS, redraw
-from pymc_dp.step_methods.updates.state import LEARNT, UPDATE, Learnt, ParameterState
+from pymc_dp.step_methods.updates.state import (
+    GIVEN_NOISE,
+    GIVEN_RECORDS,
+    LEARNT,
+    REDRAWN,
+    UPDATE,
+    Learnt,
+    ParameterState,
+)
 
 _CONDITIONAL = types.FunctionType(CONDITIONAL)
 _COORDINATES = types.FunctionType(COORDINATES)
@@ -286,13 +294,22 @@ def interweave(
         done = n_done + cycle
         if n_centred > 0:
             state = ParameterState(
-                theta, data, x, totals, walking, whole[:0], centred, done * n_centred, adapting, tallies[0]
+                theta,
+                data,
+                x,
+                totals,
+                walking,
+                whole[:0],
+                centred,
+                done * n_centred,
+                adapting,
+                tallies[GIVEN_RECORDS],
             )
             update(n_centred, rng, addresses[0], state)
         if n_redrawn > 0:
             redraw(
                 n_redrawn, rng, addresses[8], addresses[9], draw_sizes, draw_addresses, theta, data, moving,
-                x, totals, proposals, adapting, tallies[2],
+                x, totals, proposals, adapting, tallies[REDRAWN],
             )  # fmt: skip
         if n_ancillary > 0:
             if addresses[2] != 0:
@@ -303,7 +320,16 @@ def interweave(
                 for k in range(theta.shape[0]):
                     phi[k] = theta[k]
             state = ParameterState(
-                phi, data, u, totals, moving, whole, ancillary, done * n_ancillary, adapting, tallies[1]
+                phi,
+                data,
+                u,
+                totals,
+                moving,
+                whole,
+                ancillary,
+                done * n_ancillary,
+                adapting,
+                tallies[GIVEN_NOISE],
             )
             accepted = update(n_ancillary, rng, addresses[1], state)
             if accepted > 0:

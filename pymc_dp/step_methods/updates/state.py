@@ -58,6 +58,9 @@ class ParameterState(NamedTuple):
     tally: Any
 
 
+# Rows of what updates count: given the records, given the noise, with all records drawn anew.
+GIVEN_RECORDS, GIVEN_NOISE, REDRAWN = 0, 1, 2
+
 LEARNT = types.NamedTuple([MATRIX, MATRIX, MATRIX, VECTOR], Learnt)
 _INDEX = types.Array(types.intp, 1, "C")
 PARAMETERS = types.NamedTuple(
