@@ -148,5 +148,6 @@ def check_guarantee(
         with np.errstate(all="ignore"):
             return np.broadcast_to(compiled(points.astype(release.dtype), q.astype(query.dtype)), len(points))
 
-    whole = np.dtype(release.dtype).kind in "iu"
-    return compare(log_density, pairs, guarantee, values=values, whole=whole, scalar=scalar, orders=orders)
+    return compare(
+        log_density, pairs, guarantee, values=values, dtype=release.dtype, scalar=scalar, orders=orders
+    )

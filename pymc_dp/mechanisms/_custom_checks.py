@@ -364,7 +364,6 @@ def _check_guarantee(op: Any, points: list[Point], stated: Any, prepared: Any) -
     if not per_entry:
         return
     value = pt.vector(dtype=released_dtype(op.dtype))
-    whole = np.dtype(value.dtype).kind == "i"
     width = np.max(prepared.sensitivity if prepared.width is None else prepared.width)
     density = _function(op, value, points[0], [0] * len(points[0]))
     for single in _single_releases(op, points, most=2):
@@ -374,7 +373,7 @@ def _check_guarantee(op: Any, points: list[Point], stated: Any, prepared: Any) -
             found = density(values.astype(value.dtype), np.asarray(at, dtype=single[0].dtype), *single[1:])
             return np.broadcast_to(found, values.shape)
 
-        found = compare(log_density, pairs, stated, whole=whole)
+        found = compare(log_density, pairs, stated, dtype=value.dtype)
         if found.contradicted:
             raise ValueError(
                 f"guarantee = {stated._statements()[0]} is not what logp gives: {found.faults[0]}, which one "

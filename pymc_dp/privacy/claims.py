@@ -15,7 +15,8 @@ from pymc_dp.privacy.guarantee import PrivacyGuarantee, gaussian_delta_at
 ORDERS = (1.25, 1.5, 2.0, 4.0, 8.0, 32.0)
 _EPSILONS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)  # where the curve of mu is compared
 _ROUNDING = 1e-6
-_INTEGRATED = 1e-5  # what integrals may be off where a density jumps between two nodes
+_INTEGRATED = 1e-5  # what rounding of single-precision densities makes of integrals
+_BESIDE = 64  # units in the last place that a value is moved by, away from where a density may jump
 _GRID = np.exp(np.arange(-20.0, 20.0, 0.02))
 
 type LogDensity = Callable[[np.ndarray, np.ndarray], np.ndarray]
@@ -73,7 +74,7 @@ def compare(
     guarantee: PrivacyGuarantee,
     *,
     values: Any = None,
-    whole: bool = False,
+    dtype: str = "float64",
     scalar: bool = True,
     orders: Sequence[float] = ORDERS,
 ) -> GuaranteeCheck:
@@ -88,8 +89,8 @@ def compare(
     guarantee : PrivacyGuarantee
     values : array_like, shape (n, ...), optional
         Releases to compare at; those of one number have a grid by default.
-    whole : bool
-        Whether whole numbers are released.
+    dtype : str
+        Kind of number that is released.
     scalar : bool
         Whether a release is one number, so that divergences are integrated.
     orders : sequence of float
@@ -103,15 +104,14 @@ def compare(
     divergences: dict[float, float] = {}
     for pair in pairs:
         for one, other in (pair, pair[::-1]):
-            grid = _grid(pair, values, whole) if values is None or scalar else np.asarray(values)
+            grid = _grid(pair, values, dtype) if values is None or scalar else np.asarray(values)
             here, there = log_density(grid, np.asarray(one)), log_density(grid, np.asarray(other))
             bad = np.isnan(here) | np.isnan(there)
             if bad.any():
                 value = grid[int(np.argmax(bad))]
                 raise ValueError(f"logp is NaN at the value {value} for the query {one} or {other}.")
             tried += len(grid)
-            with np.errstate(invalid="ignore"):
-                ratio = np.where(here > -np.inf, here - there, -np.inf)
+            ratio = _log_ratio(here, there)
             # what rounding of large log densities can make of it
             slack = (
                 4 * np.finfo(float).eps * np.where(np.isfinite(here + there), np.abs(here) + np.abs(there), 0)
@@ -125,7 +125,7 @@ def compare(
                         f"{_short(grid[k])}, for the queries {_short(one)} and {_short(other)}"
                     )
             if scalar and not (guarantee.is_pure and guarantee.rho is None):
-                found = _integrated(log_density, one, other, guarantee, whole, orders)
+                found = _integrated(log_density, one, other, guarantee, dtype, orders)
                 for alpha, (spent, error) in found[0].items():
                     divergences[alpha] = max(divergences.get(alpha, 0.0), spent)
                     limit = math.inf if guarantee.rho is None else guarantee.rho * alpha
@@ -149,7 +149,7 @@ def compare(
 
 
 def _integrated(
-    log_density: LogDensity, one: Any, other: Any, guarantee: PrivacyGuarantee, whole: bool, orders: Any
+    log_density: LogDensity, one: Any, other: Any, guarantee: PrivacyGuarantee, dtype: str, orders: Any
 ) -> tuple[dict[float, tuple[float, float]], list[tuple[float, float, tuple[float, float]]]]:
     """Return divergences by order, and (epsilon, promised delta, delta), each with its possible error."""
     orders = list(orders) if guarantee.rho is not None else []
@@ -159,15 +159,15 @@ def _integrated(
 
     def exponents(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         here, there = log_density(values, np.asarray(one)), log_density(values, np.asarray(other))
+        ratio = _log_ratio(here, there)
         with np.errstate(invalid="ignore", over="ignore"):
-            ratio = np.where(here > -np.inf, here - there, -np.inf)
             powers = [np.where(here > -np.inf, here + (a - 1) * ratio, -np.inf) for a in orders]
         return here, ratio, np.array(powers).reshape(len(orders), len(values))
 
     if not orders and not curve:
         return {}, []
     # the integrand of a high order has its peak far from the queries, and more than floating point holds
-    grid = _grid((one, other), None, whole)
+    grid = _grid((one, other), None, dtype)
     powers = exponents(grid)[2]
     shift = powers.max(axis=1, keepdims=True)
     peaks = grid[powers.argmax(axis=1)]
@@ -180,7 +180,7 @@ def _integrated(
         return np.concatenate([scaled, np.array(excess).reshape(len(curve), len(values))])
 
     centres = np.unique(np.concatenate([np.ravel(one), np.ravel(other), [0.0], peaks]).astype(float))
-    total, error = integrate(integrands, centres, whole=whole)
+    total, error = integrate(integrands, centres, whole=_whole(dtype))
     found = {}
     for k, alpha in enumerate(orders):
         if not np.isfinite(shift[k, 0]):
@@ -192,12 +192,30 @@ def _integrated(
     return found, [(e, d, (float(total[n + k]), float(error[n + k]))) for k, (e, d) in enumerate(curve)]
 
 
-def _grid(pair: tuple[Any, Any], values: Any, whole: bool) -> np.ndarray:
-    """Values near and far from two queries, and those that were given."""
+def _log_ratio(here: np.ndarray, there: np.ndarray) -> np.ndarray:
+    """Return the log ratio of two densities; where both are infinite or there is none, it says nothing."""
+    with np.errstate(invalid="ignore"):
+        ratio = here - there
+    return np.where((here > -np.inf) & ~np.isnan(ratio), ratio, -np.inf)
+
+
+def _whole(dtype: str) -> bool:
+    return np.dtype(dtype).kind in "iu"
+
+
+def _grid(pair: tuple[Any, Any], values: Any, dtype: str) -> np.ndarray:
+    """Values near and far from two queries, and those that were given.
+
+    A density is nobody's promise at a single real number, where it may jump or have a pole: each value is
+    replaced by one on either side of it.
+    """
     centres = np.unique(np.concatenate([np.ravel(q) for q in pair]).astype(float))
     grid = np.concatenate([centres, *(c + s * _GRID for c in centres for s in (1, -1))])
     grid = grid if values is None else np.concatenate([grid, np.ravel(np.asarray(values, dtype=float))])
-    return np.unique(np.round(grid) if whole else grid)
+    if _whole(dtype):
+        return np.unique(np.round(grid))
+    aside = _BESIDE * np.finfo(dtype).eps * np.maximum(np.abs(grid), np.abs(centres).max())
+    return np.unique(np.concatenate([grid - aside, grid + aside]))
 
 
 def _short(what: Any) -> str:

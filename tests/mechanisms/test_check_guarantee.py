@@ -1,6 +1,7 @@
 """Guarantees compared with densities, beside divergences that are known in closed form."""
 
 import math
+import warnings
 
 import numpy as np
 import pymc as pm
@@ -11,7 +12,8 @@ import scipy.stats as st
 import pymc_dp as dp
 from pymc_dp.mechanisms._custom_checks import _MORE
 from pymc_dp.privacy._line import integrate
-from tests.custom_noise import huber_logpdf, staircase_pdf
+from pymc_dp.privacy.claims import compare
+from tests.custom_noise import EPSILON, GAMMA, huber_logpdf, staircase_pdf, staircase_pieces
 
 check = dp.testing.check_guarantee
 
@@ -98,3 +100,128 @@ def test_integrals_with_jumps():
         lambda x: (staircase_pdf(np.clip(x, -190, 190) - 0.3) * (np.abs(x) < 150))[None], [0.3]
     )
     assert abs(total[0] - 1) < _MORE / 100
+
+
+# -- noise whose density is constant in pieces, of which all is known exactly --------------------------
+
+
+def stepped_noise(rng):
+    """Return edges and heights of uniform, staircase or any stepped noise, of a random scale."""
+    kind, scale = rng.integers(3), math.exp(rng.uniform(-3, 6))
+    if kind == 0:
+        return np.array([-scale, scale]), np.array([1 / (2 * scale)])
+    if kind == 1:
+        edges, height = staircase_pieces(40)
+        return scale * np.append(-edges[:0:-1], edges), np.append(height[::-1], height) / scale
+    edges, height = np.sort(rng.normal(size=rng.integers(3, 16))) * scale, None
+    height = rng.exponential(size=edges.size - 1)
+    return edges, height / (height @ np.diff(edges))
+
+
+def logpdf(edges, heights, u):
+    with np.errstate(divide="ignore"):
+        return np.log(np.concatenate([[0.0], heights, [0.0]]))[np.searchsorted(edges, u, side="right")]
+
+
+def both_pieces(edges, heights, shift):
+    """Return widths of the pieces of noise and of shifted noise together, and the density of each on them."""
+    ends = np.unique(np.concatenate([edges, edges + shift]))
+    middle = 0.5 * (ends[1:] + ends[:-1])
+    return np.diff(ends), *(np.exp(logpdf(edges, heights, middle - s)) for s in (0.0, shift))
+
+
+def exact_delta(edges, heights, shift, epsilon):
+    width, p, q = both_pieces(edges, heights, shift)
+    return max(width @ np.maximum(a - math.exp(epsilon) * b, 0) for a, b in ((p, q), (q, p)))
+
+
+def test_exact_claims_of_noise_that_jumps_are_not_contradicted():
+    """A claim that is off by a thousandth is."""
+    rng = np.random.default_rng(20)
+    for _ in range(200):
+        edges, heights = stepped_noise(rng)
+        query = rng.normal() * rng.choice([1, 10, 100, 1000])
+        shift, epsilon = rng.uniform(0.05, 0.9) * (edges[-1] - edges[0]) / 4, rng.choice([0.0, 0.3])
+        delta = exact_delta(edges, heights, shift, epsilon)
+
+        def claimed(delta, noise=(edges, heights), query=query, shift=shift, epsilon=epsilon):
+            pair, claim = (query, query + shift), dp.PrivacyGuarantee(epsilon, delta)
+            return compare(lambda v, q: logpdf(*noise, v - q), [pair], claim).contradicted
+
+        assert not claimed(delta * (1 + 1e-6) + 1e-15) and (claimed(0.999 * delta) or delta < 1e-9)
+
+
+def test_exact_divergences_of_noise_that_jumps_are_not_contradicted():
+    rng = np.random.default_rng(21)
+    edges, heights = staircase_pieces(40)  # what lies beyond has a mass of exp(-32)
+    edges, heights = np.append(-edges[:0:-1], edges), np.append(heights[::-1], heights)
+    for _ in range(20):
+        scale, query, shift = math.exp(rng.uniform(-3, 6)), rng.normal() * 100, rng.uniform(0.1, 1.0)
+        width, p, q = (part[10:-10] for part in both_pieces(edges, heights, shift))
+        spent = {a: math.log(width @ (p**a * q ** (1 - a))) / (a - 1) for a in (2.0, 8.0)}
+        rho = max(d / a for a, d in spent.items())
+
+        def found(rho, scale=scale, query=query, shift=shift, orders=tuple(spent)):
+            def log_density(v, at):
+                u = np.abs(v - at) / scale
+                lower = np.floor(u) + (u - np.floor(u) >= GAMMA)
+                return math.log(heights.max() / scale) - EPSILON * lower
+
+            claim, pairs = dp.PrivacyGuarantee(math.inf, rho=rho), [(query, query + shift * scale)]
+            return compare(log_density, pairs, claim, orders=orders)
+
+        right = found(rho * (1 + 1e-6))
+        assert not right.contradicted and found(0.999 * rho).contradicted
+        assert right.divergences == pytest.approx(spent, rel=1e-4)
+
+
+def test_exact_epsilons_of_noise_that_jumps_are_not_contradicted():
+    """Where a jump lies on a value that is tried, rounding may put two queries on two sides of it."""
+    rng = np.random.default_rng(22)
+    for query in [*rng.normal(0, 10, 100), *rng.integers(-50, 50, 100) / 10]:
+        z = dp.PrivacyGuarantee(EPSILON)
+
+        def log_density(v, q):
+            return math.log((1 - math.exp(-EPSILON)) / 2) - EPSILON * np.floor(np.abs(v - q))
+
+        values = query + np.arange(-9.0, 10.0)
+        assert not compare(log_density, [(query, query + 1)], z, values=values).contradicted
+    less = dp.PrivacyGuarantee(0.999 * EPSILON)
+    assert compare(log_density, [(query, query + 1)], less, values=values).contradicted
+
+
+def test_densities_that_jump_are_declared_as_they_are():
+    """Their integrals are one, and their exact guarantees are taken."""
+    rng = np.random.default_rng(23)
+    for _ in range(25):
+        edges, heights = stepped_noise(rng)
+        query, shift = rng.normal() * 100, 0.2 * (edges[-1] - edges[0])
+        claim = dp.PrivacyGuarantee(0.0, exact_delta(edges, heights, shift, 0.0) * (1 + 1e-6))
+        padded = np.concatenate([[0.0], heights, [0.0]])
+
+        def logp(value, q, edges=edges, padded=padded):
+            return pt.log(pt.constant(padded)[pt.searchsorted(pt.constant(edges), value - q, side="right")])
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            dp.CustomMechanism.dist(query, logp=logp, sensitivity=shift, guarantee=claim)
+
+
+def mixed_with_a_pole(value, query):
+    """Laplace noise of scale 0.05 around the query or, half of the time, a public draw that has a pole."""
+    noise = -pt.abs(value - query) / 0.05 - math.log(0.1)
+    gamma = -0.5 * pt.log(value) - value - 0.5 * math.log(math.pi)
+    public = pt.switch(pt.gt(value, 0), gamma, pt.switch(pt.eq(value, 0), np.inf, -np.inf))
+    return pt.logaddexp(noise, public) - math.log(2)
+
+
+def test_a_pole_of_both_densities_hides_nothing():
+    z = dp.CustomMechanism.dist(0.0, logp=mixed_with_a_pole)
+    found = check(z, [(0.0, 1.0)], guarantee=dp.PrivacyGuarantee(0.1))
+    assert found.contradicted and found.log_ratio == pytest.approx(20, abs=0.01)
+    with pytest.raises(ValueError, match="is not what logp gives: the log ratio is 20 "):
+        dp.CustomMechanism.dist(
+            0.0, logp=mixed_with_a_pole, sensitivity=1.0, guarantee=dp.PrivacyGuarantee(0.1)
+        )
+    claim = dp.PrivacyGuarantee(20.001, rho=201.0)
+    assert not check(z, [(0.0, 1.0)], guarantee=claim, orders=[2.0]).contradicted
