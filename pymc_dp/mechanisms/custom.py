@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms import _custom_checks as checks
 from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp
+from pymc_dp.privacy.guarantee import as_stated
 from pymc_dp.privacy.release import Release
 from pymc_dp.upstream.pymc_private import _logprob
 from pymc_dp.upstream.pytensor_private import numba_core_rv_funcify
@@ -234,7 +234,7 @@ class CustomMechanism(Mechanism):
         others = [checks.as_parameter(k, p) for k, p in enumerate(params)]
         said = signature is not None
         signature = checks.signature_of(logp, prepared.query, others, signature, dtype)
-        stated = None if guarantee is None else replace(guarantee, stated=True)
+        stated = None if guarantee is None else as_stated(guarantee)
         props = {"density": logp, "random": random, "signature": signature, "dtype": dtype}
         op = CustomMechanismRV(**props)
         checks.check_law(op, prepared, others, stated, kwargs.pop("looked_at", None), said)

@@ -335,6 +335,11 @@ class PrivacyGuarantee:
         return f"{sentence[0].upper()}{sentence[1:]}, for {self.neighbours} neighbours."
 
 
+def as_stated(said: PrivacyGuarantee) -> PrivacyGuarantee:
+    """Return a guarantee as the statement of a user; of a composed one, without its parts."""
+    return PrivacyGuarantee(said.epsilon, said.delta, said.rho, said.neighbours, said.mu, stated=True)
+
+
 def gaussian_delta_at(epsilon: float, mu: float) -> float:
     """Return the exact delta of Gaussian noise at an epsilon, which may be 0."""
     return gaussian_delta(epsilon, 1.0, mu) if epsilon > 0 else math.erf(mu / math.sqrt(8))

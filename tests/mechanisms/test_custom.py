@@ -248,6 +248,14 @@ def test_the_guarantee_is_reported_as_stated():
     assert "stated" not in proven.to_json() and not dp.Release.from_json(proven.to_json()).guarantee.stated
 
 
+@pytest.mark.parametrize("disjoint", [False, True])
+def test_a_composed_guarantee_is_no_less_stated(disjoint):
+    said = guarantee([dp.PrivacyGuarantee(1.0), dp.PrivacyGuarantee(2.0)], disjoint=disjoint)
+    reported = guarantee(dp.CustomMechanism.dist(0.0, logp=laplace_logp, guarantee=said))
+    assert reported.epsilon == said.epsilon and str(reported).startswith("Stated by the user, not proven")
+    assert reported.to_approximate(1e-5).stated and reported.to_zcdp().stated
+
+
 def test_without_a_guarantee_none_is_known():
     with pm.Model() as model:
         y = pm.Bernoulli("y", pm.Beta("p", 1, 1), shape=4)
