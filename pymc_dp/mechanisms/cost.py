@@ -129,10 +129,11 @@ def _arrays_behind(rv: TensorVariable) -> dict[Variable, bool]:
     """Return the variables behind a release, each with whether it holds the release's people.
 
     Its people are in the arrays that its query reads, and in arrays behind these that have as many rows. A
-    release whose records are integrated out has no query any more; the records' law is in its parameters.
+    release whose records are integrated out has no query any more; the records' law is in its parameters. A
+    user's own density may read records through its parameters, too.
     """
     op = rv.owner.op
-    read = op.dist_params(rv.owner)[: None if isinstance(op, MarginalOp) else 1]
+    read = op.dist_params(rv.owner)[: 1 if op.noise_parameters else None]
     queue: list[tuple[list[Variable], int | None]] = [(list(read), None)]
     found: dict[Variable, bool] = {}
     for graphs, people in queue:

@@ -36,6 +36,7 @@ class CustomMechanismRV(MechanismOp, RandomVariable):
     """
 
     __props__ = (*RandomVariable.__props__, *MECHANISM_PROPS, "density", "random")  # type: ignore[assignment]
+    noise_parameters = False
     _print_name = (NAME, "\\operatorname{CustomMechanism}")
     why_unknown = (
         "it is a mechanism of your own, declared without guarantee=. State one, as in guarantee="

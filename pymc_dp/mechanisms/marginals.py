@@ -70,6 +70,7 @@ class MarginalOp(MechanismOp):
     """
 
     of_records = False
+    noise_parameters = False
 
 
 class SymbolicMarginal(MarginalOp):

@@ -75,6 +75,9 @@ class MechanismOp:
     of_records : bool
         Whether the query depends on records that are variables of a model; False where they are
         integrated out and the query is a parameter.
+    noise_parameters : bool
+        Whether the parameters after the query are known settings of the noise; where not, they may be
+        computed from records.
     conditional_draws : mapping
         From the operation class of a record's prior to the random variable operation that draws
         the record given its own release, where that law is closed.
@@ -90,6 +93,7 @@ class MechanismOp:
     )
     additive_noise: ClassVar[bool] = False
     of_records: ClassVar[bool] = True
+    noise_parameters: ClassVar[bool] = True
     cells: tuple[float, ...] | None = None
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType({})
     record_marginals: ClassVar[Mapping[type, Any]] = MappingProxyType({})

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
@@ -127,3 +128,21 @@ def test_classic_calibration_is_for_small_epsilon_only():
 def test_bad_input(released, error, message):
     with pytest.raises(error, match=message):
         dp.guarantee(released)
+
+
+def test_records_that_a_parameter_reads_are_behind_a_release():
+    def logp(value, query, other):
+        return -pt.abs(value - query - other) / 2 - np.log(4.0)
+
+    with pm.Model():
+        level = pm.HalfNormal("level")
+        x, y, u = (pm.Normal(name, shape=n) for name, n in (("x", 20), ("y", 30), ("u", 30)))
+        said = {"logp": logp, "guarantee": dp.PrivacyGuarantee(0.5)}
+        z = dp.CustomMechanism("z", dp.record_sum(x), dp.record_sum(dp.clamp(y, 0, 1)), observed=3.0, **said)
+        v = dp.CustomMechanism("v", dp.record_sum(u), level, observed=3.0, **said)
+        t = dp.CustomMechanism("t", dp.record_sum(x), level, observed=3.0, **said)
+        w = dp.LaplaceMechanism("w", dp.record_sum(y), scale=2.0, bounds=(0, 1), observed=4.0)
+    with pytest.raises(ValueError, match="the releases z and w both read y"):
+        dp.guarantee([z, w], disjoint=True)
+    for apart in ([t, w], [v, z], [v, t]):  # a parameter of the model that two share is nobody's record
+        assert dp.guarantee(apart, disjoint=True).epsilon == 0.5
