@@ -231,7 +231,9 @@ class CustomMechanism(Mechanism):
     ) -> Any:
         """Return an unregistered release; parameters as for the class."""
         checks.check_functions(logp, random, guarantee)
-        prepared = cls._prepare(query, sensitivity=sensitivity, bounds=bounds, order=1)
+        # bounds say what one record can change among the neighbours that the guarantee is for
+        neighbours = "replace-one" if guarantee is None or bounds is None else guarantee.neighbours
+        prepared = cls._prepare(query, sensitivity=sensitivity, bounds=bounds, order=1, neighbours=neighbours)
         others = [checks.as_parameter(k, p) for k, p in enumerate(params)]
         said = signature is not None
         signature = checks.signature_of(logp, prepared.query, others, signature, dtype)

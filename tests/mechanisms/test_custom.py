@@ -273,6 +273,20 @@ def test_neighbours_of_a_stated_guarantee_are_kept():
     assert guarantee(release).neighbours == "add-remove"
 
 
+def test_bounds_are_read_for_the_neighbours_of_the_guarantee():
+    """One record more or less changes a sum of numbers in (-1, 1) by 1, one that is exchanged by 2."""
+    with pm.Model():
+        y = pm.Normal("y", 0, 1, shape=4)
+        said = {"logp": laplace_logp, "bounds": (-1, 1), "observed": 1.0}
+        for name, neighbours, epsilon in (("a", "add-remove", 0.5), ("b", "replace-one", 1.0)):
+            claim = dp.PrivacyGuarantee(epsilon, neighbours=neighbours)
+            z = dp.CustomMechanism(name, dp.record_sum(y), guarantee=claim, **said)
+            assert guarantee(z).epsilon == epsilon and guarantee(z).neighbours == neighbours
+            less = dp.PrivacyGuarantee(0.99 * epsilon, neighbours=neighbours)
+            with pytest.raises(ValueError, match=rf"the log ratio is {epsilon:g} > epsilon"):
+                dp.CustomMechanism(f"{name}2", dp.record_sum(y), guarantee=less, **said)
+
+
 def test_release_is_refused_with_the_reason():
     with pytest.raises(
         NotImplementedError, match=r"CustomMechanism.release is not there: .*operating system"
