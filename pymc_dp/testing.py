@@ -17,6 +17,7 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from pymc.logprob.utils import ParameterValueError
 from pymc.pytensorf import rvs_in_graph
 from pytensor.compile.mode import Mode
 from pytensor.graph.replace import vectorize_graph
@@ -72,8 +73,9 @@ def check_guarantee(
     TypeError
         `release` is not a mechanism's, or `guarantee` is no guarantee.
     ValueError
-        There is no guarantee, or there are no pairs; a pair or the values have another shape; a parameter is
-        random; `values` are missing; the log density is NaN.
+        There is no guarantee, or there are no pairs; a pair or the values have another shape; a query is what
+        data cannot have; an order is not above 1; a parameter is random; `values` are missing; the log
+        density is NaN.
 
     References
     ----------
@@ -110,15 +112,24 @@ def check_guarantee(
         raise ValueError(
             f"A parameter of {release} is random, so that its density is not known: declare it with numbers."
         )
-    pairs: list[Any] = [tuple(np.asarray(q, dtype=query.dtype) for q in pair) for pair in neighbours]
-    if not pairs or any(len(pair) != 2 for pair in pairs):
+    orders = _checked_orders(orders)
+    given = [tuple(np.asarray(q) for q in pair) for pair in neighbours]
+    if not given or any(len(pair) != 2 for pair in given):
         raise ValueError("neighbours must list pairs of queries, as in [(0.0, 1.0)].")
-    for q in (q for pair in pairs for q in pair):
+    pairs: list[Any] = [tuple(q.astype(query.dtype) for q in pair) for pair in given]
+    for q, said in zip(sum(pairs, ()), sum(given, ()), strict=True):
         if q.ndim != query.ndim or any(
             b not in (None, a) for a, b in zip(q.shape, query.type.shape, strict=True)
         ):
             raise ValueError(
                 f"neighbours has a query of shape {q.shape}, but that of {release} has {query.type.shape}."
+            )
+        whole = np.dtype(query.dtype).kind in "biu"
+        if not np.isfinite(said).all() or (whole and (q != said).any()):
+            kind = "whole" if whole else "finite"
+            raise ValueError(
+                f"neighbours has the query {said}, but that of {release} is of {kind} numbers: give queries "
+                "that data can have."
             )
     scalar = release.type.ndim == 0
     if not scalar:
@@ -133,6 +144,13 @@ def check_guarantee(
                 f"values must have an axis more than a release, which has {release.type.ndim}, got shape "
                 f"{values.shape}."
             )
+        if values.size == 0:
+            raise ValueError("values has no release: give at least one, such as draws by pm.draw.")
+        if any(b not in (None, a) for a, b in zip(values.shape[1:], release.type.shape, strict=True)):
+            raise ValueError(
+                f"values has releases of shape {values.shape[1:]}, but those of {release} have "
+                f"{release.type.shape}: give an array of shape (n, *{release.type.shape})."
+            )
     at = (
         query.type("query")
         if None in query.type.shape
@@ -145,9 +163,27 @@ def check_guarantee(
     compiled = pytensor.function([many, at], logp, mode=_PYTHON)
 
     def log_density(points: np.ndarray, q: np.ndarray) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            return np.broadcast_to(compiled(points.astype(release.dtype), q.astype(query.dtype)), len(points))
+        try:
+            with np.errstate(all="ignore"):
+                found = compiled(points.astype(release.dtype), q.astype(query.dtype))
+        except ParameterValueError as error:
+            why = str(error).splitlines()[0]
+            raise ValueError(
+                f"neighbours has the query {q}, for which {release} has no density ({why}): give "
+                "queries that data can have."
+            ) from None
+        return np.broadcast_to(found, len(points))
 
     return compare(
         log_density, pairs, guarantee, values=values, dtype=release.dtype, scalar=scalar, orders=orders
     )
+
+
+def _checked_orders(orders: Any) -> list[float]:
+    try:
+        found = [float(alpha) for alpha in orders]
+    except (TypeError, ValueError):
+        raise TypeError(f"orders must list numbers, as in [2.0, 8.0], got {orders!r}.") from None
+    if not all(1 < alpha < np.inf for alpha in found):
+        raise ValueError(f"orders must be finite numbers above 1, as in [2.0, 8.0], got {found}.")
+    return found

@@ -143,6 +143,8 @@ def compare(
     left = []
     if not scalar and not (guarantee.is_pure and guarantee.rho is None):
         left.append("rho, mu and delta, for which releases of several numbers would have to be integrated")
+    elif guarantee.rho is not None and not orders:
+        left.append("rho, since orders is empty")
     return GuaranteeCheck(
         guarantee, len(pairs), tried, worst, divergences, tuple(faults.values()), tuple(left)
     )  # fmt: skip

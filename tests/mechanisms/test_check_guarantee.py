@@ -83,6 +83,28 @@ def test_bad_input():
     assert check(mine, [(0.0, 1.0)], guarantee=dp.PrivacyGuarantee(1.0)).log_ratio == pytest.approx(1.0)
 
 
+def test_bad_orders_values_and_queries():
+    z = dp.LaplaceMechanism.dist(0.0, scale=2.0, sensitivity=1.0)
+    claim = dp.PrivacyGuarantee(math.inf, rho=0.01)
+    for orders in ([1.0], [0.5], [math.inf], [math.nan]):
+        with pytest.raises(ValueError, match="orders must be finite numbers above 1"):
+            check(z, [(0, 1)], guarantee=claim, orders=orders)
+    with pytest.raises(TypeError, match="orders must list numbers"):
+        check(z, [(0, 1)], guarantee=claim, orders=2.0)
+    assert "Not compared: rho, since orders is empty" in str(check(z, [(0, 1)], guarantee=claim, orders=[]))
+    for wrong in (math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"neighbours has the query {wrong}, .* finite numbers"):
+            check(z, [(wrong, 1)])
+    three = dp.LaplaceMechanism.dist(np.zeros(3), scale=2.0, sensitivity=1.0)
+    with pytest.raises(ValueError, match="values has no release"):
+        check(three, [(np.zeros(3), np.ones(3))], values=np.zeros((0, 3)))
+    with pytest.raises(ValueError, match=r"values has releases of shape \(2,\), but those of .* have \(3,\)"):
+        check(three, [(np.zeros(3), np.ones(3))], values=np.zeros((5, 2)))
+    whole = dp.DiscreteLaplaceMechanism.dist(3, scale=2.0, sensitivity=1)
+    with pytest.raises(ValueError, match=r"neighbours has the query 3\.9"):
+        check(whole, [(3, 3.9)], guarantee=dp.PrivacyGuarantee(0.5))
+
+
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_integrals_of_any_scale(scale):
     def f(x):
