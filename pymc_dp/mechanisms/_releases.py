@@ -276,7 +276,7 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
         )
     arguments = {k: _argument(k, v) for k, v in release.parameters.items() if k in declares}
     for key, value in given.items():
-        if key not in declares or value is None:
+        if key not in declares or value is None or key in mechanism.unpublished:
             continue
         if key in release.parameters:
             stated = release.parameters[key]
@@ -292,7 +292,7 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
                 f"{key} = {value!r} contradicts the release, which states {key} = {stated!r}: leave "
                 f"{key} out, or pass the release that it belongs to."
             )
-    others = {k: v for k, v in given.items() if k not in declares}
+    others = {k: v for k, v in given.items() if k not in declares or k in mechanism.unpublished}
     stated_n = {k: v for k, v in release.parameters.items() if k == "n_records"}
     return others | arguments | stated_n | {"promised": release.guarantee}
 

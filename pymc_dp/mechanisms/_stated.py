@@ -16,7 +16,7 @@ from pymc_dp.mechanisms._checks import noise_parameter
 from pymc_dp.mechanisms._releases import declared_by
 from pymc_dp.mechanisms.exponential import Choice
 from pymc_dp.mechanisms.mechanism import Mechanism, PreparedQuery
-from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.guarantee import PrivacyGuarantee, as_stated
 from pymc_dp.privacy.release import Release
 
 
@@ -30,7 +30,8 @@ def checked_guarantee(release: Release) -> PrivacyGuarantee:
     Returns
     -------
     PrivacyGuarantee
-        The stated guarantee, or, if it does not follow from the noise, the one that does.
+        The stated guarantee, or, if it does not follow from the noise, the one that does. That of a user's
+        own mechanism is said to be stated, not proven.
 
     Raises
     ------
@@ -48,6 +49,8 @@ def checked_guarantee(release: Release) -> PrivacyGuarantee:
             "import what defines the mechanism."
         )
     arguments = declared_by(mechanism, release, {})
+    if mechanism.unpublished:  # its density is a function, so that no noise level in a file tells anything
+        return as_stated(stated)
     query = _query_of(mechanism, release)
     if query is None:
         raise ValueError(

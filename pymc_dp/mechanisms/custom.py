@@ -152,7 +152,8 @@ class CustomMechanism(Mechanism):
     dtype : str, default "floatX"
         Kind of number that is released; ``"int64"`` for whole numbers, whose probabilities add up to one.
     **kwargs
-        ``observed``, ``dims``, ``records`` and so on, as for any mechanism.
+        ``observed``, ``dims``, ``records`` and so on, as for any mechanism. A published
+        :class:`~pymc_dp.Release` may be observed; it has the guarantee, and `logp` is given beside it.
 
     Raises
     ------
@@ -201,6 +202,7 @@ class CustomMechanism(Mechanism):
     Stated by the user, not proven: pure differential privacy with epsilon = 0.5, for replace-one neighbours.
     """
 
+    unpublished = frozenset({"logp", "random", "signature", "dtype", "guarantee"})
     rv_type = CustomMechanismRV
     rv_op = CustomMechanismRV()
 
@@ -231,6 +233,13 @@ class CustomMechanism(Mechanism):
     ) -> Any:
         """Return an unregistered release; parameters as for the class."""
         checks.check_functions(logp, random, guarantee)
+        published = kwargs.pop("promised", None)
+        guarantee = published if guarantee is None else guarantee
+        if published is not None and as_stated(guarantee) != as_stated(published):
+            raise ValueError(
+                f"guarantee = {guarantee._statements()[0]} contradicts the release, which states "
+                f"{published._statements()[0]}: leave guarantee out, or pass the release that it belongs to."
+            )
         # bounds say what one record can change among the neighbours that the guarantee is for
         neighbours = "replace-one" if guarantee is None or bounds is None else guarantee.neighbours
         prepared = cls._prepare(query, sensitivity=sensitivity, bounds=bounds, order=1, neighbours=neighbours)

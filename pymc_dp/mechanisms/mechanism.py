@@ -163,7 +163,14 @@ class Mechanism(Distribution):
     Subclasses define ``rv_op`` (an operation with :class:`MechanismOp`), ``dist``, ``logp`` and
     ``support_point``; ``dist`` calls :meth:`_prepare`, works out noise and guarantee, and ends
     with :meth:`_release`.
+
+    Attributes
+    ----------
+    unpublished : frozenset of str
+        Arguments of ``dist`` that no published file can hold, such as functions: they are given beside it.
     """
+
+    unpublished: ClassVar[frozenset[str]] = frozenset()
 
     def __new__(  # type: ignore[misc]  # PyMC's distributions construct tensors
         cls,

@@ -256,6 +256,33 @@ def test_a_composed_guarantee_is_no_less_stated(disjoint):
     assert reported.to_approximate(1e-5).stated and reported.to_zcdp().stated
 
 
+@pytest.mark.parametrize("parameters", [{}, {"sensitivity": 1.0}])
+def test_a_published_release_is_declared_with_its_density_beside_it(parameters):
+    said = dp.PrivacyGuarantee(0.5, stated=True)
+    release = dp.Release(3.0, "CustomMechanism", parameters, said)
+    release = dp.Release.from_json(release.to_json())
+    assert guarantee(release) == said
+    with pm.Model() as model:
+        y = pm.Normal("y", 0, 1, shape=4)
+        z = dp.CustomMechanism("z", y.sum(), logp=laplace_logp, random=laplace_random, observed=release)
+        assert guarantee(z) == said and model.rvs_to_values[z].data == 3.0
+        dp.CustomMechanism(
+            "w", y.sum(), logp=laplace_logp, guarantee=dp.PrivacyGuarantee(0.5), observed=release
+        )
+        with pytest.raises(TypeError, match="logp must be a function"):
+            dp.CustomMechanism("v", y.sum(), observed=release)
+        with pytest.raises(
+            ValueError, match=r"guarantee = .* epsilon = 0.4 contradicts the release, which states"
+        ):
+            dp.CustomMechanism(
+                "v", y.sum(), logp=laplace_logp, guarantee=dp.PrivacyGuarantee(0.4), observed=release
+            )
+    if parameters:
+        false = dp.Release(3.0, "CustomMechanism", parameters, dp.PrivacyGuarantee(0.4, stated=True))
+        with model, pytest.raises(ValueError, match="is not what logp gives"):
+            dp.CustomMechanism("v", y.sum(), logp=laplace_logp, observed=false)
+
+
 def test_without_a_guarantee_none_is_known():
     with pm.Model() as model:
         y = pm.Bernoulli("y", pm.Beta("p", 1, 1), shape=4)
