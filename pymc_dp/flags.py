@@ -8,13 +8,33 @@ release. So whatever changes flags in this package holds one lock as long as the
 import os
 import threading
 
-flags_lock = threading.RLock()
+
+class _FlagsLock:
+    """A re-entrant lock that forks of the process wait for, once it has been used.
+
+    A forked process would never see it released, or flags put back, that a thread of its parent had.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._seen_by_forks = False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        if not self._seen_by_forks and hasattr(os, "register_at_fork"):
+            self._seen_by_forks = True
+            os.register_at_fork(
+                before=self._lock.acquire,
+                after_in_parent=self._lock.release,
+                after_in_child=self._lock.release,
+            )
+
+    def __exit__(self, *error: object) -> None:
+        self._lock.release()
+
+
+flags_lock = _FlagsLock()
 """Held around every ``change_flags``: ``with flags_lock, config.change_flags(...)``. Re-entrant.
 
 It is taken before locks of compilers, which code that runs under it takes. Nothing takes it under them.
 """
-
-# A forked process would never see a lock released, or flags put back, that a thread of its parent had.
-os.register_at_fork(
-    before=flags_lock.acquire, after_in_parent=flags_lock.release, after_in_child=flags_lock.release
-)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
+from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.basic import Cast
 from pytensor.tensor.elemwise import Elemwise
@@ -84,6 +85,8 @@ def check_query(query: TensorVariable, n_categories: int) -> None:
         source = source.owner.inputs[0]
     if isinstance(source, Constant):
         check_categories("query", source.data, n_categories)
+    if not rvs_in_graph([query]):
+        return  # data, whose values are checked when they are known
     reason = not_whole(query)
     if reason is not None:
         raise ValueError(

@@ -414,11 +414,6 @@ def child_with_a_record_for_its_shape(n):
     _each(y, n)
 
 
-@bounded()
-def answers_of_counts(n):
-    _answers(pm.Poisson("c", pm.Gamma("b", 2, 1), shape=n, initval=np.zeros(n, dtype=int)), n, 3)
-
-
 @bounded(noise_form=False)
 def mixture_with_a_scale_of_one_component(n):
     parts = [pm.Normal.dist(0, _slope(0.6)), pm.Normal.dist(0.5, 1)]
