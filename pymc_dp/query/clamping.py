@@ -11,7 +11,7 @@ from pytensor.tensor.math import Sum
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.query.contributions import clamp, record_sum, says_its_records
-from pymc_dp.query.counts import counted_rows
+from pymc_dp.query.counts import counted_rows, first_of
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.locality import fault_in_locality, is_local
 from pymc_dp.query.publicshapes import public_array
@@ -104,10 +104,8 @@ def _clamp(
             row = lengths_of(rows)[1:]
             _check_broadcast(lo, hi, rows.ndim - 1, row)
             clamped = clamp(rows, public_array(lo), public_array(hi))
-            if counted is not None:
-                graph = record_sum(clamped, count=counted.count)
-            else:
-                graph = record_sum(clamped) if reading.declared else clamped.sum(axis=0)
+            added = clamped if counted is None else first_of(clamped, counted.count)
+            graph = record_sum(added) if reading.declared else added.sum(axis=0)
             return graph, np.broadcast_to(change(lo, hi), row)
         case Negative():
             graph, width = _clamp(reading.part, lo, hi, change)

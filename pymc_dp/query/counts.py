@@ -73,7 +73,7 @@ def counts_behind(query: Variable, variables: Collection[Variable]) -> list[Tens
         op = getattr(v.owner, "op", None)
         if isinstance(op, Sum) and (op.axis is None or 0 in op.axis):
             counted = counted_rows(v.owner.inputs[0])  # type: ignore[union-attr]
-            found.append(None if counted is None else counted.count)
+            found.append(None if counted is None or counted.count not in variables else counted.count)
     return found
 
 

@@ -203,6 +203,22 @@ def test_a_chain_that_reaches_more_people_than_slots_ends(step):
             pm.sample(model=model, **{**SHORT, "draws": 500}, **steps)
 
 
+@pytest.mark.parametrize("fewer", [0, 1])
+def test_masks_that_a_user_wrote(fewer):
+    """By a variable they are counts, by an expression ordinary masks; neither makes people of empty slots."""
+    with pm.Model() as model:
+        people = pm.DiscreteUniform("people", 0, SLOTS)
+        x = pm.Normal("x", pm.Normal("mu", 0, 1), 1, shape=SLOTS)
+        rows = pt.switch(pt.arange(SLOTS) < (people - fewer if fewer else people), x, 0.0)
+        dp.LaplaceMechanism("z", dp.record_sum(rows), scale=1, bounds=(1, 3), observed=2.0)
+    (block,) = find_record_blocks(model)
+    assert block.count is (None if fewer else people)
+    values = {people: 5, x: np.linspace(-2, 4, SLOTS)}
+    expected = np.clip(values[x][: 5 - fewer], 1, 3).sum()
+    assert block.releases[0].query.eval(values) == pytest.approx(expected)
+    pm.sample(model=model, **SHORT)
+
+
 @pytest.mark.parametrize("count", [7, 7.0, np.int64(7), "people", pt.scalar("n", dtype="int64")])
 def test_counts_that_are_no_variable(count):
     with pytest.raises(TypeError, match="`count` must be one whole-numbered random variable"):
