@@ -52,6 +52,8 @@ class RecordBound:
         exp(-epsilon) where this bound holds, otherwise nan.
     reason : str
         The reason why there is no bound; empty where there is one.
+    stated : tuple of str
+        Those of the releases whose budget was stated by the user, not proven; the bound rests on it.
     """
 
     records: tuple[str, ...]
@@ -60,6 +62,7 @@ class RecordBound:
     epsilon: float
     bound: float
     reason: str
+    stated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,11 @@ class AcceptanceReport:
 
     def _caption(self) -> str:
         lines = [f"No bound for {', '.join(b.records)}: {b.reason}." for b in self.bounds if b.reason]
+        lines += [
+            f"The epsilon of {', '.join(b.stated)} is stated by the user, not proven, and so is the bound."
+            for b in self.bounds
+            if b.stated and not b.reason
+        ]
         if len(self.bounds) > 1:
             lines.append("The rates are those of all records of the model together.")
         if self.worst_parameter is not None:
@@ -293,6 +301,7 @@ def _bound(block: RecordBlock, proposals: str, mixed: bool) -> RecordBound:
         epsilon=epsilon,
         bound=math.nan if reason else math.exp(-epsilon),
         reason=reason,
+        stated=tuple(r.name for r, g in zip(block.releases, guarantees, strict=True) if g and g.stated),
     )
 
 

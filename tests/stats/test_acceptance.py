@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 import xarray as xr
 
@@ -139,6 +140,22 @@ def test_add_remove_neighbours_count_twice():
     op = model["s"].owner.op
     object.__setattr__(op, "guarantee", dp.PrivacyGuarantee(1.0, neighbours="add-remove"))
     assert acceptance_report(good(), model).bounds[0].epsilon == 2.0
+
+
+def test_a_stated_epsilon_is_said_to_be_one():
+    def own(x):
+        query = dp.record_sum(dp.clamp(x, 0, 1))
+        promise = dp.PrivacyGuarantee(0.5)
+        dp.CustomMechanism(
+            "own", query, logp=lambda v, q: -pt.abs(v - q) / 2 - np.log(4.0), guarantee=promise, observed=3.0
+        )
+
+    said = "The epsilon of own is stated by the user, not proven"
+    report = acceptance_report(good(), sums(own))
+    assert report.bounds[0].stated == ("own",)
+    assert report.bounds[0].epsilon == 1.5
+    assert said in " ".join(str(report).split())
+    assert said not in " ".join(str(acceptance_report(good(), sums())).split())
 
 
 def test_a_rate_below_the_bound_is_reported():
