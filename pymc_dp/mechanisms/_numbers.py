@@ -7,16 +7,18 @@ from typing import Any
 
 from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import Alloc, ARange
 from pytensor.tensor.math import Sum
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.shape import Shape, Shape_i
+from pytensor.tensor.shape import Reshape, Shape, Shape_i
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.mechanisms._checks import check_setting
 from pymc_dp.privacy.guarantee import NEIGHBOURS
+from pymc_dp.query.counts import counted_rows
 from pymc_dp.query.lengths import lengths_of
-from pymc_dp.query.sums import rows_added_up
+from pymc_dp.query.locality import is_local
+from pymc_dp.query.sums import read_sums, rows_added_up
 
 
 def records_added(query: TensorVariable) -> int | None:
@@ -31,7 +33,7 @@ def records_added(query: TensorVariable) -> int | None:
     -------
     int or None
     """
-    return _added(query)[0]
+    return _only(_added(query)[0])
 
 
 def records_averaged(query: TensorVariable) -> int | None:
@@ -49,7 +51,8 @@ def records_averaged(query: TensorVariable) -> int | None:
     -------
     int or None
     """
-    n, by_length, factors = _added(query)
+    lengths, by_length, factors = _added(query)
+    n = _only(lengths)
     if n is None or n < 1:
         return None
     by_number = any(math.isclose(f, n) or math.isclose(f * n, 1) for f in factors)
@@ -59,11 +62,20 @@ def records_averaged(query: TensorVariable) -> int | None:
 def check_neighbours(neighbours: Any, query: TensorVariable) -> None:
     """Refuse neighbours that are none, and means where people may be added or removed."""
     check_setting("neighbours", neighbours, NEIGHBOURS)
-    if neighbours == "add-remove" and records_averaged(query) is not None:
+    if neighbours != "add-remove":
+        return
+    lengths, _, factors = _added(query)
+    is_mean = any(math.isclose(f, n) or math.isclose(f * n, 1) for n in lengths if n for f in factors)
+    if is_mean or _measured(query):
         raise ValueError(
-            "neighbours='add-remove' hides how many people there are, and query divides by that number. "
-            "Release the sum, and the count beside it: dp.record_sum(x) and dp.record_sum(np.ones(n)), each "
-            "with noise."
+            "neighbours='add-remove' hides how many people there are, and query divides by that number, or "
+            "computes with a length. Release the sum, and the count beside it: dp.record_sum(x) and "
+            "dp.record_sum(np.ones(n)), each with noise."
+        )
+    if query.ndim and query.owner is not None and read_sums(query) is None and is_local(query):
+        raise ValueError(
+            "neighbours='add-remove' hides how many people there are, which a release with a row for each of "
+            "them shows: release sums, as in dp.record_sum(x), or leave `neighbours` out."
         )
 
 
@@ -111,13 +123,32 @@ def check_number_of_records(stated: Any, query: TensorVariable) -> None:
 
 
 def _measured(query: TensorVariable) -> list[TensorVariable]:
-    """Return the variables whose lengths a query computes with."""
-    nodes = (v.owner for v in ancestors([query], blockers=rvs_in_graph([query])))
-    return [node.inputs[0] for node in nodes if node is not None and isinstance(node.op, Shape | Shape_i)]
+    """Return the variables whose lengths a query computes with, not only to make an array of their length."""
+    found, seen, queue = [], set(rvs_in_graph([query])), [query]
+    while queue:
+        v = queue.pop()
+        if v in seen or v.owner is None:
+            continue
+        seen.add(v)
+        if isinstance(v.owner.op, Shape | Shape_i):
+            found.append(v.owner.inputs[0])
+        elif isinstance(v.owner.op, Alloc | Reshape):
+            queue.append(v.owner.inputs[0])
+        elif not isinstance(v.owner.op, ARange):
+            queue += v.owner.inputs
+    return found
 
 
-def _added(query: TensorVariable) -> tuple[int | None, bool, list[float]]:
-    """Return the number of records added up, whether a length enters the query, and its factors."""
+def _only(lengths: set[int | None]) -> int | None:
+    """Return the one number in a set, None if there are none or several."""
+    return next(iter(lengths)) if len(lengths) == 1 else None
+
+
+def _added(query: TensorVariable) -> tuple[set[int | None], bool, list[float]]:
+    """Return the numbers of records added up, whether a length enters the query, and its factors.
+
+    Sums over the first of some slots are left out: how many slots there are is not how many people.
+    """
     lengths: set[int | None] = set()
     by_length, factors = False, []
     queue: list[Variable] = [query]
@@ -134,8 +165,8 @@ def _added(query: TensorVariable) -> tuple[int | None, bool, list[float]]:
             by_length = True
         elif isinstance(op, Sum) and (op.axis is None or 0 in op.axis):
             (rows,) = v.owner.inputs  # type: ignore[union-attr]
-            lengths.add(lengths_of(rows)[0])
+            if counted_rows(rows) is None:
+                lengths.add(lengths_of(rows)[0])
         elif op is not None and not isinstance(op, RandomVariable):
             queue += v.owner.inputs  # type: ignore[union-attr]
-    n = lengths.pop() if len(lengths) == 1 else None
-    return n, by_length, factors
+    return lengths, by_length, factors

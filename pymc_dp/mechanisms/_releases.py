@@ -107,7 +107,10 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
         else:  # an error of a library, which may quote numbers
             refusal = ValueError(_FAILED.format(type(error).__name__))
     if refusal is not None:
-        if not _is_of_settings(str(refusal), mechanism, query, noise):
+        # with people added or removed, their number is confidential, too
+        if noise.get("neighbours") == "add-remove" or not _is_of_settings(
+            str(refusal), mechanism, query, noise
+        ):
             refusal = type(refusal)(_without_data(str(refusal), query, noise))
         # It is raised outside of the except block: Python would show the original error with it, and the
         # messages of libraries may quote confidential numbers.
@@ -213,7 +216,9 @@ def _without_data(message: str, query: Any, noise: dict[str, Any]) -> str:
     of the arguments, the lengths, and those that are part of a word.
     """
     known = {0.0, 1.0, 2.0} | {v for n in noise.values() for v in _floats(n)}
-    known |= {v - 1 for v in known} | {float(k) for k in _lengths(query)}  # as K categories are 0, ..., K - 1
+    known |= {v - 1 for v in known}  # as K categories are 0, ..., K - 1
+    if noise.get("neighbours") != "add-remove":
+        known |= {float(k) for k in _lengths(query)}
     shown = {f"{v:g}" for v in known}
 
     def cleaned(found: re.Match) -> str:

@@ -6,20 +6,17 @@ slots of a mixture do.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as ps
 from pytensor.tensor.basic import ARange
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import Sum
 from pytensor.tensor.variable import TensorVariable
 
 
@@ -33,8 +30,15 @@ class Counted(NamedTuple):
 def as_count(count: Any) -> TensorVariable:
     """Return the argument `count` of :func:`pymc_dp.record_sum`: an integer variable of a model."""
     is_integer = isinstance(count, TensorVariable) and count.dtype.startswith(("int", "uint"))
-    if not is_integer or count.ndim or count not in rvs_in_graph([count]):
-        what = f"{count!r}" if not isinstance(count, Variable) else f"a tensor of type {count.type}"
+    model = Model.get_context(error_if_none=False)
+    if (
+        not is_integer
+        or count.ndim
+        or count not in rvs_in_graph([count])
+        or (model is not None and count not in model.basic_RVs)
+    ):
+        # of what is no variable, a value may be confidential
+        what = f"a tensor of type {count.type}" if isinstance(count, Variable) else type(count).__name__
         raise TypeError(
             "`count` must be one whole-numbered random variable of the model, such as N = "
             f"pm.Poisson('N', 1000) or pm.DiscreteUniform('N', 0, n); got {what}. Where the number of people "
@@ -56,103 +60,28 @@ def counted_rows(rows: Variable) -> Counted | None:
     if node is None or not isinstance(node.op, Elemwise) or not isinstance(node.op.scalar_op, ps.Switch):
         return None
     inside, inner, zero = node.inputs
-    inside, zero = _unturned(inside), _unturned(zero)
+    zero = _unturned(zero)
+    if not isinstance(zero, Constant) or np.any(zero.data != 0):
+        return None
+    along_rows = (0, *"x" * (rows.type.ndim - 1))  # type: ignore[attr-defined]
+    if isinstance(getattr(inside.owner, "op", None), DimShuffle):
+        if tuple(inside.owner.op.new_order) != along_rows:  # type: ignore[union-attr]
+            return None
+        inside = inside.owner.inputs[0]  # type: ignore[union-attr]
     compared = None if inside.owner is None else getattr(inside.owner.op, "scalar_op", None)
-    if not isinstance(compared, ps.LT) or not isinstance(zero, Constant) or np.any(zero.data != 0):
+    if not isinstance(compared, ps.LT) or inside.type.ndim != 1 or len(along_rows) != rows.type.ndim:  # type: ignore[attr-defined]
         return None
-    index, count = map(_unturned, inside.owner.inputs)
-    if count.ndim or index.owner is None or not isinstance(index.owner.op, ARange):
-        return None
-    return Counted(inner, count)
+    index, count = inside.owner.inputs[0], _unturned(inside.owner.inputs[1])  # type: ignore[union-attr]
+    return Counted(inner, count) if count.ndim == 0 and _from_zero(index) else None  # type: ignore[arg-type, attr-defined]
 
 
-def counts_behind(query: Variable, variables: Collection[Variable]) -> list[TensorVariable | None]:
-    """Return the variables that count the people of sums over a leading axis, None where all rows count."""
-    found: list[TensorVariable | None] = []
-    for v in ancestors([query], blockers=variables):
-        op = getattr(v.owner, "op", None)
-        if isinstance(op, Sum) and (op.axis is None or 0 in op.axis):
-            counted = counted_rows(v.owner.inputs[0])  # type: ignore[union-attr]
-            found.append(None if counted is None or counted.count not in variables else counted.count)
-    return found
-
-
-def count_of_people(
-    model: Model, releases: Sequence[tuple[str, Variable, str]], records: Sequence[Variable], n: int
-) -> TensorVariable | None:
-    """Return the variable that counts the people among some records, and refuse what would not fit it.
-
-    Parameters
-    ----------
-    model : pymc.Model
-    releases : sequence of (str, Variable, str)
-        Name, query and kind of each release of the records.
-    records : sequence of Variable
-    n : int
-        Number of slots.
-
-    Raises
-    ------
-    ValueError
-        If one release counts people and another one all slots, or others; if slots differ by what is known
-        of them; or if the records are released one by one.
-    """
-    variables = set(model.basic_RVs)
-    counts = {name: counts_behind(query, variables) for name, query, _ in releases}
-    known = {v for found in counts.values() for v in found if v is not None}
-    if not known:
-        return None
-    count, *others = sorted(known, key=lambda v: str(v.name))
-    names = ", ".join(str(v.name) for v in records)
-    if others:
-        raise ValueError(
-            f"The releases of {names} count people by {count.name} and by {others[0].name}: the records of "
-            "one block are the same people. Give count= the same variable in every dp.record_sum."
-        )
-    for name, _, kind in releases:
-        if kind not in ("central", "function"):
-            raise ValueError(
-                f"{name} releases the records {names} one by one, or is no function of sums of them, but how "
-                f"many are people is unknown ({count.name}): a release by each person shows how many there "
-                "are. Give the records that many rows and leave count= out."
-            )
-        if None in counts[name]:
-            raise ValueError(
-                f"{name} adds up all {n} slots of {names}, and another release the first {count.name} only: "
-                f"slots without a person would be in it. Write dp.record_sum(t, count={count.name}) there."
-            )
-    graphs = [v for _, query, _ in releases for v in _summed(query, variables)]
-    graphs += [v for rv in records for v in rv.owner.inputs]  # type: ignore[union-attr]
-    for v in ancestors(graphs, blockers=variables):
-        if _differs_by_slot(v, n):
-            raise ValueError(
-                f"The records {names} are slots, of which the first {count.name} are people, but a constant "
-                f"or data of shape {v.type.shape} differ between them, so that the first people would "  # type: ignore[attr-defined]
-                "be others than the last. Covariates that are known for each person say how many people "
-                "there are: leave count= out. Those that are not known are records themselves, with a law."
-            )
-    return count
-
-
-def _summed(query: Variable, variables: Collection[Variable]) -> list[Variable]:
-    """Return what counted sums add up, without what tells people from empty slots."""
-    found: list[Variable] = []
-    for v in ancestors([query], blockers=variables):
-        if v.owner is not None and isinstance(v.owner.op, Sum):
-            counted = counted_rows(v.owner.inputs[0])
-            found += [] if counted is None else [counted.rows]
-    return found
-
-
-def _differs_by_slot(v: Variable, n: int) -> bool:
-    """Whether an array, or the index of slots, has n rows that are not all equal."""
-    if v.owner is not None:
-        return isinstance(v.owner.op, ARange)
-    value = v.data if isinstance(v, Constant) else v.get_value() if isinstance(v, SharedVariable) else None
-    if not isinstance(value, np.ndarray) or n < 2:
+def _from_zero(index: Variable) -> bool:
+    """Whether a variable is 0, 1, 2, and so on."""
+    if index.owner is None or not isinstance(index.owner.op, ARange):
         return False
-    along = [axis for axis, length in enumerate(value.shape) if length == n]
-    return any(bool((np.diff(value, axis=axis) != 0).any()) for axis in along[:1])
+    start, _, step = index.owner.inputs
+    ends = [v.data if isinstance(v, Constant) else None for v in (start, step)]
+    return ends[0] is not None and ends[1] is not None and ends[0] == 0 and ends[1] == 1
 
 
 def is_count_alone(leaves: Sequence[Variable]) -> bool:

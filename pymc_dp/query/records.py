@@ -21,7 +21,7 @@ from pytensor.tensor.math import Sum
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.query.counts import count_of_people, is_count_alone
+from pymc_dp.query.counts import is_count_alone
 from pymc_dp.query.lengths import joined_lengths, leading_lengths, lengths_of
 from pymc_dp.query.publicshapes import is_shape
 from pymc_dp.query.recordrules import (
@@ -34,6 +34,7 @@ from pymc_dp.query.recordrules import (
     no_record_message,
 )
 from pymc_dp.query.rowlocal import MIXED, RowAnalysis, leaves_of, rule
+from pymc_dp.query.slotrules import count_of_people
 
 QueryKind = Literal["central", "local", "function", "general"]
 _KINDS: dict[str, QueryKind] = {

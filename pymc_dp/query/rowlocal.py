@@ -24,6 +24,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.query.counts import counted_rows
 from pymc_dp.query.indexrules import Placed, is_placement
 from pymc_dp.query.lengths import known_lengths, lengths_of, with_known_shapes
 from pymc_dp.query.publicshapes import is_number, shape_is_public
@@ -111,6 +112,13 @@ class RowAnalysis:
             elif v.owner is not None and self.roles.get(v, FREE).kind in ("sum", "function"):
                 stack.extend(v.owner.inputs)
         return found
+
+    def counts_people(self, node: Apply) -> bool:
+        """Whether a sum over the first of some slots stands beside what depends on the model's variables."""
+        sums = [s for v in node.inputs if self.roles.get(v, FREE).kind == "sum" for s in self.sums_in(v)]
+        others = [v for v in node.inputs if self.roles.get(v, FREE).kind == "free"]
+        counted = any(counted_rows(self.sums[s]) is not None for s in sums)
+        return counted and bool(leaves_of(others, self.variables))
 
     def _leaf(self, variable: Variable) -> Role:
         return Role("row", 0) if variable in self.records else FREE

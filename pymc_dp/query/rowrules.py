@@ -69,6 +69,8 @@ def _elemwise(op: Any, node: Apply, roles: list[Role], analysis: "RowAnalysis") 
     if isinstance(scalar, ps.Cast):
         # a cast to integers would truncate, which is not affine
         return SUM if np.dtype(node.outputs[0].dtype).kind == "f" else FUNCTION
+    if isinstance(scalar, ps.Mul | ps.TrueDiv) and analysis.counts_people(node):
+        return FUNCTION  # of nobody, the rows would be 0 where the query may be no number
     if isinstance(scalar, ps.Mul):
         return SUM if kinds.count("sum") == 1 else FUNCTION
     if isinstance(scalar, ps.TrueDiv):

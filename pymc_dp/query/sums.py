@@ -19,6 +19,7 @@ from pytensor.tensor.math import Sum
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.query.contributions import says_its_records
+from pymc_dp.query.counts import counted_rows
 from pymc_dp.query.locality import fault_in_locality
 from pymc_dp.query.publicshapes import is_fixed, is_number, is_shape, value_is_public
 
@@ -128,6 +129,9 @@ def _total(node: Apply) -> Total | None:
     if 0 not in axes:
         return None
     total = Total(rows, axes, says_its_records(out))
+    counted = counted_rows(rows)
+    if counted is not None and not rvs_in_graph([counted.rows]):
+        return total  # of public numbers, as many as there are people
     return total if fault_in_locality(total.contributions, total.declared) is None else None
 
 

@@ -101,13 +101,21 @@ class AncillaryBlock:
         layout = program.parameters
         # records of other blocks, and whole numbers but that of the people, have moves of their own
         counted = moving & counts_of(model, block)
-        if counted and step.update not in ("auto", "random_walk"):
+        if counted and (step.update not in ("auto", "random_walk") or step.n_ancillary == 0):
+            given = "`n_ancillary` = 0" if step.n_ancillary == 0 else f"`update` = {step.update!r}"
             raise ValueError(
-                f"`update` = {step.update!r} moves no whole numbers such as {block.count}: use "
-                "'random_walk', or name the other parameters in `vars`, and pm.sample chooses a step for it."
+                f"{given} moves no whole numbers such as {block.count}, which moves given the noise only, by "
+                "'random_walk'. Leave it out, or name the other parameters in `vars`, and pm.sample chooses "
+                "a step for this one."
             )
         walking = moving & continuous_parameters(model, block)
         if not takes_count(model, block):
+            if not moving & continuous_parameters(model, block):
+                raise ValueError(
+                    f"{block.count} in `vars`: AncillaryUpdate moves the number of people only together with "
+                    f"less than {MAX_DIMENSION} parameters of records that are functions of noise. Leave it "
+                    "out of `vars`: pm.sample chooses a step for it."
+                )
             counted = set()
         mine = [rv for rv in layout.variables if rv in walking | counted]
         self.names = [str(model.rvs_to_values[rv].name) for rv in mine]

@@ -51,10 +51,6 @@ class _Densities:
             if not np.isfinite(self._at(point, name, graph, _STABLE)):
                 yield name
 
-    def has(self, point: Point, name: str) -> bool:
-        """Whether one term has a positive density."""
-        return bool(np.isfinite(self._at(point, name, self._terms[name], _STABLE)))
-
     def _at(self, point: Point, name: str | None, graph: Variable, mode: Any) -> float:
         """Return a log density: -inf where PyMC raises, which its own compiled density may not."""
         values = [point[str(v.name)] for v in self._inputs]
@@ -92,11 +88,6 @@ def is_possible(model: Model, point: Point) -> bool:
         Every value variable of the model, by name.
     """
     return _densities(model).possible(point)
-
-
-def has_density(model: Model, point: Point, name: str) -> bool:
-    """Whether one term of a model, by name, has a log density above minus infinity at a point."""
-    return _densities(model).has(point, name)
 
 
 def impossible_terms(model: Model, point: Point) -> str:

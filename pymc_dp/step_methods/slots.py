@@ -8,10 +8,7 @@ import numpy as np
 from pymc.model.core import Model
 
 from pymc_dp.query.records import RecordBlock
-from pymc_dp.step_methods.model_density import has_density
-
-# A number of people that no prior without an end rules out, and no prior with one allows.
-_ENDLESS = 2**40
+from pymc_dp.query.supports import ends_of_support
 
 
 def check_slots(model: Model, block: RecordBlock, point: dict[str, Any]) -> None:
@@ -28,10 +25,8 @@ def check_slots(model: Model, block: RecordBlock, point: dict[str, Any]) -> None
         refuse_beyond(model, block, point)
         return
 
-    def allowed(number: int) -> bool:
-        return has_density(model, {**point, value: np.asarray(number)}, name)
-
-    if allowed(block.n + 1) and not allowed(_ENDLESS):
+    ends = ends_of_support(model[name])
+    if ends is not None and block.n < ends[1] < np.inf:
         raise ValueError(
             f"The prior of {block.count.name} allows more people than the {block.n} slots of "
             f"{', '.join(block.names)}, which would be in no sum. Give them as many rows as there can be "

@@ -253,3 +253,178 @@ def test_the_number_of_people_moves_with_the_parameters():
         with pytest.raises(ValueError, match="moves no whole numbers such as people"):
             dp.AncillaryUpdate(update="slice")
         dp.AncillaryUpdate([pm.modelcontext(None)["mu"]], update="slice")
+
+
+# -- found by trying what the tests above had not ----------------------------------------------------
+
+
+X, Y = (pt.as_tensor(np.linspace(0, 1, n)) for n in (7, 5))
+NUMBER_SHOWS = {
+    "means in a stack": lambda: pt.stack([X.mean(), Y.mean()]),
+    "a mean beside a sum": lambda: pt.stack([X.mean(), dp.record_sum(Y)]),
+    "rows times their number": lambda: dp.record_sum(X * X.shape[0]),
+    "rows and their number": lambda: dp.record_sum(X + X.size),
+    "rows over their number": lambda: dp.record_sum(X / X.shape[0]),
+}
+
+
+@pytest.mark.parametrize("name", NUMBER_SHOWS)
+def test_queries_that_compute_with_the_number(name):
+    """One record more changes all rows, and what is published would follow the number."""
+    with pytest.raises(ValueError, match="computes with a length"):
+        dp.LaplaceMechanism.release(NUMBER_SHOWS[name](), epsilon=1, bounds=(0, 10), neighbours="add-remove")
+
+
+@pytest.mark.parametrize("query", [lambda: dp.clamp(X, 0, 1), lambda: X + 1], ids=["clamped", "computed"])
+def test_a_row_for_each_is_refused_with_a_sensitivity_too(query):
+    with pytest.raises(ValueError, match="a row for each"):
+        dp.LaplaceMechanism.release(query(), epsilon=1, sensitivity=1, neighbours="add-remove")
+    with model_of(lambda people, x: None) as model, pytest.raises(ValueError, match="a row for each"):
+        dp.LaplaceMechanism("z", model["x"], epsilon=1, sensitivity=1, neighbours="add-remove")
+
+
+def test_slots_are_no_number_of_people():
+    """A sum over 1000 stays what was published, also where there are as many slots."""
+    data = np.linspace(0, 1, 23)
+    noise = {"epsilon": 1, "bounds": (0, 1), "neighbours": "add-remove"}
+    released = dp.LaplaceMechanism.release(dp.record_sum(data) / SLOTS, **noise)
+    model = model_of(
+        lambda people, x: dp.LaplaceMechanism("z", dp.record_sum(x, count=people) / SLOTS, observed=released)
+    )
+    assert dp.guarantee(model).epsilon == 1
+
+
+def test_messages_hide_values_and_numbers():
+    secret = np.array([0.123456, 0.654321])
+    for count in (secret, 97):
+        with pytest.raises(TypeError) as error:
+            dp.record_sum(secret, count)
+        assert "97" not in str(error.value) and "0.12" not in str(error.value)
+    with pytest.raises(ValueError) as error:
+        dp.PerturbedHistogram.release(
+            np.zeros((97, 4)), bounds=(0, 1), n_bins=3, epsilon=1, neighbours="add-remove"
+        )
+    assert "97" not in str(error.value)
+
+
+OTHER_MASKS = {
+    "along another axis": lambda k, x: pt.switch(pt.arange(3) < k, x, 0.0),
+    "from another number": lambda k, x: pt.switch(pt.arange(3, 9)[:, None] < k, x, 0.0),
+    "of every second": lambda k, x: pt.switch(pt.arange(0, 12, 2)[:, None] < k, x, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_MASKS)
+def test_masks_that_count_no_people(name):
+    """They are clamped with the rest of what a record contributes."""
+    with pm.Model() as model:
+        k = pm.DiscreteUniform("k", 0, 12)
+        x = pm.Normal("x", pm.Normal("mu", 0, 1), 1, shape=(6, 3))
+        dp.LaplaceMechanism(
+            "z", dp.record_sum(OTHER_MASKS[name](k, x)), scale=2.0, bounds=(-2, 1), observed=[1.0, 0.0, 1.0]
+        )
+    (block,) = find_record_blocks(model)
+    assert block.count is None
+    values = np.linspace(-4, 4, 18).reshape(6, 3)
+    rows = OTHER_MASKS[name](pt.constant(4), pt.as_tensor(values)).eval()
+    query = block.releases[0].query.eval({k: 4, x: values})
+    np.testing.assert_allclose(query, np.clip(rows, -2, 1).sum(axis=0))
+
+
+def test_nobody_has_no_mean():
+    with pm.Model() as model:
+        people = pm.DiscreteUniform("people", 0, SLOTS)
+        x = pm.Normal("x", pm.Normal("mu", 0, 1), 1, shape=SLOTS)
+        dp.LaplaceMechanism("z", dp.record_sum(x, count=people) / people, scale=5.0, observed=2.0)
+        idata = pm.sample(400, tune=200, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True)
+    assert int(idata.posterior["people"].min()) > 0
+    assert int(idata.posterior["people"].min()) < 6
+
+
+def test_steps_that_would_leave_the_number_where_it_is():
+    with model_of(summed) as model:
+        with pytest.raises(ValueError, match="`n_ancillary` = 0 moves no whole numbers such as people"):
+            dp.AncillaryUpdate(n_ancillary=0)
+        dp.AncillaryUpdate([model["mu"]], n_ancillary=0)
+    with pm.Model() as model:
+        people = pm.DiscreteUniform("people", 0, SLOTS)
+        x = pm.VonMises("x", pm.Normal("mu", 0, 1), 2, shape=SLOTS)
+        summed(people, x)
+        with pytest.raises(ValueError, match=r"people in `vars`.*pm.sample chooses a step"):
+            dp.AncillaryUpdate([people])
+
+
+def test_a_number_that_is_set_is_none():
+    with model_of(summed) as model:
+        pm.sample(model=pm.do(model, {"people": 6}), **SHORT)
+
+
+def test_a_number_that_no_model_has():
+    with pm.Model():
+        x = pm.Normal("x", shape=SLOTS)
+        with pytest.raises(TypeError, match="random variable of the model"):
+            dp.record_sum(x, count=pm.Poisson.dist(3))
+
+
+def alike(query):
+    with pm.Model() as model:
+        people = pm.DiscreteUniform("people", 0, 3)
+        g = pm.Categorical("g", pm.Dirichlet("p", np.ones(3)), shape=3)
+        dp.LaplaceMechanism("z", query(people, g), scale=1.0, observed=[1.0, 1.0, 0.0])
+    return model
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda n, g: dp.record_sum(pt.eq(g[:, None], np.arange(3)), count=n),
+        lambda n, g: dp.record_sum(pt.eq(g[:, None], pt.arange(3)), count=n),
+        lambda n, g: dp.record_sum(g[:, None] ** pt.arange(3), count=n),
+    ],
+    ids=["categories", "an index of them", "powers"],
+)
+def test_what_is_public_of_all_may_be_as_long_as_the_slots(query):
+    (block,) = find_record_blocks(alike(query))
+    assert str(block.count.name) == "people"
+
+
+def test_observed_covariates_are_covariates():
+    with pm.Model() as model:
+        people = pm.DiscreteUniform("people", 0, SLOTS)
+        known = pm.Normal("known", pm.Normal("m"), 1, observed=np.linspace(0, 1, SLOTS))
+        x = pm.Normal("x", 0, 1, shape=SLOTS)
+        summed(people, x * known)
+    with pytest.raises(ValueError, match="known of shape .* differs between slots"):
+        find_record_blocks(model)
+
+
+def test_a_count_in_the_form_of_a_sum():
+    """As the custodian may write it: bounds are for ones, of which as many are added as there are people."""
+    noise = {"epsilon": 1, "neighbours": "add-remove", "bounds": (0, 1)}
+    number = dp.LaplaceMechanism.release(dp.record_sum(np.ones(9)), **noise)
+
+    def declare(people, x):
+        dp.LaplaceMechanism("z", dp.record_sum(x, count=people), **noise, observed=3.0)
+        dp.LaplaceMechanism("c", dp.record_sum(np.ones(SLOTS), count=people), observed=number)
+
+    model = model_of(declare)
+    assert dp.guarantee(model).epsilon == 2
+    pm.sample(model=model, **SHORT)
+
+
+def test_slots_in_data_that_are_set_anew():
+    with pm.Model() as model:
+        rows = pm.Data("rows", np.zeros(SLOTS))
+        people = pm.DiscreteUniform("people", 0, 12)
+        x = pm.Normal("x", pm.Normal("mu") + rows, 1, shape=rows.shape)
+        z = dp.LaplaceMechanism(
+            "z",
+            dp.record_sum(x, count=people),
+            epsilon=1,
+            bounds=(-1, 2),
+            neighbours="add-remove",
+            observed=1.0,
+        )
+        pm.set_data({"rows": np.zeros(15)})
+    assert dp.guarantee(z).epsilon == 1
+    pm.sample(model=model, **SHORT)
