@@ -332,7 +332,7 @@ def test_masks_that_count_no_people(name):
 
 
 def test_nobody_has_no_mean():
-    with pm.Model() as model:
+    with pm.Model():
         people = pm.DiscreteUniform("people", 0, SLOTS)
         x = pm.Normal("x", pm.Normal("mu", 0, 1), 1, shape=SLOTS)
         dp.LaplaceMechanism("z", dp.record_sum(x, count=people) / people, scale=5.0, observed=2.0)
@@ -394,7 +394,7 @@ def test_observed_covariates_are_covariates():
         known = pm.Normal("known", pm.Normal("m"), 1, observed=np.linspace(0, 1, SLOTS))
         x = pm.Normal("x", 0, 1, shape=SLOTS)
         summed(people, x * known)
-    with pytest.raises(ValueError, match="known of shape .* differs between slots"):
+    with pytest.raises(ValueError, match=r"known of shape .* differs between slots"):
         find_record_blocks(model)
 
 
