@@ -386,6 +386,32 @@ def test_too_little_mass_is_a_warning():
         dp.CustomMechanism.dist(0.0, logp=lambda v, q: laplace_logp(v, q) - math.log(2))
 
 
+@pytest.mark.parametrize("half", [1e-6, 1.5, 1e7])
+@pytest.mark.parametrize("shift", [0.0, 1e4])
+@pytest.mark.parametrize("n", [50, 2000])
+def test_noise_of_bounded_support_depends_on_the_query(n, shift, half):
+    """Noise around the query, or far from it; the queries may be far apart, or close beside the noise."""
+
+    def logp(value, query):
+        return pt.switch(pt.le(pt.abs(value - query - shift), half), -math.log(2 * half), -np.inf)
+
+    def random(query, rng, size):
+        return query + shift + rng.uniform(-half, half, size)
+
+    with pm.Model(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        y = pm.Bernoulli("y", pm.Beta("p", 1, 1), shape=n)
+        dp.CustomMechanism("z", y.sum(), logp=logp, random=random, observed=0.4 * n + shift)
+        if half < 1e7:  # the same without draws, or of whole numbers
+            dp.CustomMechanism("w", y.sum() + shift, logp=lambda v, q: logp(v + shift, q), observed=2.0)
+            size = 2 * math.floor(half) + 1
+
+            def whole(value, query):
+                return pt.switch(pt.le(pt.abs(value - query), half), -math.log(size), -np.inf)
+
+            dp.CustomMechanism("k", y.sum(), logp=whole, observed=700, dtype="int64")
+
+
 def test_whole_numbers_add_up():
     def logp(value, query):
         return -0.5 * pt.abs(value - query) + math.log(math.tanh(0.25))
