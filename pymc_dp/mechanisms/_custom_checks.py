@@ -329,11 +329,12 @@ def _check_density(op: Any, points: list[Point], observed: Any) -> None:
                 f"logp is no log density of the value: its exponential {kind} to {total:g} {at}, not to 1. "
                 "Subtract the logarithm of that, as a function of the query and of the parameters."
             )
-        if total < 1 - _LESS:
+        if total + error < 1 - _LESS:
             warnings.warn(
                 f"The exponential of logp {kind} to {total:g} {at}, not to 1. Either it is no density of the "
                 "value, or its mass is where the quadrature does not look (far from the query, 0, the "
-                "observed value and the draws of random=).",
+                "observed value and the draws of random=; in a pole so steep that floating point has no "
+                "numbers there).",
                 stacklevel=6,
             )
             ignored = False  # the rest of the mass may well depend on the query

@@ -115,4 +115,6 @@ def _on(
     half = 0.5 * (hi - lo)[:, None]
     values = f((0.5 * (lo + hi)[:, None] + half * nodes).ravel())
     values = values.reshape(len(values), *half.shape[:1], nodes.size)
-    return (values * (half * weights)).sum(axis=-1), values.max(axis=-1)
+    # a piece between a number and itself holds nothing, also where the number is a pole
+    weighted = np.multiply(values, half * weights, where=half > 0, out=np.zeros_like(values))
+    return weighted.sum(axis=-1), values.max(axis=-1)

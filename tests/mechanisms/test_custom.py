@@ -439,6 +439,30 @@ def test_good_densities_pass_in_silence(logp, params, random, centre):
         dp.CustomMechanism.dist(centre, *params, logp=logp, random=random)
 
 
+@pytest.mark.parametrize("shape", [0.1, 0.5])
+@pytest.mark.parametrize("query", [0.0, 7.0, 1e6])
+def test_poles_that_can_be_integrated_pass_in_silence(query, shape):
+    """Floating point has no numbers in the pole, unless it is at 0: the rest of the mass is not seen."""
+
+    def gamma(value, query):  # of noise, on both sides
+        u = pt.abs(value - query)
+        return (shape - 1) * pt.log(u) - u - math.log(2) - math.lgamma(shape)
+
+    def beta(value, query):  # of a release between 0 and 1
+        return pm.logp(pm.Beta.dist(shape * (1 + pt.abs(query)), shape), value)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for logp in (gamma, beta):
+            dp.CustomMechanism.dist(query, logp=logp)
+    if shape > 0.1:  # otherwise too much of the mass is not seen
+        for logp in (gamma, beta):
+            with pytest.raises(ValueError, match=r"integrates to (2|1\.9999\d*) for .*, not to 1"):
+                dp.CustomMechanism.dist(query, logp=lambda v, q, logp=logp: logp(v, q) + math.log(2))
+            with pytest.warns(UserWarning, match=r"integrates to .*, not to 1"):
+                dp.CustomMechanism.dist(query, logp=lambda v, q, logp=logp: logp(v, q) - math.log(2))
+
+
 def test_an_entry_that_depends_on_others_is_refused():
     def logp(value, query):
         u = pt.abs(value - query)
