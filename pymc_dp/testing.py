@@ -71,7 +71,7 @@ def check_guarantee(
     Raises
     ------
     TypeError
-        `release` is not a mechanism's, or `guarantee` is no guarantee.
+        `release` is not a mechanism's, or `guarantee` is no guarantee; a query or an order is no real number.
     ValueError
         There is no guarantee, or there are no pairs; a pair or the values have another shape; a query is what
         data cannot have; an order is not above 1; a parameter is random; `values` are missing; the log
@@ -100,42 +100,39 @@ def check_guarantee(
             f"release must be the variable that a mechanism returned, got {type(release).__name__}: for "
             "example dp.LaplaceMechanism.dist(0.0, scale=2.0)."
         )
+    label = release.name or "the release"  # one that is in no model prints as its operation, of many words
     guarantee = op.guarantee if guarantee is None else guarantee
     if guarantee is None:
-        raise ValueError(
-            f"The guarantee of {release} is not known: give guarantee=, the claim to be compared."
-        )
+        raise ValueError(f"The guarantee of {label} is not known: give guarantee=, the claim to be compared.")
     if not isinstance(guarantee, PrivacyGuarantee):
         raise TypeError(f"guarantee must be a PrivacyGuarantee, got {type(guarantee).__name__}.")
     query, *params = op.dist_params(node)  # type: ignore[attr-defined]
     if rvs_in_graph(params):
         raise ValueError(
-            f"A parameter of {release} is random, so that its density is not known: declare it with numbers."
+            f"A parameter of {label} is random, so that its density is not known: declare it with numbers."
         )
     orders = _checked_orders(orders)
-    given = [tuple(np.asarray(q) for q in pair) for pair in neighbours]
-    if not given or any(len(pair) != 2 for pair in given):
-        raise ValueError("neighbours must list pairs of queries, as in [(0.0, 1.0)].")
+    given = _pairs(neighbours)
     pairs: list[Any] = [tuple(q.astype(query.dtype) for q in pair) for pair in given]
     for q, said in zip(sum(pairs, ()), sum(given, ()), strict=True):
         if q.ndim != query.ndim or any(
             b not in (None, a) for a, b in zip(q.shape, query.type.shape, strict=True)
         ):
             raise ValueError(
-                f"neighbours has a query of shape {q.shape}, but that of {release} has {query.type.shape}."
+                f"neighbours has a query of shape {q.shape}, but that of {label} has {query.type.shape}."
             )
         whole = np.dtype(query.dtype).kind in "biu"
         if not np.isfinite(said).all() or (whole and (q != said).any()):
             kind = "whole" if whole else "finite"
             raise ValueError(
-                f"neighbours has the query {said}, but that of {release} is of {kind} numbers: give queries "
+                f"neighbours has the query {said}, but that of {label} is of {kind} numbers: give queries "
                 "that data can have."
             )
     scalar = release.type.ndim == 0
     if not scalar:
         if values is None:
             raise ValueError(
-                f"{release} releases several numbers: give values=, an array of shape (n, ...) of releases "
+                f"{label} releases several numbers: give values=, an array of shape (n, ...) of releases "
                 "to compare at, such as draws by pm.draw."
             )
         values = np.asarray(values)
@@ -148,7 +145,7 @@ def check_guarantee(
             raise ValueError("values has no release: give at least one, such as draws by pm.draw.")
         if any(b not in (None, a) for a, b in zip(values.shape[1:], release.type.shape, strict=True)):
             raise ValueError(
-                f"values has releases of shape {values.shape[1:]}, but those of {release} have "
+                f"values has releases of shape {values.shape[1:]}, but those of {label} have "
                 f"{release.type.shape}: give an array of shape (n, *{release.type.shape})."
             )
     at = (
@@ -169,7 +166,7 @@ def check_guarantee(
         except ParameterValueError as error:
             why = str(error).splitlines()[0]
             raise ValueError(
-                f"neighbours has the query {q}, for which {release} has no density ({why}): give "
+                f"neighbours has the query {q}, for which {label} has no density ({why}): give "
                 "queries that data can have."
             ) from None
         return np.broadcast_to(found, len(points))
@@ -177,6 +174,24 @@ def check_guarantee(
     return compare(
         log_density, pairs, guarantee, values=values, dtype=release.dtype, scalar=scalar, orders=orders
     )
+
+
+def _pairs(neighbours: Any) -> list[tuple[np.ndarray, ...]]:
+    """Return pairs of queries as arrays; refuse what is no pair, or not of real numbers."""
+    try:
+        pairs = [tuple(pair) for pair in neighbours]
+    except TypeError:
+        pairs = []
+    if not pairs or any(len(pair) != 2 for pair in pairs):
+        raise ValueError("neighbours must list pairs of queries, as in [(0.0, 1.0)].")
+    for q in sum(pairs, ()):
+        try:
+            real = np.asarray(q).dtype.kind in "biuf"
+        except ValueError:  # rows of different lengths
+            real = False
+        if not real:
+            raise TypeError(f"neighbours has the query {q!r}, which is no array of real numbers.")
+    return [tuple(np.asarray(q) for q in pair) for pair in pairs]
 
 
 def _checked_orders(orders: Any) -> list[float]:

@@ -93,8 +93,16 @@ def test_bad_orders_values_and_queries():
         check(z, [(0, 1)], guarantee=claim, orders=2.0)
     assert "Not compared: rho, since orders is empty" in str(check(z, [(0, 1)], guarantee=claim, orders=[]))
     for wrong in (math.nan, math.inf):
-        with pytest.raises(ValueError, match=f"neighbours has the query {wrong}, .* finite numbers"):
+        with pytest.raises(
+            ValueError, match=f"neighbours has the query {wrong}, but that of the release is of finite"
+        ):
             check(z, [(wrong, 1)])
+    for wrong in (None, "a", 1j, 10**400, [1.0, [2.0]]):
+        with pytest.raises(TypeError, match=r"has the query .*, which is no array of real numbers"):
+            check(z, [(1, wrong)])
+    for wrong in (1.0, [0.0, 1.0], [(0.0, 1.0, 2.0)], None):
+        with pytest.raises(ValueError, match="neighbours must list pairs"):
+            check(z, wrong)
     three = dp.LaplaceMechanism.dist(np.zeros(3), scale=2.0, sensitivity=1.0)
     with pytest.raises(ValueError, match="values has no release"):
         check(three, [(np.zeros(3), np.ones(3))], values=np.zeros((0, 3)))
