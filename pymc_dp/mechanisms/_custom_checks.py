@@ -1,4 +1,4 @@
-"""Checks of a user's own mechanism when it is declared: its functions, its density, its guarantee."""
+"""Checks of a user's own mechanism when it is declared: its functions, its density, its draws."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._checks import held
 from pymc_dp.privacy._line import integrate
-from pymc_dp.privacy.claims import compare
 from pymc_dp.privacy.guarantee import PrivacyGuarantee, in_words
 
 _DRAWS = 8  # of the query from its prior
@@ -206,14 +205,14 @@ def checked_draw(
 
 
 def check_law(
-    op: Any, prepared: Any, params: Sequence[TensorVariable], stated: Any, observed: Any, said: bool
-) -> None:
-    """Evaluate density, draws and guarantee at queries that the model can have.
+    op: Any, query: TensorVariable, params: Sequence[TensorVariable], observed: Any, said: bool
+) -> list[Point]:
+    """Evaluate density and draws at queries that the model can have; return these with their parameters.
 
     `said` is whether the user gave the signature; otherwise the shape of the density told it.
     """
     try:
-        points = _points([prepared.query, *params])
+        points = _points([query, *params])
     except Exception as error:  # a flat prior, parameters outside of a law's domain, an input without a value
         warnings.warn(
             "The density, draws and guarantee of this CustomMechanism are not compared with each other, "
@@ -222,19 +221,17 @@ def check_law(
             UserWarning,
             stacklevel=2,
         )
-        return
+        return []
     if op.random is not None:
         op.rng_fn(np.random.default_rng(0), *points[0], None)
     if not said:
-        _check_entries(op, prepared.query, params, points)
+        _check_entries(op, query, params, points)
     if observed is not None:
         _check_observed(op, points, observed)
     # of other releases nobody knows here where their mass is, or there are too many numbers to integrate over
     if op.ndim_supp == 0 and not any(op.ndims_params):
         _check_density(op, points, observed)
-    change = prepared.sensitivity
-    if stated is not None and change is not None and op.ndims_params[0] == 0:
-        _check_guarantee(op, points, stated, prepared)
+    return points
 
 
 def _points(graphs: list[TensorVariable]) -> list[Point]:
@@ -245,7 +242,7 @@ def _points(graphs: list[TensorVariable]) -> list[Point]:
     return [list(each) for each in zip(*map(np.asarray, drawn), strict=True)]
 
 
-def _function(op: Any, value: TensorVariable, point: Point, axes: Sequence[int]) -> Callable[..., Any]:
+def function_at(op: Any, value: TensorVariable, point: Point, axes: Sequence[int]) -> Callable[..., Any]:
     """Return the log density as a function of values, and of a query and parameters of so many axes."""
     inputs = [pt.tensor(dtype=p.dtype, shape=(None,) * k) for p, k in zip(point, axes, strict=True)]
     compiled = pytensor.function([value, *inputs], op.log_density(value, *inputs), mode=_PYTHON)
@@ -281,7 +278,7 @@ def _check_observed(op: Any, points: list[Point], observed: Any) -> None:
     if not isinstance(value, np.ndarray | float | int):
         return
     released = pt.tensor(dtype=released_dtype(op.dtype), shape=(None,) * np.ndim(value))
-    density = _function(op, released, points[0], [p.ndim for p in points[0]])
+    density = function_at(op, released, points[0], [p.ndim for p in points[0]])
     for point in points:
         found = density(np.asarray(value, dtype=released.dtype), *point)
         if np.isnan(found).any():
@@ -295,8 +292,8 @@ def _check_density(op: Any, points: list[Point], observed: Any) -> None:
     """Integrate the density of one entry, at a few queries."""
     value = pt.vector(dtype=released_dtype(op.dtype))
     whole = np.dtype(value.dtype).kind == "i"
-    singles = _single_releases(op, points)
-    density = _function(op, value, singles[0], op.ndims_params)
+    singles = single_releases(op, points)
+    density = function_at(op, value, singles[0], op.ndims_params)
     near = [] if observed is None else np.ravel(np.asarray(held(observed), dtype=float))[:4].tolist()
     # with parameters, nobody knows which of the two it is that a density changes with
     ignored = not any(len(p) > 1 for p in singles) and len({tuple(np.ravel(s[0])) for s in singles}) > 1
@@ -345,7 +342,7 @@ def _check_density(op: Any, points: list[Point], observed: Any) -> None:
         )
 
 
-def _single_releases(op: Any, points: list[Point], most: int = 4) -> list[Point]:
+def single_releases(op: Any, points: list[Point], most: int = 4) -> list[Point]:
     """Return queries and parameters of single releases, with different queries."""
     found: dict[bytes, Point] = {}
     for point in points:
@@ -355,30 +352,6 @@ def _single_releases(op: Any, points: list[Point], most: int = 4) -> list[Point]
         for i in list(np.ndindex(*batch))[:2]:
             found.setdefault(rows[0][i].tobytes(), [np.asarray(r[i]) for r in rows])
     return list(found.values())[:most]
-
-
-def _check_guarantee(op: Any, points: list[Point], stated: Any, prepared: Any) -> None:
-    """Compare densities of one entry before and after the largest change of the query."""
-    query = points[0][0]
-    per_entry = prepared.width is not None or query.size == 1
-    if not per_entry:
-        return
-    value = pt.vector(dtype=released_dtype(op.dtype))
-    width = np.max(prepared.sensitivity if prepared.width is None else prepared.width)
-    density = _function(op, value, points[0], [0] * len(points[0]))
-    for single in _single_releases(op, points, most=2):
-        pairs = [(single[0], single[0] + width)]
-
-        def log_density(values: np.ndarray, at: np.ndarray, single: Point = single) -> np.ndarray:
-            found = density(values.astype(value.dtype), np.asarray(at, dtype=single[0].dtype), *single[1:])
-            return np.broadcast_to(found, values.shape)
-
-        found = compare(log_density, pairs, stated, dtype=value.dtype)
-        if found.contradicted:
-            raise ValueError(
-                f"guarantee = {stated._statements()[0]} is not what logp gives: {found.faults[0]}, which one "
-                f"record can cause by the sensitivity of {width:g}. State what it gives, or add more noise."
-            )
 
 
 def _short(what: Any) -> str:

@@ -15,6 +15,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms import _custom_checks as checks
+from pymc_dp.mechanisms._custom_guarantee import check_guarantee, check_settled
 from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp
 from pymc_dp.privacy.guarantee import as_stated
 from pymc_dp.privacy.release import Release
@@ -139,8 +140,8 @@ class CustomMechanism(Mechanism):
         release (of one row where rows have a density each), by a ``numpy.random.Generator``. Needed for
         ``pm.draw`` and predictive draws; not for posteriors.
     guarantee : PrivacyGuarantee, optional
-        What you state about the privacy of the release. It is reported as stated, not proven. See
-        :func:`pymc_dp.testing.check_guarantee`.
+        What you state about the privacy of the release. It is reported as stated, not proven, and is for one
+        density: none that reads data which can be set anew. See :func:`pymc_dp.testing.check_guarantee`.
     sensitivity : float, optional
         Largest change of the query in the L1 norm when one record is exchanged; with it the guarantee is
         compared with the density when the release is declared.
@@ -162,7 +163,8 @@ class CustomMechanism(Mechanism):
     ValueError
         `logp` ignores the value or the query, reads a random variable of the model that is not among
         `params`, has another shape than said above, mixes entries, is NaN at the observed value, or
-        integrates to more than 1; `random` returns another shape; the density contradicts `guarantee`.
+        integrates to more than 1; `random` returns another shape; the density contradicts `guarantee`, or
+        reads data that can be set anew, such as ``pm.Data``, where there is one.
 
     Warns
     -----
@@ -249,7 +251,10 @@ class CustomMechanism(Mechanism):
         stated = None if guarantee is None else as_stated(guarantee)
         props = {"density": logp, "random": random, "signature": signature, "dtype": dtype}
         op = CustomMechanismRV(**props)
-        checks.check_law(op, prepared, others, stated, kwargs.pop("looked_at", None), said)
+        points = checks.check_law(op, prepared.query, others, kwargs.pop("looked_at", None), said)
+        if stated is not None:
+            check_settled(op, prepared.query, others)
+            check_guarantee(op, points, stated, prepared)
         return cls._release(
             prepared, others, None, op_class=CustomMechanismRV, props=props, promised=stated,
             expected=checks.release_shape(signature, prepared.query), **kwargs,

@@ -535,6 +535,41 @@ def test_a_guarantee_that_the_density_keeps_is_taken():
     )
 
 
+def test_a_guarantee_is_not_stated_of_what_can_be_set_anew():
+    """A claim that was true of the scale 2 would be kept for 0.01, whose epsilon is 100."""
+    said = {"guarantee": dp.PrivacyGuarantee(0.5), "sensitivity": 1.0, "observed": 17.0}
+    with pm.Model() as model:
+        scale = pm.Data("scale", 2.0)
+        y = pm.Bernoulli("y", pm.Beta("p", 1, 1), shape=50)
+
+        def closed(value, query):
+            return laplace_of_scale(value, query, scale)
+
+        present = scale.get_value()
+
+        def constant(value, query):
+            return laplace_of_scale(value, query, present)
+
+        unnamed = pytensor.shared(2.0)
+        for name, param in (("scale", scale), ("scale", 0.5 * scale + 1), ("a shared variable", unnamed)):
+            match = rf"reads {name}, .* present value, which stays: (scale|shared)\.get_value\(\)"
+            with pytest.raises(ValueError, match=match):
+                dp.CustomMechanism("z", y.sum(), param, logp=laplace_of_scale, **said)
+        with pytest.raises(ValueError, match="reads scale, whose value can be set anew"):
+            dp.CustomMechanism("z", y.sum(), logp=closed, **said)
+        dp.CustomMechanism("a", y.sum(), scale.get_value(), logp=laplace_of_scale, **said)
+        dp.CustomMechanism("b", y.sum(), logp=constant, **said)
+        unknown = dp.CustomMechanism("c", y.sum(), scale, logp=laplace_of_scale, observed=17.0)
+        level = pm.HalfNormal("level", scale)  # its law may change; the claim is for all of its values
+        dp.CustomMechanism(
+            "d", y.sum(), level, logp=laplace_of_scale, guarantee=dp.PrivacyGuarantee(0.5), observed=17.0
+        )
+    for name in ("a", "b", "d"):
+        assert guarantee(model[name]).epsilon == 0.5
+    with pytest.raises(ValueError, match="guarantee of c is not known"):
+        guarantee(unknown)
+
+
 def test_declarations_do_not_depend_on_data_of_a_shared_variable():
     """A density may read public data, which may change."""
     scale = pytensor.shared(2.0)
