@@ -13,13 +13,20 @@ import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
 from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.math import Sum
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms._checks import held
 from pymc_dp.privacy._line import integrate
 from pymc_dp.privacy.guarantee import PrivacyGuarantee, in_words
+from pymc_dp.query.contributions import says_its_records
+from pymc_dp.query.lengths import lengths_of
+from pymc_dp.query.recordrules import parameter_message
+from pymc_dp.query.rowlocal import leaves_of
+from pymc_dp.query.sums import rows_added_up
 
 _DRAWS = 8  # of the query from its prior
 _MORE, _LESS = 1e-4, 1e-3  # by which a density may miss an integral of one
@@ -63,6 +70,30 @@ def as_parameter(k: int, value: Any) -> TensorVariable:
     if np.dtype(tensor.type.dtype).kind not in "biuf":
         raise TypeError(f"parameter {k + 1} after the query must be real, got dtype {tensor.type.dtype}.")
     return tensor
+
+
+def check_parameters(query: TensorVariable, params: Sequence[TensorVariable]) -> None:
+    """Refuse a parameter that adds up records, or reads those that the query adds up.
+
+    Other parameters may read a record of their own row; a model tells whose they are.
+    """
+    rows = rows_added_up(query)
+    people = set() if rows is None else _with_rows(rows, rows)
+    for k, p in enumerate(params):
+        variables = rvs_in_graph([p])
+        for v in ancestors([p], blockers=variables):
+            if v.owner is not None and isinstance(v.owner.op, Sum) and says_its_records(v):
+                raise ValueError(parameter_message(k, _with_rows(p, v.owner.inputs[0])))
+        shared = people & set(leaves_of([p], variables))
+        if shared:
+            raise ValueError(parameter_message(k, shared))
+
+
+def _with_rows(graph: TensorVariable, rows: TensorVariable) -> set[Variable]:
+    """Return the random variables behind a graph that have as many rows as others."""
+    n = lengths_of(rows)[0]
+    leaves = leaves_of([graph], rvs_in_graph([graph]))
+    return {v for v in leaves if v.type.ndim and lengths_of(v)[0] == n}
 
 
 def signature_of(

@@ -130,7 +130,8 @@ class CustomMechanism(Mechanism):
     query : tensor_like, any shape
         The statistic that the release depends on, an expression of the record variables.
     *params : tensor_like
-        Further parameters of `logp` and `random`, such as a noise level; may be random variables.
+        Further parameters of `logp` and `random`, such as a noise level; may be random variables, but no
+        statistic of the records.
     logp : callable
         ``logp(value, query, *params) -> tensor``, PyTensor's. It may return a log density of each entry (the
         shape of the query: entries are released independently), or one for the whole release (a scalar), or
@@ -246,6 +247,7 @@ class CustomMechanism(Mechanism):
         neighbours = "replace-one" if guarantee is None or bounds is None else guarantee.neighbours
         prepared = cls._prepare(query, sensitivity=sensitivity, bounds=bounds, order=1, neighbours=neighbours)
         others = [checks.as_parameter(k, p) for k, p in enumerate(params)]
+        checks.check_parameters(prepared.query, others)
         said = signature is not None
         signature = checks.signature_of(logp, prepared.query, others, signature, dtype)
         stated = None if guarantee is None else as_stated(guarantee)

@@ -69,6 +69,27 @@ def check_child(model: Model, term: Variable, records: Collection[Variable], ana
         )
 
 
+def check_parameters(release: Any, records: Collection[Variable], analysis: RowAnalysis) -> None:
+    """Refuse a release with a parameter after the query that reads records, other than row by row."""
+    node = release.owner
+    roles = [analysis.role(v) for v in node.inputs]
+    if rule(node.op, node, roles, analysis).kind == "row":
+        return
+    for k, p in enumerate(node.op.dist_params(node)[1:]):
+        if analysis.role(p).kind != "free":
+            raise ValueError(parameter_message(k, records, f" of {release.name}"))
+
+
+def parameter_message(k: int, records: Collection[Variable], of: str = "") -> str:
+    """Say that parameter `k` after the query reads records, and how it is written."""
+    return (
+        f"Parameter {k + 1} after the query{of} reads the records {named(records)}, all of them at once: "
+        "what a release tells of records goes through its query, which is what samplers of records bring up "
+        "to date. Make it one more statistic of the query: dp.CustomMechanism(name, pt.stack([query, "
+        "parameter]), logp=lambda value, query: logp(value, query[0], query[1]), signature='(k)->()')."
+    )
+
+
 def check_some(release: Any, variables: Collection[Variable], n: int) -> None:
     """Refuse a release of nobody."""
     if n == 0:

@@ -29,6 +29,7 @@ from pymc_dp.query.recordrules import (
     apart_message,
     check_child,
     check_independent,
+    check_parameters,
     check_some,
     named,
     no_record_message,
@@ -322,6 +323,8 @@ def _block(model: Model, records: set[Variable], n: int, releases: list[Variable
         and set(leaves_of(parameters_of(rv), variables)) & records
     ]
     potentials = [p for p in model.potentials if set(ancestors([p], blockers=variables)) & records]
+    for rv in [*releases, *filter(is_release, terms)]:
+        check_parameters(rv, records, analysis)
     for term in terms:
         check_child(model, term, records, analysis)
     count = count_of_people(model, [(r.name, r.query, r.kind) for r in found], ordered, n)

@@ -138,7 +138,7 @@ def test_records_that_a_parameter_reads_are_behind_a_release():
         level = pm.HalfNormal("level")
         x, y, u = (pm.Normal(name, shape=n) for name, n in (("x", 20), ("y", 30), ("u", 30)))
         said = {"logp": logp, "guarantee": dp.PrivacyGuarantee(0.5)}
-        z = dp.CustomMechanism("z", dp.record_sum(x), dp.record_sum(dp.clamp(y, 0, 1)), observed=3.0, **said)
+        z = dp.CustomMechanism("z", dp.record_sum(x), dp.clamp(y, 0, 1).sum(), observed=3.0, **said)
         v = dp.CustomMechanism("v", dp.record_sum(u), level, observed=3.0, **said)
         t = dp.CustomMechanism("t", dp.record_sum(x), level, observed=3.0, **said)
         w = dp.LaplaceMechanism("w", dp.record_sum(y), scale=2.0, bounds=(0, 1), observed=4.0)

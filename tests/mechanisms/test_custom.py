@@ -480,6 +480,73 @@ def test_a_hidden_random_variable_is_named():
         dp.CustomMechanism("z", y.sum(), scale, logp=huber_logp, observed=1.0)
 
 
+def spread_logp(value, query, other):
+    scale = 1 + pt.abs(other)
+    return -pt.abs(value - query) / scale - pt.log(2 * scale)
+
+
+def people(n=5):
+    x = pm.Normal("x", pm.Normal("mu"), 1, shape=n)
+    return x, pm.Normal("y", 0, 1, shape=n)
+
+
+@pytest.mark.parametrize(
+    "parameter",
+    [
+        lambda x, y: dp.record_sum(y),
+        lambda x, y: 2 * pt.sqrt(1 + dp.record_sum(y**2)),
+        lambda x, y: (x**2).sum(),
+        lambda x, y: dp.record_sum(x * y),
+        lambda x, y: x.max(),
+    ],
+)
+def test_records_enter_through_the_query(parameter):
+    """The refusal at the declaration, and its remedy word for word."""
+    match = r"Parameter 1 after the query reads the records .*, all of them at once: .* one more statistic"
+    with pm.Model():
+        x, y = people()
+        query, parameter = dp.record_sum(x), parameter(x, y)
+        with pytest.raises(ValueError, match=match):
+            dp.CustomMechanism("z", query, parameter, logp=spread_logp, observed=1.0)
+    with pm.Model() as model:
+        x, y = people()
+        query, parameter, name, logp = dp.record_sum(x), dp.record_sum(x * y), "z", spread_logp
+        dp.CustomMechanism(
+            name, pt.stack([query, parameter]), observed=1.0,
+            logp=lambda value, query: logp(value, query[0], query[1]), signature="(k)->()",
+        )  # fmt: skip
+    assert np.isfinite(swept(model, "x")).all()
+
+
+def test_records_of_other_releases_are_no_parameters():
+    """What a model tells only when all of it is there. A record of its own row is a parameter like others."""
+    match = r"Parameter 1 after the query of z reads the records y, all of them at once"
+    with pm.Model() as model:
+        x, y = people()
+        dp.CustomMechanism("z", dp.record_sum(x), y.sum(), logp=spread_logp, observed=1.0)
+        dp.LaplaceMechanism("w", dp.record_sum(y), scale=2, bounds=(0, 1), observed=1.0)
+    with pytest.raises(ValueError, match=match):
+        swept(model, "x")
+    with pm.Model() as model:
+        x, y = people()
+        dp.CustomMechanism(
+            "z", x.sum(), y.sum(), logp=spread_logp, observed=1.0, guarantee=dp.PrivacyGuarantee(1)
+        )
+        dp.LaplaceMechanism("w", dp.record_sum(y), scale=2, bounds=(0, 1), observed=1.0)
+    with pytest.raises(ValueError, match=match):
+        guarantee(model, disjoint=True)
+    with pm.Model() as model:
+        x, y = people()
+        dp.LaplaceMechanism("z", x.sum(), scale=1 + (x**2).sum(), observed=1.0)
+    with pytest.raises(ValueError, match="Parameter 1 after the query of z reads the records x"):
+        swept(model, "x")
+    with pm.Model() as model:
+        x, y = people()
+        dp.CustomMechanism("z", x, y**2, logp=spread_logp, observed=np.ones(5))
+        dp.LaplaceMechanism("w", dp.record_sum(y), scale=2, observed=1.0)
+    assert np.isfinite(swept(model, "x")).all()
+
+
 def test_bad_draws():
     bad("random must be a function", TypeError, random=3)
     bad(r"random returned shape \(3,\), but size=\(\)", random=lambda query, rng, size: np.zeros(3))
