@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -323,7 +324,7 @@ def _check_density(op: Any, points: list[Point], observed: Any) -> None:
     """Integrate the density of one entry, at a few queries."""
     value = pt.vector(dtype=released_dtype(op.dtype))
     whole = np.dtype(value.dtype).kind == "i"
-    singles = single_releases(op, points)
+    singles = _different_queries(op, points)
     density = function_at(op, value, singles[0], op.ndims_params)
     near = [] if observed is None else np.ravel(np.asarray(held(observed), dtype=float))[:4].tolist()
     # with parameters, nobody knows which of the two it is that a density changes with
@@ -373,16 +374,22 @@ def _check_density(op: Any, points: list[Point], observed: Any) -> None:
         )
 
 
-def single_releases(op: Any, points: list[Point], most: int = 4) -> list[Point]:
+def _different_queries(op: Any, points: list[Point], most: int = 4) -> list[Point]:
     """Return queries and parameters of single releases, with different queries."""
     found: dict[bytes, Point] = {}
     for point in points:
-        cores = [p.shape[p.ndim - k :] for p, k in zip(point, op.ndims_params, strict=True)]
-        batch = np.broadcast_shapes(*(p.shape[: p.ndim - k] for p, k in zip(point, op.ndims_params)))
-        rows = [np.broadcast_to(p, (*batch, *core)) for p, core in zip(point, cores, strict=True)]
-        for i in list(np.ndindex(*batch))[:2]:
-            found.setdefault(rows[0][i].tobytes(), [np.asarray(r[i]) for r in rows])
+        for _, single in itertools.islice(single_releases(op, point), 2):
+            found.setdefault(single[0].tobytes(), single)
     return list(found.values())[:most]
+
+
+def single_releases(op: Any, point: Point) -> Iterator[tuple[tuple[int, ...], Point]]:
+    """Go through the releases that are drawn independently: the index, query and parameters of each."""
+    cores = [p.shape[p.ndim - k :] for p, k in zip(point, op.ndims_params, strict=True)]
+    batch = np.broadcast_shapes(*(p.shape[: p.ndim - k] for p, k in zip(point, op.ndims_params)))
+    rows = [np.broadcast_to(p, (*batch, *core)) for p, core in zip(point, cores, strict=True)]
+    for i in np.ndindex(*batch):
+        yield i, [np.asarray(r[i]) for r in rows]
 
 
 def _short(what: Any) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,8 +22,11 @@ from pymc_dp.mechanisms._custom_checks import (
     single_releases,
 )
 from pymc_dp.mechanisms.mechanism import PreparedQuery
-from pymc_dp.privacy.claims import compare
+from pymc_dp.privacy.claims import GuaranteeCheck, compare
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+
+_ROUNDING = 1e-5  # relative, of integrals
+_ENTRIES, _KINDS = 4096, 32  # entries that are looked at, and compared, if each has its own noise or width
 
 
 def check_settled(op: Any, query: TensorVariable, params: Sequence[TensorVariable]) -> None:
@@ -39,26 +44,72 @@ def check_settled(op: Any, query: TensorVariable, params: Sequence[TensorVariabl
 
 
 def check_guarantee(op: Any, points: list[Point], stated: PrivacyGuarantee, prepared: PreparedQuery) -> None:
-    """Compare densities of one entry before and after the largest change of the query, where it is known."""
+    """Compare densities before and after the largest change of the query, where it is known."""
     if not points or prepared.sensitivity is None or op.ndims_params[0] > 0:
         return
-    query = points[0][0]
-    per_entry = prepared.width is not None or query.size == 1
-    if not per_entry:
+    if prepared.width is None and points[0][0].size > 1:
         return
+    width = np.asarray(prepared.sensitivity if prepared.width is None else prepared.width, dtype=float)
+    for point in points[:2]:
+        people = _entries_by_person(op, point, stated, width)
+    if width.size > 1:
+        _check_together(people, stated, width.size)
+
+
+def _entries_by_person(
+    op: Any, point: Point, stated: PrivacyGuarantee, width: np.ndarray
+) -> list[list[GuaranteeCheck]]:
+    """Compare each entry, changed by its own width; return the comparisons of what a person can change.
+
+    That is all of a sum, or one row of a local query. Entries of equal noise and width are compared once.
+    """
     value = pt.vector(dtype=released_dtype(op.dtype))
-    width = np.max(prepared.sensitivity if prepared.width is None else prepared.width)
-    density = function_at(op, value, points[0], [0] * len(points[0]))
-    for single in single_releases(op, points, most=2):
-        pairs = [(single[0], single[0] + width)]
+    density = function_at(op, value, point, op.ndims_params)
+    kinds: dict[bytes, GuaranteeCheck] = {}
+    people: dict[tuple[int, ...], list[GuaranteeCheck]] = {}
+    for i, (query, *others) in itertools.islice(single_releases(op, point), _ENTRIES):
+        own = len(i) - width.ndim
+        change = width[i[own:]]
+        kind = b"".join(p.tobytes() for p in (*others, change))
 
-        def log_density(values: np.ndarray, at: np.ndarray, single: Point = single) -> np.ndarray:
-            found = density(values.astype(value.dtype), np.asarray(at, dtype=single[0].dtype), *single[1:])
-            return np.broadcast_to(found, values.shape)
+        def log_density(values: np.ndarray, at: np.ndarray, others: Point = others) -> np.ndarray:
+            here = density(values.astype(value.dtype), at.astype(point[0].dtype), *others)
+            return np.broadcast_to(here, values.shape)
 
-        found = compare(log_density, pairs, stated, dtype=value.dtype)
-        if found.contradicted:
-            raise ValueError(
-                f"guarantee = {stated._statements()[0]} is not what logp gives: {found.faults[0]}, which one "
-                f"record can cause by the sensitivity of {width:g}. State what it gives, or add more noise."
-            )
+        if kind not in kinds:
+            if len(kinds) == _KINDS:
+                break
+            found = compare(log_density, [(query, query + change)], stated, dtype=value.dtype)
+            if found.contradicted:
+                raise ValueError(
+                    f"guarantee = {stated._statements()[0]} is not what logp gives: {found.faults[0]}, "
+                    f"which one record can cause by the sensitivity of {change:g}. State what it gives, or "
+                    "add more noise."
+                )
+            kinds[kind] = found
+        people.setdefault(i[:own], []).append(kinds[kind])
+    return list(people.values())
+
+
+def _check_together(people: list[list[GuaranteeCheck]], stated: PrivacyGuarantee, entries: int) -> None:
+    """Warn where the entries that one record may change together cost more than is stated.
+
+    What independent entries cost adds up. Bounds are of each entry alone, so that they allow such a record;
+    but the user may know that there is none.
+    """
+    epsilon = max(sum(entry.log_ratio for entry in own) for own in people)
+    orders = people[0][0].divergences  # there are none where no rho is stated
+    rho = max((sum(entry.divergences[a] for entry in own) / a for own in people for a in orders), default=0.0)
+    if stated.is_pure and epsilon > stated.epsilon * (1 + _ROUNDING):
+        spent = f"epsilon = {epsilon:g}"
+    elif stated.rho is not None and rho > stated.rho * (1 + _ROUNDING):
+        spent = f"rho = {rho:g}"
+    else:
+        return
+    warnings.warn(
+        f"guarantee = {stated._statements()[0]} is what logp gives for each entry alone. Under bounds one "
+        f"record may change all {entries} entries at once, for which logp gives {spent}: state that. If no "
+        "record can, as in counts of categories, give sensitivity= instead of bounds.",
+        UserWarning,
+        stacklevel=7,
+    )

@@ -171,7 +171,8 @@ class CustomMechanism(Mechanism):
     -----
     UserWarning
         A density of one number integrates to less than 1. That may be mass where the quadrature does not
-        look, so that it is no error; more than 1 has no such excuse.
+        look, so that it is no error; more than 1 has no such excuse. Or `guarantee` is that of each entry
+        alone, and `bounds` let one record change all entries at once.
 
     Notes
     -----

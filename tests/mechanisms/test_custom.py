@@ -585,6 +585,85 @@ def test_a_guarantee_that_the_density_contradicts_is_refused():
     bad("is not what logp gives", guarantee=promise, bounds=(0, 1), query=lambda y: y, observed=np.zeros(4))
 
 
+def gaussian_logp(value, query, sigma):
+    return -0.5 * ((value - query) / sigma) ** 2 - pt.log(sigma) - 0.5 * math.log(2 * math.pi)
+
+
+def joint(p, level, claim, query=lambda y: dp.record_sum(y), bounds=(0, 1)):
+    """Declare a release of `p` sums over 6 people, and the same one of this package's."""
+    with pm.Model():
+        y = pm.Normal("y", 0, 1, shape=(6, p))
+        given = {"query": query(y), "observed": np.zeros(query(y).type.shape), "bounds": bounds}
+        if claim.rho is None:
+            logp, other = laplace_of_scale, guarantee(dp.LaplaceMechanism("w", scale=level, **given))
+        else:
+            logp, other = gaussian_logp, guarantee(dp.GaussianMechanism("w", sigma=level, **given))
+        query = given.pop("query")
+        level = np.broadcast_to(level, query.type.shape)
+        dp.CustomMechanism("z", query, level, logp=logp, guarantee=claim, **given)
+    return other
+
+
+@pytest.mark.parametrize("level", [1.0, np.array([1.0, 2.0, 4.0])])
+@pytest.mark.parametrize("bounds", [(0, 1), (np.zeros(3), np.array([1.0, 3.0, 1.0]))])
+@pytest.mark.parametrize("query", [lambda y: dp.record_sum(y), lambda y: y], ids=["sums", "rows"])
+def test_entries_that_one_record_changes_together(query, bounds, level):
+    """What the bounds give is what this package's mechanism states; a claim of it is taken in silence."""
+    least = float(np.max((np.array(bounds[1]) - bounds[0]) / level))
+    with pytest.warns(UserWarning, match=r"one record may change all 3 entries at once") as caught:
+        exact = joint(3, level, dp.PrivacyGuarantee(least), query, bounds).epsilon
+    assert f"for which logp gives epsilon = {exact:g}: state that" in str(caught[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        joint(3, level, dp.PrivacyGuarantee(exact), query, bounds)
+
+
+def test_zcdp_of_entries_that_one_record_changes_together():
+    with pytest.warns(UserWarning, match=r"for which logp gives rho = 0\.5: state that"):
+        exact = joint(4, 2.0, dp.PrivacyGuarantee(math.inf, rho=0.2)).rho
+    assert exact == 0.5
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        joint(4, 2.0, dp.PrivacyGuarantee(math.inf, rho=exact))
+
+
+def test_counts_of_categories_change_by_two():
+    """A true statement, which bounds do not show; the remedy silences the warning."""
+    with pm.Model(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        c = pm.Categorical("c", pm.Dirichlet("theta", np.ones(3)), shape=8)
+        query = dp.record_sum(pt.eq(c[:, None], np.arange(3)))
+        said = {"logp": laplace_logp, "guarantee": dp.PrivacyGuarantee(1.0), "observed": np.zeros(3)}
+        with pytest.warns(UserWarning, match=r"epsilon = 1\.5: .* give sensitivity= instead of bounds"):
+            dp.CustomMechanism("z", query, bounds=(0, 1), **said)
+        dp.CustomMechanism("w", query, sensitivity=2, **said)
+
+
+def test_each_entry_is_compared_for_its_own_width():
+    """The widest entry has the most noise; its width was taken for all entries, and a true claim refused."""
+    bounds = np.zeros(2), np.array([1.0, 10.0])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        joint(2, np.array([1.0, 10.0]), dp.PrivacyGuarantee(2.0), bounds=bounds)
+    with pytest.raises(ValueError, match=r"not what logp gives: the log ratio is 1 .* sensitivity of 10\."):
+        joint(2, np.array([2.0, 10.0]), dp.PrivacyGuarantee(0.9), bounds=bounds)
+
+
+def test_a_parameter_of_many_numbers_beside_a_query_of_one():
+    def logp(value, query, weights):
+        return laplace_of_scale(value, query, pt.sum(weights))
+
+    def declared(epsilon):
+        claim = dp.PrivacyGuarantee(epsilon)
+        return dp.CustomMechanism.dist(
+            0.0, np.array([0.5, 1.5]), logp=logp, signature="(),(k)->()", guarantee=claim, sensitivity=1.0
+        )
+
+    assert guarantee(declared(0.5)).epsilon == 0.5
+    with pytest.raises(ValueError, match=r"is not what logp gives: the log ratio is 0\.5 "):
+        declared(0.49)
+
+
 def test_a_guarantee_that_the_density_keeps_is_taken():
     release = dp.CustomMechanism.dist(
         2.0, logp=laplace_logp, guarantee=dp.PrivacyGuarantee(0.5), sensitivity=1.0
