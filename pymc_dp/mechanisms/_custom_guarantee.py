@@ -26,7 +26,7 @@ from pymc_dp.privacy.claims import GuaranteeCheck, compare
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
 _ROUNDING = 1e-5  # relative, of integrals
-_ENTRIES, _KINDS = 4096, 32  # entries that are looked at, and compared, if each has its own noise or width
+_ENTRIES, _KINDS = 1 << 15, 1024  # that are looked at and, if each has its own noise, compared at most
 
 
 def check_settled(op: Any, query: TensorVariable, params: Sequence[TensorVariable]) -> None:
@@ -98,12 +98,13 @@ def _check_together(people: list[list[GuaranteeCheck]], stated: PrivacyGuarantee
     but the user may know that there is none.
     """
     epsilon = max(sum(entry.log_ratio for entry in own) for own in people)
+    least = "at least " if len(people[0]) < entries else ""
     orders = people[0][0].divergences  # there are none where no rho is stated
     rho = max((sum(entry.divergences[a] for entry in own) / a for own in people for a in orders), default=0.0)
     if stated.is_pure and epsilon > stated.epsilon * (1 + _ROUNDING):
-        spent = f"epsilon = {epsilon:g}"
+        spent = f"epsilon = {least}{epsilon:g}"
     elif stated.rho is not None and rho > stated.rho * (1 + _ROUNDING):
-        spent = f"rho = {rho:g}"
+        spent = f"rho = {least}{rho:g}"
     else:
         return
     warnings.warn(

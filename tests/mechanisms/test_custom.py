@@ -639,6 +639,14 @@ def test_counts_of_categories_change_by_two():
         dp.CustomMechanism("w", query, sensitivity=2, **said)
 
 
+def test_many_entries_with_noise_of_their_own_are_all_counted():
+    level = 1 + np.arange(60.0)
+    with pytest.warns(UserWarning, match=rf"all 60 entries .* epsilon = {(1 / level).sum():g}: state"):
+        joint(60, level, dp.PrivacyGuarantee(1.0))
+    with pytest.warns(UserWarning, match=r"may change all 2000 entries .* epsilon = 2000: state"):
+        joint(2000, 1.0, dp.PrivacyGuarantee(1.0))
+
+
 def test_each_entry_is_compared_for_its_own_width():
     """The widest entry has the most noise; its width was taken for all entries, and a true claim refused."""
     bounds = np.zeros(2), np.array([1.0, 10.0])
