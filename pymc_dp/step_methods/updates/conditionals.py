@@ -34,6 +34,7 @@ from pymc_dp.lowering.addresses.native import (
 )
 from pymc_dp.lowering.functions.bins import CountBins
 from pymc_dp.lowering.rows.domains import adds_up
+from pymc_dp.query.counts import counted_rows
 from pymc_dp.query.readings import Reading, lift, substitute, with_query
 from pymc_dp.query.records import Release, is_elementwise, parameters_of
 from pymc_dp.query.rowlocal import columns_of, leaves_of
@@ -336,6 +337,12 @@ class Conditionals:
                 return totals
             return CountBins(tuple(histogram.edges))(substitute([histogram.number], reading)[0])
         size = int(np.prod(self.program.shape_of_terms(release)))
+        counted = counted_rows(self.program.block.analysis.rows_of(release.query))
+        if counted is not None and counted.rows.ndim <= 2 and self._depends([counted.count], moving):
+            # slots beyond the people are not computed
+            (count,) = substitute([counted.count], reading)
+            columns = substitute(columns_of(counted.rows, size), reading)
+            return pt.stack([pt.sum(column[: pt.maximum(count, 0)]) for column in columns])
         sums = [
             pt.sum(substitute([column], reading)[0]) if self._depends([column], moving) else totals[j]
             for j, column in enumerate(columns_of(self.program.rows_of(release), size))
