@@ -182,3 +182,14 @@ def test_variables_are_above_their_own_lower_end():
     # another end, the end of another entry, and whole numbers, which take their ends
     for number in (tau2 - eta, tau2 - 2 * eta**2, each[rows] - ends[::-1][rows], k - 1):
         assert not always_positive(number)
+
+
+def test_whole_numbers_are_their_own_floor():
+    """As the conditions of discrete noise ask of its query, which would cost a comparison for each record."""
+    x = pt.lscalar("x")
+    r = pt.dscalar("r")
+    whole = [x, pt.cast(x, "float64"), pt.clip(pt.cast(x, "float64"), 0, 3), 2 * x - 1]
+    assert all(Ranges().always(pt.eq(v, pt.floor(v))) for v in whole)
+    other = [r, pt.cast(x, "float64") / 2, pt.clip(r, 0, 3), x + r]
+    assert not any(Ranges().always(pt.eq(v, pt.floor(v))) for v in other)
+    assert not Ranges().always(pt.eq(x, pt.floor(r)))

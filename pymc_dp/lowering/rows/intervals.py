@@ -9,6 +9,7 @@ probability.
 
 import math
 from collections.abc import Callable
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,6 +111,8 @@ class Ranges:
             return all(map(self.always, node.inputs))
         if isinstance(node.op, _OF_FIRST):
             return self.always(node.inputs[0])
+        if isinstance(kind, ps.EQ):
+            return any(_is_floor_of(a, b) and _is_whole(b) for a, b in permutations(node.inputs))
         if isinstance(kind, ps.GT | ps.GE):
             high, low = map(self, node.inputs)
         elif isinstance(kind, ps.LT | ps.LE):
@@ -347,6 +350,27 @@ _RULES: list[tuple[Any, Callable[..., Interval]]] = [
     (ps.Clip, lambda x, lo, hi: _union([lo, _smaller(_larger(x, lo), hi)])),
     (ps.Floor, lambda x: Interval(float(np.floor(x.lo)), x.hi, False, False)),
 ]
+
+
+# Operations whose value is whole where all inputs are.
+_KEEP_WHOLE = (ps.Add, ps.Sub, ps.Mul, ps.Neg, ps.Abs, ps.Minimum, ps.Maximum, ps.Clip, ps.Cast, ps.Identity)
+
+
+def _is_floor_of(a: Variable, b: Variable) -> bool:
+    op = getattr(getattr(a.owner, "op", None), "scalar_op", None)
+    return isinstance(op, ps.Floor) and a.owner.inputs[0] is b  # type: ignore[union-attr]
+
+
+def _is_whole(v: Any) -> bool:
+    """Whether a variable is a whole number by its type, or by how it is computed."""
+    if v.type.dtype.startswith(("int", "uint", "bool")):
+        return True
+    if isinstance(v, Constant):
+        return bool(np.all(np.floor(v.data) == v.data))
+    op = getattr(v.owner, "op", None)
+    if isinstance(op, _OF_FIRST):
+        return _is_whole(v.owner.inputs[0])
+    return isinstance(getattr(op, "scalar_op", None), _KEEP_WHOLE) and all(map(_is_whole, v.owner.inputs))
 
 
 def always_positive(v: Variable, known: dict[Variable, Interval] | None = None) -> bool:
