@@ -228,9 +228,13 @@ class RecordProgram:
         return [p for p in self.block.potentials if role(p).kind not in ("row", "sum")]
 
     def _guarded_weights(self, reading: Reading) -> TensorVariable:
-        """Weights that are minus infinity where a record's own density is no number."""
-        weights = self.weights(reading)
+        """Weights, minus infinity where a record has no law given others, or a density that is no number."""
+        weights, role = self.weights(reading), self.block.analysis.role
         for rv in self.block.records:
+            for condition in self.conditions(rv, lambda graph: role(graph).kind == "free"):
+                of = role(condition)
+                holds = _per_record(pt.cast(~condition, "int64"), of.axis or 0, of.rows, self.n)
+                weights = pt.switch(pt.eq(substitute([holds], reading)[0], 0), weights, -np.inf)
             if may_be_extreme(rv, in_value_space=False):
                 for each in (pm.logp(lift(rv, reading), reading[rv]), self.forward(rv, reading[rv], reading)):
                     finite = pt.all(pt.isfinite(each).reshape((self.n, -1)), axis=1)
