@@ -80,10 +80,10 @@ def observed_numbers(observed: Any) -> np.ndarray | None:
     return array if array.dtype.kind in "iuf" else None
 
 
-def answers(observed: Any) -> Any:
+def booleans_as_numbers(observed: Any) -> Any:
     """Return observed reports with booleans as the numbers 1 and 0; leave anything else as it is."""
     if isinstance(observed, Release):
-        return replace(observed, value=answers(observed.value))
+        return replace(observed, value=booleans_as_numbers(observed.value))
     if isinstance(observed, Variable) or np.ma.isMaskedArray(observed):
         return observed
     try:

@@ -26,7 +26,7 @@ from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.mechanisms._checks import answers, as_query, as_variable, held, observed_numbers
+from pymc_dp.mechanisms._checks import as_query, as_variable, booleans_as_numbers, held, observed_numbers
 from pymc_dp.mechanisms._grid import whole_counts
 from pymc_dp.mechanisms.mechanism import Mechanism, MechanismOp, PreparedQuery
 from pymc_dp.privacy.bounds import parse_bounds
@@ -118,7 +118,7 @@ class WholeRelease(Mechanism, Discrete):
         cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any
     ) -> TensorVariable:
         """Check that the observed value consists of whole numbers, then declare the release."""
-        observed = answers(observed)
+        observed = booleans_as_numbers(observed)
         if isinstance(observed, Release):
             cls._whole_observed(observed.value)
         elif observed is not None:
@@ -136,7 +136,6 @@ class WholeRelease(Mechanism, Discrete):
 
     @classmethod
     def _whole_observed(cls, observed: Any) -> Any:
-        observed = answers(observed)
         array = whole_values(observed)
         if array is None:
             return observed

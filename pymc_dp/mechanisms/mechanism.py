@@ -78,6 +78,9 @@ class MechanismOp:
     noise_parameters : bool
         Whether the parameters after the query are known settings of the noise; where not, they may be
         computed from records.
+    records_in_parameters : bool
+        Whether the declaration itself puts records among the parameters, which the density reads anew
+        whenever it reads a query that is no sum, and not otherwise.
     conditional_draws : mapping
         From the operation class of a record's prior to the random variable operation that draws
         the record given its own release, where that law is closed.
@@ -94,6 +97,7 @@ class MechanismOp:
     additive_noise: ClassVar[bool] = False
     of_records: ClassVar[bool] = True
     noise_parameters: ClassVar[bool] = True
+    records_in_parameters: ClassVar[bool] = False
     cells: tuple[float, ...] | None = None
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType({})
     record_marginals: ClassVar[Mapping[type, Any]] = MappingProxyType({})

@@ -19,7 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.functions.samplers import register_draw, register_draw_of
 from pymc_dp.mechanisms import _categories, _response_draws
-from pymc_dp.mechanisms._checks import answers, as_query, exactly_one, noise_parameter
+from pymc_dp.mechanisms._checks import as_query, booleans_as_numbers, exactly_one, noise_parameter
 from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
@@ -152,7 +152,7 @@ class RandomizedResponse(Mechanism, Discrete):
     def __new__(cls, name: str, query: Any, *args: Any, observed: Any = None, **kwargs: Any) -> Any:  # type: ignore[misc]
         """Check the observed values, then declare the release as for any mechanism."""
         if observed is not None:
-            observed = observed if kwargs.get("n") is not None else answers(observed)
+            observed = observed if kwargs.get("n") is not None else booleans_as_numbers(observed)
             cls._check_values(query, observed, **kwargs)
         return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
 

@@ -19,7 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.functions.bit_totals import bit_totals
 from pymc_dp.lowering.functions.samplers import register_draw, register_draw_of
 from pymc_dp.mechanisms import _categories, _response_draws
-from pymc_dp.mechanisms._checks import answers, as_query, check_setting, exactly_one
+from pymc_dp.mechanisms._checks import as_query, booleans_as_numbers, check_setting, exactly_one
 from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.exact_noise import words_from
@@ -183,7 +183,7 @@ class UnaryEncoding(Mechanism, Discrete):
         """Check the observed values, then declare the release as for any mechanism."""
         if observed is not None:
             if kwargs.get("n") is None:
-                observed = answers(observed)
+                observed = booleans_as_numbers(observed)
             values = observed.value if isinstance(observed, Release) else observed
             if kwargs.get("n") is None:
                 _categories.check_bits("observed", values)

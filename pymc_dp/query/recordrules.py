@@ -72,8 +72,8 @@ def check_child(model: Model, term: Variable, records: Collection[Variable], ana
 def check_parameters(release: Any, records: Collection[Variable], analysis: RowAnalysis) -> None:
     """Refuse a release with a parameter after the query that reads records, other than row by row."""
     node = release.owner
-    if getattr(node.op, "noise_parameters", True) and not getattr(node.op, "additive_noise", False):
-        return  # a mechanism of this package whose density is of several statistics, such as a noisy fit
+    if getattr(node.op, "records_in_parameters", False):
+        return
     roles = [analysis.role(v) for v in node.inputs]
     if rule(node.op, node, roles, analysis).kind == "row":
         return

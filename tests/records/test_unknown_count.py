@@ -355,8 +355,14 @@ def test_steps_that_would_leave_the_number_where_it_is():
 
 
 def test_a_number_that_is_set_is_none():
+    """Then the first six of the records are summed, and nothing counts them."""
     with model_of(summed) as model:
-        pm.sample(model=pm.do(model, {"people": 6}), **SHORT)
+        known = pm.do(model, {"people": 6})
+    (block,) = find_record_blocks(known)
+    assert block.count is None
+    x = np.linspace(-2, 4, SLOTS)
+    assert block.releases[0].query.eval({known["x"]: x}) == pytest.approx(x[:6].sum())
+    assert "people" not in pm.sample(model=known, **SHORT).posterior
 
 
 def test_a_number_that_no_model_has():

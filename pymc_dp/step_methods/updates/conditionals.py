@@ -163,7 +163,7 @@ class Conditionals:
                 if rv in self.domains and np.dtype(rv.dtype).kind in "iub":
                     # what is no count may pick an entry that no array has, before the density refuses it
                     least = 1 if isinstance(rv.owner.op, GeometricRV) else 0
-                    natural = pt.switch(self._inside(rv, reading), natural, least)
+                    natural = pt.switch(_all_hold(self.domains[rv], reading), natural, least)
             reading[rv] = pt.specify_shape(pt.cast(natural, rv.dtype), rv.type.shape)
         return reading
 
@@ -263,10 +263,6 @@ class Conditionals:
         sums = isinstance(rv.owner.op, CategoricalRV) and not adds_up(given[0])  # type: ignore[union-attr]
         return self.program.conditions(rv, lambda graph: not self._depends([graph], moved), sums)
 
-    def _inside(self, rv: Variable, reading: Reading) -> TensorVariable:
-        """Whether a law exists for every row of a record variable."""
-        return reduce(pt.and_, map(pt.all, substitute(self.domains[rv], reading)))
-
     def _where_records_have_laws(self, graph: TensorVariable, reading: Reading) -> TensorVariable:
         """Return a log density where the records that it leaves out have a law, elsewhere minus infinity."""
         for conditions in self.domains.values():
@@ -278,7 +274,7 @@ class Conditionals:
         """Return a log density where all of some conditions hold, elsewhere minus infinity."""
         if not conditions:
             return graph
-        return pt.switch(reduce(pt.and_, map(pt.all, substitute(conditions, reading))), graph, -np.inf)
+        return pt.switch(_all_hold(conditions, reading), graph, -np.inf)
 
     def _guard(self) -> TensorVariable:
         """Refuse moves that could not be taken back, since a record does not give its noise back.
@@ -389,3 +385,8 @@ class Conditionals:
             value = self.program.parameters.graph(self.program.theta, index)
         inputs = substitute(rv.owner.inputs, reading)  # type: ignore[union-attr]
         return pt.sum(transform.log_jac_det(value, *inputs))
+
+
+def _all_hold(conditions: list[TensorVariable], reading: Reading) -> TensorVariable:
+    """Whether conditions hold for every row."""
+    return reduce(pt.and_, map(pt.all, substitute(conditions, reading)))
