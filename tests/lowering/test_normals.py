@@ -6,10 +6,18 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
 from scipy import stats
 
-from pymc_dp.lowering.functions.normals import LARGEST, factor_of, inverse_of, is_multivariate_normal
-from pymc_dp.lowering.rows.written import written_logp
+from pymc_dp.lowering.functions.normals import (
+    LARGEST,
+    factor_of,
+    inverse_of,
+    is_multivariate_normal,
+    with_known_factors,
+)
+from pymc_dp.lowering.rows.domains import Domain
+from pymc_dp.lowering.rows.written import density_at, written_logp
 
 D = 4
 
@@ -69,3 +77,15 @@ def test_other_laws_have_their_own_density(python_mode):
 def test_no_covariance():
     with pytest.raises(ValueError, match="The covariance of y is not positive definite: give a symmetric"):
         factor_of(pt.constant([[1.0, 2.0], [2.0, 1.0]]), 2, "y")
+
+
+def test_a_factor_that_is_known_leaves_random_variables_alone():
+    """Densities of a variable at itself are read by rows, which know the variable by its identity."""
+    scale = pm.Normal.dist(shape=())
+    y = pm.MvNormal.dist(np.zeros(2), chol=scale * np.array([[1.0, 0.0], [0.5, 2.0]]), shape=(3, 2))
+    cov = y.owner.op.dist_params(y.owner)[1]
+    (known,) = with_known_factors([pt.sum(y) + pt.max(pt.linalg.cholesky(cov)[..., 0, 0])])
+    assert known.eval({y: np.ones((3, 2)), scale: -2.0}) == 6.0 - 2.0
+    domain = Domain(density_at(y, y), lambda v: False)
+    assert domain.conditions
+    assert y in set(ancestors([domain.guarded()]))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
@@ -19,11 +20,14 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.linalg import MatrixInverse
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.random.basic import MvNormalRV
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.rewriting.linalg.decomposition import cholesky_ldotlt
 from pytensor.tensor.variable import TensorVariable
 
 # Numbers of a vector up to which its law is written out: the code grows with their third power.
 LARGEST = 10
+
+_RANDOM = (RandomVariable, SymbolicRandomVariable)
 
 Triangle = list[list[TensorVariable]]
 
@@ -54,8 +58,17 @@ def with_known_factors(graphs: list[Any]) -> list[Any]:
 
     PyTensor does so wherever it compiles a graph, and PyMC's condition on the covariance is then one on L,
     whose diagonal has to be positive. A graph that is changed before it is compiled has to keep that
-    condition: L L' alone is a covariance for a negative scale, too.
+    condition: L L' alone is a covariance for a negative scale, too. Random variables stay those that they
+    are, with the parameters that they have: readers know them by their identity.
     """
+    drawn = [v for v in ancestors(graphs) if v.owner is not None and isinstance(v.owner.op, _RANDOM)]
+    stand_ins = {v: v.type() for v in drawn}
+    graphs = list(graph_replace(graphs, stand_ins, strict=False))
+    back: dict[Any, Any] = {stand_in: v for v, stand_in in stand_ins.items()}
+    return list(graph_replace(_with_known_factors(graphs), back, strict=False))
+
+
+def _with_known_factors(graphs: list[Any]) -> list[Any]:
     nodes = {v.owner for v in ancestors(graphs) if v.owner is not None and _is_cholesky(v.owner.op)}
     if not nodes:
         return graphs

@@ -81,12 +81,16 @@ class Domain:
     """
 
     def __init__(self, logp: TensorVariable, is_free: Free, with_sums: bool = False):
-        (logp,) = with_known_factors([logp])
+        drawn = [v for v in ancestors([logp]) if v.owner and isinstance(v.owner.op, RANDOM)]
+        parameters = [p for v in drawn for p in v.owner.inputs]  # type: ignore[union-attr]
+        logp, *parameters = with_known_factors([logp, *parameters])
+        # a check of a parameter, which is part of the variable itself, stays where it is
+        self._of_parameters = set(ancestors(parameters))
         self.logp, self._is_free = logp, is_free
         self._left_out: list[Variable] = []
         ranges = Ranges()
         self._open: dict[Apply, list[TensorVariable]] = {}
-        for node in io_toposort([], [logp]):
+        for node in io_toposort(drawn, [logp]):
             if not isinstance(node.op, CheckParameterValue):
                 continue
             each = [_each(c) for given in node.inputs[1:] for c in listed(given)]
@@ -115,14 +119,11 @@ class Domain:
 
     def guarded(self) -> TensorVariable:
         """Log density that is minus infinity where a condition fails, in place of the check."""
-        drawn = [v for v in ancestors([self.logp]) if v.owner and isinstance(v.owner.op, RANDOM)]
-        # a check of a parameter, which is part of the variable itself, stays where it is
-        of_parameters = set(ancestors([p for v in drawn for p in v.owner.inputs]))  # type: ignore[union-attr]
         graph: Any = self.logp
         # from the outside in: what takes the place of a check holds the checks within it
         for node, conditions in reversed(self._open.items()):
             check = node.outputs[0]
-            if conditions and (graph is check or check in of_parameters):
+            if conditions and (graph is check or check in self._of_parameters):
                 graph = _where(conditions, node.inputs[0] if graph is check else graph)
             elif conditions:
                 graph = graph_replace([graph], {check: _where(conditions, node.inputs[0])}, strict=False)[0]
