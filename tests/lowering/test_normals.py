@@ -5,6 +5,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pymc.distributions.dist_math import check_parameters
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from scipy import stats
@@ -82,9 +83,11 @@ def test_no_covariance():
 def test_a_factor_that_is_known_leaves_random_variables_alone():
     """Densities of a variable at itself are read by rows, which know the variable by its identity."""
     scale = pm.Normal.dist(shape=())
-    y = pm.MvNormal.dist(np.zeros(2), chol=scale * np.array([[1.0, 0.0], [0.5, 2.0]]), shape=(3, 2))
-    cov = y.owner.op.dist_params(y.owner)[1]
-    (known,) = with_known_factors([pt.sum(y) + pt.max(pt.linalg.cholesky(cov)[..., 0, 0])])
+    factor = scale * np.array([[1.0, 0.0], [0.5, 2.0]])
+    cov = pm.MvNormal.dist(np.zeros(2), chol=factor).owner.inputs[-1]
+    checked = check_parameters(cov, pt.linalg.cholesky(cov)[0, 0] > 0)  # as marginal models do
+    y = pm.MvNormal.dist(np.zeros(2), checked, shape=(3, 2))
+    (known,) = with_known_factors([pt.sum(y) + pt.linalg.cholesky(cov)[0, 0]])
     assert known.eval({y: np.ones((3, 2)), scale: -2.0}) == 6.0 - 2.0
     domain = Domain(density_at(y, y), lambda v: False)
     assert domain.conditions
