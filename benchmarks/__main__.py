@@ -11,6 +11,7 @@ NAMES = (
     "regression",
     "naive_bayes",
     "hierarchy",
+    "laws",
     "unknown_count",
     "sweeps",
     "mechanisms",

@@ -57,7 +57,7 @@ class RecordChain:
     def __init__(self, model: Model, block: RecordBlock, proposals: str, initial_point: dict[str, Any]):
         self.program, self.moves = lowered(model, block, proposals, initial_point)
         self._sizes = [move.sizes for move in self.moves]
-        self.x = np.zeros((self.program.n, self.program.records.width))
+        self.x = self.program.first_records.copy()
         self.totals = np.zeros(self.program.n_statistics)
         self.data = self.program.data.gather()
         guarantees = [r.rv.owner.op.guarantee for r in self.program.of_kind("central", "function")]  # type: ignore[union-attr]
@@ -91,23 +91,25 @@ class RecordChain:
         """Draw all records from their law given the parameters, ignoring the releases.
 
         Fused sweeps draw a record again where it is too large for a number; for others that is done here,
-        since no sweep could move it: with an infinite total every ratio is no number.
+        since no sweep could move it: with an infinite total every ratio is no number. So are records that
+        leave others without a law.
         """
+        self.x[:] = self.program.first_records
         self._sweep(rng, theta, self.x, 0, 1, prior_only=True)
         for _ in range(TRIES if self.moves[0].fused is None else 0):
             lost = self._lost(theta)
             if not lost.any():
                 break
-            again = self.x.copy()
+            again = self.program.first_records.copy()
             self._sweep(rng, theta, again, 0, 1, prior_only=True)
             self.x[lost] = again[lost]
         return self.x
 
     def _lost(self, theta: np.ndarray) -> np.ndarray:
-        """Which records are no numbers, or contribute none to the queries."""
+        """Which records are no numbers, contribute none to the queries, or leave a variable without a law."""
         t, w = np.empty((self.program.n, self.program.n_statistics)), np.empty(self.program.n)
         self.program.contribute.dispatcher(theta, self.data, self.x, t, w)
-        return ~(np.isfinite(self.x).all(axis=1) & np.isfinite(t).all(axis=1))
+        return ~(np.isfinite(self.x).all(axis=1) & np.isfinite(t).all(axis=1) & (w > -np.inf))
 
     def sweep(
         self, rng: np.random.Generator, theta: np.ndarray, x: np.ndarray, which: int, n_sweeps: int = 1

@@ -425,6 +425,49 @@ def hurdle_with_a_shape(n):
     _sum(pm.HurdleGamma("y", 0.6, alpha=_slope(), beta=1, shape=n))
 
 
+@bounded()
+def child_without_a_law_at_some_values(n):
+    c = pm.Categorical("c", [0.4, 0.3, 0.2, 0.1], shape=n)
+    pm.Bernoulli("w", pm.Normal("a", 0.8, 0.2) - 0.3 * c, observed=np.arange(n) % 2)
+    _answers(c, n, 4)
+
+
+@bounded()
+def density_in_a_potential_at_some_values(n):
+    c = pm.Categorical("c", pm.Dirichlet("p", np.ones(3)), shape=n)
+    pm.Potential("w", pm.logp(pm.Gamma.dist(c - 0.5, 1), np.linspace(0.4, 2, n)))
+    _answers(c, n, 3)
+
+
+@bounded()
+def density_that_is_no_number_at_some_values(n):
+    c = pm.Binomial("c", 3, pm.Beta("p", 2, 2), shape=n)
+    pm.Potential("w", 2 * pt.log(c - 1.0))
+    dp.LaplaceMechanism("z", c, scale=1.0, observed=np.arange(n) + 1.0)
+
+
+@bounded()
+def noise_with_a_scale_by_record(n):
+    c = pm.Categorical("c", [0.3, 0.3, 0.2, 0.2], shape=n)
+    dp.LaplaceMechanism("z", c, scale=_slope() - 0.3 * c, observed=np.arange(n) + 0.3)
+
+
+@bounded()
+def probabilities_of_another_record(n):
+    y = pm.Normal("y", pm.Normal("mu", 0.2, 0.2), 0.3, shape=n)
+    pair = [pt.abs(y), pt.abs(0.5 - y), 0.5 + 0 * y]  # they add up to one between 0 and a half
+    c = pm.Categorical("c", pt.stack(pair, axis=1))
+    dp.LaplaceMechanism("total", dp.record_sum(y), scale=1.0, observed=0.5)
+    _answers(c, n, 3)
+
+
+@bounded()
+def law_within_ends_of_another_record(n):
+    k = pm.Poisson("k", pm.Gamma("rate", 2, 1), shape=n)
+    y = pm.DiscreteUniform("y", 0, k - 1)
+    _sum(y)
+
+
 # -- an unknown number of people --------------------------------------------------------------------
 
 

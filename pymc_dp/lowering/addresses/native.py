@@ -57,7 +57,8 @@ HANDLE = types.UniTuple(types.uint64, 7)  # addresses behind a generator, and wh
 # Signatures of the functions that a model is lowered to; the arrays that a function fills come last.
 # theta: flat parameters, data: flat releases and covariates, x: records (n, p) in value space,
 # t: contributions to the central queries (n, d), w: log weights (n,), u: noise behind the records.
-PROPOSE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, MATRIX, VECTOR)  # theta, data -> x, t, w
+# theta, data, x -> candidates, t, w
+PROPOSE = types.void(GENERATOR, VECTOR, VECTOR, MATRIX, MATRIX, MATRIX, VECTOR)
 CONTRIBUTE = types.void(VECTOR, VECTOR, MATRIX, MATRIX, VECTOR)  # theta, data, x -> t, w
 RELEASES = types.void(VECTOR, VECTOR, VECTOR, MATRIX, VECTOR)  # theta, data -> value, params, offset
 # theta, data, value, params, old query, new query -> change of the log density of the releases

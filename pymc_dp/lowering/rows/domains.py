@@ -13,15 +13,15 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions import continuous
 from pymc.logprob.utils import CheckParameterValue
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.scalar import basic as ps
-from pytensor.tensor.basic import MakeVector, ScalarFromTensor
+from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
-from pytensor.tensor.math import All
+from pytensor.tensor.math import All, Sum
 from pytensor.tensor.random.basic import (
     BetaRV,
     DirichletRV,
@@ -71,8 +71,6 @@ class Domain:
     is_free : callable
         Whether a variable depends on nothing that is asked about: conditions on such variables alone are for
         others to see to.
-    with_sums : bool, default False
-        Whether to keep the condition that probabilities add up to one.
 
     Attributes
     ----------
@@ -80,7 +78,7 @@ class Domain:
         Entry by entry.
     """
 
-    def __init__(self, logp: TensorVariable, is_free: Free, with_sums: bool = False):
+    def __init__(self, logp: TensorVariable, is_free: Free):
         drawn = [v for v in ancestors([logp]) if v.owner and isinstance(v.owner.op, RANDOM)]
         parameters = [p for v in drawn for p in v.owner.inputs]  # type: ignore[union-attr]
         logp, *parameters = with_known_factors([logp, *parameters])
@@ -94,7 +92,7 @@ class Domain:
             if not isinstance(node.op, CheckParameterValue):
                 continue
             each = [_each(c) for given in node.inputs[1:] for c in listed(given)]
-            each = [c for c in each if not is_free(c) and (with_sums or not _is_closeness(c))]
+            each = [c for c in each if not is_free(c) and not _always_adds_up(c)]
             self._open[node] = [c for c in each if not ranges.always(c)]
             self._left_out += [c for c in each if ranges.always(c)]
         self.conditions = [c for some in self._open.values() for c in some]
@@ -203,10 +201,14 @@ def _each(condition: Variable) -> TensorVariable:
 
 def adds_up(p: Any) -> bool:
     """Whether probabilities add up to one by the operation that they come from, wherever its inputs are."""
+    if isinstance(p, Constant):
+        return bool(np.allclose(p.data.sum(axis=-1), 1.0))
     node = p.owner
     if node is None:
         return False
     op, source = node.op, node.inputs[0]
+    if isinstance(op, Join):
+        return op.axis == p.type.ndim - 1 and _and_the_rest(*node.inputs)
     if isinstance(op, DirichletRV):
         return True
     if isinstance(op, Softmax):
@@ -218,12 +220,32 @@ def adds_up(p: Any) -> bool:
     return (rows or isinstance(op, SpecifyShape)) and adds_up(source)
 
 
-def _is_closeness(condition: Variable) -> bool:
-    """Whether numbers are to be close to others, as probabilities that add up to one.
+def _and_the_rest(*parts: Any) -> bool:
+    """Whether there are two parts, and the second is what is left of one after the first."""
+    first, *more = (_without_new_axes(part) for part in parts)
+    node = more[0].owner if len(more) == 1 else None
+    if node is None or not isinstance(getattr(node.op, "scalar_op", None), ps.Sub):
+        return False
+    one, left = map(_without_new_axes, node.inputs)
+    return isinstance(one, Constant) and bool(np.all(one.data == 1)) and left is first
 
-    That is hardly a matter of where atoms are, which have laws of their own. PyTensor asks first which
-    of the numbers are none or infinite.
-    """
+
+def _without_new_axes(v: Any) -> Any:
+    while v.owner is not None and isinstance(v.owner.op, DimShuffle) and not v.owner.op.drop:
+        if [a for a in v.owner.op.new_order if a != "x"] != list(range(v.owner.inputs[0].type.ndim)):
+            break
+        v = v.owner.inputs[0]
+    return v
+
+
+def _always_adds_up(condition: Variable) -> bool:
+    """Whether a condition is that probabilities add up to one, and they do wherever their inputs are."""
+    sums = [v.owner for v in ancestors([condition]) if v.owner is not None and isinstance(v.owner.op, Sum)]
+    return _is_closeness(condition) and any(adds_up(node.inputs[0]) for node in sums)
+
+
+def _is_closeness(condition: Variable) -> bool:
+    """Whether numbers are to be close to others: PyTensor asks first which are none or infinite."""
     asked, kinds, todo = set(), set(), [condition]
     while todo:
         node = todo.pop().owner

@@ -33,14 +33,22 @@ from pymc_dp.lowering.addresses.native import (
 )
 from pymc_dp.lowering.functions.normals import with_known_factors
 from pymc_dp.lowering.functions.simplex import simplex_forward
-from pymc_dp.lowering.rows.domains import Domain, Free, may_be_extreme
+from pymc_dp.lowering.rows.domains import may_be_extreme
 from pymc_dp.lowering.rows.polynomial import without_products
 from pymc_dp.query.readings import Reading, lift, substitute
-from pymc_dp.query.records import RecordBlock, Release, is_elementwise, parameters_of
-from pymc_dp.query.rowlocal import leaves_of, rows_behind
+from pymc_dp.query.records import RecordBlock, Release, is_elementwise
+from pymc_dp.query.rowlocal import rows_behind
 from pymc_dp.query.supports import has_no_draws
 from pymc_dp.step_methods.block.cells import ChannelTable, find_histograms, find_tables
 from pymc_dp.step_methods.block.central import CentralReleases
+from pymc_dp.step_methods.block.guards import (
+    by_entry,
+    density,
+    draw_inside,
+    inside,
+    law_domain,
+    per_record,
+)
 from pymc_dp.step_methods.block.layout import DataLayout, ParameterLayout, RecordLayout
 from pymc_dp.step_methods.block.parents import check_atoms
 
@@ -88,6 +96,7 @@ class RecordProgram:
             check_atoms(model, block)
         self.parameters = ParameterLayout(model, others, point)
         self.records = self._layout_of_records(model, point)
+        self.first_records = self.records.pack(point)
         self.data = DataLayout()
         # power of the density of the central releases: below 1 for the first draws of tuning only
         self.temper = self.data.graph(pytensor.shared(np.array(1.0)))
@@ -132,7 +141,7 @@ class RecordProgram:
         """Return the stand-ins with every record replaced by a draw given the parameters."""
         reading = dict(self.state)
         for rv in self.block.records:
-            reading[rv] = _typed(rv, lift(rv, reading))
+            reading[rv] = _typed(rv, draw_inside(self, rv, reading))
         return reading
 
     def backward(self, rv: Variable, value: TensorVariable, reading: Reading) -> TensorVariable:
@@ -206,16 +215,16 @@ class RecordProgram:
         for release in self.of_kind("local"):
             role = self.block.analysis.role(release.query)
             logp = self.density(release.rv, reading)
-            rows.append(_per_record(logp, role.axis or 0, role.rows, self.n))
+            rows.append(per_record(logp, role.axis or 0, role.rows, self.n))
         for term in self.block.terms:
             which = rows_behind(term, self.block.analysis)
-            rows.append(_per_record(pm.logp(lift(term, reading), reading[term]), 0, which, self.n))
+            rows.append(per_record(density(self, term, reading), 0, which, self.n))
         for potential in self.block.potentials:
             role = self.block.analysis.role(potential)
             if role.kind == "row":
-                graph = _per_record(potential, role.axis or 0, role.rows, self.n)
+                graph = per_record(by_entry(potential), role.axis or 0, role.rows, self.n)
             elif role.kind == "sum":
-                graph = _per_record(self.block.analysis.rows_of(potential), 0, None, self.n)
+                graph = per_record(by_entry(self.block.analysis.rows_of(potential)), 0, None, self.n)
             else:
                 continue  # one of the whole terms
             rows.append(substitute([graph], reading)[0])
@@ -229,12 +238,11 @@ class RecordProgram:
 
     def _guarded_weights(self, reading: Reading) -> TensorVariable:
         """Weights, minus infinity where a record has no law given others, or a density that is no number."""
-        weights, role = self.weights(reading), self.block.analysis.role
+        weights = self.weights(reading)
         for rv in self.block.records:
-            for condition in self.conditions(rv, lambda graph: role(graph).kind == "free"):
-                of = role(condition)
-                holds = _per_record(pt.cast(~condition, "int64"), of.axis or 0, of.rows, self.n)
-                weights = pt.switch(pt.eq(substitute([holds], reading)[0], 0), weights, -np.inf)
+            holds = inside(self, rv, reading)
+            if holds is not None:
+                weights = pt.switch(holds, weights, -np.inf)
             if may_be_extreme(rv, in_value_space=False):
                 for each in (pm.logp(lift(rv, reading), reading[rv]), self.forward(rv, reading[rv], reading)):
                     finite = pt.all(pt.isfinite(each).reshape((self.n, -1)), axis=1)
@@ -245,7 +253,7 @@ class RecordProgram:
         """Log density of a variable under a reading, looked up where there is a table of it."""
         table = self.tables.get(rv)
         if table is None:
-            return pm.logp(lift(rv, reading), reading[rv])
+            return density(self, rv, reading)
         return table.density(substitute([table.release.query], reading)[0])
 
     def release_logp(self, reading: Reading, kinds: Sequence[str]) -> TensorVariable:
@@ -275,22 +283,11 @@ class RecordProgram:
 
     # -- domain -----------------------------------------------------------------------------------
 
-    def conditions(self, rv: Variable, is_free: Free, with_sums: bool = False) -> list[TensorVariable]:
-        """Return the conditions on the parameters of a record's law that may fail: see :class:`Domain`."""
-        # inputs stand for the variables behind the law, which PyMC copies to derive the density of a series
-        leaves = leaves_of(parameters_of(rv), set(self.model.basic_RVs))
-        stand_ins: Reading = {v: v.type() for v in (rv, *leaves)}  # type: ignore[operator]
-        try:
-            logp = pm.logp(lift(rv, stand_ins), stand_ins[rv])
-        except (NotImplementedError, AttributeError):
-            return []  # points of an interpolated law, which PyMC takes for constants and which are none
-        (logp,) = substitute([logp], {stand_in: v for v, stand_in in stand_ins.items()})  # type: ignore[dict-item]
-        return Domain(logp, is_free, with_sums).conditions
-
     @cached_property
     def _law_checks(self) -> Any:
         """Whether the parameters are where the records have a law; None if they always are."""
-        conditions = [c for rv in self.block.records for c in self.conditions(rv, lambda v: False)]
+        domains = [law_domain(self, rv, lambda v: False) for rv in self.block.records]
+        conditions = [c for domain in domains if domain is not None for c in domain.conditions]
         free = [c for c in conditions if self.block.analysis.role(c).kind == "free"]
         if not free:
             return None
@@ -322,7 +319,7 @@ class RecordProgram:
         """Draws of all records given the parameters, vectorised."""
         draws = self.draws()
         outputs = [self.matrix_of(draws), self.contributions(draws), self._guarded_weights(draws)]
-        return self.native("propose", [], outputs, PROPOSE)
+        return self.native("propose", [self.x], outputs, PROPOSE)
 
     @cached_property
     def contribute(self) -> NativeFunction:
@@ -345,14 +342,6 @@ def _typed(rv: Variable, graph: TensorVariable) -> TensorVariable:
     if rv.type.is_super(graph.type):
         return graph
     return rv.type.filter_variable(pt.specify_shape(graph, rv.type.shape))  # type: ignore[attr-defined]
-
-
-def _per_record(logp: TensorVariable, axis: int, rows: tuple[int, ...] | None, n: int) -> TensorVariable:
-    """Sum a row-local graph over all axes but the record axis, and place it among n records."""
-    graph = pt.moveaxis(logp, axis, 0) if axis else logp
-    graph = graph.sum(axis=tuple(range(1, graph.ndim))) if graph.ndim > 1 else graph
-    graph = pt.cast(graph, "float64")
-    return graph if rows is None else pt.zeros(n)[np.array(rows)].inc(graph)
 
 
 def static_value(value: Variable) -> Any:

@@ -32,6 +32,7 @@ from pymc_dp.query.readings import Reading
 from pymc_dp.query.records import is_elementwise, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.query.supports import finite_support
+from pymc_dp.step_methods.block.guards import by_entry
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.state import ROWS
 from pymc_dp.step_methods.sweeps.discrete_kernels import (
@@ -152,7 +153,7 @@ class DiscreteSweep:
                 table = pt.broadcast_to(params[0], (self._padded(rows), size))
             else:
                 law = node.op.make_node(node.inputs[0], NoneConst, *params).default_output()
-                table = pt.exp(pm.logp(law, reading[rv]))
+                table = pt.exp(by_entry(pm.logp(law, reading[rv])))
         except (TypeError, ValueError) as error:
             raise NotScalar(f"the law of {rv.name} differs between records: {error}") from error
         if _has_data([table]) or self._evaluated(table).shape[0] != self._padded(rows):

@@ -134,7 +134,7 @@ def vectorised_sweep(n_sweeps, rng, addresses, state):
     if not prior_only:
         function_at(addresses[CONTRIBUTE_AT], _CONTRIBUTE)(theta, data, x, t, w)
     for _ in range(n_sweeps):
-        propose(rng, theta, data, x_new, t_new, w_new)
+        propose(rng, theta, data, x, x_new, t_new, w_new)
         if prior_only:
             copy(x_new, x)
             copy(t_new, t)

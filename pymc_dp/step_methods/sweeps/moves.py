@@ -30,6 +30,7 @@ from pymc_dp.query.readings import Reading, lift, with_query
 from pymc_dp.query.records import RecordBlock, Release
 from pymc_dp.query.supports import clamped_record, finite_support, has_density
 from pymc_dp.step_methods.block.cells import MAX_ENTRIES, ChannelTable, tabled
+from pymc_dp.step_methods.block.guards import by_entry, density
 from pymc_dp.step_methods.block.program import RecordProgram, shared_program
 from pymc_dp.step_methods.sweeps import kernels
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
@@ -261,7 +262,7 @@ def _compile(program: RecordProgram, name: str, candidates: TensorVariable, weig
     drawn: Reading = {**program.state, record: _same_type(record, candidates)}
     propose = program.native(
         f"propose {name}",
-        [],
+        [program.x],
         [program.matrix_of(drawn), program.contributions(drawn), weight(drawn)],
         PROPOSE,
     )
@@ -281,13 +282,13 @@ def _same_type(record: TensorVariable, graph: TensorVariable) -> TensorVariable:
 
 def _own_logp(program: RecordProgram, reading: Reading) -> TensorVariable:
     (record,) = program.block.records
-    logp = pm.logp(lift(record, program.state), reading[record])
+    logp = density(program, record, {**program.state, record: reading[record]})
     return logp.sum(axis=tuple(range(1, logp.ndim))) if logp.ndim > 1 else logp
 
 
 def _noise_logp(program: RecordProgram, release: Release, reading: Reading, query: Any) -> TensorVariable:
     """Log density (n,) of a release if its query were something else."""
-    logp = pm.logp(with_query(release, program.state, query), reading[release.rv])
+    logp = by_entry(pm.logp(with_query(release, program.state, query), reading[release.rv]))
     return logp.sum(axis=tuple(range(1, logp.ndim))) if logp.ndim > 1 else logp
 
 
@@ -367,6 +368,7 @@ def _finite_support(program: RecordProgram) -> Move | None:
     table = _own_logp(program, {**program.state, record: at}) + program.weights({**program.state, record: at})
     grid = pt.constant(np.broadcast_to(support[:, None], (len(support), program.n)).astype(record.dtype))
     logits = vectorize_graph(table, {at: grid}).T
+    logits = pt.switch(pt.isnan(logits), -np.inf, logits)  # a density that is no number is none
     gumbel = draw(pt.random.gumbel, 0.0, 1.0, size=(program.n, len(support)))
     candidates = pt.constant(support.astype(record.dtype))[pt.argmax(logits + gumbel, axis=1)]
 

@@ -21,7 +21,7 @@ import pytensor.tensor as pt
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
-from pytensor.tensor.random.basic import CategoricalRV, GeometricRV
+from pytensor.tensor.random.basic import GeometricRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.addresses.native import (
@@ -33,12 +33,12 @@ from pymc_dp.lowering.addresses.native import (
     NativeFunction,
 )
 from pymc_dp.lowering.functions.bins import CountBins
-from pymc_dp.lowering.rows.domains import adds_up
 from pymc_dp.query.counts import counted_rows
 from pymc_dp.query.readings import Reading, lift, substitute, with_query
 from pymc_dp.query.records import Release, is_elementwise, parameters_of
 from pymc_dp.query.rowlocal import columns_of, leaves_of
 from pymc_dp.query.supports import finite_support
+from pymc_dp.step_methods.block.guards import law_domain
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.updates.hamiltonian import add_slopes
 from pymc_dp.step_methods.updates.noncentred import NoiseForm
@@ -259,9 +259,8 @@ class Conditionals:
         return {rv: conditions for rv, conditions in found.items() if conditions}
 
     def _conditions(self, rv: Variable, moved: Collection[Variable]) -> list[TensorVariable]:
-        given = parameters_of(rv)
-        sums = isinstance(rv.owner.op, CategoricalRV) and not adds_up(given[0])  # type: ignore[union-attr]
-        return self.program.conditions(rv, lambda graph: not self._depends([graph], moved), sums)
+        domain = law_domain(self.program, rv, lambda graph: not self._depends([graph], moved))
+        return [] if domain is None else domain.conditions
 
     def _where_records_have_laws(self, graph: TensorVariable, reading: Reading) -> TensorVariable:
         """Return a log density where the records that it leaves out have a law, elsewhere minus infinity."""

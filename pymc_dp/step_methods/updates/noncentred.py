@@ -42,6 +42,7 @@ class NoiseForm:
     ``deepest`` is the least noise, up to its sign, that has its digits, and ``highest`` the largest. Of a
     series, ``steps`` is what each entry is beyond those before it, as a function of its own noise, and
     ``pieces`` are the laws that it is made of, each with its part of the noise and its values.
+    ``slow`` says that a distribution function is inverted by iterations: some 10 us a record.
     """
 
     to_noise: Callable[[TensorVariable, TensorVariable], TensorVariable]
@@ -52,6 +53,7 @@ class NoiseForm:
     highest: float | None = None
     steps: Callable[[TensorVariable, TensorVariable], TensorVariable] | None = None
     pieces: "Callable[[TensorVariable, TensorVariable], list[Piece]] | None" = None
+    slow: bool = False
 
     def gives_back(self, u: TensorVariable, x: TensorVariable) -> list[TensorVariable]:
         """Conditions, entry by entry, for values ``x`` to give their noise ``u`` back."""
@@ -152,7 +154,7 @@ def _count_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
 _SMALLEST, _HUGE, _BELOW_ONE = 1e-290, 1e290, 1 - 1e-10
 
 _POSITIVE, _REAL = (
-    NoiseForm(tail_noise, tail_record, smooth=False, within=ends, deepest=DEEPEST)
+    NoiseForm(tail_noise, tail_record, smooth=False, within=ends, deepest=DEEPEST, slow=True)
     for ends in ((_SMALLEST, _HUGE), (-_HUGE, _HUGE))
 )
 # further down, the inverse of its distribution function may stop too early
@@ -214,10 +216,10 @@ _FORMS: dict[type, NoiseForm] = {
     rb.ParetoRV: _PARETO,
     continuous.WeibullBetaRV: _WEIBULL,
     continuous.KumaraswamyRV: _KUMARASWAMY,
-    continuous.AsymmetricLaplaceRV: _REAL,
+    continuous.AsymmetricLaplaceRV: replace(_REAL, slow=False),
     continuous.ExGaussianRV: _REAL,
     continuous.SkewNormalRV: _SKEW_NORMAL,
-    rb.TriangularRV: replace(_REAL, deepest=1e-20),  # beyond, its ends are too near
+    rb.TriangularRV: replace(_REAL, deepest=1e-20, slow=False),  # beyond, its ends are too near
     continuous.WaldRV: _POSITIVE,
     continuous.MoyalRV: _location_scale(0, 1),
     rb.BernoulliRV: _DISCRETE,
@@ -228,9 +230,6 @@ _FORMS: dict[type, NoiseForm] = {
     rb.NegBinomialRV: _COUNT,
     discrete.DiscreteUniformRV: _DISCRETE,
 }
-
-# Laws whose distribution function is inverted by Newton's method, which takes long.
-SOLVED = (continuous.ExGaussianRV, continuous.SkewNormalRV, continuous.WaldRV)
 
 
 def family_form(
