@@ -45,7 +45,7 @@ def at(program, point, rng):
     x = np.empty((program.n, program.records.width))
     t, w = np.empty((program.n, program.n_statistics)), np.empty(program.n)
     propose = program.propose  # compiled before the data are gathered, which it may add to
-    propose.dispatcher(rng, theta, program.data.gather(), x, t, w)
+    propose.dispatcher(rng, theta, program.data.gather(), program.first_records, x, t, w)
     return theta, x
 
 
@@ -71,7 +71,7 @@ def test_proposals_bring_their_own_contributions(entry, rng):
         x = np.empty((program.n, program.records.width))
         t, w = np.empty((program.n, program.n_statistics)), np.empty(program.n)
         for _ in range(3):
-            propose.dispatcher(rng, theta, program.data.gather(), x, t, w)
+            propose.dispatcher(rng, theta, program.data.gather(), program.first_records, x, t, w)
             t_again, w_again = contributions(program, theta, x)
             np.testing.assert_allclose(t, t_again, rtol=1e-9, atol=1e-12)
             np.testing.assert_allclose(w, w_again, rtol=1e-9, atol=1e-9)

@@ -122,7 +122,7 @@ def test_general_sweep_replayed(rng):
         for _ in range(3):
             x_new, moved = np.empty_like(x), False
             t_new, w_new = np.empty((4, chain.totals.size)), np.empty(4)
-            chain.program.propose.dispatcher(ours, theta, chain.data, x_new, t_new, w_new)
+            chain.program.propose.dispatcher(ours, theta, chain.data, expected, x_new, t_new, w_new)
             for i in range(4):
                 candidate = expected.copy()
                 candidate[i] = x_new[i]

@@ -425,7 +425,7 @@ def hurdle_with_a_shape(n):
     _sum(pm.HurdleGamma("y", 0.6, alpha=_slope(), beta=1, shape=n))
 
 
-@bounded()
+@bounded(noise_form=False)
 def child_without_a_law_at_some_values(n):
     c = pm.Categorical("c", [0.4, 0.3, 0.2, 0.1], shape=n)
     pm.Bernoulli("w", pm.Normal("a", 0.8, 0.2) - 0.3 * c, observed=np.arange(n) % 2)
@@ -446,7 +446,7 @@ def density_that_is_no_number_at_some_values(n):
     dp.LaplaceMechanism("z", c, scale=1.0, observed=np.arange(n) + 1.0)
 
 
-@bounded()
+@bounded(noise_form=False)
 def noise_with_a_scale_by_record(n):
     c = pm.Categorical("c", [0.3, 0.3, 0.2, 0.2], shape=n)
     dp.LaplaceMechanism("z", c, scale=_slope() - 0.3 * c, observed=np.arange(n) + 0.3)

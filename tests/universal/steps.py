@@ -72,7 +72,7 @@ class Placed:
         t, w = np.empty((program.n, program.n_statistics)), np.empty(program.n)
         propose = program.propose
         for _ in range(200):
-            propose.dispatcher(rng, self.theta, program.data.gather(), x, t, w)
+            propose.dispatcher(rng, self.theta, program.data.gather(), program.first_records, x, t, w)
             self.totals = t.sum(axis=0)
             if np.isfinite(self.logp(self.point(self.theta, x))):
                 return x.copy()
@@ -282,7 +282,7 @@ def with_records(blocks, rng):
             if not possible(other, data, x, placed.totals) > -np.inf:
                 yield Pair(-np.inf if not np.isfinite(placed.logp(placed.point(other, x))) else 0.0, -np.inf)
                 continue
-            program.propose.dispatcher(rng, other, data, x_new, t, w)
+            program.propose.dispatcher(rng, other, data, x, x_new, t, w)
             yield Pair(target(other, x_new) - at, density(other, data, x_new, t.sum(axis=0)) - value)
 
 
