@@ -53,7 +53,9 @@ def recover_records(
     -------
     xarray.Dataset
         Each record variable with the dimensions chain, draw and its own. As a group of the results:
-        ``idata["records"] = xarray.DataTree(dataset)``.
+        ``idata["records"] = xarray.DataTree(dataset)``. Where the number of people is a variable of the
+        model (``record_sum(t, count=N)``), ``<name>_is_person`` says which slots are people in each draw;
+        the others have draws from the records' law.
 
     Raises
     ------
@@ -87,7 +89,21 @@ def recover_records(
     chosen = names_of(model, names)
     rng = np.random.default_rng(random_seed)
     shapes = [(part, _drawn(model, part, posterior, rng)) for part in removals(model, chosen, tolerance)]
-    return xr.merge([_labelled(model, part, draws, posterior) for part, draws in shapes])
+    found = xr.merge([_labelled(model, part, draws, posterior) for part, draws in shapes])
+    return found.assign(_people(model, found, posterior))
+
+
+def _people(model: Model, found: xr.Dataset, posterior: xr.Dataset) -> dict[str, xr.DataArray]:
+    """Which slots are people, for each record variable of an unknown number of them: the first N."""
+    masks = {}
+    for block in find_record_blocks(model):
+        for name in block.names if block.count is not None else ():
+            if name in found:
+                slots = found[name].dims[2]
+                positions = xr.DataArray(np.arange(found.sizes[slots]), dims=[slots])
+                people = positions < posterior[str(block.count.name)]  # type: ignore[union-attr]
+                masks[f"{name}_is_person"] = people.transpose("chain", "draw", slots)
+    return masks
 
 
 def _posterior(idata: Any) -> xr.Dataset:

@@ -200,6 +200,33 @@ def test_dims_and_coordinates():
     assert list(found.person.values) == ["u", "v"]
 
 
+def test_slots_that_are_people():
+    """The first N; those beyond have the law of the records, which normal sums tell apart from theirs."""
+    with pm.Model() as model:
+        people = pm.DiscreteUniform("people", 1, 4)
+        y = pm.Normal("y", 1.0, 1.0, shape=4)
+        dp.GaussianMechanism("z", dp.record_sum(y, count=people), sigma=0.5, observed=6.0)
+    n = np.repeat([1, 2, 4], 4000)
+    idata = xr.DataTree.from_dict({"posterior": xr.Dataset({"people": (("chain", "draw"), n[None])})})
+    found = dp.recover_records(idata, model, "y", random_seed=1)
+    assert found["y_is_person"].dims == found["y"].dims
+    np.testing.assert_array_equal(found["y_is_person"][0], np.arange(4) < n[:, None])
+    for k in (1, 2, 4):
+        rows, people = found["y"].values[0, n == k], found["y_is_person"].values[0, n == k]
+        mean, sd = 1 + (6 - k) / (k + 0.25), np.sqrt(1 - 1 / (k + 0.25))
+        assert abs(rows[people].mean() - mean) < 5 * sd / np.sqrt(people.sum() / k)
+        if k < 4:
+            assert abs(rows[~people].mean() - 1) < 5 / np.sqrt((~people).sum())
+    assert "y_is_person" not in dp.recover_records(*_known_number(), random_seed=1)
+
+
+def _known_number():
+    with pm.Model() as model:
+        y = pm.Normal("y", 1.0, 1.0, shape=4)
+        dp.GaussianMechanism("z", dp.record_sum(y), sigma=0.5, observed=6.0)
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(coords={"chain": [0], "draw": [0, 1]})}), model
+
+
 def test_seed():
     model = CASES["a mean"].build()
     idata = results(a=A, b=B)
