@@ -11,7 +11,8 @@ from scipy import stats
 
 import pymc_dp as dp
 from pymc_dp.lowering.addresses.bind import plain
-from pymc_dp.step_methods.claims import default_parameters
+from pymc_dp.query.records import find_record_blocks
+from pymc_dp.step_methods.claims import default_parameters, is_redrawn
 from pymc_dp.step_methods.updates import redraw
 from tests.statistics import harness
 
@@ -290,3 +291,38 @@ def test_records_that_others_may_leave_without_a_law_are_refused():
         dp.AncillaryUpdate()
     with declare(lambda name, mu: pm.LogNormal(name, mu, 1, shape=3)):
         dp.AncillaryUpdate(update="redraw")
+
+
+@pytest.mark.parametrize(
+    ("law", "drawn_anew"),
+    [
+        (lambda b, n: pm.Gamma("y", 2, b, shape=n), True),
+        (lambda b, n: pm.Beta("y", 2, b, shape=n), True),
+        (lambda b, n: pm.StudentT("y", nu=b, mu=0, sigma=1, shape=n), True),
+        (lambda b, n: pm.StudentT("y", nu=4, mu=b, sigma=1, shape=n), False),
+        (lambda b, n: pm.Weibull("y", 2, b, shape=n), False),
+        (lambda b, n: pm.AsymmetricLaplace("y", b, 0, 1, shape=n), False),
+    ],
+    ids=["gamma", "beta", "degrees", "known degrees", "weibull", "asymmetric laplace"],
+)
+def test_records_whose_noise_is_slow_are_drawn_anew_behind_sums(law, drawn_anew):
+    """Not one by one, where so many proposals at once would not be accepted; nor where people are counted."""
+
+    def redraws(declare):
+        with pm.Model() as model:
+            declare(pm.Gamma("b", 3, 1))
+        (block,) = find_record_blocks(model)
+        return is_redrawn(model, block)
+
+    def behind(release):
+        return lambda b: release(law(b, 3))
+
+    def counted(y):
+        people = pm.DiscreteUniform("people", 0, 3)
+        dp.LaplaceMechanism("z", dp.record_sum(y, count=people), scale=1.0, bounds=(0, 1), observed=1.0)
+
+    total = behind(lambda y: dp.LaplaceMechanism("z", dp.record_sum(y), scale=1.0, observed=1.0))
+    each = behind(lambda y: dp.LaplaceMechanism("z", y, scale=1.0, observed=np.ones(3)))
+    assert redraws(total) == drawn_anew
+    assert not redraws(each)
+    assert not redraws(behind(counted))
