@@ -12,6 +12,7 @@ NAMES = (
     "naive_bayes",
     "hierarchy",
     "laws",
+    "nuts",
     "unknown_count",
     "sweeps",
     "mechanisms",
