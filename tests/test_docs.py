@@ -117,6 +117,12 @@ KNOWN = {"labels": "SplitMerge", "mu": "AtomUpdate", "sigma2": "AtomUpdate"}
 
 # Of each page that says which steps run: the words, which call of pm.sample on the page they are about (or
 # which model of the page, or one in its place), and what it gave to whom.
+REGRESSION_AND_NUTS = {
+    "intercept": "NUTS",
+    "slope": "NUTS",
+    "x": "RecordImputation",
+    "y": "RecordImputation",
+}
 STEPS_STATED = {
     "README.md": [
         ("`RecordImputation` for the records, and `AncillaryUpdate` for `mu`", 0, RECORDS_AND_PARAMETER),
@@ -146,6 +152,15 @@ STEPS_STATED = {
             "`AncillaryUpdate` takes `people` and `mean` above",
             0,
             {"people": "AncillaryUpdate", "mean": "AncillaryUpdate", "income": "RecordImputation"},
+        ),
+    ],
+    "docs/tutorials/nuts.md": [
+        ("Name the step for the records, and PyMC gives the rest to its own", 0, REGRESSION_AND_NUTS),
+        ("That is a compound of two steps", 1, REGRESSION_AND_NUTS),
+        (
+            "give `AncillaryUpdate` some parameters, and NUTS the others",
+            2,
+            {**REGRESSION_AND_NUTS, "slope": "AncillaryUpdate"},
         ),
     ],
     "docs/how-to/known-records.md": [

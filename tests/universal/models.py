@@ -425,8 +425,8 @@ def hurdle_with_a_shape(n):
     _sum(pm.HurdleGamma("y", 0.6, alpha=_slope(), beta=1, shape=n))
 
 
-@bounded(noise_form=False)
 def child_without_a_law_at_some_values(n):
+    """Its boundary is one of the records, which no update of parameters sees."""
     c = pm.Categorical("c", [0.4, 0.3, 0.2, 0.1], shape=n)
     pm.Bernoulli("w", pm.Normal("a", 0.8, 0.2) - 0.3 * c, observed=np.arange(n) % 2)
     _answers(c, n, 4)
@@ -446,7 +446,6 @@ def density_that_is_no_number_at_some_values(n):
     dp.LaplaceMechanism("z", c, scale=1.0, observed=np.arange(n) + 1.0)
 
 
-@bounded(noise_form=False)
 def noise_with_a_scale_by_record(n):
     c = pm.Categorical("c", [0.3, 0.3, 0.2, 0.2], shape=n)
     dp.LaplaceMechanism("z", c, scale=_slope() - 0.3 * c, observed=np.arange(n) + 0.3)
@@ -495,4 +494,10 @@ def number_of_people_in_a_scale(n):
     dp.LaplaceMechanism("z", dp.record_sum(y, count=people) ** 2, scale=1.0 + people, observed=2.0)
 
 
-MODELS = [*ZOO, *BOUNDED, Entry("triangular mode", triangular_mode)]
+MODELS = [
+    *ZOO,
+    *BOUNDED,
+    Entry("triangular mode", triangular_mode),
+    Entry("child without a law at some values", child_without_a_law_at_some_values, noise_form=False),
+    Entry("noise with a scale by record", noise_with_a_scale_by_record, noise_form=False),
+]
