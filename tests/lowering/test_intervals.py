@@ -71,6 +71,12 @@ MAY_FAIL = {
         lambda h: pm.Binomial("y", 5, pt.clip(pt.sqrt(pm.Normal("a", 1, 1, shape=K)[h]), 0.1, 0.9)),
     ),
     "above one": (1, lambda h: pm.Bernoulli("y", _positive("p")[h])),
+    "probabilities made of a sum": (
+        2,  # that they are at most one, and that they add up to one
+        lambda h: pm.Categorical(
+            "y", (d := pm.Dirichlet("d", np.ones(3), shape=(K, 3))[h]) * d.sum(-1, keepdims=True) / 2
+        ),
+    ),
     "order": (1, lambda h: pm.Uniform("y", *(pm.Normal(e, 0, 1, shape=K)[h] for e in "ab"))),
     "component": (
         1,

@@ -240,8 +240,16 @@ def _without_new_axes(v: Any) -> Any:
 
 def _always_adds_up(condition: Variable) -> bool:
     """Whether a condition is that probabilities add up to one, and they do wherever their inputs are."""
-    sums = [v.owner for v in ancestors([condition]) if v.owner is not None and isinstance(v.owner.op, Sum)]
-    return _is_closeness(condition) and any(adds_up(node.inputs[0]) for node in sums)
+    if not _is_closeness(condition):
+        return False
+    todo, sums = [condition], []
+    while todo:  # down to the sum that is compared, not to those that its terms may be made of
+        node = todo.pop().owner
+        if node is not None and isinstance(node.op, Sum):
+            sums.append(node)
+        elif node is not None:
+            todo += node.inputs
+    return bool(sums) and all(adds_up(node.inputs[0]) for node in sums)
 
 
 def _is_closeness(condition: Variable) -> bool:
