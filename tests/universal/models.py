@@ -467,6 +467,12 @@ def law_within_ends_of_another_record(n):
     _sum(y)
 
 
+@bounded()
+def scale_of_another_record(n):
+    x = pm.Normal("x", _slope(0.5), 0.7, shape=n)
+    _sum(pt.clip(pm.LogNormal("y", 0, x), 0, 3))
+
+
 # -- an unknown number of people --------------------------------------------------------------------
 
 

@@ -78,7 +78,11 @@ def compare(entry, n, rng):
 
 
 # In scalar code a candidate without a law is drawn again where releases are ignored: others are seen then.
-DRAWN_AGAIN = ("law within ends of another record", "probabilities of another record")
+DRAWN_AGAIN = (
+    "law within ends of another record",
+    "probabilities of another record",
+    "scale of another record",
+)
 
 
 @pytest.mark.parametrize("n", [1, 2])

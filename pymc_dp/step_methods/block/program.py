@@ -244,7 +244,7 @@ class RecordProgram:
             if holds is not None:
                 weights = pt.switch(holds, weights, -np.inf)
             if may_be_extreme(rv, in_value_space=False):
-                for each in (pm.logp(lift(rv, reading), reading[rv]), self.forward(rv, reading[rv], reading)):
+                for each in (density(self, rv, reading), self.forward(rv, reading[rv], reading)):
                     finite = pt.all(pt.isfinite(each).reshape((self.n, -1)), axis=1)
                     weights = pt.switch(finite, weights, -np.inf)
         return weights
