@@ -14,6 +14,7 @@ from pymc_dp.mechanisms import (
     DiscreteLaplaceMechanism,
     ExponentialMechanism,
     GaussianMechanism,
+    Invariant,
     KNormGradient,
     LaplaceMechanism,
     ObjectivePerturbation,
@@ -56,6 +57,7 @@ from pymc_dp.step_methods.label_sweeps import Neal2, Neal3, Neal8
 from pymc_dp.step_methods.neal import PrivateNeal5
 from pymc_dp.step_methods.slice import PrivateSlice
 from pymc_dp.step_methods.split_merge_step import SplitMerge
+from pymc_dp.step_methods.table_imputation import TableImputation
 
 try:
     __version__ = version("pymc-dp")
@@ -77,6 +79,7 @@ __all__ = [
     "DiscreteLaplaceMechanism",
     "ExponentialMechanism",
     "GaussianMechanism",
+    "Invariant",
     "KNormGradient",
     "LaplaceMechanism",
     "MinibatchPenalty",
@@ -98,6 +101,7 @@ __all__ = [
     "Release",
     "SmoothedHistogramSample",
     "SplitMerge",
+    "TableImputation",
     "UnaryEncoding",
     "WaveletMechanism",
     "acceptance_report",
@@ -126,6 +130,7 @@ __all__ = [
 # at the front, because PyMC takes the first of equally competent steps
 for _step in (
     RecordImputation,
+    TableImputation,
     ConjugateUpdate,
     AncillaryUpdate,
     CollapsedUpdate,

@@ -284,6 +284,14 @@ def mixture(known):
     return model
 
 
+def counts_at_two_levels():
+    with pm.Model() as model:
+        c = pm.Multinomial("c", 20, pm.Dirichlet("p", np.ones(3)))
+        dp.DiscreteGaussianMechanism("cells", c, sigma=2, observed=[7, 7, 6])
+        dp.DiscreteGaussianMechanism("part", c[:2].sum(), sigma=1, observed=13)
+    return model
+
+
 # Who moves what in models of the table of step methods; "nothing" is a step that no model may get by itself.
 CHOSEN_FOR = {
     "`RecordImputation`": (normal_records, {"y"}),
@@ -293,6 +301,7 @@ CHOSEN_FOR = {
     "`PrivateNeal5`": (lambda: mixture(False), {"labels", "y"}),
     "`PrivateSlice`": None,
     "`SplitMerge`": (lambda: mixture(True), {"labels"}),
+    "`TableImputation`": (counts_at_two_levels, {"c"}),
     "`Neal2`, `Neal3`, `Neal8`": None,
     "`AtomUpdate`": (lambda: mixture(True), {"mu"}),
     "NUTS": (lambda: mixture(True), {"sd"}),

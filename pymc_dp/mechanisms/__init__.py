@@ -7,6 +7,7 @@ from pymc_dp.mechanisms.discrete_gaussian import DiscreteGaussianMechanism
 from pymc_dp.mechanisms.discrete_laplace import DiscreteLaplaceMechanism
 from pymc_dp.mechanisms.exponential import ExponentialMechanism
 from pymc_dp.mechanisms.gaussian import GaussianMechanism
+from pymc_dp.mechanisms.invariant import Invariant
 from pymc_dp.mechanisms.knorm_gradient import KNormGradient
 from pymc_dp.mechanisms.laplace import LaplaceMechanism
 from pymc_dp.mechanisms.mechanism import Mechanism, MechanismOp
@@ -25,6 +26,7 @@ __all__ = [
     "DiscreteLaplaceMechanism",
     "ExponentialMechanism",
     "GaussianMechanism",
+    "Invariant",
     "KNormGradient",
     "LaplaceMechanism",
     "Mechanism",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from dataclasses import replace
 from itertools import permutations
 from typing import Any
 
@@ -23,8 +24,9 @@ from pymc_dp.privacy.accountant import compose, compose_disjoint
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 from pymc_dp.query.lengths import lengths_of
-from pymc_dp.query.records import find_record_blocks
+from pymc_dp.query.records import find_count_tables, find_record_blocks
 from pymc_dp.query.rowlocal import leaves_of
+from pymc_dp.query.tables import is_invariant
 
 
 def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = False) -> PrivacyGuarantee:
@@ -66,6 +68,9 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
     attributes of the same people: unless `disjoint` says otherwise all releases of a model are taken
     to be about the same people, and their costs add up. A release that keeps the record axis (local
     noise) makes its promise to each row: one row is one person.
+
+    Numbers that a model knows exactly (:class:`pymc_dp.Invariant`) have no privacy. The guarantee of the
+    model names them: its promise is between data that agree on them, which may be more than one person apart.
 
     Examples
     --------
@@ -229,14 +234,15 @@ def _of_model(model: Model, delta: float | None, disjoint: bool) -> PrivacyGuara
             "a mechanism, for example dp.LaplaceMechanism('z', query, ...)."
         )
     costs: Mapping[str, PrivacyGuarantee] = {name: _of_one(rv) for name, rv in releases.items()}
+    exact = tuple(str(rv.name) for rv in model.basic_RVs if is_invariant(rv))
     if not disjoint:
-        return compose(costs, delta=delta)
+        return replace(compose(costs, delta=delta), exact=exact)
     groups: dict[str, PrivacyGuarantee] = {}
     for names in _groups(model, releases):
         groups[_unused(" with ".join(names), groups)] = (
             costs[names[0]] if len(names) == 1 else compose({name: costs[name] for name in names})
         )
-    return compose_disjoint(groups, delta=delta)
+    return replace(compose_disjoint(groups, delta=delta), exact=exact)
 
 
 def _groups(model: Model, releases: Mapping[str, TensorVariable]) -> list[list[str]]:
@@ -251,6 +257,9 @@ def _groups(model: Model, releases: Mapping[str, TensorVariable]) -> list[list[s
     for name, rv in releases.items():
         for record in _records_of(rv) or (rv,):
             behind.setdefault(record, set()).add(name)
+    for tables in find_count_tables(model):
+        for variable in tables.names:
+            behind.setdefault(variable, set()).update(known.name for known in tables.releases)
     for block in find_record_blocks(model):
         names = {*(r.name for r in block.releases), *(t.name for t in block.terms if t.name in releases)}
         # children of the records belong to the same people, also where they are records of other releases

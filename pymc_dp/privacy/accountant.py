@@ -43,6 +43,8 @@ class ComposedGuarantee(PrivacyGuarantee):
         The releases by name.
     disjoint : bool
         Whether each person is behind only one part.
+    exact : tuple of str
+        Numbers published without noise, which the promise leaves out: it is between data that agree on them.
 
     Examples
     --------
@@ -55,6 +57,7 @@ class ComposedGuarantee(PrivacyGuarantee):
 
     parts: tuple[tuple[str, PrivacyGuarantee], ...] = ()
     disjoint: bool = False
+    exact: tuple[str, ...] = ()
 
     def to_approximate(self, delta: float) -> ComposedGuarantee:
         """Return the smallest epsilon that the parts are known to guarantee together at `delta`.
@@ -73,7 +76,7 @@ class ComposedGuarantee(PrivacyGuarantee):
         ValueError
             ``delta`` is not in (0, 1), or the parts have no guarantee at that delta.
         """
-        return _together(self.parts, delta, self.disjoint)
+        return replace(_together(self.parts, delta, self.disjoint), exact=self.exact)
 
     def to_zcdp(self) -> ComposedGuarantee:
         """Return the same guarantee with ``rho`` filled in from the parts.
@@ -101,10 +104,16 @@ class ComposedGuarantee(PrivacyGuarantee):
         )
         told = [name for name, part in self.parts if part.stated]
         believed = f" That of {in_words(told)} is stated by the user, not proven." if told else ""
+        if self.exact:
+            believed += (
+                f" {in_words(list(self.exact))} {'is' if len(self.exact) == 1 else 'are'} published exactly, "
+                "outside of this promise, which is between data that agree on what is exact: these may "
+                "differ in more than one person, and the promise is then weaker in proportion."
+            )
         if len(self.parts) == 1:
             return (
-                f"The release {names}: {in_words(self._statements())}, for {self.neighbours} neighbours."
-                f"{believed}"
+                f"The release {names}: {in_words(self._statements())}, for {self.neighbours} "
+                f"neighbours.{believed}"
             )
         return (
             f"The releases {names} together: {in_words(self._statements())}, for {self.neighbours} "
@@ -232,16 +241,16 @@ def _together(
             delta = 0.0
         if math.isinf(epsilon) and rho is None:
             raise ValueError(
-                "The releases promise nothing together at the sum of their deltas: ask for a larger "
-                "delta, or state every release by rho or by a smaller delta of its own."
+                "The releases promise nothing together at the sum of their deltas: ask for a larger delta, "
+                "or state every release by rho or by a smaller delta of its own."
             )
     else:
         delta = probability("delta", delta)
         epsilon = _epsilon_at(parts, delta, disjoint)
         if math.isinf(epsilon):
             raise ValueError(
-                f"delta = {delta:g} is too small for what the releases promise: ask for a delta above "
-                "the sum of theirs."
+                f"delta = {delta:g} is too small for what the releases promise: ask for a delta above the "
+                "sum of theirs."
             )
     stated = any(p.stated for p in parts)
     return ComposedGuarantee(epsilon, delta, rho, parts[0].neighbours, mu, named, disjoint, stated=stated)

@@ -12,10 +12,10 @@ from pymc_dp.query.rowlocal import RowAnalysis, leaves_of, rule
 
 # How people in groups of different sizes are written.
 ONE_AXIS = (
-    "Put people of all groups there: y = pm.Normal('y', mu[group], ...) with group = np.repeat([0, 1], "
-    "[3, 5]), or, of two laws, y = pt.where(group == 0, a, b) with a and b of all 8 rows. The sum over a "
-    "group is dp.record_sum(y * (group == 0)), a difference of means "
-    "dp.record_sum(y * np.where(group == 0, 1 / 3, -1 / 5))."
+    "Put people of all groups there: y = pm.Normal('y', mu[group], ...) with group = np.repeat([0, 1], [3, "
+    "5]), or, of two laws, y = pt.where(group == 0, a, b) with a and b of all 8 rows. The sum over a group "
+    "is dp.record_sum(y * (group == 0)), a difference of means dp.record_sum(y * np.where(group == 0, 1 / "
+    "3, -1 / 5))."
 )
 
 
@@ -26,8 +26,8 @@ def check_independent(model: Model, rv: Variable, analysis: RowAnalysis, n: int)
     transform = model.rvs_to_transforms.get(rv)
     if rv.type.ndim - (getattr(transform, "ndim_supp", 0) or 0) < 1:
         raise ValueError(
-            f"The transform {transform.name} of {rv.name} ties its {n} rows together, so they are "
-            "no independent records; leave `transform` out."
+            f"The transform {transform.name} of {rv.name} ties its {n} rows together, so they are no "
+            "independent records; leave `transform` out."
         )
     roles = [analysis.role(v) for v in node.inputs]
     free = all(r.kind == "free" for r in roles)
@@ -40,9 +40,9 @@ def check_independent(model: Model, rv: Variable, analysis: RowAnalysis, n: int)
     if placed is None and own.kind == "row" and own.rows is None:
         return
     raise ValueError(
-        f"The rows of {rv.name} are not conditionally independent records: each of its {n} rows "
-        "may depend on the same row of other records and on parameters only (no lag, cumulative "
-        "sum, mean over records, random walk or Gaussian process along the record axis)."
+        f"The rows of {rv.name} are not conditionally independent records: each of its {n} rows may depend "
+        "on the same row of other records and on parameters only (no lag, cumulative sum, mean over "
+        "records, random walk or Gaussian process along the record axis)."
     )
 
 
@@ -119,22 +119,21 @@ def no_record_message(release: Any, leaves: Sequence[Any]) -> str:
     if tables:
         return (
             f"The query of {release.name} uses {named(tables)}, a table of counts. Its entries are no "
-            "records of people, and tables of counts behind a mechanism are not supported yet. Write the "
-            "people that were counted: c = pm.Categorical('c', p, shape=n) and the query "
-            "dp.record_sum(pm.math.eq(c[:, None], np.arange(k))). Where people randomized their own "
-            "answers, give the table of these: "
+            "records of people, and of tables the query has to be linear with known coefficients, without "
+            "bounds=: cells, sums, products with a known matrix. For another query write the people that "
+            "were counted: c = pm.Categorical('c', p, shape=n) and the query dp.record_sum(pm.math.eq(c[:, "
+            "None], np.arange(k))). Where people randomized their own answers, give the table of these: "
             "dp.RandomizedResponse(name, p, n=n, epsilon=..., observed=counts)."
         )
     if tied:
         return (
-            f"The query of {release.name} uses {named(tied)}, whose entries are tied together by "
-            "one multivariate distribution, so they are not independent records. Give the record "
-            "axis as a batch axis (for example pm.MvNormal(..., shape=(n, d)) with n records)."
+            f"The query of {release.name} uses {named(tied)}, whose entries are tied together by one "
+            "multivariate distribution, so they are not independent records. Give the record axis as a "
+            "batch axis (for example pm.MvNormal(..., shape=(n, d)) with n records)."
         )
     return (
-        f"The query of {release.name} touches no record: it must depend on a free random variable "
-        "with a leading record axis, shape (n,) or (n, d); it depends on "
-        f"{named(leaves) or 'no free variable'}."
+        f"The query of {release.name} touches no record: it must depend on a free random variable with a "
+        f"leading record axis, shape (n,) or (n, d); it depends on {named(leaves) or 'no free variable'}."
     )
 
 

@@ -36,6 +36,7 @@ from pymc_dp.query.recordrules import (
 )
 from pymc_dp.query.rowlocal import MIXED, RowAnalysis, leaves_of, rule
 from pymc_dp.query.slotrules import count_of_people
+from pymc_dp.query.tables import Tables, find_tables
 
 QueryKind = Literal["central", "local", "function", "general"]
 _KINDS: dict[str, QueryKind] = {
@@ -112,6 +113,26 @@ def parameters_of(rv: Variable) -> list[Variable]:
     return list(node.op.dist_params(node))
 
 
+def find_count_tables(model: Model) -> list[Tables]:
+    """Find the tables of counts behind the releases of a model: counts that are no records.
+
+    Parameters
+    ----------
+    model : pymc.Model
+
+    Returns
+    -------
+    list of Tables
+
+    Raises
+    ------
+    ValueError
+        If an invariant is of something else than counts, or is not linear.
+    """
+    released = [rv for rv in model.observed_RVs if is_release(rv) and is_elementwise(rv)]
+    return find_tables(model, [(rv, query_of(rv)) for rv in released])
+
+
 def find_record_blocks(model: Model) -> list[RecordBlock]:
     """Find the confidential records of a model.
 
@@ -130,7 +151,9 @@ def find_record_blocks(model: Model) -> list[RecordBlock]:
     ValueError
         If a query touches no record, or if records are not conditionally independent of each other.
     """
-    observed = [rv for rv in model.observed_RVs if is_release(rv) and not is_noisy_count(model, rv)]
+    of_tables = {known.rv for tables in find_count_tables(model) for known in tables.releases}
+    released = [rv for rv in model.observed_RVs if is_release(rv) and rv not in of_tables]
+    observed = [rv for rv in released if not is_noisy_count(model, rv)]
     if not observed:
         return []
     lengths = leading_lengths(model)

@@ -10,7 +10,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_dp.query.lengths import leading_lengths
 from pymc_dp.query.records import is_noisy_count, is_release, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
-from pymc_dp.step_methods.discovery import record_blocks
+from pymc_dp.step_methods.discovery import record_blocks, table_blocks
 
 
 def behind_mechanisms(model: Model) -> dict[Variable, Variable]:
@@ -28,6 +28,10 @@ def behind_mechanisms(model: Model) -> dict[Variable, Variable]:
     if not unread:
         return {}
     try:
+        for tables in table_blocks(model):
+            found.update(dict.fromkeys(tables.variables, (tables.releases or tables.invariants)[0].rv))
+            for known in tables.releases:
+                unread.pop(known.rv, None)
         for block in record_blocks(model):
             found.update(dict.fromkeys(block.records, block.releases[0].rv))
             for release in block.releases:

@@ -10,8 +10,10 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
 from pymc_dp.lowering.compiling.building import building
-from pymc_dp.query.records import RecordBlock, find_record_blocks
+from pymc_dp.query.records import RecordBlock, find_count_tables, find_record_blocks
+from pymc_dp.query.tables import Tables
 
+_TABLES: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[Tables]]]" = WeakKeyDictionary()
 _BLOCKS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[RecordBlock]]]" = WeakKeyDictionary()
 
 
@@ -22,6 +24,16 @@ def record_blocks(model: Model) -> list[RecordBlock]:
     cached = _BLOCKS.get(model)
     if cached is None or cached[0] != version:
         _BLOCKS[model] = cached = (version, find_record_blocks(model))
+    return cached[1]
+
+
+@building()
+def table_blocks(model: Model) -> list[Tables]:
+    """Return the tables of counts of a model, remembered likewise."""
+    version = version_of(model)
+    cached = _TABLES.get(model)
+    if cached is None or cached[0] != version:
+        _TABLES[model] = cached = (version, find_count_tables(model))
     return cached[1]
 
 

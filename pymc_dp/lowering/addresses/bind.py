@@ -69,12 +69,16 @@ class Kernel(Addressed):
     signature : numba signature
     names : mapping
         What the kernel's names mean: nopython functions, and numbers or arrays that become machine code.
+    from_python : bool, default False
+        Whether Python calls it, with structures among its arguments: that takes longer to compile.
     """
 
-    def __init__(self, kernel: Function, signature: Any, names: Mapping[str, Any]):
+    def __init__(
+        self, kernel: Function, signature: Any, names: Mapping[str, Any], *, from_python: bool = False
+    ):
         self.name, self.signature, python = kernel.__name__, signature, rebound(kernel, names)
         self.kernel, self.names = kernel, names
         self.cache_key = digest([key_of(python), str(signature)])
         if self.cache_key is not None:
             CACHED_SRC_FUNCTIONS[python] = self.cache_key
-        self.dispatcher = native_code(python, signature, cached=self.cache_key is not None)
+        self.dispatcher = native_code(python, signature, self.cache_key is not None, from_python)

@@ -220,9 +220,11 @@ def later(
     return native_code(python, signature, cached=key is not None), key
 
 
-def native_code(python: Callable[..., Any], signature: Any, cached: bool) -> Declared:
+def native_code(
+    python: Callable[..., Any], signature: Any, cached: bool, from_python: bool = False
+) -> Declared:
     """Have a function with a key in PyTensor's cache compiled when it is first called."""
-    dispatcher = njit(signature, cache=cached)(python)
+    dispatcher = njit(signature, cache=cached, from_python=from_python)(python)
     _lowered.append(ref(dispatcher))
     return dispatcher
 

@@ -1,0 +1,206 @@
+"""Tables of counts behind releases: which count variables of a model they are, and what is known of them.
+
+A table is one count variable or several that releases or invariants tie together. It is never people: its law
+is of counts, and everything that is known of it is a linear map of its cells. Where rows of counts can be
+read as records as well (one noisy count of each, one noisy sum), they are records, which move together with
+their parameters; tables are what the reading as records would serve badly, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pymc.distributions.multivariate import DirichletMultinomialRV
+from pymc.model.core import Model
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import MultinomialRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.query.contributions import says_its_records
+from pymc_dp.query.linear import Linear, NotLinear, read_linear
+from pymc_dp.query.rowlocal import RowAnalysis, leaves_of
+
+# Laws of several counts with a known sum.
+SHARED_TOTAL = (MultinomialRV, DirichletMultinomialRV)
+
+
+@dataclass(frozen=True)
+class Known:
+    """A release or an invariant, and its query as a linear map of the cells."""
+
+    rv: TensorVariable
+    query: TensorVariable
+    linear: Linear
+
+    @property
+    def name(self) -> str:
+        """Its name in the model."""
+        return str(self.rv.name)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """Count variables that have to move together, as one line of cells.
+
+    Attributes
+    ----------
+    variables : list of TensorVariable
+        In the model's order.
+    shapes : list of tuple of int
+    first : list of int
+        Where the cells of each variable begin.
+    n_cells : int
+    releases, invariants : list of Known
+    """
+
+    variables: list[TensorVariable]
+    shapes: list[tuple[int, ...]]
+    first: list[int]
+    n_cells: int
+    releases: list[Known]
+    invariants: list[Known]
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the count variables."""
+        return [str(v.name) for v in self.variables]
+
+
+def is_invariant(rv: Variable) -> bool:
+    """Whether a variable is a query that is known exactly."""
+    return bool(getattr(getattr(rv.owner, "op", None), "is_invariant", False))
+
+
+def is_count(rv: Variable) -> bool:
+    """Whether a variable's law is of counts: whole numbers, each of its own or several with a known sum."""
+    op: Any = getattr(rv.owner, "op", None)
+    whole = str(rv.type.dtype).startswith(("int", "uint"))  # type: ignore[attr-defined]
+    return whole and (isinstance(op, SHARED_TOTAL) or getattr(op, "ndim_supp", None) == 0)
+
+
+def find_tables(model: Model, releases: Sequence[tuple[Variable, TensorVariable]]) -> list[Tables]:
+    """Find the tables of counts of a model.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    releases : sequence of (variable, query)
+        Its observed releases.
+
+    Returns
+    -------
+    list of Tables
+        One for each set of count variables that releases and invariants tie together.
+
+    Raises
+    ------
+    ValueError
+        If an invariant is of something else than counts, or is not linear, or counts that cannot be records
+        are no table either.
+    """
+    variables, free = set(model.basic_RVs), set(model.free_RVs)
+    invariants = [(rv, rv.owner.inputs[-1]) for rv in model.observed_RVs if is_invariant(rv)]
+    if not invariants and not any(map(is_count, free)):
+        return []
+    groups: list[tuple[set[Variable], list[tuple[Variable, TensorVariable]]]] = []
+    for rv, query in [*releases, *invariants]:
+        leaves, known = {v for v in leaves_of([query], variables) if v in free}, [(rv, query)]
+        for group in [g for g in groups if g[0] & leaves]:
+            groups.remove(group)
+            leaves, known = leaves | group[0], group[1] + known
+        groups.append((leaves, known))
+    order = {rv: k for k, rv in enumerate(model.basic_RVs)}
+    found = []
+    for leaves, known in groups:
+        counts = sorted(leaves, key=lambda v: order[v])
+        tables = _tables(model, counts, sorted(known, key=lambda k: order[k[0]]))
+        if tables is not None:
+            found.append(tables)
+    return found
+
+
+def _tables(model: Model, counts: list[Any], known: list[tuple[Variable, TensorVariable]]) -> Tables | None:
+    """Return some variables as a table; None where they are records, or left to be refused as such."""
+    exact = [rv for rv, _ in known if is_invariant(rv)]
+    others = [str(v.name) for v in counts if not is_count(v)]
+    if others or not counts:
+        if exact:
+            raise ValueError(
+                f"The invariant {exact[0].name} is about {', '.join(others) or 'no free variable'}, and "
+                "invariants are of counts that are not known: variables of pm.Multinomial, pm.Poisson, "
+                "pm.Binomial, pm.NegativeBinomial and the like, in a linear query with known coefficients."
+            )
+        return None
+    if not exact and _are_records(model, counts, known):
+        return None
+    shapes = [tuple(map(int, model.eval_rv_shapes()[str(v.name)])) for v in counts]
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    first = [int(k) for k in np.cumsum([0, *sizes[:-1]])]
+    read: list[Known] = []
+    for rv, query in known:
+        try:
+            linear = read_linear(
+                query, dict(zip(counts, first, strict=True)), dict(zip(counts, shapes, strict=True))
+            )
+        except NotLinear as error:
+            if exact:
+                raise ValueError(
+                    f"The query of {rv.name} is no linear map of the counts "
+                    f"{', '.join(v.name for v in counts)}, which the invariant {exact[0].name} makes a "
+                    f"table: {error}. Sums, slices, products with known matrices and sums by an index are "
+                    "linear."
+                ) from None
+            return None
+        read.append(Known(rv, query, linear))  # type: ignore[arg-type]
+    releases = [k for k in read if not is_invariant(k.rv)]
+    invariants = [k for k in read if is_invariant(k.rv)]
+    tables = Tables(counts, shapes, first, sum(sizes), releases, invariants)
+    return tables if _stands_alone(model, tables, bool(exact)) else None
+
+
+def _are_records(model: Model, counts: list[Any], known: list[tuple[Variable, TensorVariable]]) -> bool:
+    """Whether counts are read as records: the model says so, or one release is of each, or of their sum."""
+    if any(getattr(rv.owner.op, "records", None) is not None for rv, _ in known):  # type: ignore[union-attr]
+        return True
+    sums = {v for _, query in known for v in ancestors([query], blockers=counts) if says_its_records(v)}
+    if sums or all(v.type.ndim == 0 for v in counts):
+        return True
+    if any(isinstance(v.owner.op, SHARED_TOTAL) and v.type.ndim == 1 for v in counts):
+        return False
+    lengths = {model.eval_rv_shapes()[str(v.name)][:1] for v in counts}
+    if len(lengths) > 1 or () in lengths:
+        return False
+    analysis = RowAnalysis(set(counts), int(next(iter(lengths))[0]), set(model.basic_RVs))
+    kinds = [analysis.role(query).kind for _, query in known]
+    if any(isinstance(v.owner.op, SHARED_TOTAL) for v in counts):
+        return kinds == ["sum"]
+    return "mixed" not in kinds and set(kinds) != {"row", "sum"}
+
+
+def _stands_alone(model: Model, tables: Tables, needed: bool) -> bool:
+    """Whether nothing else depends on the counts; said where they have to be a table."""
+    variables, own = set(model.basic_RVs), set(tables.variables)
+    known = {k.rv for k in (*tables.releases, *tables.invariants)}
+    terms = [
+        v for v in model.basic_RVs if v not in known and set(leaves_of(_inputs(v), variables) or ()) & own
+    ]
+    terms += [p for p in model.potentials if set(ancestors([p], blockers=variables)) & own]
+    if not terms:
+        return True
+    if needed or any(isinstance(v.owner.op, SHARED_TOTAL) and v.type.ndim == 1 for v in tables.variables):  # type: ignore[union-attr]
+        raise ValueError(
+            f"{', '.join(str(t.name) for t in terms)} depends on the counts {', '.join(tables.names)}, which "
+            "are a table behind releases. The step for tables knows linear queries of counts only: those of "
+            "releases, and of dp.Invariant. Write shares and rates by the parameters of the counts' law, "
+            "and totals of parts as sums of the parts."
+        )
+    return False
+
+
+def _inputs(rv: Variable) -> list[Variable]:
+    assert rv.owner is not None
+    return [v for v in rv.owner.inputs if hasattr(v.type, "ndim")]

@@ -1,0 +1,360 @@
+"""Imputation of tables of counts behind releases, at a cost in cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import pytensor
+from pymc.model.core import Model
+from pymc.step_methods.compound import Competence
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from rich.progress import ProgressColumn, TextColumn
+from rich.table import Column
+
+from pymc_dp.lowering.addresses.bind import Kernel
+from pymc_dp.lowering.addresses.native import generator_handle
+from pymc_dp.lowering.rows.rows import NotScalar
+from pymc_dp.query.tables import SHARED_TOTAL, Tables
+from pymc_dp.step_methods.block.program import static_value
+from pymc_dp.step_methods.discovery import model_of, table_blocks
+from pymc_dp.step_methods.record_step import RecordStep, check_positive
+from pymc_dp.step_methods.starts import set_by_the_model
+from pymc_dp.step_methods.tables import kernels
+from pymc_dp.step_methods.tables.densities import laws_of_cells, noises_of_releases
+from pymc_dp.step_methods.tables.directions import Held, entries_of, find_directions
+from pymc_dp.step_methods.tables.start import meeting
+from pymc_dp.step_methods.tables.state import (
+    CELL_COLUMNS,
+    CELL_PRECISION,
+    COUNT,
+    LAW,
+    LAW_OF,
+    NOISE_OF,
+    REFRESH,
+    ROW_COLUMNS,
+    ROW_PRECISION,
+    SWEEP,
+    Table,
+)
+
+# Moves per draw for each cell, and for tables of few cells.
+_PER_CELL, _LEAST = 2, 2000
+# Sweeps by the law of the counts alone that disperse the start of a chain.
+_DISPERSING = 20
+# Draws of tuning after which the scale of each cell is set anew.
+_RESCALED = tuple(2**k for k in range(1, 20))
+
+
+class TableImputation(RecordStep):
+    r"""Metropolis moves of tables of counts given noisy and exact linear queries of them.
+
+    A table is a variable of counts (:class:`pymc.Multinomial`, :class:`pymc.DirichletMultinomial`,
+    :class:`pymc.Poisson`, :class:`pymc.NegativeBinomial`, :class:`pymc.Binomial` and others of whole
+    numbers), or several, behind mechanisms with independent noise whose queries are linear with known
+    coefficients: cells, margins, products with a matrix, sums by an index. The cells are the latent
+    variables, never the people.
+
+    A move adds t times an integer direction: one cell; two cells that count alike in an entry of a query, so
+    that precise sums do not slow the cells below them; the corners of a rectangle of a table with several
+    axes, which keeps margins; and, where sums are known exactly (a multinomial total,
+    :class:`pymc_dp.Invariant`), random combinations of a basis of all integer directions that keep these.
+    Directions and lengths are proposed symmetrically, and lengths learnt while tuning.
+
+    ``pm.sample`` chooses this step by itself for counts that are no records: multinomial tables, tables with
+    invariants, and tables with queries at several levels. Parameters keep PyMC's steps.
+
+    Parameters
+    ----------
+    vars : list of variables, optional
+        Count variables; all tables of the model if left out.
+    n_sweeps : int, optional
+        Moves per draw, for each cell: 2 by default, and at least 2000 moves in all.
+    model : pymc.Model, optional
+        Taken from the context if left out.
+    rng : optional
+        Seed or generator; PyMC sets one per chain.
+
+    Raises
+    ------
+    ValueError
+        If the model has no table of counts behind a release, no table meets all invariants, a query is not
+        linear, or an argument is out of range.
+
+    Notes
+    -----
+    A move costs what it touches: some 100 ns for two cells with four levels of sums, however many people are
+    counted. ``sample_stats`` gets ``table_acceptance``, the share of moves that were made.
+
+    References
+    ----------
+    Hara, Aoki and Takemura (2010), for random combinations of a lattice basis.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> with pm.Model() as model:
+    ...     p = pm.Dirichlet("p", np.ones(4))
+    ...     c = pm.Multinomial("c", n=200, p=p)
+    ...     cells = dp.DiscreteGaussianMechanism("cells", c, sigma=5, observed=[61, 38, 77, 30])
+    ...     first = dp.DiscreteGaussianMechanism("first", c[:2].sum(), sigma=1, observed=97)
+    ...     step = dp.TableImputation()
+    >>> [v.name for v in step.vars]
+    ['c']
+    """
+
+    name = "table_imputation"
+    _lowered = ("chains", "parts")
+    parts: list[TableChain]
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {"table_acceptance": (np.float64, [])}
+
+    def __init__(
+        self,
+        vars: Sequence[Variable] | None = None,
+        *,
+        n_sweeps: int | None = None,
+        model: Model | None = None,
+        rng: Any = None,
+        initial_point: dict[str, Any] | None = None,
+        compile_kwargs: dict | None = None,
+        blocked: bool = True,
+    ):
+        check_positive("n_sweeps", n_sweeps, or_none=True)
+        self.n_sweeps = n_sweeps
+        self._prepare(vars, model, rng, initial_point)
+
+    def _build(self) -> None:
+        model, moving = self._sized()
+        self.chains = []
+        blocks = [tables for tables in table_blocks(model) if set(tables.variables) & set(moving)]
+        for tables in blocks:
+            left = [str(v.name) for v in tables.variables if v not in moving]
+            if left:
+                raise ValueError(
+                    f"The counts {', '.join(tables.names)} have to move together; `vars` leaves out "
+                    f"{', '.join(left)}."
+                )
+        self.parts = [TableChain(model, tables) for tables in blocks]
+
+    def _moved(self) -> set[str]:
+        return {name for part in self.parts for name in part.names}
+
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
+        """Prepare for a new chain: forget what the last one learnt, read the data again."""
+        super().setup_chain(rng, tune, draws)
+        for part in self.parts:
+            part.forget()
+
+    def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+        """Try moves of every table."""
+        point = self._started(point)
+        made = tried = 0.0
+        for part in self.parts:
+            part.read(point)
+            n = part.n_cells * (self.n_sweeps or _PER_CELL)
+            n = n if self.n_sweeps else max(n, _LEAST)
+            made += part.sweep(self.rng, n, self.tune)
+            tried += n
+            if self.tune:
+                part.learn(self.n_steps + 1)
+            point.update(part.counts())
+        self.n_steps += 1
+        return self._checked(point), [{"table_acceptance": made / tried}]
+
+    def _starts(self, point: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray] | str]:
+        """Yield tables that meet what is known exactly: dispersed by their law, and as near as can be."""
+        kept = set_by_the_model(self.model)
+        for sweeps in (_DISPERSING, 0):
+            values: dict[str, np.ndarray] = {}
+            for part in self.parts:
+                given = any(
+                    name in kept or not np.array_equal(point[name], self._default_point[name])
+                    for name in part.names
+                )
+                values |= part.start(point, self.rng, 0 if given else sweeps, given)
+            yield values
+
+    @classmethod
+    def _claimable(cls, model: Model) -> list[Variable]:
+        claimed = [model.rvs_to_values[rv] for tables in table_blocks(model) for rv in tables.variables]
+        if not claimed:
+            raise ValueError(
+                "TableImputation found no table of counts behind a release: variables of pm.Multinomial, "
+                "pm.Poisson and the like, in linear queries of mechanisms with observed=. Counts with one "
+                "release of each, or of their sum, are records: leave this step out, and pm.sample moves "
+                "them."
+            )
+        return claimed
+
+    @staticmethod
+    def competence(var: Variable, has_grad: bool) -> Competence:
+        """Answer PyMC: whether this step wants the variable."""
+        model = model_of(var)
+        if model is None:
+            return Competence.INCOMPATIBLE
+        counts = {rv for tables in table_blocks(model) for rv in tables.variables}
+        return Competence.IDEAL if var in counts else Competence.INCOMPATIBLE
+
+    @staticmethod
+    def _progressbar_config(n_chains: int = 1) -> tuple[list[ProgressColumn], dict[str, list[float]]]:
+        columns: list[ProgressColumn] = [
+            TextColumn("{task.fields[table_acceptance]:0.2f}", table_column=Column("Table accept", ratio=1))
+        ]
+        return columns, {"table_acceptance": [0.0] * n_chains}
+
+    @staticmethod
+    def _make_progressbar_update_functions() -> tuple[Any]:
+        def update(stats: dict[str, Any]) -> dict[str, Any]:
+            return {"table_acceptance": stats["table_acceptance"]}
+
+        return (update,)
+
+
+class TableChain:
+    """One table as a chain sees it: its densities, directions and state."""
+
+    def __init__(self, model: Model, tables: Tables):
+        self.model, self.tables, self.n_cells = model, tables, tables.n_cells
+        self._values = [model.rvs_to_values[rv] for rv in tables.variables]
+        self.names = [str(v.name) for v in self._values]
+        try:
+            laws = laws_of_cells(model, tables.variables, tables.shapes)
+            noises = noises_of_releases(model, tables.releases)
+        except NotScalar as error:
+            raise ValueError(
+                f"The table {', '.join(tables.names)} has a density that is not known cell by cell: {error}. "
+                "Counts of pm.Multinomial, pm.DirichletMultinomial and of laws of single counts, and "
+                "mixtures of these, are."
+            ) from None
+        self._laws, self._noises = laws, noises
+        self.held = Held(tables, self._totals(), self._exact())
+        self.directions = find_directions(tables, self.held)
+        of_sweep, of_refresh = kernels.with_densities(laws.function, noises.function)
+        self._sweep = Kernel(kernels.sweep, SWEEP, of_sweep, from_python=True)
+        self._refresh = Kernel(kernels.refresh, REFRESH, of_refresh, from_python=True)
+        n_rows = noises.which.size + self.held.target.size
+        self.table = Table(
+            cells=np.zeros((self.n_cells, laws.width + CELL_COLUMNS)),
+            rows=np.zeros((n_rows, noises.width + ROW_COLUMNS)),
+            **entries_of(tables, self.held),
+        )
+        # columns of these, by name
+        self._cells = self.table.cells[:, laws.width :].T
+        self._rows = self.table.rows[: noises.which.size, noises.width :].T
+        self._cells[LAW_OF], self._rows[NOISE_OF] = laws.which, noises.which
+        self._cells[CELL_PRECISION], self._rows[ROW_PRECISION] = 1.0, self._row_precision()
+        self._mean = np.zeros(self.n_cells)
+
+    def _totals(self) -> dict[str, np.ndarray]:
+        """Return the known sums of multinomial variables."""
+        return {
+            str(rv.name): self._known(rv.owner.op.dist_params(rv.owner)[0], f"n of {rv.name}")  # type: ignore[union-attr]
+            for rv in self.tables.variables
+            if isinstance(rv.owner.op, SHARED_TOTAL)  # type: ignore[union-attr]
+        }
+
+    def _known(self, graph: Variable, what: str) -> np.ndarray:
+        free = [rv for rv in self.model.free_RVs if rv in ancestors([graph])]
+        if free:
+            raise ValueError(
+                f"{what} depends on {', '.join(str(v.name) for v in free)}: the number that a multinomial "
+                "law divides has to be known. Where it is not, independent pm.Poisson counts are such a law "
+                "with a total of its own: pm.Poisson(name, total * p)."
+            )
+        return np.asarray(pytensor.function([], graph, mode="FAST_COMPILE")())
+
+    def _exact(self) -> dict[str, np.ndarray]:
+        return {
+            k.name: np.asarray(static_value(self.model.rvs_to_values[k.rv]), dtype=float)
+            for k in self.tables.invariants
+        }
+
+    def _row_precision(self) -> np.ndarray:
+        """Return what a noise level at the starting point says of how far a query may move."""
+        found = []
+        for release in self.tables.releases:
+            levels = release.rv.owner.op.dist_params(release.rv.owner)[1:2]  # type: ignore[union-attr]
+            (level,) = self.model.replace_rvs_by_values(levels) if levels else [1.0]
+            inputs = [
+                v for v in self.model.value_vars if isinstance(level, Variable) and v in ancestors([level])
+            ]
+            start = self.model.initial_point()
+            value = (
+                pytensor.function(inputs, level, mode="FAST_COMPILE")(*(start[str(v.name)] for v in inputs))
+                if isinstance(level, Variable)
+                else level
+            )
+            found.append(np.broadcast_to(np.asarray(value, dtype=float), release.linear.shape).ravel())
+        return 1.0 / np.concatenate(found) ** 2 if found else np.zeros(0)
+
+    def forget(self) -> None:
+        """Forget what was learnt, and read what is known exactly again."""
+        self.directions.reach[:] = 0.5
+        self.directions.tally[:] = 0.0
+        self._mean[:] = 0.0
+        self.held = Held(self.tables, self._totals(), self._exact())
+
+    def read(self, point: dict[str, np.ndarray]) -> None:
+        """Take counts and parameters from a point."""
+        parts = [np.asarray(point[name], dtype=float).ravel() for name in self.names]
+        self.table.cells[:, : self._laws.width] = self._laws.numbers(point)
+        self.table.rows[: self._noises.which.size, : self._noises.width] = self._noises.numbers(point)
+        self._set(np.concatenate(parts))
+
+    def _set(self, counts: np.ndarray) -> None:
+        self._cells[COUNT] = counts
+        self._refresh.dispatcher(self.table)
+
+    def sweep(self, rng: np.random.Generator, n: int, tuning: bool) -> float:
+        """Try moves; return how many were made."""
+        if not self.directions.shares[-1]:  # what is known exactly leaves one table only
+            return 0.0
+        self.directions.tally[:] = 0.0
+        self._sweep.dispatcher(generator_handle(rng), n, tuning, self.table, self.directions)
+        return float(self.directions.tally[:, 1].sum())
+
+    def learn(self, n_steps: int) -> None:
+        """Learn the scale of each cell."""
+        self._mean += (self._cells[COUNT] - self._mean) / n_steps
+        if n_steps in _RESCALED:
+            self._cells[CELL_PRECISION] = 1.0 / (self._mean + 1.0)
+
+    def counts(self) -> dict[str, np.ndarray]:
+        """Return the counts as values of the model's variables."""
+        ends = [*self.tables.first[1:], self.n_cells]
+        parts = zip(self._values, self.names, self.tables.shapes, self.tables.first, ends, strict=True)
+        return {
+            name: self._cells[COUNT, begin:end].reshape(shape).astype(value.dtype)
+            for value, name, shape, begin, end in parts
+        }
+
+    def start(
+        self, point: dict[str, np.ndarray], rng: np.random.Generator, sweeps: int, given: bool
+    ) -> dict[str, np.ndarray]:
+        """Return a table that meets what is known exactly, after sweeps by the law of the counts alone."""
+        self.read(point)
+        before = self._cells[COUNT].copy()
+        counts = meeting(np.maximum(before, 0.0), self.held, self._log_laws, rng)
+        if given and not np.array_equal(before, counts):
+            raise ValueError(
+                f"The starting values of {', '.join(self.tables.names)} do not meet what is known exactly "
+                f"({', '.join(dict.fromkeys(self.held.names))}). Leave them out, or give a table that does."
+            )
+        self._cells[CELL_PRECISION] = 1.0 / (counts + 1.0)
+        if sweeps:
+            precision = self._rows[ROW_PRECISION].copy()
+            self._rows[NOISE_OF], self._rows[ROW_PRECISION] = -1, 0.0
+            self._set(counts)
+            self.sweep(rng, sweeps * self.n_cells, False)
+            counts = self._cells[COUNT].copy()
+            self._rows[NOISE_OF], self._rows[ROW_PRECISION] = self._noises.which, precision
+        self._set(counts)
+        return self.counts()
+
+    def _log_laws(self, counts: np.ndarray) -> np.ndarray:
+        self._set(counts)
+        return self._cells[LAW].copy()

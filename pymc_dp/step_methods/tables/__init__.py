@@ -1,0 +1,1 @@
+"""Tables of counts: moves of cells along integer directions, at a cost in cells."""

@@ -1,0 +1,212 @@
+"""Directions in which a table may move, from its queries and from what is known exactly.
+
+One cell alone, where nothing holds it; two cells of one group, whose common sums stay: a group is all cells
+that count alike in one entry of a query, so that a precise sum at one level does not slow the cells below it;
+rectangles, which keep all margins that a table of several axes has; and combinations of a basis of all
+integer directions that keep what is known exactly, where the others do not reach all tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import sparse
+
+from pymc_dp.query.tables import SHARED_TOTAL, Tables
+from pymc_dp.step_methods.tables.lattice import classes_of_columns, integer_kernel
+from pymc_dp.step_methods.tables.state import Directions
+
+# Weights of the kinds of moves, where there are such.
+_WEIGHTS = (1.0, 1.0, 0.5, 1.0)
+# Most classes of cells of which a basis is worked out.
+_MOST_CLASSES = 300
+
+
+class Held:
+    """What is known exactly of a table, and which cells count alike in it.
+
+    Parameters
+    ----------
+    tables : Tables
+    totals : dict
+        From a variable with a known sum (a multinomial one) to these sums, one for each row of its last axis.
+    values : dict
+        From an invariant to its numbers.
+
+    Attributes
+    ----------
+    matrix, target
+        ``matrix @ counts == target``.
+    names : list of str
+        What each row comes from.
+    classes : ndarray of int
+        The class of each cell; -1 for cells that are in nothing.
+    by_class : ndarray, shape (rows, classes)
+        What a cell of each class counts in each row.
+    """
+
+    def __init__(self, tables: Tables, totals: dict[str, np.ndarray], values: dict[str, np.ndarray]):
+        parts, targets, self.names = [], [], list[str]()
+        for rv, shape, first in zip(tables.variables, tables.shapes, tables.first, strict=True):
+            if isinstance(rv.owner.op, SHARED_TOTAL):  # type: ignore[union-attr]
+                n_rows, width = int(np.prod(shape[:-1])), shape[-1]
+                rows = np.repeat(np.arange(n_rows), width)
+                cells = first + np.arange(n_rows * width)
+                ones = np.ones(rows.size)
+                parts.append(sparse.csr_array((ones, (rows, cells)), shape=(n_rows, tables.n_cells)))
+                targets.append(np.broadcast_to(totals[str(rv.name)], shape[:-1]).ravel())
+                self.names += [f"the sum of {rv.name}"] * n_rows
+        for known in tables.invariants:
+            parts.append(known.linear.matrix)
+            targets.append(values[known.name].ravel() - known.linear.constant)
+            self.names += [known.name] * known.linear.constant.size
+        empty = sparse.csr_array((0, tables.n_cells))
+        self.matrix = sparse.csr_array(sparse.vstack(parts)) if parts else empty
+        self.target = np.concatenate(targets).astype(float) if targets else np.zeros(0)
+        if np.any(self.matrix.data % 1):
+            name = self.names[int(np.flatnonzero(np.diff(self.matrix.indptr))[0])]
+            raise ValueError(
+                f"{name} has coefficients that are not whole: an invariant is a count, or a sum of counts."
+            )
+        self.classes = classes_of_columns(self.matrix)
+        n_classes = int(self.classes.max(initial=-1)) + 1
+        representative = np.zeros(n_classes, dtype=np.int64)
+        representative[self.classes[self.classes >= 0]] = np.flatnonzero(self.classes >= 0)
+        self.by_class = sparse.csc_array(self.matrix)[:, representative] if n_classes else empty[:, :0]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes of cells."""
+        return int(self.by_class.shape[1])
+
+    def basis(self) -> np.ndarray:
+        """Return integer vectors over classes that keep all that is known; none if sums of classes stay."""
+        if not self.n_classes:
+            return np.zeros((0, 0), dtype=np.int64)
+        gram = (self.by_class @ self.by_class.T).toarray()
+        rank = np.linalg.matrix_rank(gram)
+        if rank == self.n_classes:
+            return np.zeros((0, self.n_classes), dtype=np.int64)
+        if self.n_classes > _MOST_CLASSES:
+            raise TooManyClasses(self.n_classes - rank)
+        return integer_kernel(self.by_class.toarray().astype(np.int64))
+
+
+class TooManyClasses(Exception):
+    """Too many classes of cells for a basis; holds the dimension of the lattice."""
+
+
+def find_directions(tables: Tables, held: Held) -> Directions:
+    """Return the directions of a table.
+
+    Raises
+    ------
+    ValueError
+        If what is known exactly is too much for a basis, and rectangles do not reach all tables.
+    """
+    classes = held.classes
+    groups = _groups(tables, held)
+    group_begins, group_cells = _lists(groups)
+    memberships = sparse.csr_array(
+        (np.ones(group_cells.size), (group_cells, np.repeat(np.arange(len(groups)), np.diff(group_begins)))),
+        shape=(tables.n_cells, max(len(groups), 1)),
+    )
+    corner_begins, corners = _corners(tables, held)
+    try:
+        basis = held.basis()
+    except TooManyClasses as error:
+        basis = np.zeros((0, held.n_classes), dtype=np.int32)
+        if not _rectangles_reach_all(tables, held, corner_begins, int(error.args[0])):
+            raise ValueError(
+                f"What is known exactly of {', '.join(tables.names)} "
+                f"({', '.join(dict.fromkeys(held.names))}) tells {held.n_classes} classes of cells apart, "
+                f"and no moves are known that reach all tables. Totals and margins of up to {_MOST_CLASSES} "
+                "cells can be combined at will, totals of disjoint parts and both margins of a table of two "
+                "axes at any size."
+            ) from None
+    in_basis = sparse.csr_array(basis)
+    class_begins, class_cells = _lists(
+        [np.flatnonzero(classes == d) for d in range(held.n_classes)] if basis.size else []
+    )
+    singles = np.flatnonzero(classes < 0)
+    available = (singles.size, group_cells.size, corner_begins.size, basis.size)
+    weights = np.array([w if n else 0.0 for w, n in zip(_WEIGHTS, available, strict=True)])
+    shares = np.cumsum(weights) / max(weights.sum(), 1.0)
+    room = max(4, held.n_classes)
+    return Directions(
+        shares=shares,
+        singles=singles.astype(np.int32),
+        movers=np.flatnonzero(np.diff(memberships.indptr)).astype(np.int32),
+        member_begins=memberships.indptr.astype(np.int32),
+        memberships=memberships.indices.astype(np.int32),
+        group_begins=group_begins,
+        group_cells=group_cells,
+        corners=corners,
+        corner_begins=corner_begins,
+        basis_begins=in_basis.indptr.astype(np.int32),
+        basis_classes=in_basis.indices.astype(np.int32),
+        basis_steps=in_basis.data.astype(float),
+        class_begins=class_begins,
+        class_cells=class_cells,
+        by_class=np.zeros(held.n_classes if basis.size else 0),
+        moved=np.zeros(room, dtype=np.int32),
+        steps=np.zeros(room),
+        reach=np.full(4, 0.5),
+        tally=np.zeros((4, 2)),
+    )
+
+
+def entries_of(tables: Tables, held: Held) -> dict[str, np.ndarray]:
+    """Return what each cell adds to queries and to what is known exactly, for the state of a table."""
+    parts = [k.linear.matrix for k in tables.releases]
+    columns = sparse.csc_array(sparse.vstack([*parts, held.matrix]))
+    columns.sort_indices()
+    weights = columns.data.astype(float)
+    return {
+        "n_releases": np.array([columns.shape[0] - held.target.size], dtype=np.int32),
+        "begins": columns.indptr.astype(np.int32),
+        "at": columns.indices.astype(np.int32),
+        "weights": weights[:1] if weights.size and (weights == weights[0]).all() else weights,
+        "constant": np.concatenate([*(k.linear.constant for k in tables.releases), np.zeros(0)]),
+        "touched": np.zeros(columns.shape[0], dtype=np.int32),
+    }
+
+
+def _groups(tables: Tables, held: Held) -> list[np.ndarray]:
+    """Return cells that count alike in what is known exactly, and in one entry of a query each."""
+    classes = held.classes
+    order = np.argsort(classes, kind="stable")
+    found = np.split(order, np.flatnonzero(np.diff(classes[order])) + 1)
+    for known in tables.releases:
+        matrix = known.linear.matrix.tocoo()
+        order = np.lexsort((matrix.data, classes[matrix.col], matrix.row))
+        row, cells, weight = matrix.row[order], matrix.col[order], matrix.data[order]
+        changed = (np.diff(row) != 0) | (np.diff(weight) != 0) | (np.diff(classes[cells]) != 0)
+        found += np.split(cells, np.flatnonzero(changed) + 1)
+    return [np.asarray(g, dtype=np.int32) for g in found if len(g) > 1]
+
+
+def _corners(tables: Tables, held: Held) -> tuple[np.ndarray, np.ndarray]:
+    """Return the tables with two axes or more."""
+    begins, corners = [], list[int]()
+    for shape, first in zip(tables.shapes, tables.first, strict=True):
+        strides = [int(np.prod(shape[a + 1 :])) for a in range(len(shape))]
+        axes = [(n, s) for n, s in zip(shape, strides, strict=True) if n > 1]
+        if len(axes) > 1:
+            begins.append(len(corners))
+            corners += [first, len(axes), *(n for n, _ in axes), *(s for _, s in axes)]
+    return np.array(begins, dtype=np.int32), np.array(corners, dtype=np.int32)
+
+
+def _rectangles_reach_all(tables: Tables, held: Held, corner_begins: np.ndarray, dimension: int) -> bool:
+    """Whether both margins of one table of two axes, without an upper end, are all that is known exactly."""
+    if len(tables.variables) > 1 or corner_begins.size != 1 or len(tables.shapes[0]) != 2:
+        return False
+    n, m = tables.shapes[0]
+    return dimension == (n - 1) * (m - 1) and not (held.matrix.data != 1).any()
+
+
+def _lists(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    begins = np.concatenate([[0], np.cumsum([len(p) for p in parts])]).astype(np.int32)
+    return begins, np.concatenate([*parts, np.zeros(0, dtype=np.int32)]).astype(np.int32)

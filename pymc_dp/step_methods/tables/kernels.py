@@ -1,0 +1,286 @@
+"""The nopython loop over moves of a table of counts.
+
+A move adds t times an integer direction v to the counts. Which v is tried, and how far, is decided without a
+look at the counts, and v is as likely as -v, so that a move is accepted by the ratio of the densities alone.
+It costs what v touches: the cells, and the entries of queries that they add to.
+"""
+
+import math
+
+import numpy as np
+
+from pymc_dp.lowering.addresses.bind import Function, bound_part, part_of_kernel
+from pymc_dp.lowering.addresses.native import generator_at
+from pymc_dp.lowering.functions.bits import random, standard_exponential
+from pymc_dp.step_methods.tables.state import (
+    CELL_COLUMNS,
+    CELL_PRECISION,
+    CHANGE,
+    COUNT,
+    LAW,
+    LAW_OF,
+    NOISE,
+    NOISE_OF,
+    ROW_COLUMNS,
+    ROW_PRECISION,
+    TOTAL,
+    TOUCHED,
+)
+
+type Array = np.ndarray
+type Generator = np.random.Generator
+
+SINGLE, PAIR, RECTANGLE, COMBINATION = range(4)
+# Share of moves that tuning aims at, and how fast it does.
+_TARGET, _RATE = 0.4, 0.02
+
+
+def law(which: int, count: float, numbers: Array, k: int) -> float:
+    """Log density of cell k at a count, up to what no count changes."""
+    raise NotImplementedError
+
+
+def noise(which: int, total: float, numbers: Array, q: int) -> float:
+    """Log density of release q given its query."""
+    raise NotImplementedError
+
+
+@part_of_kernel
+def any_of(rng: Generator, begin: int, end: int) -> int:
+    """Draw a position from an interval."""
+    return begin + int((end - begin) * random(rng))
+
+
+@part_of_kernel
+def rectangle(rng: Generator, corners: Array, corner_begins: Array, moved: Array, steps: Array) -> int:
+    """Choose four corners of a rectangle along two axes of a table; return how many cells move."""
+    at = corner_begins[any_of(rng, 0, corner_begins.size)]
+    first, n_axes = corners[at], corners[at + 1]
+    one = any_of(rng, 0, n_axes)
+    other = any_of(rng, 0, n_axes - 1)
+    if other >= one:
+        other += 1
+    here = first
+    for axis in range(n_axes):
+        here += corners[at + 2 + n_axes + axis] * any_of(rng, 0, corners[at + 2 + axis])
+    across = 0
+    for axis in (one, other):
+        length, stride = corners[at + 2 + axis], corners[at + 2 + n_axes + axis]
+        now = ((here - first) // stride) % length
+        shift = stride * (any_of(rng, 0, length) - now)
+        if shift == 0:
+            return 0
+        if axis == one:
+            across = shift
+        else:
+            moved[0], moved[1], moved[2], moved[3] = here, here + across, here + shift, here + across + shift
+    steps[0], steps[1], steps[2], steps[3] = 1.0, -1.0, -1.0, 1.0
+    return 4
+
+
+@part_of_kernel
+def combination(
+    rng: Generator, begins: Array, classes: Array, values: Array, class_begins: Array, class_cells: Array,
+    by_class: Array, moved: Array, steps: Array,
+) -> int:  # fmt: skip
+    """Combine basis vectors, moving one cell of each class in them; return how many cells move."""
+    while True:
+        b = any_of(rng, 0, begins.size - 1)
+        sign = 1.0 if random(rng) < 0.5 else -1.0
+        for j in range(begins[b], begins[b + 1]):
+            by_class[classes[j]] += sign * values[j]
+        if random(rng) < 0.5:
+            break
+    n = 0
+    for d in range(by_class.size):
+        if by_class[d] != 0.0:
+            moved[n] = class_cells[any_of(rng, class_begins[d], class_begins[d + 1])]
+            steps[n] = by_class[d]
+            by_class[d] = 0.0
+            n += 1
+    return n
+
+
+@part_of_kernel
+def pair(
+    rng: Generator, movers: Array, member_begins: Array, memberships: Array, group_begins: Array, group_cells:
+    Array, moved: Array, steps: Array,
+) -> int:  # fmt: skip
+    """Choose two cells of a group; return how many cells move."""
+    one = movers[any_of(rng, 0, movers.size)]
+    group = memberships[any_of(rng, member_begins[one], member_begins[one + 1])]
+    other = group_cells[any_of(rng, group_begins[group], group_begins[group + 1])]
+    if one == other:
+        return 0
+    moved[0], moved[1], steps[0], steps[1] = one, other, 1.0, -1.0
+    return 2
+
+
+@part_of_kernel
+def note_changes(
+    n: int, moved: Array, steps: Array, begins: Array, at: Array, weights: Array, rows: Array, width: int,
+    touched: Array,
+) -> int:  # fmt: skip
+    """Add up what a direction changes in each row; return how many rows it touches."""
+    n_touched, several = 0, int(weights.size > 1)
+    for i in range(n):
+        k = moved[i]
+        for j in range(begins[k], begins[k + 1]):
+            q = at[j]
+            if rows[q, width + TOUCHED] == 0.0:
+                rows[q, width + TOUCHED] = 1.0
+                touched[n_touched] = q
+                n_touched += 1
+            rows[q, width + CHANGE] += steps[i] * weights[several * j]
+    return n_touched
+
+
+@part_of_kernel
+def length(
+    rng: Generator, reach: float, n: int, moved: Array, steps: Array, cells: Array, cell_width: int,
+    n_touched: int, touched: Array, rows: Array, width: int, n_releases: int,
+) -> float:  # fmt: skip
+    """Draw how far to move along a direction, 0 where something known exactly forbids it."""
+    precision = 0.0
+    for j in range(n_touched):
+        q = touched[j]
+        change = rows[q, width + CHANGE]
+        if q < n_releases:
+            precision += rows[q, width + ROW_PRECISION] * change * change
+        elif change != 0.0:
+            return 0.0
+    for i in range(n):
+        precision += cells[moved[i], cell_width + CELL_PRECISION] * steps[i] ** 2
+    t = 1.0 + math.floor(standard_exponential(rng) * math.exp(reach) / math.sqrt(precision))
+    return t if random(rng) < 0.5 else -t
+
+
+def log_ratio(
+    t: float, n: int, moved: Array, steps: Array, cells: Array, cell_width: int, n_touched: int, touched:
+    Array, rows: Array, width: int, n_releases: int, new_laws: Array, new_noises: Array,
+) -> float:  # fmt: skip
+    """Change of the log density along t times the direction; the new densities are noted."""
+    for i in range(n):
+        if cells[moved[i], cell_width + COUNT] + t * steps[i] < 0.0:
+            return -math.inf
+    ratio = 0.0
+    for i in range(n):
+        k = moved[i]
+        count = cells[k, cell_width + COUNT] + t * steps[i]
+        new_laws[i] = law(int(cells[k, cell_width + LAW_OF]), count, cells, k)
+        ratio += new_laws[i] - cells[k, cell_width + LAW]
+    for j in range(n_touched):
+        q = touched[j]
+        change = rows[q, width + CHANGE]
+        if change != 0.0 and q < n_releases:
+            new_noises[j] = noise(
+                int(rows[q, width + NOISE_OF]), rows[q, width + TOTAL] + t * change, rows, q
+            )
+            ratio += new_noises[j] - rows[q, width + NOISE]
+    return ratio
+
+
+def sweep(handle, n_moves, tuning, table, directions):  # type: ignore[no-untyped-def]
+    """Try moves one after the other."""
+    rng = generator_at(handle)
+    # an array that is taken out of a structure is counted as held, which costs as much as a density
+    cells, rows, n_releases = table.cells, table.rows, table.n_releases[0]
+    begins, at, weights, touched = table.begins, table.at, table.weights, table.touched
+    shares, reach, tally = directions.shares, directions.reach, directions.tally
+    singles, movers, corners = directions.singles, directions.movers, directions.corners
+    member_begins, memberships = directions.member_begins, directions.memberships
+    group_begins, group_cells = directions.group_begins, directions.group_cells
+    corner_begins, basis_begins = directions.corner_begins, directions.basis_begins
+    basis_classes, basis_steps = directions.basis_classes, directions.basis_steps
+    class_begins, class_cells, by_class = directions.class_begins, directions.class_cells, directions.by_class
+    moved, steps = directions.moved, directions.steps
+    new_laws, new_noises = np.empty(moved.size), np.empty(touched.size)
+    cell_width, width = cells.shape[1] - CELL_COLUMNS, rows.shape[1] - ROW_COLUMNS
+    for _ in range(n_moves):
+        u, kind = random(rng), 0
+        while u >= shares[kind]:
+            kind += 1
+        if kind == SINGLE:
+            moved[0], steps[0], n = singles[any_of(rng, 0, singles.size)], 1.0, 1
+        elif kind == PAIR:
+            n = pair(rng, movers, member_begins, memberships, group_begins, group_cells, moved, steps)
+        elif kind == RECTANGLE:
+            n = rectangle(rng, corners, corner_begins, moved, steps)
+        else:
+            n = combination(
+                rng,
+                basis_begins,
+                basis_classes,
+                basis_steps,
+                class_begins,
+                class_cells,
+                by_class,
+                moved,
+                steps,
+            )
+        if n == 0:
+            continue
+        n_touched = note_changes(n, moved, steps, begins, at, weights, rows, width, touched)
+        t = length(
+            rng, reach[kind], n, moved, steps, cells, cell_width, n_touched, touched, rows, width, n_releases
+        )
+        if t != 0.0:
+            ratio = log_ratio(
+                t,
+                n,
+                moved,
+                steps,
+                cells,
+                cell_width,
+                n_touched,
+                touched,
+                rows,
+                width,
+                n_releases,
+                new_laws,
+                new_noises,
+            )
+            probability = math.exp(min(ratio, 0.0))
+            tally[kind, 0] += 1.0
+            if random(rng) < probability:
+                tally[kind, 1] += 1.0
+                for i in range(n):
+                    cells[moved[i], cell_width + COUNT] += t * steps[i]
+                    cells[moved[i], cell_width + LAW] = new_laws[i]
+                for j in range(n_touched):
+                    q = touched[j]
+                    change = rows[q, width + CHANGE]
+                    if change != 0.0 and q < n_releases:
+                        rows[q, width + TOTAL] += t * change
+                        rows[q, width + NOISE] = new_noises[j]
+            if (
+                tuning and abs(t) > 1.0
+            ):  # a move of one is the least there is: its rate says nothing of longer ones
+                reach[kind] = min(max(reach[kind] + _RATE * (probability - _TARGET), -3.0), 6.0)
+        for j in range(n_touched):
+            rows[touched[j], width + CHANGE], rows[touched[j], width + TOUCHED] = 0.0, 0.0
+
+
+def refresh(table):  # type: ignore[no-untyped-def]
+    """Work out everything that depends on the counts anew, with the parameters as they are."""
+    cells, rows, n_releases, constant = table.cells, table.rows, table.n_releases[0], table.constant
+    begins, at, weights = table.begins, table.at, table.weights
+    cell_width, width = cells.shape[1] - CELL_COLUMNS, rows.shape[1] - ROW_COLUMNS
+    several = int(weights.size > 1)
+    for q in range(n_releases):
+        rows[q, width + TOTAL] = constant[q]
+    for k in range(cells.shape[0]):
+        count = cells[k, cell_width + COUNT]
+        cells[k, cell_width + LAW] = law(int(cells[k, cell_width + LAW_OF]), count, cells, k)
+        for j in range(begins[k], begins[k + 1]):
+            if at[j] < n_releases:
+                rows[at[j], width + TOTAL] += weights[several * j] * count
+    for q in range(n_releases):
+        which = int(rows[q, width + NOISE_OF])
+        rows[q, width + NOISE] = noise(which, rows[q, width + TOTAL], rows, q)
+
+
+def with_densities(law: Function, noise: Function) -> tuple[dict[str, Function], dict[str, Function]]:
+    """Return what a model's densities make of the names in :func:`sweep`, and in :func:`refresh`."""
+    names = {"law": law, "noise": noise}
+    return {"log_ratio": bound_part(log_ratio, names)}, names

@@ -1,0 +1,119 @@
+"""A table to start from that meets all that is known exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import sparse
+
+from pymc_dp.step_methods.tables.directions import Held
+
+# Times that what did not fit into cells is spread over others.
+_ATTEMPTS = 200
+
+
+def meeting(
+    counts: np.ndarray, held: Held, laws: Callable[[np.ndarray], np.ndarray], rng: np.random.Generator
+) -> np.ndarray:
+    """Return the counts, changed as little as is needed to meet what is known exactly.
+
+    Parameters
+    ----------
+    counts : ndarray of float
+    held : Held
+    laws : callable
+        From counts to the log density of each cell, which is minus infinity where a cell cannot have a count.
+    rng : numpy.random.Generator
+
+    Raises
+    ------
+    ValueError
+        If no table of counts meets it, naming what contradicts itself.
+    """
+    if not held.target.size or np.array_equal(held.matrix @ counts, held.target):
+        return counts
+    classes = held.classes
+    inside = classes >= 0
+    sums = np.bincount(classes[inside], weights=counts[inside], minlength=held.n_classes)
+    wanted = _nearest(sums, held)
+    counts = counts.copy()
+    order = np.argsort(classes, kind="stable")
+    begins = np.searchsorted(classes[order], np.arange(held.n_classes + 1))
+    for d in np.flatnonzero(wanted != sums):
+        cells = order[begins[d] : begins[d + 1]]
+        missing = int(wanted[d] - sums[d])
+        if missing < 0:
+            counts[cells] -= rng.multivariate_hypergeometric(
+                counts[cells].astype(np.int64), -missing, method="marginals"
+            )
+        else:
+            _add(counts, cells, missing, laws, rng)
+    if not np.array_equal(held.matrix @ counts, held.target):
+        raise ValueError(_contradiction(held))
+    return counts
+
+
+def _add(
+    counts: np.ndarray,
+    cells: np.ndarray,
+    missing: int,
+    laws: Callable[[np.ndarray], np.ndarray],
+    rng: np.random.Generator,
+) -> None:
+    """Add to cells in proportion to their counts; what a cell cannot hold goes to others."""
+    room = np.ones(cells.size, dtype=bool)
+    for _ in range(_ATTEMPTS):
+        if missing == 0 or not room.any():
+            return
+        shares = np.where(room, counts[cells] + 0.5, 0.0)
+        more = rng.multinomial(missing, shares / shares.sum())
+        tried = counts.copy()
+        tried[cells] += more
+        refused = ~np.isfinite(laws(tried)[cells]) & (more > 0)
+        # the half of what was too much, down to none
+        room &= ~(refused & (more == 1))
+        more[refused] //= 2
+        tried = counts.copy()
+        tried[cells] += more
+        more[~np.isfinite(laws(tried)[cells])] = 0
+        counts[cells] += more
+        missing -= int(more.sum())
+
+
+def _nearest(sums: np.ndarray, held: Held) -> np.ndarray:
+    """Return whole sums of classes that meet what is known exactly, by the least change."""
+    n, conditions = held.n_classes, held.by_class
+    if np.linalg.matrix_rank((conditions.T @ conditions).toarray()) == n if n <= 50 else False:
+        exact = np.linalg.lstsq(conditions.toarray(), held.target, rcond=None)[0].round()
+        if np.array_equal(conditions @ exact, held.target) and (exact >= 0).all():
+            return exact
+    from scipy.optimize import Bounds, LinearConstraint, milp  # which few models wait for
+
+    identity = sparse.eye_array(n)
+    # the change of each sum is at most a number of its own, and these are made small
+    change = sparse.block_array([[identity, -identity], [-identity, -identity]])
+    known = sparse.block_array([[conditions, sparse.csr_array((conditions.shape[0], n))]])
+    found = milp(
+        np.concatenate([np.zeros(n), np.ones(n)]),
+        integrality=np.concatenate([np.ones(n), np.zeros(n)]),
+        bounds=Bounds(0, np.inf),
+        constraints=[
+            LinearConstraint(sparse.csr_matrix(known), held.target, held.target),
+            LinearConstraint(sparse.csr_matrix(change), -np.inf, np.concatenate([sums, -sums])),
+        ],
+    )
+    if found.x is None:
+        raise ValueError(_contradiction(held))
+    return found.x[:n].round()
+
+
+def _contradiction(held: Held) -> str:
+    names = list(dict.fromkeys(held.names))
+    negative = sorted({held.names[k] for k in np.flatnonzero(held.target < 0)})
+    why = f" ({', '.join(negative)} is negative)" if negative else ""
+    return (
+        f"No table of counts meets what is known exactly: {', '.join(names)} contradict each other, or the "
+        f"support of the counts{why}. Compare their totals: margins of one table add up to the same number, "
+        "and to n of a multinomial law."
+    )

@@ -1,0 +1,83 @@
+"""Posteriors of small tables, by enumeration of all tables of counts (and of a grid of a parameter)."""
+
+import itertools
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+
+from tests.tables.models import CASES
+
+
+def enumerated(name):
+    """Return every table with its probability, by the model's own density."""
+    case = CASES[name]
+    model = case.build()
+    tables = [rv for rv in model.free_RVs if rv.name in ("a", "b", "c")]
+    shapes = [tuple(model.eval_rv_shapes()[rv.name]) for rv in tables]
+    n_cells = sum(int(np.prod(s)) for s in shapes)
+    logp = model.compile_logp()
+    found, weights = [], []
+    for cells in itertools.product(range(case.largest + 1), repeat=n_cells):
+        if not _possible(name, cells):
+            continue
+        point, at = {}, 0
+        for rv, shape in zip(tables, shapes, strict=True):
+            size = int(np.prod(shape))
+            point[model.rvs_to_values[rv].name] = np.array(cells[at : at + size]).reshape(shape)
+            at += size
+        if case.grid is None:
+            values = [logp(point)]
+        else:
+            ((value, grid),) = case.grid.items()
+            values = [logp({**point, value: np.asarray(v)}) for v in grid]
+        found.append(cells)
+        weights.append(np.logaddexp.reduce(values))
+    weights = np.array(weights)
+    probabilities = np.exp(weights - weights.max())
+    return np.array(found), probabilities / probabilities.sum()
+
+
+# which tables can be at all, to leave the others out of the enumeration
+def _possible(name, c):
+    conditions = {
+        "multinomial with sums": lambda: sum(c) == 8,
+        "multinomial with an exact part": lambda: sum(c) == 6 and c[1] + c[2] == 2,
+        "cube with two exact margins": lambda: (
+            sum(c[:4]) == 5 and sum(c[4:]) == 5 and c[0] + c[1] + c[4] + c[5] == 4
+        ),
+        "whole coefficients": lambda: 2 * c[0] + 3 * c[1] + 5 * c[2] == 20,
+        "zero diagonal with both margins": lambda: (
+            c[0] == c[4] == c[8] == 0
+            and [sum(c[k : k + 3]) for k in (0, 3, 6)] == [2, 2, 2]
+            and [sum(c[k::3]) for k in (0, 1, 2)] == [2, 2, 2]
+        ),
+        "binomial counts": lambda: sum(c) == 11,
+        "dirichlet multinomial rows": lambda: sum(c[:3]) == 5 and sum(c[3:]) == 3,
+        "two tables in one release": lambda: sum(c[:3]) == 4,
+        "probabilities that are not known": lambda: sum(c) == 6,
+        "crossed margins": lambda: sum(c) <= 16,
+    }
+    return conditions.get(name, lambda: True)()
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("name", CASES)
+def test_enumerated(name):
+    tables, probabilities = enumerated(name)
+    model = CASES[name].build()
+    idata = pm.sample(
+        model=model, draws=4000, tune=500, chains=2, cores=1, random_seed=5, progressbar=False, quiet=True
+    )
+    assert "table_acceptance" in idata.sample_stats
+    names = [v for v in ("a", "b", "c") if v in idata.posterior]
+    draws = np.concatenate([idata.posterior[v].values.reshape(2, 4000, -1) for v in names], axis=-1)
+    for what, of in (("mean", lambda x: x), ("zero", lambda x: x == 0), ("square", lambda x: x * x)):
+        exact = probabilities @ of(tables)
+        ours = of(draws).astype(float)
+        moving = ours.std(axis=(0, 1)) > 0
+        np.testing.assert_allclose(ours.mean(axis=(0, 1))[~moving], exact[~moving], atol=2e-3)
+        for k in np.flatnonzero(moving):
+            error = float(az.mcse(ours[..., k]))
+            assert abs(ours[..., k].mean() - exact[k]) < 4.5 * error + 1e-6, (what, k)

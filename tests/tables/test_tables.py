@@ -1,0 +1,193 @@
+"""Which counts are tables, what is said where they are not, and where chains of them start."""
+
+import warnings
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_dp as dp
+from tests.steps import assigned
+
+CELLS = {"sigma": 2.0}
+
+
+def noisy(name, query, observed, **noise):
+    return dp.DiscreteGaussianMechanism(name, query, observed=observed, **(noise or CELLS))
+
+
+def test_tables_get_their_step_and_parameters_keep_theirs():
+    with pm.Model() as model:
+        p = pm.Dirichlet("p", np.ones(3))
+        c = pm.Multinomial("c", 10, p)
+        noisy("z", c, [3, 4, 2])
+    assert assigned(model) == {"p": "NUTS", "c": "TableImputation"}
+
+
+def test_counts_with_one_release_are_records():
+    with pm.Model() as model:
+        mu = pm.Gamma("mu", 2, 1)
+        c = pm.Poisson("c", mu, shape=5)
+        noisy("z", c, [3, 4, 2, 0, 1])
+    assert assigned(model)["c"] != "TableImputation"
+    with pm.Model() as summed:
+        mu = pm.Gamma("mu", 2, 1)
+        c = pm.Poisson("c", mu, shape=5)
+        noisy("z", dp.record_sum(c), 10)
+        noisy("cells", c, [3, 4, 2, 0, 1])
+    assert assigned(summed)["c"] != "TableImputation"  # record_sum says that they are people
+
+
+def test_several_levels_are_a_table():
+    with pm.Model() as model:
+        c = pm.Poisson("c", 2.0, shape=5)
+        noisy("z", c, [3, 4, 2, 0, 1])
+        noisy("total", c.sum(), 10)
+    assert assigned(model) == {"c": "TableImputation"}
+
+
+def test_starts_meet_what_is_exact():
+    with pm.Model() as model:
+        c = pm.Poisson("c", np.full((3, 4), 0.3))
+        dp.Invariant("rows", c.sum(axis=1), observed=[7, 0, 40])
+        dp.Invariant("columns", c.sum(axis=0), observed=[20, 20, 5, 2])
+        noisy("z", c[0, 0], 3)
+        step = dp.TableImputation()
+    starts = []
+    for seed in (1, 2):
+        step.setup_chain(seed, 0, 100)
+        point, _ = step.step(model.initial_point())
+        starts.append(point["c"])
+        np.testing.assert_array_equal(point["c"].sum(axis=1), [7, 0, 40])
+        np.testing.assert_array_equal(point["c"].sum(axis=0), [20, 20, 5, 2])
+        assert (point["c"] >= 0).all()
+    assert (starts[0] != starts[1]).any()
+
+
+def test_binomial_counts_start_below_their_ends():
+    with pm.Model() as model:
+        c = pm.Binomial("c", 3, 0.5, shape=4)
+        dp.Invariant("all", c.sum(), observed=12)
+        step = dp.TableImputation()
+    step.setup_chain(1, 0, 10)
+    point, stats = step.step(model.initial_point())
+    np.testing.assert_array_equal(point["c"], 3)  # the only such table
+    assert stats[0]["table_acceptance"] == 0
+
+
+def test_contradictions_are_named():
+    with pm.Model():
+        c = pm.Poisson("c", 2.0, shape=(2, 2))
+        dp.Invariant("rows", c.sum(axis=1), observed=[3, 4])
+        dp.Invariant("columns", c.sum(axis=0), observed=[3, 5])
+        step = dp.TableImputation()
+    step.setup_chain(1, 0, 10)
+    with pytest.raises(ValueError, match=r"rows, columns contradict each other"):
+        step.step(step.model.initial_point())
+
+
+def test_given_starts_that_do_not_meet_them_are_refused():
+    with pm.Model() as model:
+        c = pm.Poisson("c", 2.0, shape=3, initval=[1, 2, 3])
+        dp.Invariant("total", c.sum(), observed=7)
+        step = dp.TableImputation()
+    step.setup_chain(1, 0, 10)
+    with pytest.raises(ValueError, match=r"starting values of c do not meet.*\(total\)"):
+        step.step(model.initial_point())
+
+
+def test_invariants_are_of_counts_and_linear():
+    with pm.Model() as model:
+        y = pm.Normal("y", 0, 1, shape=3)
+        dp.Invariant("some", pt.cast(y, "int64").sum(), observed=2)
+    with pytest.raises(ValueError, match="The invariant some is about y"):
+        assigned(model)
+    with pm.Model() as model:
+        c = pm.Poisson("c", 2.0, shape=3)
+        dp.Invariant("some", pt.max(c), observed=2)
+    with pytest.raises(ValueError, match=r"some is no linear map of the counts c"):
+        assigned(model)
+
+
+@pytest.mark.parametrize(
+    ("observed", "error", "words"),
+    [
+        (None, ValueError, "needs observed="),
+        ([1.5, 2], ValueError, "fractions"),
+        ([1, np.nan], ValueError, "missing numbers or fractions"),
+        ([1, 2, 3], ValueError, "shape"),
+        ("two", TypeError, "whole numbers"),
+    ],
+)
+def test_invariants_that_cannot_be(observed, error, words):
+    with pm.Model():
+        c = pm.Poisson("c", 2.0, shape=2)
+        with pytest.raises(error, match=words):
+            dp.Invariant("known", c, observed=observed)
+
+
+def test_queries_with_fractions_are_no_invariants():
+    with pm.Model():
+        c = pm.Poisson("c", 2.0, shape=2)
+        with pytest.raises(TypeError, match="whole coefficients"):
+            dp.Invariant("known", 0.5 * c, observed=[1, 2])
+
+
+def test_a_total_that_is_not_known_is_refused():
+    with pm.Model():
+        n = pm.Poisson("n", 10)
+        c = pm.Multinomial("c", n, np.ones(3) / 3)
+        noisy("z", c, [3, 4, 2])
+        with pytest.raises(ValueError, match=r"n of c depends on n.*pm.Poisson\(name, total \* p\)"):
+            dp.TableImputation()
+
+
+def test_children_of_a_table_are_refused():
+    with pm.Model() as model:
+        c = pm.Multinomial("c", 10, np.ones(3) / 3)
+        pm.Binomial("ill", c, 0.1, observed=[0, 1, 0])
+        noisy("z", c, [3, 4, 2])
+    with pytest.raises(ValueError, match="ill depends on the counts c"):
+        assigned(model)
+
+
+def test_no_table_is_said():
+    with pm.Model():
+        y = pm.Normal("y", 0, 1, shape=3)
+        dp.LaplaceMechanism("z", y, scale=1, observed=np.zeros(3))
+        with pytest.raises(ValueError, match="found no table of counts"):
+            dp.TableImputation()
+
+
+def test_tables_move_together():
+    with pm.Model():
+        a = pm.Poisson("a", 1.0, shape=2)
+        b = pm.Poisson("b", 1.0, shape=2)
+        noisy("z", a + b, [1, 2])
+        noisy("total", (a + b).sum(), 3)
+        with pytest.raises(ValueError, match="have to move together"):
+            dp.TableImputation([a])
+
+
+def test_the_guarantee_names_what_is_exact():
+    with pm.Model() as model:
+        c = pm.Poisson("c", 2.0, shape=(2, 2))
+        dp.DiscreteGaussianMechanism("z", c, rho=0.5, sensitivity=np.sqrt(2), observed=np.ones((2, 2)))
+        dp.Invariant("total", c.sum(), observed=7)
+    said = dp.guarantee(model)
+    assert said.rho == 0.5
+    assert said.exact == ("total",)
+    assert "total is published exactly, outside of this promise" in str(said)
+    assert "total is published exactly" in str(said.to_approximate(1e-6))
+
+
+def test_predictive_draws_of_a_model_with_invariants():
+    with pm.Model() as model, warnings.catch_warnings():
+        warnings.simplefilter("error")
+        c = pm.Poisson("c", 2.0, shape=3)
+        dp.Invariant("total", c.sum(), observed=7)
+        noisy("z", c, [1, 2, 3])
+        drawn = pm.sample_prior_predictive(draws=3, random_seed=1)
+    np.testing.assert_array_equal(drawn.prior_predictive["total"], drawn.prior["c"].sum("c_dim_0"))
+    assert model["total"].dtype == "int64"
