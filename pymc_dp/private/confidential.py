@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.graph.utils import MissingInputError
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
@@ -201,11 +202,12 @@ class ConfidentialLikelihood:
                 )
         inputs = {key: pt.tensor(key, dtype=v.dtype, shape=v.shape) for key, v in given.items()}
         law = _law(name, dist, inputs)
+        # the number of rows is public, and mixtures and censored laws take it from laws that they replace
+        (law,) = with_lengths_of_rows([law], set(inputs.values()))
         if not law.type.dtype.startswith("float") and not table.whole:
             raise ValueError(
                 f"data of '{name}' are not all whole numbers, and {law.owner.op} gives no others."
             )
-        check_atoms(name, law, inputs.values(), model)
         value = pt.tensor(name, dtype=law.type.dtype, shape=table.shape)
         parameters = _parameters(name, law, model)
         roots = [
@@ -213,7 +215,8 @@ class ConfidentialLikelihood:
             for k, v in enumerate(parameters)
         ]
         (free,) = graph_replace([law], dict(zip(parameters, roots)), strict=False)
-        (free,) = with_lengths_of_rows([free], set(inputs.values()))  # the number of rows is public
+        _check_arguments(name, free, set(inputs.values()))
+        check_atoms(name, law, inputs.values(), model)
         if coordinates is not None:
             coordinates = _coordinates(name, coordinates, parameters, model)
             (coordinates,) = graph_replace([coordinates], dict(zip(parameters, roots)), strict=False)
@@ -277,7 +280,10 @@ def _law(name: str, dist: Any, inputs: dict[str, TensorVariable]) -> TensorVaria
             raise TypeError(
                 f"dist of '{name}' is called with the covariates by name, {sorted(inputs)}: {error}."
             ) from None
-        dist = dist(**inputs)
+        try:
+            dist = dist(**inputs)
+        except MissingInputError:  # a function that makes a law reads covariates that it is not given
+            raise _not_given(name, inputs) from None
     elif inputs:
         raise TypeError(
             f"dist of '{name}' must be a function of the covariates {sorted(inputs)} that returns a "
@@ -314,6 +320,25 @@ def _coordinates(name: str, given: Any, parameters: list[Any], model: Model) -> 
             f"functions of {', '.join(str(v.name) for v in parameters)} only."
         )
     return pt.as_tensor(given).ravel()
+
+
+def _check_arguments(name: str, law: Any, inputs: Collection[Variable]) -> None:
+    """Refuse a log density that reads variables behind the law's back: nobody would look for them there."""
+    given, value = set(ancestors([law])), law.type()
+    unseen = {
+        str(v.name or "a random variable")
+        for v in ancestors([pm.logp(law, value, warn_rvs=False)], blockers=[value])
+        if v not in given and (v in inputs or hasattr(getattr(v.owner, "op", None), "ndim_supp"))
+    }
+    if unseen:
+        raise _not_given(name, unseen)
+
+
+def _not_given(name: str, unseen: Collection[str]) -> ValueError:
+    return ValueError(
+        f"dist of '{name}' has a function that reads {', '.join(sorted(unseen))} from around it: give the "
+        "law all that its functions read, as in pm.CustomDist.dist(mu, x, logp=f) with f(value, mu, x)."
+    )
 
 
 def _parts(law: Any) -> set[Variable]:

@@ -89,6 +89,22 @@ REFUSED = {
         lambda mu, v: lambda z: pm.Normal.dist(mu * z + pt.as_tensor(ROWS), 1),
         {"covariates": {"z": ROWS}}, ValueError, r"Pass what is known of each row in covariates",
     ),
+    "a covariate behind a density's back": (
+        lambda mu, v: lambda z: pm.CustomDist.dist(mu, logp=lambda x, m: -((x - m * z) ** 2)),
+        {"covariates": {"z": ROWS}}, ValueError, "a function that reads z from around it",
+    ),
+    "a covariate behind a law's back": (
+        lambda mu, v: lambda z: pm.CustomDist.dist(mu, dist=lambda m, size: pm.Normal.dist(m * z, 1)),
+        {"covariates": {"z": ROWS}}, ValueError, "a function that reads z from around it",
+    ),
+    "a parameter behind a density's back": (
+        lambda mu, v: pm.CustomDist.dist(mu, logp=lambda x, m: -((x - m * v[0]) ** 2)),
+        {}, ValueError, "a function that reads vector from around it",
+    ),
+    "a parameter behind a law's back": (
+        lambda mu, v: pm.CustomDist.dist(mu, dist=lambda m, size: pm.Normal.dist(m * v[0], 1, size=size)),
+        {}, ValueError, "a function that reads a random variable from around it",
+    ),
     "covariance": (
         lambda mu, v: pm.MvNormal.dist(v, -np.eye(3)), {"data": ROWS[:39].reshape(13, 3)}, ValueError,
         "not positive definite",
