@@ -12,6 +12,7 @@ import numpy as np
 import pytensor
 from pymc.pytensorf import rvs_in_graph
 from pytensor.compile.mode import Mode
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import graph_inputs
@@ -52,6 +53,8 @@ _INTERNAL = frozenset({"op_class", "props", "expected", "promised"})
 _NOISE_TOO_LARGE = ("A draw of the noise does not fit", "noise must be finite")  # by the exact samplers
 # Numbers that a release states besides the arguments of its mechanism.
 _STATED = {"granularity", "n_records", "changes"}
+# Arguments that may be a graph in a model; a release is drawn with their value.
+_LEVELS = {"scale", "sigma", "theta", "p_truth"}
 # Parts of a release's guarantee, which are compared with the budget that a declaration repeats.
 _BUDGET = ("epsilon", "delta", "rho")
 
@@ -93,6 +96,7 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
         if key in noise:
             raise TypeError(f"{name}.release takes no {key}=: {_NEVER[key]}.")
     refuse_internal(mechanism, noise)
+    noise = {key: _level(value) if key in _LEVELS else value for key, value in noise.items()}
     refusal: Exception | None = None
     try:
         op, value, known, guarantee, published = _draw(mechanism, query, noise)
@@ -192,6 +196,19 @@ def _check_public(key: str, setting: Any) -> None:
                     f"{key} is computed from arrays, and would be published without noise: give known "
                     "numbers, chosen without looking at the data."
                 )
+
+
+def _level(value: Any) -> Any:
+    """Return a noise level that a graph computes as a number, which is checked as any other.
+
+    A level that depends on random variables, or that may show data, is returned as it is, to be refused.
+    """
+    if isinstance(value, list | tuple) and any(isinstance(v, Variable) for v in value):
+        value = as_variable(value)
+    if not isinstance(value, TensorVariable) or isinstance(value, TensorConstant) or rvs_in_graph([value]):
+        return value
+    public = isinstance(value, SharedVariable) or value_is_public(value, is_number, in_model=False)
+    return evaluate(value) if public else value
 
 
 def _is_of_settings(message: str, mechanism: Any, query: Any, noise: dict[str, Any]) -> bool:

@@ -5,6 +5,7 @@ import math
 import re
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 import pytest
 
@@ -142,3 +143,36 @@ def test_privacy_curves_end_where_floating_point_does():
             curve(0.5, 1e-300, 1.0)
     with pytest.raises(ValueError, match=r"sensitivity / sigma must be between"):
         calibration.gaussian_delta(0.5, 1e300, 1.0)
+
+
+@pytest.mark.parametrize("level", [-1.0, 0.0, 1.5, np.inf, np.nan])
+@pytest.mark.parametrize(
+    "given", [lambda v: 2 * pt.constant(v / 2), pytensor.shared], ids=["graph", "shared"]
+)
+@pytest.mark.parametrize(
+    "mechanism, name, settings",
+    [
+        (dp.LaplaceMechanism, "scale", {"sensitivity": 1}),
+        (dp.GaussianMechanism, "sigma", {"sensitivity": 1}),
+        (dp.BinomialMechanism, "theta", {"n_trials": 2}),
+        (dp.RandomizedResponse, "p_truth", {"n_categories": 2}),  # of which NaN and infinity told the truth
+    ],
+)
+def test_levels_that_a_graph_computes_are_checked(mechanism, name, settings, given, level):
+    """In a model they may be random; where a release is drawn they are numbers like any other."""
+    ones = np.ones(3, dtype=int)
+    if level == 1.5 and name in ("scale", "sigma"):
+        drawn = mechanism.release(dp.record_sum(ones), **{name: given(level)}, **settings)
+        assert (
+            drawn.guarantee == mechanism.release(dp.record_sum(ones), **{name: level}, **settings).guarantee
+        )
+    else:
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            mechanism.release(ones, **{name: given(level)}, **settings)
+
+
+def test_levels_in_a_list_are_checked():
+    """One of them was out of its range, and told the truth of that person."""
+    levels = [0.6, 2 * pt.constant(0.75)]
+    with pytest.raises(ValueError, match="p_truth must be below 1"):
+        dp.RandomizedResponse.release(np.array([0, 1]), n_categories=2, p_truth=levels)
