@@ -15,7 +15,7 @@ from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
-from pytensor.graph.traversal import graph_inputs
+from pytensor.graph.traversal import explicit_graph_inputs, graph_inputs
 from pytensor.tensor import constant
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
@@ -96,9 +96,9 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
         if key in noise:
             raise TypeError(f"{name}.release takes no {key}=: {_NEVER[key]}.")
     refuse_internal(mechanism, noise)
-    noise = {key: _level(value) if key in _LEVELS else value for key, value in noise.items()}
     refusal: Exception | None = None
     try:
+        noise = {key: _level(value) if key in _LEVELS else value for key, value in noise.items()}
         op, value, known, guarantee, published = _draw(mechanism, query, noise)
     except (OSError, NoEntropyError):
         raise
@@ -207,8 +207,14 @@ def _level(value: Any) -> Any:
         value = as_variable(value)
     if not isinstance(value, TensorVariable) or isinstance(value, TensorConstant) or rvs_in_graph([value]):
         return value
-    public = isinstance(value, SharedVariable) or value_is_public(value, is_number, in_model=False)
-    return evaluate(value) if public else value
+    if not isinstance(value, SharedVariable) and not value_is_public(value, is_number, in_model=False):
+        return value
+    inputs = [str(v) for v in explicit_graph_inputs([value])]
+    if inputs:
+        raise ValueError(
+            f"A noise level depends on {', '.join(inputs)}, an input without a value: give numbers."
+        )
+    return evaluate(value)
 
 
 def _is_of_settings(message: str, mechanism: Any, query: Any, noise: dict[str, Any]) -> bool:

@@ -176,3 +176,8 @@ def test_levels_in_a_list_are_checked():
     levels = [0.6, 2 * pt.constant(0.75)]
     with pytest.raises(ValueError, match="p_truth must be below 1"):
         dp.RandomizedResponse.release(np.array([0, 1]), n_categories=2, p_truth=levels)
+
+
+def test_levels_without_a_value_are_refused_in_words():
+    with pytest.raises(ValueError, match="depends on p, an input without a value"):
+        dp.RandomizedResponse.release(np.array([0, 1]), n_categories=2, p_truth=pt.dscalar("p") / 2)
