@@ -16,6 +16,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.privacy.release import Release
+from pymc_dp.query.contributions import is_masked
 from pymc_dp.query.lengths import known_lengths
 
 StaticShape = tuple[int | None, ...]
@@ -35,7 +36,7 @@ def as_query(query: Any) -> TensorVariable:
             f"query must be a tensor, got a variable of type {query.type}: pass a dense tensor "
             "(for a variable with dims, its `.values`)."
         )
-    if np.ma.isMaskedArray(query):
+    if is_masked(query):
         raise TypeError("query must not be a masked array: every record has to contribute.")
     try:
         tensor = as_variable(query)

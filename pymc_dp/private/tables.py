@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Variable
 
+from pymc_dp.query.contributions import is_masked
+
 
 class ConfidentialTable:
     """A checked table that shows nothing but its shape.
@@ -105,6 +107,10 @@ def as_table(name: str, data: Any) -> np.ndarray:
         raise TypeError(
             f"{name} is a variable of a graph (pm.Data, say), and what is in a model's graph is written to "
             "disk with its results: pass an array."
+        )
+    if isinstance(data, list | tuple) and is_masked(data):
+        raise ValueError(
+            f"{name} is a list of masked arrays, whose masks NumPy drops: join them by np.ma.stack."
         )
     message = f"{name} must be an array of numbers: encode categories as whole numbers."
     table = None

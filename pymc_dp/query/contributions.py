@@ -116,8 +116,17 @@ def clamp(x: Any, lo: Any, hi: Any) -> TensorVariable:
     return pt.clip(_as_tensor("x", x), lo, hi)
 
 
+def is_masked(value: Any) -> bool:
+    """Whether values are masked, or in a list of masked ones, which NumPy would join without their masks."""
+    if isinstance(value, list | tuple):
+        return any(map(is_masked, value))
+    return bool(np.ma.isMaskedArray(value))
+
+
 def _as_tensor(name: str, value: Any) -> TensorVariable:
     """Return an argument as a tensor; PyTensor's refusal would show what may be confidential."""
+    if is_masked(value):
+        raise TypeError(f"`{name}` must not be masked: every record has to contribute.")
     try:
         return pt.as_tensor_variable(value)
     except (TypeError, ValueError, NotImplementedError):

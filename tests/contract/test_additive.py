@@ -90,6 +90,7 @@ BAD_QUERIES = {
     "complex": (pt.zvector("q"), TypeError, "query must be real, got dtype complex128"),
     "nan": (np.array([1.0, np.nan]), ValueError, "query has NaN or infinite"),
     "masked": (np.ma.masked_equal([1, 2], 2), TypeError, "query must not be a masked array"),
+    "masked in a list": ([np.ma.masked_equal([1, 2], 2)] * 2, TypeError, "query must not be a masked array"),
     "a generator": (pytensor.shared(np.random.default_rng()), TypeError, "query must be a tensor"),
 }
 

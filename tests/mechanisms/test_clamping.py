@@ -7,6 +7,7 @@ import pytensor.tensor as pt
 import pytest
 import scipy.stats as st
 
+import pymc_dp as dp
 from pymc_dp.mechanisms import GaussianMechanism, LaplaceMechanism, guarantee
 from pymc_dp.privacy.calibration import gaussian_delta
 
@@ -213,3 +214,10 @@ def test_what_cannot_be_clamped_is_refused(model, query):
     """The width of one record's change would be wrong, so no guarantee may be stated."""
     with pytest.raises(ValueError, match="bounds"):
         LaplaceMechanism.dist(query(model["y"]), epsilon=1, bounds=(0, 1))
+
+
+@pytest.mark.parametrize("of", [dp.record_sum, lambda rows: dp.clamp(rows, 0, 1)])
+def test_masks_are_not_dropped(of):
+    """NumPy makes an array of a list of masked ones, with the numbers behind their masks."""
+    with pytest.raises(TypeError, match="must not be masked"):
+        of([np.ma.masked_equal([1.0, 2.0], 2.0)] * 2)

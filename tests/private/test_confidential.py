@@ -47,6 +47,9 @@ REFUSED = {
         {"covariates": {"z": np.append(ROWS[1:], np.nan)}}, ValueError,
         r"covariates\['z'\] has missing values",
     ),
+    "masked in a list": (
+        normal, {"data": [np.ma.masked_equal([1.0, 2.0], 2)] * 2}, ValueError, "whose masks NumPy drops",
+    ),
     "text": (normal, {"data": ["a", "b"]}, TypeError, "data must be an array of numbers"),
     "ragged": (normal, {"data": [[CANARY], [1.0, 2.0]]}, TypeError, "data must be an array of numbers"),
     "empty": (normal, {"data": []}, ValueError, "data is empty"),
