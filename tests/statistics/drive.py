@@ -114,6 +114,10 @@ class StepKernel:
     def _observe(self, step: Any, observed: State) -> None:
         """Put releases and public outcomes into the step's data vector: nothing is compiled again."""
         releases = {rv.name for rv in self.pymc.observed_RVs if is_release(rv)}
+        if isinstance(step, dp.TableImputation):  # which reads the data of the model anew
+            for name, value in observed.items():
+                self.pymc[f"{name} as released"].set_value(value)
+            return
         if not isinstance(step, RecordStep):  # of parameters given records, to which a release adds nothing
             assert set(observed) == releases and not self.model.parameters_in_query
             return

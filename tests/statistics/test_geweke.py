@@ -30,6 +30,7 @@ from tests.statistics.models import (
     ThreeCategories,
 )
 from tests.statistics.special_models import SPECIAL_MODELS, NaiveBayes
+from tests.statistics.table_models import TABLE_MODELS, imputed
 
 pytestmark = [
     pytest.mark.statistical,
@@ -204,6 +205,13 @@ def test_records_beside_nuts(model_type, epsilon):
 @pytest.mark.parametrize("make_steps", [_ancillary, _together], ids=_ids)
 def test_unknown_number_of_people(make_steps, epsilon):
     verdict = _short_chains(UnknownCount, epsilon, make_steps, replicates=2500, transitions=2)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 5.0])
+@pytest.mark.parametrize("model_type", TABLE_MODELS, ids=_ids)
+def test_tables_of_counts(model_type, epsilon):
+    verdict = _short_chains(model_type, epsilon, imputed, replicates=2500, transitions=2)
     assert verdict.passed, verdict
 
 

@@ -36,6 +36,7 @@ from tests.statistics.special_models import (
     VectorRecords,
     WalkingRecords,
 )
+from tests.statistics.table_models import CountsAtTwoLevels, imputed
 
 pytestmark = [
     pytest.mark.statistical,
@@ -82,6 +83,8 @@ CASES = [
     (UnknownCount, 0.1, _together),
     (UnknownCount, 10.0, _together),
     (CustomNoise, 1.0, _imputation),
+    (CountsAtTwoLevels, 1.0, imputed),
+    (CountsAtTwoLevels, 20.0, imputed),
     (CustomNoise, 10.0, _together),
     (RandomConcentration, 10.0, conjugate_steps),
     (SharedTable, 1.0, conjugate_steps),

@@ -191,3 +191,30 @@ def test_predictive_draws_of_a_model_with_invariants():
         drawn = pm.sample_prior_predictive(draws=3, random_seed=1)
     np.testing.assert_array_equal(drawn.prior_predictive["total"], drawn.prior["c"].sum("c_dim_0"))
     assert model["total"].dtype == "int64"
+
+
+def test_both_margins_of_a_table_too_large_for_a_basis():
+    rows, columns = np.full(20, 30), np.full(24, 25)
+    with pm.Model() as model:
+        c = pm.Poisson("c", 1.25, shape=(20, 24))
+        dp.Invariant("rows", c.sum(axis=1), observed=rows)
+        dp.Invariant("columns", c.sum(axis=0), observed=columns)
+        noisy("z", c, np.ones((20, 24)))
+        step = dp.TableImputation()
+    step.setup_chain(np.random.default_rng(1), 0, 10)
+    point = model.initial_point()
+    for _ in range(3):
+        before = point["c"]
+        point, _ = step.step(point)
+        np.testing.assert_array_equal(point["c"].sum(axis=1), rows)
+        np.testing.assert_array_equal(point["c"].sum(axis=0), columns)
+        assert (point["c"] != before).mean() > 0.5
+
+
+def test_exact_numbers_that_tell_too_many_cells_apart_are_refused():
+    with pm.Model():
+        c = pm.Poisson("c", 1.0, shape=400)
+        dp.Invariant("weighed", pt.dot(np.arange(1, 401), c), observed=80_000)
+        noisy("z", c, np.ones(400))
+        with pytest.raises(ValueError, match="400 classes of cells apart, and no moves are known"):
+            dp.TableImputation()

@@ -132,7 +132,7 @@ def find_directions(tables: Tables, held: Held) -> Directions:
     singles = np.flatnonzero(classes < 0)
     available = (singles.size, group_cells.size, corner_begins.size, basis.size)
     weights = np.array([w if n else 0.0 for w, n in zip(_WEIGHTS, available, strict=True)])
-    shares = np.cumsum(weights) / max(weights.sum(), 1.0)
+    shares = np.cumsum(weights) / (weights.sum() or 1.0)
     room = max(4, held.n_classes)
     return Directions(
         shares=shares,

@@ -1,0 +1,177 @@
+"""Moves of tables against the model's own density, under random invariants, and with faults planted."""
+
+import inspect
+import itertools
+import textwrap
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+import pymc_dp as dp
+from pymc_dp.lowering.addresses.bind import plain
+from pymc_dp.step_methods.tables import directions, kernels
+from pymc_dp.step_methods.tables.lattice import integer_kernel
+from pymc_dp.step_methods.tables.state import LAW, NOISE
+from tests.tables.models import CASES
+from tests.tables.test_exact import enumerated
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_densities_are_the_models(name, rng):
+    """On both sides of every boundary: a table is impossible for the step where it is for the model."""
+    case = CASES[name]
+    with case.build() as model:
+        step = dp.TableImputation()
+    (part,) = step.parts
+    point = model.initial_point()
+    logp = model.compile_logp()
+    exact = {rv.name for rv in model.observed_RVs if type(rv.owner.op).__name__ == "InvariantRV"}
+    of_others = model.compile_logp([v for v in model.basic_RVs if v.name not in exact])
+    point |= part.start(point, np.random.default_rng(1), 5, False)
+    found = []
+    for change in range(60):
+        table = {
+            k: v + (change > 0) * rng.integers(-1, 2, np.shape(v)) for k, v in point.items() if k in "abc"
+        }
+        part.read({**point, **table})
+        ours = part._cells[LAW].sum() + part._rows[NOISE].sum()
+        counts = np.concatenate([np.ravel(v) for v in table.values()])
+        kept = np.array_equal(part.held.matrix @ counts, part.held.target)
+        if (counts < 0).any() or not kept:  # moves never get there
+            assert not (np.isfinite(logp({**point, **table})) and (counts >= 0).all() and kept)
+            continue
+        found.append((ours, float(of_others({**point, **table}))))
+    ours, models = np.array(found).T
+    np.testing.assert_array_equal(np.isfinite(ours), np.isfinite(models))
+    same = np.isfinite(ours)
+    np.testing.assert_allclose((ours - ours[0])[same], (models - models[0])[same], rtol=1e-6, atol=1e-5)
+
+
+def random_problem(seed):
+    """Return small invariants with whole coefficients, and the tables that meet them."""
+    rng = np.random.default_rng(seed)
+    matrix = rng.integers(0, 4, (rng.integers(1, 3), 4))
+    matrix[:, rng.integers(4)] += 1
+    matrix[0] += matrix.sum(axis=0) == 0  # a cell in nothing would have no end
+    target = matrix @ rng.integers(0, 5, 4)
+    most = int(target.max()) + 1
+    cells = np.array(list(itertools.product(range(min(most, 20)), repeat=4)))
+    return matrix, target, cells[(cells @ matrix.T == target).all(axis=1)]
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("seed", range(8))
+def test_all_tables_are_reached_under_random_invariants(seed):
+    matrix, target, tables = random_problem(seed)
+    rate = np.array([1.0, 2.0, 0.5, 1.5])
+    with pm.Model() as model:
+        c = pm.Poisson("c", rate)
+        dp.Invariant("known", pm.math.dot(matrix, c), observed=target)
+        step = dp.TableImputation(n_sweeps=300)
+    step.setup_chain(np.random.default_rng(seed), 100, 10**6)
+    point, seen = model.initial_point(), {tuple(t): 0 for t in tables}
+    for draw in range(2100):
+        point, _ = step.step(point)
+        if draw == 99:
+            step.stop_tuning()
+        if draw >= 100:
+            seen[tuple(point["c"])] += 1
+    weights = np.exp(stats.poisson.logpmf(tables, rate).sum(axis=1))
+    expected = 2000 * weights / weights.sum()
+    counted = np.array([seen[tuple(t)] for t in tables])
+    common = expected > 5
+    groups = np.append(expected[common], expected[~common].sum())
+    counts = np.append(counted[common], counted[~common].sum())
+    if groups.size > 2 and groups[-1] > 0:
+        assert stats.chisquare(counts, groups).pvalue > 1e-4
+    assert (counted[common] > 0).all()
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_basis_spans_all_integer_vectors(seed):
+    matrix, _, _ = random_problem(seed)
+    basis = integer_kernel(matrix)
+    assert basis.shape == (4 - np.linalg.matrix_rank(matrix), 4)
+    assert not (matrix @ basis.T).any()
+    box = np.array(list(itertools.product(range(-6, 7), repeat=4)))
+    kept = box[(box @ matrix.T == 0).all(axis=1)]
+    if len(basis):  # every one is a whole combination
+        weights = np.linalg.lstsq(basis.T.astype(float), kept.T.astype(float), rcond=None)[0]
+        np.testing.assert_allclose(weights, np.round(weights), atol=1e-8)
+
+
+def with_fault(function, old, new):
+    """Return a kernel with a line of its source changed."""
+    source = textwrap.dedent(inspect.getsource(function))
+    assert old in source
+    names = dict(vars(kernels))
+    exec(compile(source.replace(old, new), f"<{old}>", "exec"), names)
+    return names[function.__name__]
+
+
+FAULTS = {
+    "a sum is not brought up to date": ("sweep", "rows[q, width + TOTAL] += t * change", "pass"),
+    "its density is not": ("sweep", "rows[q, width + NOISE] = new_noises[j]", "pass"),
+    "the density of a cell is not": ("sweep", "cells[moved[i], cell_width + LAW] = new_laws[i]", "pass"),
+    "what is out of range is drawn again": (
+        "sweep",
+        "        if t != 0.0:\n",
+        "        while t != 0.0 and cells[moved[0], cell_width + COUNT] + t * steps[0] < 0.0:\n"
+        "            t = length(rng, reach[kind], n, moved, steps, cells, cell_width, n_touched, touched,\n"
+        "                       rows, width, n_releases)\n"
+        "        if t != 0.0:\n",
+    ),
+    "a query is forgotten": (
+        "log_ratio",
+        "if change != 0.0 and q < n_releases",
+        "if change > 0.0 and q < n_releases",
+    ),
+}
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_in_the_kernel_are_seen(fault, monkeypatch):
+    where, old, new = FAULTS[fault]
+    monkeypatch.setattr(kernels, where, with_fault(getattr(kernels, where), old, new))
+    assert worst("crossed margins") > 6
+
+
+@pytest.mark.statistical
+def test_a_missing_direction_is_seen(monkeypatch):
+    """Rectangles and pairs alone do not reach all tables with a diagonal of zeros."""
+    monkeypatch.setattr(directions.Held, "basis", lambda self: np.zeros((0, self.n_classes), dtype=np.int64))
+    assert worst("zero diagonal with both margins") > 6
+
+
+def worst(name):
+    """Return the largest error of a mean, in standard errors."""
+    tables, probabilities = enumerated(name)
+    draws = pm.sample(
+        model=CASES[name].build(), draws=4000, tune=500, chains=2, cores=1, random_seed=5, progressbar=False,
+        quiet=True, compute_convergence_checks=False,
+    ).posterior["c"].values.reshape(2, 4000, -1).astype(float)  # fmt: skip
+    errors = []
+    for k in range(draws.shape[-1]):
+        error = max(float(az.mcse(draws[..., k])), 1e-3) if draws[..., k].std() else 1e-3
+        errors.append(abs(draws[..., k].mean() - probabilities @ tables[:, k]) / error)
+    return max(errors)
+
+
+def test_kernels_run_in_plain_python():
+    """For coverage and debuggers: the same moves, one after the other."""
+    law = lambda which, x, numbers, k: -0.5 * (x - 2.0) ** 2  # noqa: E731
+    names = {"law": law, "noise": law}
+    ratio = plain(kernels.log_ratio, names)
+    cells = np.zeros((2, 4))
+    cells[:, 0], cells[:, 1] = [3.0, 1.0], [law(0, 3.0, None, 0), law(0, 1.0, None, 0)]
+    rows = np.zeros((1, 6))
+    rows[0, 0], rows[0, 1], rows[0, 4] = 4.0, law(0, 4.0, None, 0), 0.0
+    moved, steps = np.array([0, 1]), np.array([1.0, -1.0])
+    room = np.zeros(2)
+    # 3, 1 to 2, 2 with the sum as it was
+    assert ratio(-1.0, 2, moved, steps, cells, 0, 1, np.array([0]), rows, 0, 1, room, room.copy()) == 1.0
+    assert ratio(-4.0, 2, moved, steps, cells, 0, 1, np.array([0]), rows, 0, 1, room, room.copy()) == -np.inf
