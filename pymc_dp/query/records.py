@@ -108,8 +108,11 @@ def is_elementwise(rv: Variable) -> bool:
 def parameters_of(rv: Variable) -> list[Variable]:
     """Return the distribution parameters of a random variable."""
     node: Any = rv.owner
-    if getattr(node.op, "extended_signature", "") is None:  # general truncations: all but the generators
-        return [v for v in node.inputs if not isinstance(v.type, RandomGeneratorType)]
+    if getattr(node.op, "extended_signature", "") is None:  # general truncations: all but generators and size
+        size = node.op.base_rv_op.size_param(
+            node
+        )  # their inputs begin with those of the law that is truncated
+        return [v for v in node.inputs if v is not size and not isinstance(v.type, RandomGeneratorType)]
     return list(node.op.dist_params(node))
 
 

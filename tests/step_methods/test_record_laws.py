@@ -90,6 +90,28 @@ def test_truncated_prior_and_records():
 
 
 @pytest.mark.statistical
+@pytest.mark.parametrize("base", [pm.LogNormal, pm.Normal, pm.Gumbel], ids=lambda law: law.__name__)
+def test_truncated_records_that_are_released_one_by_one(base):
+    """They are proposed as the release less noise, in the values that PyMC samples for them."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        y = pm.Truncated("y", base.dist(mu, 0.8), lower=0.3, upper=3.0, shape=3)
+        dp.LaplaceMechanism("z", y, scale=0.5, observed=RELEASED)
+    draws = sample(model, draws=10_000, tune=1000).posterior["mu"].values[0]
+
+    grid, y = np.linspace(-5, 5, 801), np.linspace(0.3, 3, 1001)
+    law = np.exp(pm.logp(base.dist(grid[:, None], 0.8), y).eval())
+    law /= np.trapezoid(law, y, axis=1)[:, None]
+    density = st.norm.pdf(grid)
+    for z in RELEASED:
+        density = density * np.trapezoid(law * st.laplace(y, 0.5).pdf(z), y, axis=1)
+    expected = np.trapezoid(grid * density, grid) / np.trapezoid(density, grid)
+    error = draws.reshape(50, -1).mean(axis=1).std(ddof=1) / np.sqrt(50)
+    assert abs(draws.mean() - expected) < 4 * error
+    assert error < 0.05
+
+
+@pytest.mark.statistical
 def test_records_drawn_by_a_users_function():
     """Draws without machine code call Python from within the loop, with the step's own generator."""
 

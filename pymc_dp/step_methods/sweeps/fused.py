@@ -26,7 +26,7 @@ from pymc_dp.lowering.rows.valuedraws import draw_value
 from pymc_dp.query.indexrules import Placed
 from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.readings import substitute
-from pymc_dp.query.records import Release
+from pymc_dp.query.records import Release, parameters_of
 from pymc_dp.query.rowlocal import columns_of, rows_behind
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.state import ROWS
@@ -100,7 +100,7 @@ class FusedSweep:
         """Inputs of a record's operation with its parameters as entries, as transforms want them."""
         node = rv.owner
         assert node is not None
-        params = node.op.dist_params(node)
+        params = parameters_of(rv)
         full = (ROW, *index)
         if any(p.type.ndim > len(full) for p in params):
             raise NotScalar(f"{rv.name} has a parameter that is a vector")
