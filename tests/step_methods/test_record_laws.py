@@ -111,6 +111,58 @@ def test_truncated_records_that_are_released_one_by_one(base):
     assert error < 0.05
 
 
+OUTCOMES = np.array([0.4, 2.0, 1.1])
+
+
+def outcome(y, law):
+    """A public outcome for each record, whose density PyMC derives from a copy of what is behind it."""
+    if law == "censored":
+        pm.Censored("outcome", pm.Normal.dist(y, 0.7), lower=None, upper=2.0, observed=OUTCOMES)
+    else:
+        shifted = lambda y, size: y - 2.0 + pm.Exponential.dist(1.0, size=size)  # noqa: E731
+        pm.CustomDist("outcome", y, dist=shifted, observed=OUTCOMES)
+
+
+def outcome_likelihood(y, law, k):
+    if law == "censored":
+        return st.norm(y, 0.7).sf(2) if OUTCOMES[k] == 2 else st.norm(y, 0.7).pdf(OUTCOMES[k])
+    return st.expon.pdf(OUTCOMES[k] - y + 2)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("law", ["censored", "a user's"])
+@pytest.mark.parametrize("noise", ["laplace", "clamped", "gaussian"])
+def test_outcomes_whose_density_is_derived(law, noise):
+    """The density of the outcome is given the candidate itself, and not given another draw of it."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        y = pm.Normal("y", mu, 1, shape=3)
+        outcome(y, law)
+        if noise == "gaussian":
+            dp.GaussianMechanism("z", y, sigma=1.0, observed=RELEASED)
+        else:
+            dp.LaplaceMechanism(
+                "z", y, scale=1.0, observed=RELEASED, bounds=(-1, 1) if noise == "clamped" else None
+            )
+    draws = sample(model, draws=10_000, tune=500).posterior
+
+    grid, v = np.linspace(-5, 5, 401), np.linspace(-9, 9, 3601)
+    density, first = st.norm.pdf(grid), None
+    for k, z in enumerate(RELEASED):
+        released = np.clip(v, -1, 1) if noise == "clamped" else v
+        channel = (st.norm if noise == "gaussian" else st.laplace)(released, 1.0).pdf(z)
+        joint = st.norm(grid[:, None], 1).pdf(v) * channel * outcome_likelihood(v, law, k)
+        mass = joint.sum(axis=1)
+        first = joint @ v / mass if first is None else first
+        density = density * mass
+    density /= density.sum()
+    for got, expected in ((draws["mu"], density @ grid), (draws["y"][..., 0], density @ first)):
+        chain = got.values[0]
+        error = chain.reshape(50, -1).mean(axis=1).std(ddof=1) / np.sqrt(50)
+        assert abs(chain.mean() - expected) < 4 * error
+        assert error < 0.05
+
+
 @pytest.mark.statistical
 def test_records_drawn_by_a_users_function():
     """Draws without machine code call Python from within the loop, with the step's own generator."""

@@ -372,6 +372,23 @@ def an_observed_child_with_a_scale(n):
 
 
 @bounded()
+def an_observed_child_that_is_censored(n):
+    s = _slope()
+    y = pm.Normal("y", pm.Normal("mu"), 1 + 0 * s, shape=n)
+    pm.Censored("o", pm.Normal.dist(y, s), lower=-0.5, upper=0.5, observed=np.clip(X[:n], -0.5, 0.5))
+    _sum(pt.exp(y), bounds=(0, 6))
+
+
+@bounded(smallest=2)  # PyMC does not say how many rows such a child has, so that one might be repeated
+def an_observed_child_with_a_law_of_ones_own(n):
+    s = _slope()
+    y = pm.Normal("y", pm.Normal("mu"), 1 + 0 * s, shape=n)
+    law = lambda y, s, size: y - 3.0 + pm.Exponential.dist(s, size=size)  # noqa: E731
+    pm.CustomDist("o", y, s, dist=law, observed=X[:n])
+    _each(y, n)
+
+
+@bounded()
 def two_sums_and_one_scale(n):
     s = _slope()
     y = pm.Normal("y", pm.Normal("mu"), s, shape=n)

@@ -5,13 +5,16 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.custom import CustomSymbolicDistRV
 from pymc.distributions.dist_math import check_parameters
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import walk
 from pytensor.tensor.random.basic import CategoricalRV, DirichletRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.functions.normals import is_multivariate_normal, normal_logp, sum_of
+from pymc_dp.lowering.rows.intervals import RANDOM
 from pymc_dp.lowering.rows.rows import MAX_UNROLL, choose
 
 
@@ -31,19 +34,29 @@ def written_logp(rv: Any, value: Any = None) -> TensorVariable:
 
 
 def density_at(rv: Any, value: Any) -> TensorVariable:
-    """Log density of a variable at a value, or at itself, as a graph of its own parameters.
+    """Log density of a variable at a value, or at itself, as a graph of the model's own variables.
 
-    PyMC derives that of a user's own graph of random variables from a clone of all that is behind it, which
-    would be drawn anew: inputs without anything behind them stand for the parameters meanwhile.
+    PyMC derives that of some laws (censored ones, a user's own graph of random variables) from a clone of all
+    that is behind them, which would be drawn anew: inputs stand for the model's variables meanwhile. These
+    have names; those without one are parts of the law.
     """
-    if not isinstance(rv.owner.op, CustomSymbolicDistRV):
+    node = rv.owner
+    if not isinstance(node.op, SymbolicRandomVariable):
         return pm.logp(rv, value)
-    stand_in, params = rv.clone(), rv.owner.op.dist_params(rv.owner)
-    inputs = {p: p.type(name=p.name) for p in params if p.owner is not None}
-    node = rv.owner.clone_with_new_inputs([inputs.get(v, v) for v in rv.owner.inputs])
-    back = {stand_in: value, **{v: p for p, v in inputs.items()}}
-    law = node.outputs[rv.owner.outputs.index(rv)]
+    stand_in = rv.clone()
+    behind = {v: v.type(name=v.name) for v in walk(node.inputs, _before_variables) if _is_variable(v)}
+    inputs = graph_replace(node.inputs, behind, strict=False) if behind else node.inputs
+    law = node.clone_with_new_inputs(inputs, strict=False).outputs[node.outputs.index(rv)]
+    back = {stand_in: value, **{v: variable for variable, v in behind.items()}}
     return graph_replace([pm.logp(law, stand_in)], back, strict=False)[0]
+
+
+def _is_variable(v: Variable) -> bool:
+    return v.owner is not None and isinstance(v.owner.op, RANDOM) and v.name is not None
+
+
+def _before_variables(v: Variable) -> list[Variable] | None:
+    return None if v.owner is None or _is_variable(v) else v.owner.inputs
 
 
 def _dirichlet_logp(rv: Any, value: TensorVariable) -> TensorVariable:

@@ -29,16 +29,24 @@ def law_domain(program: "RecordProgram", rv: Variable, is_free: Free | None = No
     PyMC has no density of it that could be asked: the points of an interpolated law are constants to it, and
     those of several variables are none.
     """
-    # inputs stand for the variables behind the law, which PyMC copies to derive the density of a series
-    leaves = leaves_of(parameters_of(rv), set(program.model.basic_RVs))
-    stand_ins: Reading = {v: v.type() for v in (rv, *leaves)}  # type: ignore[operator]
     try:
-        logp = pm.logp(lift(rv, stand_ins), stand_ins[rv])
+        logp = own_density(program, rv)
     except (NotImplementedError, AttributeError):
         return None
-    (logp,) = substitute([logp], {stand_in: v for v, stand_in in stand_ins.items()})  # type: ignore[dict-item]
     role = program.block.analysis.role
     return Domain(logp, is_free or (lambda graph: role(graph).kind == "free"))
+
+
+def own_density(program: "RecordProgram", rv: Variable) -> TensorVariable:
+    """Return a variable's log density as a graph of the model's own variables.
+
+    Inputs stand for these meanwhile: PyMC derives the density of some laws (series, censored ones, a user's
+    own graph of random variables) from a copy of all that is behind them, with other values drawn in it.
+    """
+    leaves = leaves_of(parameters_of(rv), set(program.model.basic_RVs))
+    stand_ins: Reading = {v: v.type() for v in (rv, *leaves)}  # type: ignore[operator]
+    logp = pm.logp(lift(rv, stand_ins), stand_ins[rv])
+    return substitute([logp], {stand_in: v for v, stand_in in stand_ins.items()})[0]  # type: ignore[dict-item]
 
 
 def by_entry(logp: TensorVariable) -> TensorVariable:
@@ -50,9 +58,9 @@ def by_entry(logp: TensorVariable) -> TensorVariable:
 def density(program: "RecordProgram", rv: Variable, reading: Reading) -> TensorVariable:
     """Log density of a variable under a reading, entry by entry."""
     domain = law_domain(program, rv)
-    if domain is None or not domain.conditions:
+    if domain is None:
         return pm.logp(lift(rv, reading), reading[rv])
-    return substitute([domain.guarded()], reading)[0]
+    return substitute([domain.guarded() if domain.conditions else own_density(program, rv)], reading)[0]
 
 
 def inside(program: "RecordProgram", rv: Variable, reading: Reading) -> TensorVariable | None:

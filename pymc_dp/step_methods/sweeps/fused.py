@@ -23,6 +23,7 @@ from pymc_dp.lowering.rows.domains import Domain, inside_of, is_number, may_be_e
 from pymc_dp.lowering.rows.rowdraws import draw_entry
 from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph, scalar_function
 from pymc_dp.lowering.rows.valuedraws import draw_value
+from pymc_dp.lowering.rows.written import density_at
 from pymc_dp.query.indexrules import Placed
 from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.readings import substitute
@@ -144,7 +145,7 @@ class FusedSweep:
         self._draws.entry(rv, (ROW, *index))  # drawn, which tells in which space
         if may_be_extreme(rv, (rv, index) in self._drawn_values):
             numbers = (
-                self._draws.entry(pm.logp(rv, rv), (ROW, *index)),
+                self._draws.entry(density_at(rv, rv), (ROW, *index)),
                 self._to_value(rv, index, self._draws),
             )
             conditions += map(is_number, numbers)
@@ -207,7 +208,7 @@ class FusedSweep:
             if rows_behind(term, analysis) is not None:
                 raise NotScalar("a variable that depends on some of the records")
             observed = term in program.model.observed_RVs
-            graphs.append(pm.logp(term, program.state[term] if observed else term))
+            graphs.append(density_at(term, program.state[term] if observed else term))
         for potential in program.block.potentials:
             role = analysis.role(potential)
             if role.kind == "sum":
@@ -368,7 +369,7 @@ class FromNumber(FusedSweep):
 
     def _weight_graphs(self) -> list[TensorVariable]:
         (record,) = self.program.block.records
-        return [*super()._weight_graphs(), pm.logp(record, record)]
+        return [*super()._weight_graphs(), density_at(record, record)]
 
     def _draw_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
         return pt.cast(pt.tensor_from_scalar(self._number), rv.dtype)  # type: ignore[attr-defined]
