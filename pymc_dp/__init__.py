@@ -26,6 +26,7 @@ from pymc_dp.mechanisms import (
     WaveletMechanism,
     guarantee,
 )
+from pymc_dp.mechanisms._postprocessed import postprocessed
 from pymc_dp.mixtures.clusters import n_clusters
 from pymc_dp.mixtures.partition import ChineseRestaurantProcess
 from pymc_dp.plots.budget import plot_budget
@@ -120,6 +121,7 @@ __all__ = [
     "plot_informativeness",
     "plot_similarity",
     "point_partition",
+    "postprocessed",
     "record_sum",
     "recover_records",
     "similarity_matrix",

@@ -192,8 +192,11 @@ def names_of_records(records: Any) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def check_observed(observed: Any, expected: StaticShape) -> Any:
-    """Refuse an observed release that is incomplete, not numeric, or of another shape."""
+def check_observed(observed: Any, expected: StaticShape, suppresses: bool = False) -> Any:
+    """Refuse an observed release that is incomplete, not numeric, or of another shape.
+
+    With `suppresses`, minus infinity stands for entries that were not published.
+    """
     data = observed if isinstance(observed, Variable) else _as_array(observed)
     values = held(data)
     if isinstance(values, Variable):
@@ -208,7 +211,7 @@ def check_observed(observed: Any, expected: StaticShape) -> Any:
         )
     check_static_shape("observed", shape, expected)
     if not isinstance(values, Variable):
-        missing = ~np.isfinite(values)
+        missing = ~(np.isfinite(values) | (suppresses & np.isneginf(values)))
         if missing.any():
             first = tuple(int(i) for i in np.argwhere(missing)[0])
             raise ValueError(

@@ -29,6 +29,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.mechanisms._checks import as_query, as_variable, booleans_as_numbers, held, observed_numbers
 from pymc_dp.mechanisms._grid import whole_counts
 from pymc_dp.mechanisms.mechanism import Mechanism, MechanismOp, PreparedQuery
+from pymc_dp.mechanisms.processed import AddedNoise
 from pymc_dp.privacy.bounds import parse_bounds
 from pymc_dp.privacy.entropy import draw_securely
 from pymc_dp.privacy.exact_noise import Words
@@ -153,7 +154,7 @@ class WholeRelease(Mechanism, Discrete):
         return observed if isinstance(observed, Variable) else array.astype(np.int64)
 
 
-class AddedWhole(WholeRelease):
+class AddedWhole(AddedNoise, WholeRelease):
     """Base of the mechanisms that add whole-numbered noise to a whole-numbered query."""
 
     @classmethod

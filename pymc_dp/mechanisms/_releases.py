@@ -42,6 +42,7 @@ _NEVER = {
     "size": "a release has the shape of its query",
     "initval": "a release has no starting point",
     "records": "the query is made of data, not of a model's variables",
+    "processing": "process the release that it returns, by its postprocessed(...)",
     "return_next_rng": "the noise of a release comes from the operating system's entropy",
     "promised": "the guarantee follows from the noise",
     "granularity": "the grid that sums are rounded to follows from the noise",
@@ -293,7 +294,8 @@ def declared_by(mechanism: Any, release: Release, given: dict[str, Any]) -> dict
             f"observed is a release of {release.mechanism}, not of {name}: declare it with "
             f"dp.{release.mechanism}."
         )
-    _check_grid(release)
+    if release.processing is None and given.get("processing") is None:
+        _check_grid(release)
     signature = inspect.signature(mechanism.dist).parameters
     declares = {k for k, p in signature.items() if p.kind is p.KEYWORD_ONLY}  # the others are the query
     unknown = release.parameters.keys() - declares - _STATED

@@ -85,7 +85,9 @@ def _query_of(mechanism: Any, release: Release) -> tuple[Any, ...] | None:
     if of is not None:
         return of(release)
     known = "sensitivity" in release.parameters or _says_changes(mechanism, release)
-    return (pt.constant(release.value),) if known else None
+    # which may be any: entries that were suppressed are no query
+    value = release.value if release.processing is None else np.zeros_like(release.value)
+    return (pt.constant(value),) if known else None
 
 
 def _says_changes(mechanism: Any, release: Release) -> bool:

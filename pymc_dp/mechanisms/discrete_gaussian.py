@@ -54,6 +54,7 @@ class DiscreteGaussianMechanismRV(MechanismOp, RandomVariable):
     __props__ = ("name", "signature", "dtype", "inplace", *MECHANISM_PROPS)
     _print_name = ("DiscreteGaussianMechanism", "\\operatorname{DiscreteGaussianMechanism}")
     additive_noise = True
+    family = "discrete_gaussian"
 
     @classmethod
     def rng_fn(cls, rng, query, sigma, size=None):
@@ -69,6 +70,11 @@ class DiscreteGaussianMechanismRV(MechanismOp, RandomVariable):
     def reach(log_level: TensorVariable, sigma: TensorVariable) -> TensorVariable:
         """Return a distance beyond which the noise's log probability is below `log_level`."""
         return pt.ceil(sigma * pt.sqrt(2 * pt.maximum(-_log_normaliser(sigma) - log_level, 0.0)))
+
+    @staticmethod
+    def log_total(sigma: TensorVariable) -> TensorVariable:
+        """Return the log of what the weights exp(-k^2/2 sigma^2) add up to."""
+        return _log_normaliser(sigma)
 
     def secure_draw(
         self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray

@@ -38,6 +38,7 @@ class DiscreteLaplaceMechanismRV(MechanismOp, RandomVariable):
     __props__ = ("name", "signature", "dtype", "inplace", *MECHANISM_PROPS)
     _print_name = ("DiscreteLaplaceMechanism", "\\operatorname{DiscreteLaplaceMechanism}")
     additive_noise = True
+    family = "discrete_laplace"
 
     @classmethod
     def rng_fn(cls, rng, query, scale, size=None):

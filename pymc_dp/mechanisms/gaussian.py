@@ -20,7 +20,8 @@ from pymc_dp.mechanisms._checks import check_setting, exactly_one, noise_paramet
 from pymc_dp.mechanisms._grid import draw_on_grid
 from pymc_dp.mechanisms.conditionals import NormalGivenGaussian
 from pymc_dp.mechanisms.marginals import MVNORMAL_GAUSSIAN, NORMAL_GAUSSIAN, RecordMarginal
-from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, MechanismOp, PreparedQuery
+from pymc_dp.mechanisms.processed import AddedNoise
 from pymc_dp.privacy._checks import positive, probability
 from pymc_dp.privacy.calibration import (
     gaussian_sigma_analytic,
@@ -39,6 +40,7 @@ class GaussianMechanismRV(MechanismOp, NormalRV):
     __props__ = (*NormalRV.__props__, *MECHANISM_PROPS)  # type: ignore[assignment]
     _print_name = ("GaussianMechanism", "\\operatorname{GaussianMechanism}")
     additive_noise = True
+    family = "gaussian"
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType(
         {NormalRV: NormalGivenGaussian}
     )
@@ -47,7 +49,7 @@ class GaussianMechanismRV(MechanismOp, NormalRV):
     )
 
 
-class GaussianMechanism(Mechanism, Continuous):
+class GaussianMechanism(AddedNoise, Continuous):
     r"""Release of a query with independent Gaussian noise on every entry.
 
     .. math:: p(z \mid q) = \prod_j N(z_j \mid q_j, \sigma^2)

@@ -18,7 +18,8 @@ from pymc_dp.mechanisms._additive import LAPLACE, query_as_support_point
 from pymc_dp.mechanisms._grid import draw_on_grid
 from pymc_dp.mechanisms.conditionals import NormalGivenLaplace
 from pymc_dp.mechanisms.marginals import NORMAL_LAPLACE, RecordMarginal
-from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp
+from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, MechanismOp
+from pymc_dp.mechanisms.processed import AddedNoise
 from pymc_dp.privacy.exact_noise import discrete_laplace
 
 
@@ -28,13 +29,14 @@ class LaplaceMechanismRV(MechanismOp, LaplaceRV):
     __props__ = (*LaplaceRV.__props__, *MECHANISM_PROPS)  # type: ignore[assignment]
     _print_name = ("LaplaceMechanism", "\\operatorname{LaplaceMechanism}")
     additive_noise = True
+    family = "laplace"
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType(
         {NormalRV: NormalGivenLaplace}
     )
     record_marginals: ClassVar[Mapping[type, RecordMarginal]] = MappingProxyType({NormalRV: NORMAL_LAPLACE})
 
 
-class LaplaceMechanism(Mechanism, Continuous):
+class LaplaceMechanism(AddedNoise, Continuous):
     r"""Release of a query with independent Laplace noise on every entry.
 
     .. math:: p(z \mid q) = \prod_j \frac{1}{2b} \exp\left(-\frac{|z_j - q_j|}{b}\right)

@@ -35,6 +35,7 @@ from pymc_dp.mechanisms._checks import (
     names_of_records,
 )
 from pymc_dp.mechanisms._numbers import check_neighbours, check_number_of_records, resizable_lengths
+from pymc_dp.mechanisms._postprocessed import refuse_processed
 from pymc_dp.mechanisms._releases import as_declared, declared_by, draw_release, evaluate, refuse_internal
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
@@ -68,6 +69,10 @@ class MechanismOp:
         :func:`pymc_dp.mechanisms._numbers.resizable_lengths`.
     additive_noise : bool
         Whether the release is the query plus symmetric noise that is independent of it and has its mode at 0.
+    family : str or None
+        The law of additive noise, for the masses of :mod:`pymc_dp.lowering.functions.interval_mass`.
+    suppressed : float or None
+        What stands for an entry that was not published; None where all are.
     cells : tuple of float or None
         Ascending edges, one more than there are cells, where the law of a row's release depends on
         the (clamped) record only through the cell that it falls in. The last cell is closed at the
@@ -95,6 +100,8 @@ class MechanismOp:
         "its noise level was given without sensitivity= or bounds=, or is itself random"
     )
     additive_noise: ClassVar[bool] = False
+    family: ClassVar[str | None] = None
+    suppressed: float | None = None
     of_records: ClassVar[bool] = True
     noise_parameters: ClassVar[bool] = True
     records_in_parameters: ClassVar[bool] = False
@@ -194,11 +201,13 @@ class Mechanism(Distribution):
             )
         query = as_query(query)
         refuse_internal(cls, kwargs)
+        refuse_processed(cls, observed)
         if isinstance(observed, Release):
             kwargs, observed = declared_by(cls, observed, kwargs), observed.value
         expected = cls._release_shape(query, **kwargs)
         if observed is not None:
-            observed = check_observed(observed, expected)
+            processing = kwargs.get("processing")
+            observed = check_observed(observed, expected, processing is not None and processing.suppresses)
             if not rvs_in_graph([query]):
                 raise ValueError(
                     "query depends on no random variable of the model, so the observed release "

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -14,21 +13,31 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pymc_dp.privacy._checks import words
+from pymc_dp.privacy._plain import (
+    DEEPEST,
+    array_from_plain,
+    finite_number,
+    freeze,
+    from_plain,
+    guarantee_from_plain,
+    guarantee_to_plain,
+    named_fields,
+    named_once,
+    refuse_constant,
+    shortened,
+    to_plain,
+    whole_number,
+)
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.processing import SUPPRESSED, Processing
 
 FORMAT = "pymc_dp.Release"
-VERSION = 1
+# A release that was processed after the noise is written in version 2, any other in version 1.
+VERSION = 2
 _FIELDS = {"format", "version", "mechanism", "parameters", "guarantee", "value"}
-_NOT_NUMBERS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
-# Only these names are read: NumPy would accept names of types of any size, or of Python objects.
-_DTYPES = {
-    name: np.dtype(name)
-    for name in ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-                 "float16", "float32", "float64")
-}  # fmt: skip
-_DEEPEST = 32  # limit of nested tuples, and of axes of a value
-_LARGEST = 2**64
-_LONGEST = 300  # characters of a message that quotes a file
+# Mechanisms whose processed releases have a law, and those of them that give whole numbers.
+_WHOLE = {"DiscreteLaplaceMechanism", "DiscreteGaussianMechanism"}
+_ADDITIVE = {"LaplaceMechanism", "GaussianMechanism", *_WHOLE}
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +58,13 @@ class Release:
         settings. Lists and arrays are kept as nested tuples.
     guarantee : PrivacyGuarantee or None
         The guarantee of the release for each person; None when it is not known.
+    processing : Processing or None
+        What was done to the noisy value; see :meth:`postprocessed`.
 
     Attributes
     ----------
     version : int
-        Version of the published format.
+        Newest version of the published format.
 
     Raises
     ------
@@ -78,6 +89,7 @@ class Release:
     mechanism: str
     parameters: Mapping[str, Any]
     guarantee: PrivacyGuarantee | None = None
+    processing: Processing | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.mechanism, str) or not self.mechanism:
@@ -87,17 +99,19 @@ class Release:
             raise TypeError(
                 f"guarantee must be a PrivacyGuarantee or None, got {type(self.guarantee).__name__}."
             )
+        if self.processing is not None and not isinstance(self.processing, Processing):
+            raise TypeError(f"processing must be a Processing or None, got {type(self.processing).__name__}.")
         value = np.array(self.value)
         if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
             raise TypeError(
                 f"value must hold booleans, integers or floats of at most 64 bits, got dtype {value.dtype}."
             )
-        if value.ndim > _DEEPEST:
-            raise ValueError(f"value must have at most {_DEEPEST} axes, got {value.ndim}.")
+        if value.ndim > DEEPEST:
+            raise ValueError(f"value must have at most {DEEPEST} axes, got {value.ndim}.")
         value.setflags(write=False)
         object.__setattr__(self, "value", value)
         parameters = {
-            words("parameters", str(k)): _freeze(f"parameters[{k!r}]", v)
+            words("parameters", str(k)): freeze(f"parameters[{k!r}]", v)
             for k, v in dict(self.parameters).items()
         }
         object.__setattr__(self, "parameters", MappingProxyType(parameters))
@@ -112,13 +126,63 @@ class Release:
 
     def __reduce__(self) -> tuple:
         # not the default of a dataclass, since a mapping proxy cannot be pickled
-        return type(self), (self.value, self.mechanism, dict(self.parameters), self.guarantee)
+        content = (self.value, self.mechanism, dict(self.parameters), self.guarantee, self.processing)
+        return type(self), content
 
     def __str__(self) -> str:
         shape = " x ".join(map(str, self.value.shape))
         what = f"{shape} values" if shape else f"the value {self.value}"
         promise = "Its guarantee is not known." if self.guarantee is None else str(self.guarantee)
-        return f"Release of {what} by {self.mechanism}. {promise}"
+        done = "" if self.processing is None else f" Processed after the noise: {self.processing}."
+        return f"Release of {what} by {self.mechanism}. {promise}{done}"
+
+    def postprocessed(
+        self, *, clip: Any = None, round_to: Any = None, suppress_below: Any = None, order: Any = None
+    ) -> Release:
+        """Return the release as it is published after its value was clipped, rounded, suppressed.
+
+        The guarantee is that of the noise. Nothing else needs to be said to an analyst, who passes the
+        processed release as ``observed=``.
+
+        Parameters
+        ----------
+        clip, round_to, suppress_below, order
+            As for :func:`pymc_dp.postprocessed`. Suppressed entries of the value are NaN.
+
+        Returns
+        -------
+        Release
+
+        Raises
+        ------
+        TypeError
+            The mechanism adds no noise of a known law; an argument is of another kind.
+        ValueError
+            The release is processed already; an argument is out of its range.
+
+        Examples
+        --------
+        >>> import pymc_dp as dp
+        >>> release = dp.Release([31, -2, 4], "DiscreteLaplaceMechanism", {"scale": 2.0})
+        >>> release.postprocessed(clip=(0, None), suppress_below=3).value
+        array([31., nan,  4.])
+        """
+        if self.mechanism not in _ADDITIVE:
+            raise TypeError(
+                f"A release by {self.mechanism} cannot be processed: the law of what is published is known "
+                f"for {', '.join(sorted(_ADDITIVE))}. Publish it as it is."
+            )
+        if self.processing is not None:
+            raise ValueError("This release is processed already: process the noisy release in one call.")
+        processing = Processing.of(clip, round_to, suppress_below, order)
+        if self.mechanism in _WHOLE:
+            processing.check_whole(self.mechanism)
+        value = processing.process(np, self.value.astype(float))
+        if processing.suppresses:
+            value = np.where(value == SUPPRESSED, np.nan, value)
+        elif self.mechanism in _WHOLE:
+            value = value.astype(np.int64)
+        return replace(self, value=value, processing=processing)
 
     def to_json(self) -> str:
         """Return the release as JSON text, without loss.
@@ -138,16 +202,18 @@ class Release:
         """
         content = {
             "format": FORMAT,
-            "version": VERSION,
+            "version": 1 if self.processing is None else 2,
             "mechanism": self.mechanism,
-            "parameters": {k: _to_plain(v) for k, v in self.parameters.items()},
-            "guarantee": None if self.guarantee is None else _guarantee_to_plain(self.guarantee),
+            "parameters": {k: to_plain(v) for k, v in self.parameters.items()},
+            "guarantee": None if self.guarantee is None else guarantee_to_plain(self.guarantee),
             "value": {
                 "dtype": self.value.dtype.name,
                 "shape": list(self.value.shape),
-                "data": [_to_plain(v) for v in self.value.ravel().tolist()],
+                "data": [to_plain(v) for v in self.value.ravel().tolist()],
             },
         }
+        if self.processing is not None:
+            content["postprocessed"] = self.processing.arguments()
         return json.dumps(content, allow_nan=False)
 
     @classmethod
@@ -178,17 +244,17 @@ class Release:
         >>> dp.Release.from_json('{"format": "pymc_dp.Release", "version": 99}')
         Traceback (most recent call last):
         ...
-        ValueError: This release has format version 99, newer than version 1, the newest that ...
+        ValueError: This release has format version 99, newer than version 2, the newest that ...
         """
         if not isinstance(text, str | bytes | bytearray):
             raise TypeError(f"text must be the JSON text of a release, got {type(text).__name__}.")
         try:
             content = json.loads(
-                text, parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole,
-                object_pairs_hook=_named_once,
+                text, parse_constant=refuse_constant, parse_float=finite_number, parse_int=whole_number,
+                object_pairs_hook=named_once,
             )  # fmt: skip
         except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ValueError(f"This is not a release: it is not JSON ({_short(error)}).") from None
+            raise ValueError(f"This is not a release: it is not JSON ({shortened(error)}).") from None
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise ValueError(
                 f'This JSON is not a release: its "format" is not {FORMAT!r}. Pass what '
@@ -196,26 +262,28 @@ class Release:
             )
         version = content.get("version")
         if isinstance(version, bool) or not isinstance(version, int) or version < 1:
-            raise ValueError(f"This release has no valid format version, got {_short(repr(version))}.")
+            raise ValueError(f"This release has no valid format version, got {shortened(repr(version))}.")
         if version > VERSION:
             raise ValueError(
                 f"This release has format version {version}, newer than version {VERSION}, the newest "
                 "that this pymc_dp reads: install a newer pymc_dp."
             )
-        if content.keys() != _FIELDS:
-            missing, unknown = sorted(_FIELDS - content.keys()), sorted(content.keys() - _FIELDS)
+        fields = _FIELDS if version == 1 else {*_FIELDS, "postprocessed"}
+        if content.keys() != fields:
+            missing, unknown = sorted(fields - content.keys()), sorted(content.keys() - fields)
             raise ValueError(
-                f"This release is damaged: fields missing {missing}, not known {_short(unknown)}."
+                f"This release is damaged: fields missing {missing}, not known {shortened(unknown)}."
             )
         try:
             return cls(
-                _array_from_plain(content["value"]),
+                array_from_plain(content["value"]),
                 content["mechanism"],
-                {k: _from_plain(k, v) for k, v in _object("parameters", content["parameters"]).items()},
-                None if content["guarantee"] is None else _guarantee_from_plain(content["guarantee"]),
+                {k: from_plain(k, v) for k, v in named_fields("parameters", content["parameters"]).items()},
+                None if content["guarantee"] is None else guarantee_from_plain(content["guarantee"]),
+                Processing.from_plain(content["postprocessed"]) if version > 1 else None,
             )
         except (TypeError, ValueError) as error:
-            raise ValueError(f"This release is damaged: {_short(error)}") from None
+            raise ValueError(f"This release is damaged: {shortened(error)}") from None
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the release to a file as JSON.
@@ -244,133 +312,3 @@ class Release:
             From :meth:`from_json`.
         """
         return cls.from_json(Path(path).read_bytes())
-
-
-def _freeze(name: str, value: Any, depth: int = 0) -> Any:
-    """Return a parameter as plain numbers, strings and nested tuples."""
-    if isinstance(value, np.ndarray | np.generic):
-        value = value.tolist()
-    if isinstance(value, list | tuple):
-        if depth == _DEEPEST:
-            raise ValueError(f"{name} has tuples nested more than {_DEEPEST} deep: flatten them.")
-        return tuple(_freeze(name, v, depth + 1) for v in value)
-    if isinstance(value, str):
-        return words(name, value)
-    if isinstance(value, int) and not -_LARGEST < value < _LARGEST:
-        raise ValueError(f"{name} has a whole number of more than 64 bits: give it as a float.")
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    raise TypeError(
-        f"{name} must be made of numbers, words and tuples of them, got {type(value).__name__}: a "
-        "release is published as JSON."
-    )
-
-
-def _to_plain(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_to_plain(v) for v in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return {"float": str(value)}  # JSON has no NaN and no infinity
-    return value
-
-
-def _from_plain(name: str, value: Any, depth: int = 0) -> Any:
-    if isinstance(value, list):
-        if depth == _DEEPEST:
-            raise ValueError(f"{name} has lists nested more than {_DEEPEST} deep.")
-        return tuple(_from_plain(name, v, depth + 1) for v in value)
-    if isinstance(value, dict):
-        word = value.get("float")
-        if len(value) != 1 or not isinstance(word, str) or word not in _NOT_NUMBERS:
-            raise ValueError(f'{name} has an object that is not {{"float": "inf"}}, "-inf" or "nan".')
-        return _NOT_NUMBERS[word]
-    return value
-
-
-def _array_from_plain(content: Any) -> np.ndarray:
-    if set(_object("value", content)) != {"dtype", "shape", "data"}:
-        raise ValueError("the value must have the fields data, dtype and shape, and no others.")
-    name, shape, listed = content["dtype"], content["shape"], content["data"]
-    if not isinstance(name, str) or name not in _DTYPES:
-        raise ValueError(f"the dtype of the value is none of {', '.join(_DTYPES)}.")
-    if not isinstance(listed, list) or not isinstance(shape, list):
-        raise ValueError("data and shape of the value must be lists.")
-    dtype = _DTYPES[name]
-    kinds: Any = {"b": bool, "i": int, "u": int}.get(dtype.kind, (int, float))
-    data = [_from_plain("value", v) for v in listed]
-    if any(not isinstance(v, kinds) or (isinstance(v, bool) and dtype.kind != "b") for v in data):
-        raise ValueError(f"an entry of the value does not fit dtype {dtype}.")
-    if any(isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < 2**63 for n in shape):
-        raise ValueError("the shape of the value holds other than lengths.")
-    if len(shape) > _DEEPEST or math.prod(shape) != len(data):
-        raise ValueError(
-            f"cannot reshape the value: {len(data)} entries do not have the shape {_short(shape)}, or it has "
-            f"more than {_DEEPEST} axes."
-        )
-    if dtype.kind in "iu" and data:
-        limits = np.iinfo(dtype)
-        if min(data) < limits.min or max(data) > limits.max:
-            raise ValueError(f"an entry of the value does not fit dtype {dtype}.")
-    with np.errstate(over="ignore"):
-        array = np.array(data, dtype=dtype)
-    if np.isinf(array).sum() != sum(map(math.isinf, data)):
-        raise ValueError(f"an entry of the value is too large for dtype {dtype}.")
-    return array.reshape(shape)
-
-
-def _guarantee_to_plain(guarantee: PrivacyGuarantee) -> dict[str, Any]:
-    plain = {f.name: _to_plain(getattr(guarantee, f.name)) for f in fields(PrivacyGuarantee)}
-    if not guarantee.stated:  # as before there were mechanisms of a user's own
-        del plain["stated"]
-    return plain
-
-
-def _guarantee_from_plain(content: Any) -> PrivacyGuarantee:
-    stated = _object("guarantee", content)
-    known = {f.name for f in fields(PrivacyGuarantee)}
-    if "epsilon" not in stated or not stated.keys() <= known:
-        unknown = _short(sorted(stated.keys() - known))
-        raise ValueError(f"guarantee must have epsilon, and fields that are known, not {unknown}.")
-    for name, value in stated.items():
-        if name != "neighbours" and isinstance(value, list | str):
-            raise ValueError(f"{name} of the guarantee must be a number, got {type(value).__name__}.")
-    try:
-        return PrivacyGuarantee(**{k: _from_plain(k, v) for k, v in stated.items()})
-    except ArithmeticError:
-        raise ValueError("a number of the guarantee is too large.") from None
-
-
-def _object(name: str, content: Any) -> dict[str, Any]:
-    if not isinstance(content, dict):
-        raise ValueError(f"{name} must be an object with named fields, got {type(content).__name__}.")
-    return content
-
-
-def _short(what: Any) -> str:
-    """Return a message, cut to a short text that every encoding can write."""
-    text = str(what).encode("utf-8", "backslashreplace").decode()
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"This release is damaged: the number {text[:20]} is too large for a float.")
-    return number
-
-
-def _whole(text: str) -> int:
-    if len(text) > 21:  # 2^64 has 20 digits
-        raise ValueError(f"This release is damaged: it has a whole number of {len(text)} digits.")
-    return int(text)
-
-
-def _named_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; refuse two fields of one name, of which readers could see either."""
-    if len(dict(pairs)) < len(pairs):
-        raise ValueError("This release is damaged: a field is in it twice.")
-    return dict(pairs)
-
-
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"This is not a release: {name} is not JSON.")

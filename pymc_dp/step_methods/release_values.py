@@ -30,7 +30,7 @@ def check_releases(model: Model) -> None:
                 f"of shape {shape}. After pm.set_data, data and the records that they are about must be of "
                 "one length: set all data of the model that belong together, or declare the model again."
             )
-        missing = ~np.isfinite(values)
+        missing = ~(np.isfinite(values) | (values == rv.owner.op.suppressed))  # type: ignore[union-attr]
         if missing.any():
             first = tuple(int(k) for k in np.argwhere(missing)[0])
             raise ValueError(

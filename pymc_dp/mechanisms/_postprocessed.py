@@ -1,0 +1,176 @@
+"""What ``observed=`` of a mechanism gets when the release was processed after the noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pytensor.graph.basic import Variable
+
+from pymc_dp.mechanisms._checks import held
+from pymc_dp.privacy.processing import SUPPRESSED, Processing
+from pymc_dp.privacy.release import Release
+
+
+@dataclass(frozen=True, eq=False)
+class Postprocessed:
+    """Published values, and what was done to the noisy ones; made by :func:`postprocessed`.
+
+    Attributes
+    ----------
+    values : ndarray, Variable or None
+        Published values, minus infinity where an entry was suppressed; None if they are not known yet.
+    processing : Processing
+    """
+
+    values: Any
+    processing: Processing
+
+
+def postprocessed(
+    values: Any,
+    *,
+    clip: Any = None,
+    round_to: float | None = None,
+    suppress_below: float | None = None,
+    order: Any = None,
+) -> Postprocessed:
+    r"""Say what was done to a noisy release before it was published.
+
+    For ``observed=`` of a mechanism that adds independent noise: :class:`~pymc_dp.LaplaceMechanism`,
+    :class:`~pymc_dp.GaussianMechanism`, :class:`~pymc_dp.DiscreteLaplaceMechanism` and
+    :class:`~pymc_dp.DiscreteGaussianMechanism`. An entry that was published as y = g(z), z being the query
+    plus noise, then has the probability of all z with g(z) = y: the posterior is that given what was
+    published, neither of the noisy value itself nor of zeros and suppressed cells read as counts.
+
+    Values are clipped first, then rounded, then suppressed, unless `order` says otherwise. Processing costs
+    no privacy: the guarantee is that of the noise.
+
+    Parameters
+    ----------
+    values : array_like, pm.Data or None
+        What was published. Suppressed entries are NaN, or masked; in ``pm.Data``, which takes no NaN, minus
+        infinity. None declares a release that has not been observed yet.
+    clip : (lo, hi), optional
+        Ends that noisy values were clipped to; either may be None, as in ``clip=(0, None)``.
+    round_to : float, optional
+        Values were rounded to multiples of it, halves to the even multiple (25 by tens to 20).
+    suppress_below : float, optional
+        Values were published only if they were at least so large, as they stood then.
+    order : tuple of str, optional
+        Names of the arguments that are given, in the order in which that was done, if it is another.
+
+    Returns
+    -------
+    Postprocessed
+
+    Raises
+    ------
+    TypeError
+        A value or a number is of another kind: complex, boolean, text.
+    ValueError
+        The operations do not give these values: one outside of `clip`, no multiple of `round_to`, below
+        `suppress_below`, or missing without it; a value is infinite; there is no operation, or one with a
+        number out of its range; `order` does not name the operations.
+
+    Notes
+    -----
+    Inside of the model, in predictive draws and in ``idata``, suppressed entries are minus infinity: PyMC
+    would take NaN for values to impute. Whole-numbered releases with suppressed entries are stored as floats
+    for that reason. Numbers are read as the decimal numbers that they are written as: 0.3 is a multiple of
+    0.1.
+
+    References
+    ----------
+    Dwork and Roth (2014), *The Algorithmic Foundations of Differential Privacy*, proposition 2.1.
+
+    Examples
+    --------
+    Counts of four groups, negative ones published as 0, small ones not at all:
+
+    >>> import numpy as np
+    >>> import pymc as pm
+    >>> import pymc_dp as dp
+    >>> published = dp.postprocessed(
+    ...     [35, 20, np.nan, np.nan], clip=(0, None), round_to=5, suppress_below=10
+    ... )
+    >>> with pm.Model() as model:
+    ...     rate = pm.Gamma("rate", 2, 0.1)
+    ...     people = pm.Poisson("people", rate, shape=4)
+    ...     z = dp.DiscreteLaplaceMechanism("z", people, epsilon=0.5, sensitivity=1, observed=published)
+    >>> print(dp.guarantee(z))
+    Pure differential privacy with epsilon = 0.5, for replace-one neighbours.
+    """
+    processing = Processing.of(clip, round_to, suppress_below, order)
+    if isinstance(values, Release):
+        raise TypeError(
+            "values must be numbers, got a Release: say what was done to it by release.postprocessed(...), "
+            "and pass what that returns as observed= alone."
+        )
+    if values is None:
+        return Postprocessed(None, processing)
+    if isinstance(values, Variable):
+        data = held(values)
+        if isinstance(data, np.ndarray):
+            _checked(data, processing, named="minus infinity")
+        return Postprocessed(values, processing)
+    return Postprocessed(_checked(_numbers(values), processing), processing)
+
+
+def refuse_processed(mechanism: Any, observed: Any) -> None:
+    """Refuse a processed release of a mechanism whose noise is not additive."""
+    if isinstance(observed, Postprocessed) or getattr(observed, "processing", None) is not None:
+        raise TypeError(
+            f"observed was processed after the noise, of which {mechanism.__name__} knows no law: there is "
+            "one for LaplaceMechanism, GaussianMechanism, DiscreteLaplaceMechanism and "
+            "DiscreteGaussianMechanism. Pass the release as the mechanism gave it."
+        )
+
+
+def _numbers(values: Any) -> np.ndarray:
+    """Return published values as an array, NaN where they are masked or missing."""
+    if np.ma.isMaskedArray(values) and values.dtype.kind in "iuf":
+        return np.ma.filled(values.astype(float), np.nan)
+    if hasattr(values, "isnull"):  # pandas and xarray, which may hold whole numbers beside missing ones
+        missing = np.asarray(values.isnull())
+        if missing.any() and hasattr(values, "to_numpy"):
+            try:
+                return np.where(missing, np.nan, values.where(~values.isnull(), np.nan).to_numpy(dtype=float))
+            except (TypeError, ValueError):
+                pass  # text among them, which is refused below
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise TypeError("values must hold real numbers, got rows of different lengths.") from None
+
+
+def _checked(array: np.ndarray, processing: Processing, named: str = "NaN") -> np.ndarray:
+    """Return published values with minus infinity where they are NaN; refuse those that nothing gives."""
+    if array.dtype.kind not in "iuf":
+        raise TypeError(
+            f"values must hold real numbers, got dtype {array.dtype}: pass what was published, "
+            f"{named} where it was suppressed."
+        )
+    if array.dtype.kind == "f" and array.dtype.itemsize < 8:  # the decimal numbers that were meant
+        array = array.astype(str).astype(float)
+    missing = np.isnan(array) | np.isneginf(array)
+    if missing.any() and not processing.suppresses:
+        raise ValueError(
+            f"values has {int(missing.sum())} missing {'entry' if missing.sum() == 1 else 'entries'}, but "
+            "nothing is suppressed: give suppress_below=, the threshold below which values were not "
+            "published."
+        )
+    if np.isposinf(array).any():
+        raise ValueError("values has infinite entries, which no noise gives: pass what was published.")
+    if missing.any():
+        array = np.where(missing, SUPPRESSED, array)
+    check_values(array, processing, whole=False)
+    return array if array.dtype.kind in "iu" else processing.canonical(array)
+
+
+def check_values(array: np.ndarray, processing: Processing, whole: bool) -> None:
+    """Refuse published values that no noisy ones give, real or whole."""
+    fault = processing.fault(array, whole)
+    if fault is not None:
+        raise ValueError(f"values cannot be what was published: {fault} (values were {processing}).")
