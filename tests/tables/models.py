@@ -149,3 +149,13 @@ def noise_that_is_not_known() -> None:
     c = pm.Poisson("c", np.array([2.0, 3.0]))
     dp.LaplaceMechanism("cells", c, scale=noise, observed=[4.3, 2.2])
     dp.DiscreteGaussianMechanism("total", c.sum(), sigma=0.8, observed=5)
+
+
+@case(11)
+def cells_suppressed_and_sums_rounded() -> None:
+    c = pm.Poisson("c", np.array([2.0, 0.7, 1.0]))
+    cells = dp.postprocessed([3.0, np.nan, np.nan], suppress_below=3)
+    dp.DiscreteGaussianMechanism("cells", c, sigma=1.5, observed=cells)
+    dp.LaplaceMechanism(
+        "total", c.sum(), scale=1.0, observed=dp.postprocessed(5.0, clip=(0, None), round_to=5)
+    )
