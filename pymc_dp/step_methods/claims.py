@@ -88,7 +88,7 @@ def forms_of(model: Model, block: RecordBlock, parents: Sequence[Variable]) -> d
     variables, moved, forms = set(model.basic_RVs), set(parents), {}
     for rv in block.records:
         if set(leaves_of(parameters_of(rv), variables)) & moved:
-            forms[rv] = noise_form(rv, lambda g: bool(set(leaves_of([g], variables)) & set(parents)))
+            forms[rv] = noise_form(rv, lambda g: bool(set(leaves_of([g], variables)) & moved))
             moved.add(rv)
     return forms
 

@@ -12,7 +12,9 @@ import scipy.stats as st
 import pymc_dp as dp
 from pymc_dp.query.records import find_record_blocks
 from pymc_dp.query.supports import finite_support, has_density
+from pymc_dp.step_methods.claims import forms_of
 from pymc_dp.step_methods.imputation import RecordChain
+from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
 from tests.statistics import harness
 from tests.statistics.marginal import from_log_density
 
@@ -392,3 +394,15 @@ def test_small_shapes_do_not_end_the_sampling(law):
     assert np.unique(posterior["p"]).size > 1000
     if law == "student t":
         assert np.isfinite(posterior["y"]).all()
+
+
+def test_a_record_without_a_noise_form_moves_with_its_parent():
+    """Its density changes with the parent, though parameters reach it through the parent only."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu")
+        y = pm.Normal("y", mu, 1, shape=3)
+        c = pm.Censored("c", pm.Normal.dist(y, 0.5), lower=0, upper=None)
+        dp.LaplaceMechanism("z", dp.record_sum(c), scale=1.0, bounds=(0, 4), observed=2.5)
+        (block,) = find_record_blocks(model)
+    with pytest.raises(NoNoiseForm, match="c has the law Censored"):
+        forms_of(model, block, [mu])

@@ -92,7 +92,7 @@ class Conditionals:
         forms: dict[Variable, NoiseForm] = {}
         for rv in self.program.block.records:
             if self._depends(parameters_of(rv), moved):
-                forms[rv] = noise_form(rv, lambda graph: self._depends([graph], self.moving))
+                forms[rv] = noise_form(rv, lambda graph: self._depends([graph], moved))
                 moved.add(rv)
         return forms
 
