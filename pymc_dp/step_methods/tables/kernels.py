@@ -11,7 +11,7 @@ import numpy as np
 
 from pymc_dp.lowering.addresses.bind import Function, bound_part, part_of_kernel
 from pymc_dp.lowering.addresses.native import generator_at
-from pymc_dp.lowering.functions.bits import random, standard_exponential
+from pymc_dp.lowering.functions.bits import random
 from pymc_dp.step_methods.tables.state import (
     CELL_COLUMNS,
     CELL_PRECISION,
@@ -33,6 +33,7 @@ type Generator = np.random.Generator
 SINGLE, PAIR, RECTANGLE, COMBINATION = range(4)
 # Share of moves that tuning aims at, and how fast it does.
 _TARGET, _RATE = 0.4, 0.02
+_LOG_2 = math.log(2.0)
 
 
 def law(which: int, count: float, numbers: Array, k: int) -> float:
@@ -136,11 +137,21 @@ def note_changes(
 
 
 @part_of_kernel
-def length(
-    rng: Generator, reach: float, n: int, moved: Array, steps: Array, cells: Array, cell_width: int,
+def room(sign: float, n: int, moved: Array, steps: Array, cells: Array, width: int) -> float:
+    """How far a direction can be followed, or turned round, before a count is negative."""
+    most = math.inf
+    for i in range(n):
+        if sign * steps[i] < 0.0:
+            most = min(most, math.floor(cells[moved[i], width + COUNT] / abs(steps[i])))
+    return most
+
+
+@part_of_kernel
+def scale_of(
+    n: int, moved: Array, steps: Array, cells: Array, cell_width: int,
     n_touched: int, touched: Array, rows: Array, width: int, n_releases: int,
 ) -> float:  # fmt: skip
-    """Draw how far to move along a direction, 0 where something known exactly forbids it."""
+    """How long moves along a direction are expected to be, 0 where something known exactly forbids it."""
     precision = 0.0
     for j in range(n_touched):
         q = touched[j]
@@ -151,18 +162,38 @@ def length(
             return 0.0
     for i in range(n):
         precision += cells[moved[i], cell_width + CELL_PRECISION] * steps[i] ** 2
-    t = 1.0 + math.floor(standard_exponential(rng) * math.exp(reach) / math.sqrt(precision))
-    return t if random(rng) < 0.5 else -t
+    return 1.0 / math.sqrt(precision)
+
+
+@part_of_kernel
+def length(rng: Generator, scale: float, up: float, down: float) -> float:
+    """Draw how far to move, among the lengths for which there is room: a geometric law cut off at its end."""
+    towards = 1.0
+    if up == 0.0 or (down > 0.0 and random(rng) < 0.5):
+        towards = -1.0
+    most = up if towards > 0.0 else down
+    if most == 1.0:
+        return towards
+    t = 1.0 + math.floor(-scale * math.log1p(random(rng) * math.expm1(-most / scale)))
+    return towards * min(t, most)
+
+
+@part_of_kernel
+def log_back_and_forth(t: float, scale: float, up: float, down: float) -> float:
+    """Log probability of drawing -t after the move, less that of drawing t before it."""
+    ahead, behind = (up, down) if t > 0.0 else (down, up)
+    # of two ways that are open, one is drawn; lengths are cut off where room ends
+    ratio = (int(behind > 0.0) - int(ahead > abs(t))) * _LOG_2
+    if ahead != behind + abs(t):
+        ratio += math.log(math.expm1(-ahead / scale) / math.expm1(-(behind + abs(t)) / scale))
+    return ratio
 
 
 def log_ratio(
-    t: float, n: int, moved: Array, steps: Array, cells: Array, cell_width: int, n_touched: int, touched:
-    Array, rows: Array, width: int, n_releases: int, new_laws: Array, new_noises: Array,
+    t: float, n: int, moved: Array, steps: Array, cells: Array, cell_width: int, n_touched: int,
+    touched: Array, rows: Array, width: int, n_releases: int, new_laws: Array, new_noises: Array,
 ) -> float:  # fmt: skip
     """Change of the log density along t times the direction; the new densities are noted."""
-    for i in range(n):
-        if cells[moved[i], cell_width + COUNT] + t * steps[i] < 0.0:
-            return -math.inf
     ratio = 0.0
     for i in range(n):
         k = moved[i]
@@ -208,38 +239,25 @@ def sweep(handle, n_moves, tuning, table, directions):  # type: ignore[no-untype
             n = rectangle(rng, corners, corner_begins, moved, steps)
         else:
             n = combination(
-                rng,
-                basis_begins,
-                basis_classes,
-                basis_steps,
-                class_begins,
-                class_cells,
-                by_class,
-                moved,
+                rng, basis_begins, basis_classes, basis_steps, class_begins, class_cells, by_class, moved,
                 steps,
-            )
+            )  # fmt: skip
         if n == 0:
             continue
+        up = room(1.0, n, moved, steps, cells, cell_width)
+        down = room(-1.0, n, moved, steps, cells, cell_width)
+        if up == 0.0 and down == 0.0:
+            continue
         n_touched = note_changes(n, moved, steps, begins, at, weights, rows, width, touched)
-        t = length(
-            rng, reach[kind], n, moved, steps, cells, cell_width, n_touched, touched, rows, width, n_releases
-        )
-        if t != 0.0:
+        scale = scale_of(n, moved, steps, cells, cell_width, n_touched, touched, rows, width, n_releases)
+        if scale > 0.0:
+            scale *= math.exp(reach[kind])
+            t = length(rng, scale, up, down)
             ratio = log_ratio(
-                t,
-                n,
-                moved,
-                steps,
-                cells,
-                cell_width,
-                n_touched,
-                touched,
-                rows,
-                width,
-                n_releases,
-                new_laws,
+                t, n, moved, steps, cells, cell_width, n_touched, touched, rows, width, n_releases, new_laws,
                 new_noises,
-            )
+            )  # fmt: skip
+            ratio += log_back_and_forth(t, scale, up, down)
             probability = math.exp(min(ratio, 0.0))
             tally[kind, 0] += 1.0
             if random(rng) < probability:
@@ -253,10 +271,9 @@ def sweep(handle, n_moves, tuning, table, directions):  # type: ignore[no-untype
                     if change != 0.0 and q < n_releases:
                         rows[q, width + TOTAL] += t * change
                         rows[q, width + NOISE] = new_noises[j]
-            if (
-                tuning and abs(t) > 1.0
-            ):  # a move of one is the least there is: its rate says nothing of longer ones
-                reach[kind] = min(max(reach[kind] + _RATE * (probability - _TARGET), -3.0), 6.0)
+            # moves of one, and those that room alone cuts off, say nothing of how long others should be
+            if tuning and abs(t) > 1.0 and min(up, down) > 4.0 * scale:
+                reach[kind] = min(max(reach[kind] + _RATE * (probability - _TARGET), -3.0), 3.0)
         for j in range(n_touched):
             rows[touched[j], width + CHANGE], rows[touched[j], width + TOUCHED] = 0.0, 0.0
 
