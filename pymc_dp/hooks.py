@@ -25,6 +25,7 @@ from functools import wraps
 from typing import Any
 
 import pytensor
+from pymc.distributions.censored import CensoredRV
 from pymc.model.core import Model
 from pymc.sampling import forward, mcmc
 from pymc.step_methods import NUTS, STEP_METHODS, HamiltonianMC
@@ -159,6 +160,8 @@ def _refuse_selected(takers: dict[Variable, type[BlockedStep]], hidden: dict[Var
     if not is_release(mechanism):
         reason = "has a mechanism inside another distribution, where the steps for records do not see it"
         remedy = "declare the mechanism itself, with observed="
+        if isinstance(getattr(mechanism.owner, "op", None), CensoredRV):
+            remedy += "dp.postprocessed(values, clip=(lower, upper)), which means the same"
     else:
         reason = "is a mechanism without an observed value, so that there is no release to condition on"
         remedy = (

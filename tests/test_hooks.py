@@ -89,8 +89,21 @@ def test_a_mechanism_inside_another_distribution(declare, caplog):
     assert named == {"p": "NUTS", "c": "BinaryGibbsMetropolis"}
     assert "BinaryGibbsMetropolis moves c behind the mechanism z, as it was asked to" in caplog.text
     assert "declare the mechanism itself, with observed=" in str(refusal.value)
+    censored = declare is WRAPPED["Censored"]
+    assert ("observed=dp.postprocessed(values, clip=(lower, upper))" in str(refusal.value)) == censored
     own = bernoulli(lambda c: dp.LaplaceMechanism("z", dp.record_sum(c), scale=2.0, observed=3.0))
     assert assigned(own)["c"] == "RecordImputation"
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0, 6.0])
+def test_the_remedy_for_a_censored_mechanism_means_the_same(value, python_mode):
+    """Also at an end, where PyMC's density is that of a tail."""
+    said = dp.postprocessed(value, clip=(0, 6))
+    inside = bernoulli(lambda c: pm.Censored("z", noisy(c), lower=0, upper=6, observed=value))
+    own = bernoulli(lambda c: dp.LaplaceMechanism("z", dp.record_sum(c), scale=2.0, observed=said))
+    point = {"c": np.array([0, 1, 1, 0, 1, 0]), "p_logodds__": 0.0}
+    found, expected = (m.compile_logp(vars=[m["z"]])(point) for m in (own, inside))
+    assert abs(found - expected) < 1e-7  # PyMC's tail has a logarithm of single precision
 
 
 def test_a_mechanism_without_a_value():

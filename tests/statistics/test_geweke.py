@@ -29,6 +29,7 @@ from tests.statistics.models import (
     Regression,
     ThreeCategories,
 )
+from tests.statistics.processed_models import PROCESSED_MODELS
 from tests.statistics.special_models import SPECIAL_MODELS, NaiveBayes
 from tests.statistics.table_models import TABLE_MODELS, imputed
 
@@ -37,7 +38,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The query of s is no sum over records"),
 ]
 
-ALL_MODELS = (*MODELS, *SPECIAL_MODELS, CustomNoise)
+ALL_MODELS = (*MODELS, *SPECIAL_MODELS, CustomNoise, *PROCESSED_MODELS)
 # About 200 tests: this keeps the chance of a false alarm anywhere near two per cent.
 ALPHA = 1e-4
 

@@ -16,6 +16,10 @@ from pytensor.tensor.random.basic import BernoulliRV
 
 import pymc_dp as dp
 from pymc_dp.lowering.addresses.bind import Kernel, part_of_kernel
+from pymc_dp.lowering.functions import interval_mass
+from pymc_dp.mechanisms import processed
+from pymc_dp.privacy import processing
+from pymc_dp.privacy.processing import Processing
 from pymc_dp.step_methods.block import changes, program
 from pymc_dp.step_methods.sweeps import blocks, discrete, fused, kernels, moves, tabled
 from pymc_dp.step_methods.updates import conditionals, dirichlet, noncentred, series
@@ -37,6 +41,7 @@ from tests.statistics.models import (
     ThreeCategories,
     TwoReleases,
 )
+from tests.statistics.processed_models import ProcessedCounts, ProcessedSums
 from tests.statistics.special_models import (
     AutoregressiveRecords,
     LocalGamma,
@@ -104,6 +109,33 @@ def stale_sums(patch):
     exec(source.replace("old = new\n", "pass\n"), names)
     patch.setattr(blocks, "few_sums_sweep", names["few_sums_sweep"])
     _rebound(patch, discrete, shift=lambda sums, left, entered, statistic, amount: None)
+
+
+def suppression_read_as_missing(patch):
+    """An entry that was not published tells nothing."""
+    found = Processing._before_suppression
+
+    def before(self, xp, lower, upper, hidden, whole):
+        lower, upper, some = found(self, xp, lower, upper, hidden, whole)
+        return lower, dataclasses.replace(upper, at=xp.where(hidden, np.inf, upper.at)), some
+
+    patch.setattr(Processing, "_before_suppression", before)
+
+
+def halves_away_from_even(patch):
+    """Halves are thought to have gone to the odd multiple."""
+    odd = processing._is_odd
+    patch.setattr(processing, "_is_odd", lambda xp, k: ~odd(xp, k))
+
+
+def intervals_as_points(patch):
+    """What was published is taken for the noisy value, where there is one."""
+
+    def at_the_nearer_end(law, lower, upper, query, level):
+        middle = pt.switch(lower < -1e30, upper, pt.switch(upper > 1e30, lower, pt.ceil((lower + upper) / 2)))
+        return interval_mass.log_mass(law, middle, middle, query, level)
+
+    patch.setattr(processed, "log_mass", at_the_nearer_end)
 
 
 def stale_density(patch):
@@ -267,6 +299,10 @@ BREAKAGES = [
     (stale_sums, ClampedNormal, 2.0, _imputation),
     (stale_sums, BernoulliTotal, 1.0, _imputation),
     (stale_records, ClampedNormal, 50.0, _imputation),
+    (suppression_read_as_missing, ProcessedCounts, 10.0, _imputation),
+    (halves_away_from_even, ProcessedCounts, 10.0, _imputation),
+    (intervals_as_points, ProcessedCounts, 10.0, _imputation),
+    (intervals_as_points, ProcessedSums, 10.0, _ancillary),
     (stale_density, NeighbourProducts, 10.0, _imputation),
     (weak_density, NeighbourProducts, 10.0, _imputation),
     (without_channel_density, LocalGamma, 10.0, _imputation),

@@ -29,6 +29,7 @@ from tests.statistics.models import (
     Regression,
     ThreeCategories,
 )
+from tests.statistics.processed_models import ProcessedCounts, ProcessedSums
 from tests.statistics.special_models import (
     AutoregressiveRecords,
     LocalGamma,
@@ -86,6 +87,10 @@ CASES = [
     (CountsAtTwoLevels, 1.0, imputed),
     (CountsAtTwoLevels, 20.0, imputed),
     (CustomNoise, 10.0, _together),
+    (ProcessedCounts, 1.0, _imputation),
+    (ProcessedCounts, 10.0, records_and_nuts),
+    (ProcessedSums, 10.0, _together),
+    (ProcessedSums, 1.0, _together),
     (RandomConcentration, 10.0, conjugate_steps),
     (SharedTable, 1.0, conjugate_steps),
     (PublicTerms, 0.1, conjugate_steps),

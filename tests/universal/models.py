@@ -344,6 +344,32 @@ def a_density_of_ones_own_for_two_sums(n):
 
 
 @bounded()
+def processed_sums(n):
+    level = pm.Normal("level", 1, 0.6)
+    y = pm.Normal("y", pm.Normal("mu") + 0.3 * level, 1, shape=n)
+    sums = dp.record_sum(pt.stack([y, y**2, -y], axis=1))
+    observed = dp.postprocessed([0.5, 2.0, np.nan], clip=(-1, 2), round_to=0.5, suppress_below=0)
+    dp.LaplaceMechanism("z", sums, scale=level, observed=observed)
+
+
+@bounded()
+def processed_records(n):
+    level = pm.Normal("level", 1, 0.6)
+    y = pm.Normal("y", pm.Normal("mu") + 0.3 * level, 1, shape=n)
+    values = np.resize([np.nan, 0.7, 1.5], n)
+    observed = dp.postprocessed(values, clip=(None, 1.5), suppress_below=0)
+    dp.GaussianMechanism("z", y, sigma=level, observed=observed)
+
+
+@bounded()
+def processed_counts(n):
+    rate = pm.Normal("rate", 2, 1)
+    y = pm.Poisson("y", rate, shape=n)
+    observed = dp.postprocessed(np.resize([np.nan, 4, 2], n), clip=(0, 4), round_to=2, suppress_below=1)
+    dp.DiscreteGaussianMechanism("z", y, sigma=1.3, observed=observed)
+
+
+@bounded()
 def a_level_that_is_a_scale_too(n):
     s = _slope()
     _sum(pm.Normal("y", 0, s, shape=n), scale=s)

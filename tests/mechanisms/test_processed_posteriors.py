@@ -1,0 +1,220 @@
+"""Posteriors behind processed releases, by every step that may move records, beside quadrature."""
+
+import math
+
+import numpy as np
+import pymc as pm
+import pytest
+import scipy.stats as st
+from scipy.integrate import trapezoid
+from scipy.special import logsumexp
+
+import pymc_dp as dp
+
+NAN = math.nan
+
+
+def brute_force(law, processing, y, q):
+    """Log probability of what was published of q plus whole-numbered noise, by going through all noise."""
+    noise = np.arange(-400, 401)
+    weight = law(noise)
+    lo, r, t = processing
+    z = q[:, None] + noise
+    z = z if lo is None else np.maximum(z, lo)
+    z = r * np.rint(z / r) if r else z
+    same = z < t if math.isnan(y) else (z == y) & (z >= t)
+    with np.errstate(divide="ignore"):
+        return np.log(np.where(same, weight / weight.sum(), 0).sum(axis=1))
+
+
+def by_quantiles(law, processing, y, q):
+    """The same for real noise, by equally likely values of it."""
+    u = (np.arange(200_000) + 0.5) / 200_000
+    lo, r, t = processing
+    noise = law.ppf(u)
+    out = []
+    for at in q:
+        z = at + noise
+        z = z if lo is None else np.maximum(z, lo)
+        z = r * np.rint(z / r)
+        out.append(np.mean(z < t if math.isnan(y) else (abs(z - y) < 1e-9) & (z >= t)))
+    with np.errstate(divide="ignore"):
+        return np.log(out)
+
+
+NOISES = {
+    "laplace": (dp.LaplaceMechanism, "scale", lambda s: st.laplace(0, s), by_quantiles),
+    "gaussian": (dp.GaussianMechanism, "sigma", lambda s: st.norm(0, s), by_quantiles),
+    "discrete laplace": (
+        dp.DiscreteLaplaceMechanism,
+        "scale",
+        lambda s: lambda k: np.exp(-np.abs(k) / s),
+        brute_force,
+    ),
+    "discrete gaussian": (
+        dp.DiscreteGaussianMechanism,
+        "sigma",
+        lambda s: lambda k: np.exp(-0.5 * (k / s) ** 2),
+        brute_force,
+    ),
+}
+
+
+def declared(noise, query, level, processing, values):
+    mechanism, label, law, probability = NOISES[noise]
+    lo, r, t = processing
+    clip = None if lo is None else (lo, None)
+    observed = dp.postprocessed(values, clip=clip, round_to=r, suppress_below=t)
+    mechanism("z", query, **{label: level}, observed=observed)
+    given = law(level)
+    return lambda y, q: probability(given, processing, y, np.asarray(q, dtype=float))
+
+
+def few_counts(noise, level=2.0, values=(NAN, 10.0, NAN, 5.0), processing=(0, 5, 3)):
+    """Counts of four groups, each released; small ones are suppressed."""
+    with pm.Model() as model:
+        p = pm.Beta("parameter", 2, 3)
+        x = pm.Binomial("x", 12, p, shape=len(values))
+        of = declared(noise, x, level, processing, list(values))
+    grid, k = np.linspace(1e-4, 1 - 1e-4, 800), np.arange(13)
+    log_density = st.beta.logpdf(grid, 2, 3)
+    for y in values:
+        log_density += logsumexp(st.binom.logpmf(k, 12, grid[:, None]) + of(y, k), axis=1)
+    return model, grid, log_density
+
+
+def one_total(noise, level=4.0, value=20.0, processing=(0, 10, 10)):
+    """A rounded count among thirty people."""
+    with pm.Model() as model:
+        p = pm.Beta("parameter", 1, 2)
+        x = pm.Bernoulli("x", p, shape=30)
+        of = declared(noise, dp.record_sum(x), level, processing, value)
+    grid, k = np.linspace(1e-4, 1 - 1e-4, 800), np.arange(31)
+    log_density = st.beta.logpdf(grid, 1, 2)
+    log_density += logsumexp(st.binom.logpmf(k, 30, grid[:, None]) + of(value, k), axis=1)
+    return model, grid, log_density
+
+
+def normal_mean(central, noise="laplace", level=1.5, processing=(-3, 2, 0)):
+    """Real records: each with noise, clipped, rounded and suppressed; or their sum."""
+    values = 8.0 if central else [2.0, NAN, 4.0, NAN, 0.0]
+    with pm.Model() as model:
+        mu = pm.Normal("parameter", 0, 2)
+        x = pm.Normal("x", mu, 1, shape=5)
+        of = declared(noise, dp.record_sum(x) if central else x, level, processing, values)
+    spread = math.sqrt(5) if central else 1.0
+    node, weight = np.polynomial.legendre.leggauss(60)
+    grid = np.linspace(-9, 9, 500)
+    fine = np.linspace(-60, 60, 2001)
+    log_density = st.norm.logpdf(grid, 0, 2)
+    for y in {str(v): v for v in np.atleast_1d(values)}.values():
+        table = np.exp(of(y, fine))
+        times = np.sum(np.isnan(values)) if np.isnan(y) else np.sum(np.atleast_1d(values) == y)
+        q = grid[:, None] * (5 if central else 1) + 8 * spread * node
+        inner = np.interp(q, fine, table) * st.norm.pdf(8 * node) * weight * 8
+        log_density += times * np.log(np.maximum(inner.sum(axis=1), 1e-300))
+    return model, grid, log_density
+
+
+def default(model):
+    return None
+
+
+def with_nuts(model):
+    """NUTS for the parameter, so that nothing but the sweep knows of the release."""
+    return [dp.RecordImputation()]
+
+
+def interwoven(model):
+    return [dp.RecordImputation(), dp.AncillaryUpdate(n_cycles=2)]
+
+
+CASES = {
+    "few counts, discrete Laplace": (lambda: few_counts("discrete laplace"), default),
+    "few counts, discrete Gaussian": (lambda: few_counts("discrete gaussian"), with_nuts),
+    "few counts, Laplace": (lambda: few_counts("laplace"), interwoven),
+    "few counts, Gaussian": (lambda: few_counts("gaussian"), default),
+    "few counts, little noise": (lambda: few_counts("discrete laplace", 0.3), default),
+    "only suppressed": (lambda: few_counts("discrete laplace", 2.0, (NAN,) * 4), default),
+    "a total, discrete Laplace": (lambda: one_total("discrete laplace"), default),
+    "a total, discrete Gaussian": (lambda: one_total("discrete gaussian"), interwoven),
+    "a total, Laplace": (lambda: one_total("laplace"), with_nuts),
+    "a total, Gaussian": (lambda: one_total("gaussian", 2.0), default),
+    "a total that was suppressed": (lambda: one_total("discrete gaussian", value=NAN), default),
+    "normal records, Laplace": (lambda: normal_mean(central=False), default),
+    "normal records, Gaussian": (lambda: normal_mean(False, "gaussian"), with_nuts),
+    "a normal sum, Laplace": (lambda: normal_mean(central=True), interwoven),
+    "a normal sum, Gaussian": (lambda: normal_mean(True, "gaussian"), default),
+}
+SHORT = {"few counts, discrete Laplace"}
+
+
+def compare(draws, grid, log_density):
+    """z-values of the first two moments, on Monte Carlo errors from the effective sample size."""
+    weights = np.exp(log_density - log_density.max())
+    weights /= trapezoid(weights, grid)
+    for power in (1, 2):
+        exact = trapezoid(weights * grid**power, grid)
+        x = draws**power
+        yield (x.mean() - exact) / (x.std() / math.sqrt(float(pm.stats.ess(x))))
+
+
+def sampled(model, step, draws=5000):
+    with model:
+        idata = pm.sample(
+            draws, tune=1000, chains=2, cores=1, random_seed=8, progressbar=False, step=step(model)
+        )
+    return idata.posterior["parameter"].values
+
+
+@pytest.mark.parametrize(
+    "case", [c if c in SHORT else pytest.param(c, marks=pytest.mark.statistical) for c in CASES]
+)
+def test_posterior_of_a_parameter(case):
+    declare, step = CASES[case]
+    model, grid, log_density = declare()
+    with model:
+        draws = sampled(model, step)
+    assert max(map(abs, compare(draws, grid, log_density))) < 5
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("noise", NOISES)
+def test_records_integrated_out(noise):
+    """Finite supports are summed over from the density alone, and drawn back."""
+    model, grid, log_density = few_counts(noise)
+    marginal = dp.marginalize(model, "x")
+    assert not {"x"} & {rv.name for rv in marginal.free_RVs}
+    logp = marginal.compile_logp(vars=[marginal["z"]])
+    value = marginal.rvs_to_values[marginal["parameter"]].name
+    at = np.array([120, 200, 300, 450])
+    found = [float(logp({value: np.log(v / (1 - v))})) for v in grid[at]]
+    expected = log_density[at] - st.beta.logpdf(grid[at], 2, 3)
+    assert np.allclose(np.subtract(found, found[0]), expected - expected[0], rtol=1e-4, atol=1e-3)
+    draws = sampled(marginal, default)
+    assert max(map(abs, compare(draws, grid, log_density))) < 5
+
+
+# -- the same posterior read wrongly ----------------------------------------------------------------
+
+
+def suppression_as_zero(values):
+    return dp.postprocessed(np.nan_to_num(values), clip=(0, None), round_to=5)
+
+
+def rounding_forgotten(values):
+    return dp.postprocessed(values, clip=(0, None), suppress_below=8)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("wrong", [suppression_as_zero, rounding_forgotten])
+def test_wrong_readings_are_seen(wrong):
+    """The comparison above tells suppressed cells from zeros, and intervals from points."""
+    values = (NAN, 10.0, NAN, 10.0)
+    _, grid, log_density = few_counts("laplace", 1.0, values, (0, 5, 8))
+    with pm.Model() as model:
+        p = pm.Beta("parameter", 2, 3)
+        x = pm.Binomial("x", 12, p, shape=4)
+        dp.LaplaceMechanism("z", x, scale=1.0, observed=wrong(list(values)))
+    draws = sampled(model, default)
+    assert max(map(abs, compare(draws, grid, log_density))) > 5
