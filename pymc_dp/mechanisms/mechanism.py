@@ -129,6 +129,11 @@ class MechanismOp:
         self.lengths = lengths
         super().__init__(name, **kwargs)  # type: ignore[call-arg]
 
+    @property
+    def unprocessed(self) -> MechanismOp:
+        """The operation that draws the release before anything was done to it after the noise."""
+        return self
+
     def secure_draw(
         self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
     ) -> np.ndarray:

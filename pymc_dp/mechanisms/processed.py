@@ -67,6 +67,11 @@ class ProcessedRV(MechanismOp, RandomVariable):
         """Whether noisy values are whole numbers."""
         return self.noise.dtype.startswith("int")
 
+    @property
+    def unprocessed(self) -> MechanismOp:
+        """The operation of the noise."""
+        return self.noise  # type: ignore[no-any-return]
+
     def rng_fn(self, rng: Any, *args: Any, **kwargs: Any) -> np.ndarray:
         """Draw a noisy release and process it, for simulation."""
         noisy = np.asarray(self.noise.rng_fn(rng, *args, **kwargs), dtype=float)

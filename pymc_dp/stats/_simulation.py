@@ -17,9 +17,9 @@ from pymc_dp.lowering.addresses.modes import default_mode
 
 
 def _again(rv: TensorVariable) -> TensorVariable:
-    """Return a second release of the same query."""
+    """Return a second release of the same query, without what is done to it after the noise."""
     node = rv.owner
-    return node.op.make_node(pt.random.shared_rng(seed=None), *node.inputs[1:]).outputs[1]
+    return node.op.unprocessed.make_node(pt.random.shared_rng(seed=None), *node.inputs[1:]).outputs[1]
 
 
 def simulate(
@@ -29,8 +29,10 @@ def simulate(
     n_kept: int,
     seed: int,
 ) -> tuple[list[dict[str, np.ndarray]], dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Draw from the prior; return the parameters, the first releases, and moments of the releases."""
-    outputs = [*releases, *(_again(rv) for rv in releases), *parameters]
+    """Draw from the prior; return the first releases, the parameters, and moments of noisy releases."""
+    # moments are those of noisy values: of published ones, suppressed entries have none
+    firsts = [rv if rv.owner.op.unprocessed is rv.owner.op else _again(rv) for rv in releases]
+    outputs = [*releases, *firsts, *(_again(rv) for rv in releases), *parameters]
     draw = pm.compile([], outputs, random_seed=seed, mode=default_mode())
     kept: list[dict[str, np.ndarray]] = []
     prior: dict[str, list[np.ndarray]] = {str(rv.name): [] for rv in parameters}
@@ -39,9 +41,10 @@ def simulate(
         values = [np.asarray(v) for v in draw()]
         if step < n_kept:
             kept.append({str(rv.name): v for rv, v in zip(releases, values, strict=False)})
-        for rv, v in zip(parameters, values[2 * len(releases) :], strict=True):
+        for rv, v in zip(parameters, values[3 * len(releases) :], strict=True):
             prior[str(rv.name)].append(v)
-        for rv, first, second in zip(releases, values, values[len(releases) :], strict=False):
+        each = (values[len(releases) :], values[2 * len(releases) :])
+        for rv, first, second in zip(releases, *each, strict=False):
             one, two = (_numbers(rv, v) for v in (first, second))
             terms = np.array([one, one * one, (one - two) ** 2 / 2, np.ones_like(one)])
             moments[str(rv.name)] = moments.get(str(rv.name), 0) + terms

@@ -239,7 +239,7 @@ def plan(
             printed_name(rv.owner.op),
             math.prod(shapes[name]),
             name in local,
-            rv.owner.op.additive_noise,
+            rv.owner.op.unprocessed.additive_noise,
             *deviations(moments[name]),
         )
         for name, rv in zip(names, releases, strict=True)

@@ -390,3 +390,16 @@ def test_releases_that_cannot_be_processed():
         dp.Release([1, 0], "UnaryEncoding", {}).postprocessed(clip=(0, None))
     with pytest.raises(TypeError, match=r"release.postprocessed"):
         dp.postprocessed(plain, clip=(0, None))
+
+
+@pytest.mark.statistical
+def test_plans_of_processed_releases():
+    """The noise is said by its standard deviation, not by that of what is published of it."""
+    with pm.Model() as model:
+        x = pm.Binomial("x", 20, pm.Beta("p", 2, 2), shape=6)
+        observed = dp.postprocessed(None, clip=(0, None), round_to=5, suppress_below=5)
+        dp.LaplaceMechanism("z", dp.record_sum(x), scale=3.0, observed=observed)
+    planned = dp.plan(model, n_simulations=1, draws=50, tune=50, n_prior=2000, random_seed=1)
+    (release,) = planned.releases
+    assert abs(release.noise_sd / (3 * math.sqrt(2)) - 1) < 0.1
+    assert release.additive and 10 < release.statistic_sd < 50
