@@ -5,19 +5,24 @@ from typing import Any
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.discrete import DiscreteWeibullRV
 from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random.basic import (
     BernoulliRV,
     CategoricalRV,
+    GeometricRV,
+    NegBinomialRV,
     NormalRV,
+    PoissonRV,
 )
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.rows.polynomial import degree
+from pymc_dp.marginals.integer_sums import is_processed
 from pymc_dp.marginals.release_laws import CentralWay, ClosedWay, FiniteWay, MixtureWay, Way, WholeWay
 from pymc_dp.marginals.sums import log_probability
 from pymc_dp.mechanisms.marginals import UNCLAMPED, Ends
@@ -26,6 +31,8 @@ from pymc_dp.query.records import Release, parameters_of
 from pymc_dp.query.supports import clamped_record, finite_support
 from pymc_dp.upstream.pymc_private import _BaseMixtureRV, printed_name
 
+# Laws of whole numbers from 0 on.
+_FROM_ZERO = (PoissonRV, NegBinomialRV, GeometricRV, DiscreteWeibullRV)
 # The largest number of values of a record that are summed over, and of terms over all releases.
 MAX_VALUES = 2048
 MAX_TERMS = 2**26
@@ -120,6 +127,8 @@ def _discrete(
         return FiniteWay(channel, support.astype(query), ends, (weights, *noise))
     if not isinstance(op, RandomVariable) or any(op.ndims_params):
         raise NotClosed(f"the values of {printed_name(op)} records are not known")
+    if is_processed(channel) and channel.whole and ends == UNCLAMPED:
+        return _processed(op, channel, [*parameters_of(law)], noise, tolerance)
     if ends == UNCLAMPED and hasattr(channel, "reach"):
         _check_size(channel, noise, tolerance, release)
         return WholeWay(op, channel, tolerance, (*parameters_of(law), *noise))
@@ -129,6 +138,18 @@ def _discrete(
             "it is there for the record itself under whole-numbered noise"
         )
     raise NotClosed(f"{printed_name(op)} records have no closed marginal under {printed_name(channel)}")
+
+
+def _processed(op: Any, channel: Any, params: list, noise: list, tolerance: float) -> Way:
+    """Return the way of a record without a largest value behind whole-numbered noise and what follows it."""
+    if not isinstance(op, _FROM_ZERO):
+        raise NotClosed(f"{printed_name(op)} records are not known to have a smallest value")
+    if not channel.bounded_above:
+        raise NotClosed(
+            "a value that was clipped from above says of its record no number that it is at most, and "
+            f"{printed_name(op)} records have no largest one"
+        )
+    return WholeWay(op, channel, tolerance, (*params, *noise))
 
 
 def _log_probabilities(law: TensorVariable, support: np.ndarray) -> TensorVariable:

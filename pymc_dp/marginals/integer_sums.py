@@ -4,6 +4,9 @@ With f the law of a record and q that of the noise, the release z has probabilit
 terms with abs(z - k) > r add up to at most q(r + 1), since f adds up to at most 1; and any one term is a
 lower bound of the sum. So r is chosen in the graph, at the present parameters, such that the terms left out
 are at most a stated share of the sum, whatever f is.
+
+Of a processed release z is within an interval, whose lower end may be infinite. Its probability given k is at
+most that of a tail of the noise, as far as k is from the interval; a law without negative values starts at 0.
 """
 
 import math
@@ -19,6 +22,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.marginals.sums import by_distinct, log_sum
 from pymc_dp.mechanisms.marginals import SymbolicMarginal
+from pymc_dp.mechanisms.processed import ProcessedRV
 from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 
@@ -80,19 +84,33 @@ def log_terms(
     def log_q(k: TensorVariable, row: list, at: TensorVariable) -> TensorVariable:
         return pm.logp(_applied(channel, [k, *row]), at)
 
-    value = pt.cast(value, "int64")
     likely = pt.cast(support_point(_applied(record, params)), "int64")
+    if is_processed(channel):
+        like, sure = value, channel.near(value, pt.constant(0.0), *noise)[1]
+        sure = pt.cast(pt.maximum(sure, 0.0), "int64")  # which is finite
+    else:
+        like = sure = value = pt.cast(value, "int64")
     least = pt.maximum(
-        log_f(value, params) + log_q(value, noise, value), log_f(likely, params) + log_q(likely, noise, value)
+        log_f(sure, params) + log_q(sure, noise, like), log_f(likely, params) + log_q(likely, noise, like)
     )
-    reach = channel.reach(disconnected_grad(least) + math.log(tolerance), *noise)
-    radius = pt.cast(pt.max(reach), "int64")
-    k = value[..., None] + pt.arange(-radius, radius + 1)
+    level = disconnected_grad(least) + math.log(tolerance)
+    if is_processed(channel):
+        first, last = (pt.maximum(end, 0.0) for end in channel.near(value, level, *noise))
+        first = pt.cast(pt.minimum(first, last), "int64")
+        k = first[..., None] + pt.arange(pt.max(pt.cast(last, "int64") - first) + 1)
+    else:
+        radius = pt.cast(pt.max(channel.reach(level, *noise)), "int64")
+        k = value[..., None] + pt.arange(-radius, radius + 1)
     params, noise, likely = [p[..., None] for p in params], [p[..., None] for p in noise], likely[..., None]
     # derivatives may be NaN at impossible values of the record, which a likely value therefore replaces
     possible = pt.gt(disconnected_grad(log_f(k, params)), -np.inf)
     inside = log_f(pt.switch(possible, k, likely), params)
     return k, pt.switch(possible, inside, -np.inf) + log_q(k, noise, value[..., None])
+
+
+def is_processed(channel: Any) -> bool:
+    """Whether an operation gives releases that were processed after the noise."""
+    return isinstance(channel, ProcessedRV)
 
 
 def _applied(op: Any, params: list) -> TensorVariable:
@@ -122,4 +140,7 @@ def _log_probability(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> Tenso
 def _likely(op: Any, rv: Any, *inputs: Any) -> TensorVariable:
     """Return the support point of the record."""
     params = list(inputs[-len(op.ndims_params) :][: op.n_params])
-    return pt.broadcast_to(pt.cast(support_point(_applied(op.record, params)), "int64"), rv.shape)
+    point = pt.broadcast_to(support_point(_applied(op.record, params)), rv.shape)
+    if is_processed(op.channel):
+        point = op.channel.processing.process(pt, pt.cast(point, "float64"))
+    return pt.cast(point, rv.dtype)

@@ -72,6 +72,14 @@ class DiscreteGaussianMechanismRV(MechanismOp, RandomVariable):
         return pt.ceil(sigma * pt.sqrt(2 * pt.maximum(-_log_normaliser(sigma) - log_level, 0.0)))
 
     @staticmethod
+    def tail_reach(log_level: TensorVariable, sigma: TensorVariable) -> TensorVariable:
+        """Return a distance such that the noise is farther, to one side, with a log probability below it.
+
+        The noise is subgaussian (Canonne, Kamath and Steinke, 2020).
+        """
+        return pt.ceil(sigma * pt.sqrt(2 * pt.maximum(-log_level, 0.0)))
+
+    @staticmethod
     def log_total(sigma: TensorVariable) -> TensorVariable:
         """Return the log of what the weights exp(-k^2/2 sigma^2) add up to."""
         return _log_normaliser(sigma)

@@ -52,6 +52,11 @@ class DiscreteLaplaceMechanismRV(MechanismOp, RandomVariable):
         """Return a distance beyond which the noise's log probability is below `log_level`."""
         return pt.ceil(scale * pt.maximum(_log_at_query(scale) - log_level, 0.0))
 
+    @staticmethod
+    def tail_reach(log_level: TensorVariable, scale: TensorVariable) -> TensorVariable:
+        """Return a distance such that the noise is farther, to one side, with a log probability below it."""
+        return pt.ceil(scale * pt.maximum(-log_level, 0.0))
+
     def secure_draw(
         self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
     ) -> np.ndarray:

@@ -68,6 +68,19 @@ class ProcessedRV(MechanismOp, RandomVariable):
         return self.noise.dtype.startswith("int")
 
     @property
+    def bounded_above(self) -> bool:
+        """Whether every published value tells a number that its noisy value is at most."""
+        return self.processing.clip is None or self.processing.clip[1] == np.inf
+
+    def near(
+        self, value: TensorVariable, log_level: TensorVariable, *noise: TensorVariable
+    ) -> tuple[TensorVariable, TensorVariable]:
+        """Return ends beyond which a query gives a published value with a log probability below a level."""
+        lower, upper = self.processing.preimage(pt, pt.cast(value, "float64"), self.whole)
+        reach = self.noise.tail_reach(log_level, *noise)
+        return lower - reach, upper + reach
+
+    @property
     def unprocessed(self) -> MechanismOp:
         """The operation of the noise."""
         return self.noise  # type: ignore[no-any-return]

@@ -173,8 +173,7 @@ def sampled(model, step, draws=5000):
 def test_posterior_of_a_parameter(case):
     declare, step = CASES[case]
     model, grid, log_density = declare()
-    with model:
-        draws = sampled(model, step)
+    draws = sampled(model, step)
     assert max(map(abs, compare(draws, grid, log_density))) < 5
 
 
@@ -218,3 +217,84 @@ def test_wrong_readings_are_seen(wrong):
         dp.LaplaceMechanism("z", x, scale=1.0, observed=wrong(list(values)))
     draws = sampled(model, default)
     assert max(map(abs, compare(draws, grid, log_density))) > 5
+
+
+# -- counts without a largest value, integrated out -------------------------------------------------
+
+LAWS = {
+    "Poisson": (pm.Poisson, lambda v: {"mu": v}),
+    "negative binomial": (pm.NegativeBinomial, lambda v: {"mu": v, "alpha": 1.5}),
+    "geometric": (pm.Geometric, lambda v: {"p": 1 / (1 + v)}),
+}
+WHOLE_NOISES = {name: noise for name, noise in NOISES.items() if name.startswith("discrete")}
+
+
+def unbounded(law, noise, processing, values, level=2.0):
+    with pm.Model() as model:
+        kind, given = LAWS[law]
+        x = kind("x", **given(pm.Gamma("parameter", 2, 0.4)), shape=len(values))
+        lo, r, t = processing
+        clip = None if lo is None else (lo, None)
+        mechanism, label, weigh, _ = WHOLE_NOISES[noise]
+        observed = dp.postprocessed(values, clip=clip, round_to=r or None, suppress_below=t)
+        mechanism("z", x, **{label: level}, observed=observed)
+    return model, weigh(level)
+
+
+@pytest.mark.usefixtures("python_mode")
+@pytest.mark.parametrize("noise", WHOLE_NOISES)
+@pytest.mark.parametrize("law", LAWS)
+def test_density_of_counts_integrated_out(law, noise):
+    """Beside the sum over records and noise; far values too, of which the sum has other terms."""
+    k = np.arange(0, 500)
+    for processing in ((0, 5, 10), (None, 4, -8), (-3, 0, 2)):
+        near, far = {10: (10.0, 45.0), -8: (-8.0, 24.0), 2: (2.0, 31.0)}[processing[2]]
+        values = [NAN, near, far]
+        model, weigh = unbounded(law, noise, processing, values)
+        marginal = dp.marginalize(model, "x")
+        logp = marginal.compile_logp(vars=[marginal["z"]], sum=False)
+        for rate in (0.7, 8.0):
+            kind, given = LAWS[law]
+            f = np.exp(pm.logp(kind.dist(**given(rate)), k).eval())  # the law itself is PyMC's
+            exact = [
+                logsumexp(np.log(np.maximum(f, 1e-300)) + brute_force(weigh, processing, y, k))
+                for y in values
+            ]
+            assert np.allclose(logp({"parameter_log__": np.log(rate)})[0], exact, rtol=1e-9), (
+                law,
+                processing,
+            )
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("noise", WHOLE_NOISES)
+def test_counts_drawn_back(noise):
+    """The records given what was published, as the imputed ones are."""
+    values, processing = [NAN, 15.0, 10.0], (0, 5, 10)
+    model, weigh = unbounded("Poisson", noise, processing, values)
+    idata = pm.sample(
+        4000, tune=1000, chains=2, cores=1, random_seed=3, progressbar=False, model=dp.marginalize(model, "x")
+    )
+    drawn = dp.recover_records(idata, model, random_seed=4)["x"].values.reshape(-1, 3)
+    rate = idata.posterior["parameter"].values.ravel()
+    k = np.arange(80)
+    for i, y in enumerate(values):
+        table = np.exp(brute_force(weigh, processing, y, k))
+        weights = st.poisson.pmf(k, rate[:, None]) * table
+        mean = (weights * k).sum(1) / weights.sum(1)
+        error = (drawn[:, i] - mean).std() / math.sqrt(len(mean))  # draws are independent given the rate
+        assert abs((drawn[:, i] - mean).mean()) < 5 * error
+
+
+def test_counts_that_cannot_be_integrated_out():
+    with pm.Model() as model:
+        x = pm.Poisson("x", 3.0, shape=2)
+        observed = dp.postprocessed([3, 9], clip=(0, 9))
+        dp.DiscreteLaplaceMechanism("z", x, scale=2.0, observed=observed)
+    with pytest.raises(ValueError, match="a value that was clipped from above says of its record no number"):
+        dp.marginalize(model, "x")
+    with pm.Model() as model:
+        x = pm.Normal("x", 3.0, 1.0, shape=2)
+        dp.GaussianMechanism("z", x, sigma=2.0, observed=dp.postprocessed([3.0, 9.0], clip=(0, None)))
+    with pytest.raises(ValueError, match="no closed marginal under ProcessedGaussianMechanism"):
+        dp.marginalize(model, "x")
