@@ -19,6 +19,7 @@ from pymc_dp.query.counts import counted_rows
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.locality import is_local
 from pymc_dp.query.sums import read_sums, rows_added_up
+from pymc_dp.query.tables import are_cells
 
 
 def records_added(query: TensorVariable) -> int | None:
@@ -59,8 +60,12 @@ def records_averaged(query: TensorVariable) -> int | None:
     return n if by_length or by_number else None
 
 
-def check_neighbours(neighbours: Any, query: TensorVariable) -> None:
-    """Refuse neighbours that are none, and means where people may be added or removed."""
+def check_neighbours(neighbours: Any, query: TensorVariable, sensitivity: Any = None) -> None:
+    """Refuse neighbours that are none, and means where people may be added or removed.
+
+    Counts of people, with a sensitivity of the whole release, are cells of a table: how many there are is
+    public. Otherwise rows are people.
+    """
     check_setting("neighbours", neighbours, NEIGHBOURS)
     if neighbours != "add-remove":
         return
@@ -72,6 +77,8 @@ def check_neighbours(neighbours: Any, query: TensorVariable) -> None:
             "computes with a length. Release the sum, and the count beside it: dp.record_sum(x) and "
             "dp.record_sum(np.ones(n)), each with noise."
         )
+    if sensitivity is not None and are_cells(query):
+        return
     if query.ndim and query.owner is not None and read_sums(query) is None and is_local(query):
         raise ValueError(
             "neighbours='add-remove' hides how many people there are, which a release with a row for each of "

@@ -85,8 +85,8 @@ def _query_of(mechanism: Any, release: Release) -> tuple[Any, ...] | None:
     if of is not None:
         return of(release)
     known = "sensitivity" in release.parameters or _says_changes(mechanism, release)
-    # which may be any: entries that were suppressed are no query
-    value = release.value if release.processing is None else np.zeros_like(release.value)
+    # which may be any: entries that were suppressed are no query; of floats, since a cast would make it a graph
+    value = (release.value if release.processing is None else np.zeros_like(release.value)).astype(float)
     return (pt.constant(value),) if known else None
 
 

@@ -312,7 +312,7 @@ class Mechanism(Distribution):
     ) -> PreparedQuery:
         """Check and clamp the query; find its sensitivity in the norm of that order (1 or 2)."""
         query = as_query(query)
-        check_neighbours(neighbours, query)
+        check_neighbours(neighbours, query, sensitivity if bounds is None else None)
         if sensitivity is not None:
             sensitivity = positive("sensitivity", sensitivity)
         if bounds is None:

@@ -16,16 +16,24 @@ import numpy as np
 from pymc.distributions.multivariate import DirichletMultinomialRV
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import MultinomialRV
+from pytensor.graph.traversal import ancestors, walk
+from pytensor.tensor.random.basic import (
+    BetaBinomialRV,
+    BinomialRV,
+    MultinomialRV,
+    NegBinomialRV,
+    PoissonRV,
+)
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.query.contributions import says_its_records
 from pymc_dp.query.linear import Linear, NotLinear, read_linear
 from pymc_dp.query.rowlocal import RowAnalysis, leaves_of
 
-# Laws of several counts with a known sum.
+# Laws of several counts with a known sum, and of all that count people.
 SHARED_TOTAL = (MultinomialRV, DirichletMultinomialRV)
+OF_PEOPLE = (*SHARED_TOTAL, BinomialRV, BetaBinomialRV, NegBinomialRV, PoissonRV)
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,17 @@ def is_count(rv: Variable) -> bool:
     op: Any = getattr(rv.owner, "op", None)
     whole = str(rv.type.dtype).startswith(("int", "uint"))  # type: ignore[attr-defined]
     return whole and (isinstance(op, SHARED_TOTAL) or getattr(op, "ndim_supp", None) == 0)
+
+
+def are_cells(query: TensorVariable) -> bool:
+    """Whether a query is of counts only that can be of people, and not of one person's own."""
+    nearest = walk([query], lambda v: v.owner.inputs if v.owner and not _is_random(v) else ())
+    random = [v for v in nearest if _is_random(v)]
+    return bool(random) and all(isinstance(v.owner.op, OF_PEOPLE) for v in random)
+
+
+def _is_random(rv: Variable) -> bool:
+    return isinstance(getattr(rv.owner, "op", None), RandomVariable)
 
 
 def find_tables(model: Model, releases: Sequence[tuple[Variable, TensorVariable]]) -> list[Tables]:
