@@ -50,6 +50,7 @@ doctest_test_doctest_blocks = ""
 SECTIONS = {
     "mechanisms": "Mechanisms",
     "privacy": "Privacy guarantees",
+    "importers": "Releases of other tools",
     "records": "Records and queries",
     "marginals": "Records integrated out",
     "step_methods": "Step methods",

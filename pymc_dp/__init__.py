@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from pymc.step_methods import STEP_METHODS
 
-from pymc_dp import accounting, hooks, testing
+from pymc_dp import accounting, hooks, importers, testing
 from pymc_dp.marginals.marginalize import marginalize
 from pymc_dp.marginals.recover import recover_records
 from pymc_dp.mechanisms import (
@@ -109,6 +109,7 @@ __all__ = [
     "accounting",
     "clamp",
     "guarantee",
+    "importers",
     "informativeness",
     "marginalize",
     "mixture_density",

@@ -1,0 +1,216 @@
+"""Tables of published numbers: read from a file or a data frame, columns by name, keys checked."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pymc_dp.importers._stated import numbers_of
+from pymc_dp.privacy.release import Release
+
+Columns = dict[str, np.ndarray]
+# quotation marks are letters in TSV files
+_DIALECTS: dict[str, Any] = {".csv": {}, ".tsv": {"delimiter": "\t", "quoting": csv.QUOTE_NONE}}
+
+
+@dataclass(frozen=True, eq=False)
+class ImportedTable:
+    """A table of published numbers as a release.
+
+    Attributes
+    ----------
+    release : Release
+        For ``observed=`` of the mechanism that it names.
+    labels : dict of str to ndarray
+        What the entries are of. With ``axes=``, the labels along each axis, in the order of the table:
+        ``pm.Model(coords=table.labels)``. Without, each key column, with one label for each entry.
+    """
+
+    release: Release
+    labels: dict[str, np.ndarray]
+
+
+def read_table(table: Any, names: Sequence[str] | None = None) -> Columns:
+    """Return the columns of a table.
+
+    Parameters
+    ----------
+    table : path, data frame or mapping
+        A CSV or TSV file (also with .gz), a parquet file, a folder of such part files as Spark writes them,
+        a pandas or polars frame, or a mapping of names to arrays.
+    names : sequence of str, optional
+        Names of the columns of text files without a header.
+
+    Returns
+    -------
+    dict of str to ndarray
+        Text files are read as text, so that codes keep their leading zeros.
+    """
+    columns = _read_path(Path(table), names) if isinstance(table, str | os.PathLike) else _columns_of(table)
+    if not columns or not len(next(iter(columns.values()))):
+        raise ValueError("The table has no rows: there is nothing to import.")
+    return columns
+
+
+def _columns_of(table: Any) -> Columns:
+    if hasattr(table, "toPandas"):
+        raise TypeError("table is a Spark frame: pass table.toPandas(), or the file that it was written to.")
+    if not isinstance(table, Mapping) and not hasattr(table, "columns"):
+        raise TypeError(f"table must be a path, a data frame or columns by name, got {type(table).__name__}.")
+    found = {str(name): np.asarray(table[name]) for name in getattr(table, "columns", table)}
+    lengths = {name: len(column) if column.ndim else None for name, column in found.items()}
+    if len(set(lengths.values())) > 1 or None in lengths.values():
+        raise ValueError(f"table must have columns of one length, got {lengths}.")
+    return found
+
+
+def column_of(columns: Columns, name: Any, what: str) -> np.ndarray:
+    """Return a column; name what is missing if it is not there."""
+    if not isinstance(name, str) or name not in columns:
+        raise ValueError(
+            f"The column {name!r} is missing from the table ({what}). Its columns are "
+            f"{', '.join(map(repr, columns))}."
+        )
+    return columns[name]
+
+
+def number_column(columns: Columns, name: Any, what: str) -> np.ndarray:
+    """Return a column as numbers, also where a text file holds them."""
+    column = column_of(columns, name, what)
+    if column.dtype.kind in "OU" and all(isinstance(v, str) for v in column.ravel()):
+        return np.array(_parsed(column, name))
+    return numbers_of(f"The column {name!r}", column)
+
+
+def one_word(columns: Columns, name: str, what: str) -> str:
+    """Return the word that all rows of a column have."""
+    words = {word_of(v) for v in column_of(columns, name, what)}
+    if len(words) != 1:
+        raise ValueError(
+            f"The column {name!r} has {'no row' if not words else ' and '.join(sorted(words))}, and one "
+            "release is of one mechanism: pass the rows of one at a time."
+        )
+    return words.pop()
+
+
+def arrange(
+    columns: Columns, values: dict[str, np.ndarray], axes: Any
+) -> tuple[Columns, dict[str, np.ndarray]]:
+    """Check the keys of a table; return labels, and the values arranged along axes.
+
+    Parameters
+    ----------
+    columns : dict
+        The key columns.
+    values : dict
+        Numbers by row.
+    axes : sequence of str or None
+        Key columns that become the axes, each combination of labels being one row; None keeps the rows.
+    """
+    if axes is None:
+        rows = list(zip(*columns.values())) if columns else []
+        _refuse_duplicates(list(columns), rows)
+        return columns, values
+    axes = [axes] if isinstance(axes, str) else list(axes)
+    indices, labels, shape = [], {}, []
+    for axis in axes:
+        column = column_of(columns, axis, "named in axes")
+        first: dict[Any, int] = {}
+        indices.append(np.array([first.setdefault(v, len(first)) for v in column.tolist()], dtype=int))
+        labels[axis] = np.array(list(first))
+        shape.append(len(first))
+    _refuse_duplicates(axes, list(zip(*(columns[axis].tolist() for axis in axes))))
+    flat = np.ravel_multi_index(indices, shape)
+    if len(flat) != int(np.prod(shape)):
+        missing = np.setdiff1d(np.arange(int(np.prod(shape))), flat)
+        where = np.unravel_index(missing[0], shape)
+        key = ", ".join(f"{a} = {labels[a][i]}" for a, i in zip(axes, where))
+        raise ValueError(
+            f"The table has {len(flat)} rows, which do not fill the shape {tuple(shape)} of its axes: there "
+            f"is none for {key}. Leave axes out to have one entry for each row."
+        )
+    order = np.argsort(flat)
+    return labels, {name: v[order].reshape(shape) for name, v in values.items()}
+
+
+def _refuse_duplicates(names: list[str], rows: list[tuple[Any, ...]]) -> None:
+    seen: set[tuple[Any, ...]] = set()
+    for row in rows:
+        if row in seen:
+            key = ", ".join(f"{n} = {v}" for n, v in zip(names, row))
+            raise ValueError(
+                f"The table has two rows for {key}: which of them is the release, or whether both are, "
+                "nobody can tell. Pass one at a time, or name the column that tells them apart as a key."
+            )
+        seen.add(row)
+
+
+def _parsed(column: np.ndarray, name: str) -> list[float] | list[int]:
+    for kind in (int, float):
+        try:
+            return [kind(v) for v in column]  # type: ignore[return-value]
+        except ValueError:
+            continue
+    for row, v in enumerate(column, 1):
+        try:
+            float(v)
+        except ValueError:
+            raise ValueError(
+                f"The column {name!r} must be numbers, got {str(v)!r} in row {row}: leave out of the table "
+                "what was not published."
+            ) from None
+    raise AssertionError("one of the numbers is none")
+
+
+def word_of(value: Any) -> str:
+    """Return the name of a member of an enumeration, or the last part of one that was written as text."""
+    return str(getattr(value, "name", value)).rpartition(".")[2].strip().lower()
+
+
+def _read_path(path: Path, names: Sequence[str] | None) -> Columns:
+    if path.is_dir():
+        parts = [_read_path(p, names) for p in sorted(path.glob("part-*"))]
+        if not parts:
+            raise ValueError(f"{path} is a folder without part files, as Spark writes them.")
+        if any(list(p) != list(parts[0]) for p in parts):
+            raise ValueError(f"{path} has part files with different columns.")
+        return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+    kinds = [s.lower() for s in path.suffixes if s.lower() != ".gz"]
+    kind = kinds[-1] if kinds else ""
+    if kind == ".parquet":
+        return _read_parquet(path)
+    if kind not in _DIALECTS:
+        raise ValueError(f"{path} must end in .csv, .tsv, .parquet, or the first two with .gz.")
+    opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rt", encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.reader(file, **_DIALECTS[kind]) if row]
+    header = rows.pop(0) if names is None and rows else list(names or ())
+    if len(set(header)) < len(header):
+        raise ValueError(f"{path} has two columns of one name among {', '.join(header)}.")
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(header):
+            raise ValueError(
+                f"{path} has {len(row)} fields in row {number}, and {len(header)} columns: "
+                f"{', '.join(header)}."
+            )
+    return {name: np.array([row[i] for row in rows], dtype=object) for i, name in enumerate(header)}
+
+
+def _read_parquet(path: Path) -> Columns:
+    import pandas
+
+    try:
+        frame = pandas.read_parquet(path)
+    except ImportError:
+        raise ImportError(
+            f"{path} is a parquet file, which needs pyarrow: install it, or read the file yourself and pass "
+            "the data frame."
+        ) from None
+    return _columns_of(frame)
