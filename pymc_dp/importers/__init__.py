@@ -17,9 +17,11 @@ Two noisy counts in a table of Tumult Analytics:
 ...     z = dp.DiscreteLaplaceMechanism("z", people, observed=counts.release)
 """
 
+from pymc_dp.importers._census import NoisyMeasurements, census
 from pymc_dp.importers._opendp import opendp
 from pymc_dp.importers._pipelinedp import pipelinedp
 from pymc_dp.importers._tables import ImportedTable
 from pymc_dp.importers._tumult import tumult
+from pymc_dp.importers._wikimedia import wikimedia
 
-__all__ = ["ImportedTable", "opendp", "pipelinedp", "tumult"]
+__all__ = ["ImportedTable", "NoisyMeasurements", "census", "opendp", "pipelinedp", "tumult", "wikimedia"]

@@ -37,7 +37,7 @@ class ImportedTable:
     labels: dict[str, np.ndarray]
 
 
-def read_table(table: Any, names: Sequence[str] | None = None) -> Columns:
+def read_table(table: Any, names: Mapping[int, Sequence[str]] | None = None) -> Columns:
     """Return the columns of a table.
 
     Parameters
@@ -45,8 +45,9 @@ def read_table(table: Any, names: Sequence[str] | None = None) -> Columns:
     table : path, data frame or mapping
         A CSV or TSV file (also with .gz), a parquet file, a folder of such part files as Spark writes them,
         a pandas or polars frame, or a mapping of names to arrays.
-    names : sequence of str, optional
-        Names of the columns of text files without a header.
+    names : mapping of int to sequence of str, optional
+        Names of the columns of text files without a header, by their number. A last field that is a number
+        in the first row tells that there is none.
 
     Returns
     -------
@@ -116,7 +117,7 @@ def arrange(
     """
     if axes is None:
         rows = list(zip(*columns.values())) if columns else []
-        _refuse_duplicates(list(columns), rows)
+        refuse_duplicates(list(columns), rows)
         return columns, values
     axes = [axes] if isinstance(axes, str) else list(axes)
     indices, labels, shape = [], {}, []
@@ -126,7 +127,7 @@ def arrange(
         indices.append(np.array([first.setdefault(v, len(first)) for v in column.tolist()], dtype=int))
         labels[axis] = np.array(list(first))
         shape.append(len(first))
-    _refuse_duplicates(axes, list(zip(*(columns[axis].tolist() for axis in axes))))
+    refuse_duplicates(axes, list(zip(*(columns[axis].tolist() for axis in axes))))
     flat = np.ravel_multi_index(indices, shape)
     if len(flat) != int(np.prod(shape)):
         missing = np.setdiff1d(np.arange(int(np.prod(shape))), flat)
@@ -140,7 +141,53 @@ def arrange(
     return labels, {name: v[order].reshape(shape) for name, v in values.items()}
 
 
-def _refuse_duplicates(names: list[str], rows: list[tuple[Any, ...]]) -> None:
+def place(
+    columns: Columns, values: np.ndarray, keys: Any, fill: float
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return labels, and values at the places that keys give them; keys without a row get a number.
+
+    Parameters
+    ----------
+    columns : dict
+    values : ndarray
+        Numbers by row.
+    keys : mapping of str to sequence
+        Columns that become the axes, with the labels of each.
+    fill : float
+        For what has no row.
+    """
+    if not isinstance(keys, Mapping) or not keys:
+        raise TypeError('keys must map columns to their labels, as in {"page_title": ["Ada_Lovelace"]}.')
+    labels = {axis: np.asarray(list(listed)) for axis, listed in keys.items()}
+    inside, indices = np.ones(len(values), dtype=bool), []
+    for axis, listed in labels.items():
+        column = column_of(columns, axis, "named in keys")
+        at = {str(label): k for k, label in enumerate(listed.tolist())}
+        if len(at) < len(listed) or not at:
+            raise ValueError(f"keys has {'a label twice' if at else 'no label'} for {axis}: name each once.")
+        index = np.array([at.get(str(v), -1) for v in column.tolist()])
+        inside &= index >= 0
+        indices.append(index)
+    rows = list(zip(*(index[inside].tolist() for index in indices)))
+    refuse_duplicates(list(labels), [tuple(labels[a][i] for a, i in zip(labels, row)) for row in rows])
+    placed = np.full([len(listed) for listed in labels.values()], fill)
+    placed[tuple(index[inside] for index in indices)] = values[inside]
+    return labels, placed
+
+
+def rows_where(columns: Columns, where: Any) -> Columns:
+    """Return the rows in which columns have the values, or one of the values, that are asked for."""
+    kept = np.ones(len(next(iter(columns.values()))), dtype=bool)
+    for name, asked in ({} if where is None else dict(where)).items():
+        among = {str(v) for v in ([asked] if np.ndim(asked) == 0 else asked)}
+        kept &= np.array([str(v) in among for v in column_of(columns, name, "named in where").tolist()])
+    if not kept.any():
+        raise ValueError(f"No row of the table has {where}: there is nothing to import.")
+    return columns if kept.all() else {name: column[kept] for name, column in columns.items()}
+
+
+def refuse_duplicates(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> None:
+    """Refuse two rows of one key."""
     seen: set[tuple[Any, ...]] = set()
     for row in rows:
         if row in seen:
@@ -174,7 +221,7 @@ def word_of(value: Any) -> str:
     return str(getattr(value, "name", value)).rpartition(".")[2].strip().lower()
 
 
-def _read_path(path: Path, names: Sequence[str] | None) -> Columns:
+def _read_path(path: Path, names: Mapping[int, Sequence[str]] | None) -> Columns:
     if path.is_dir():
         parts = [_read_path(p, names) for p in sorted(path.glob("part-*"))]
         if not parts:
@@ -191,7 +238,7 @@ def _read_path(path: Path, names: Sequence[str] | None) -> Columns:
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
     with opened(path, "rt", encoding="utf-8", newline="") as file:
         rows = [row for row in csv.reader(file, **_DIALECTS[kind]) if row]
-    header = rows.pop(0) if names is None and rows else list(names or ())
+    header = list(_header(path, rows, names))
     if len(set(header)) < len(header):
         raise ValueError(f"{path} has two columns of one name among {', '.join(header)}.")
     for number, row in enumerate(rows, 1):
@@ -201,6 +248,19 @@ def _read_path(path: Path, names: Sequence[str] | None) -> Columns:
                 f"{', '.join(header)}."
             )
     return {name: np.array([row[i] for row in rows], dtype=object) for i, name in enumerate(header)}
+
+
+def _header(path: Path, rows: list[list[str]], names: Mapping[int, Sequence[str]] | None) -> Sequence[str]:
+    """Return the names of columns; take them from the rows where they are the first of these."""
+    if not rows:
+        return ()
+    if names is None or not rows[0][-1].lstrip("-").isdigit():
+        return rows.pop(0)
+    if len(rows[0]) not in names:
+        raise ValueError(
+            f"{path} has {len(rows[0])} columns and no header: {' or '.join(map(str, names))} are known."
+        )
+    return names[len(rows[0])]
 
 
 def _read_parquet(path: Path) -> Columns:

@@ -85,7 +85,7 @@ def _query_of(mechanism: Any, release: Release) -> tuple[Any, ...] | None:
     if of is not None:
         return of(release)
     known = "sensitivity" in release.parameters or _says_changes(mechanism, release)
-    # which may be any: entries that were suppressed are no query; of floats, since a cast would make it a graph
+    # which may be any: entries that were suppressed are no query; and floats, which are not cast by a graph
     value = (release.value if release.processing is None else np.zeros_like(release.value)).astype(float)
     return (pt.constant(value),) if known else None
 
