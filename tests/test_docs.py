@@ -78,6 +78,18 @@ def densities(names):
     assert [float(f"{r:.2g}") for r in ratios] == [20, 9.3, 7.3, 6.6]
 
 
+def import_releases(names):
+    assert names["release"].guarantee == dp.PrivacyGuarantee(0.5, neighbours="add-remove")
+    given = {"threshold": 90, "where": {"country_code": "FR"}, "rho": 0.015, "sensitivity": 10**0.5}
+    views = dp.importers.wikimedia(names["table"], names["keys"], **given)
+    assert views.release == names["views"].release and round(views.release.parameters["sigma"], 1) == 18.3
+    with pytest.raises(ValueError, match="contradicts the noise"):  # "10 would be refused beside it"
+        dp.importers.wikimedia(names["table"], names["keys"], sigma=10, **given)
+    blocks = python_blocks(ROOT / "docs/how-to/import-releases.md")
+    lengths = [sum(map(bool, block.code.splitlines())) for block in blocks]
+    assert len(lengths) == 5 and max(lengths) <= 15
+
+
 def private_mcmc_budget(names):
     spent, half = names["dp"].accounting.epsilon(names["run"], 1e-6), 4 / 2
     assert spent < half  # "Twice the noise costs less than half of epsilon"
@@ -104,6 +116,7 @@ STATED = {
     "README.md": readme,
     "docs/how-to/count-the-cost.md": count_the_cost,
     "docs/how-to/densities.md": densities,
+    "docs/how-to/import-releases.md": import_releases,
     "docs/how-to/private-mcmc-budget.md": private_mcmc_budget,
     "docs/tutorials/private-draws.md": private_draws,
     "docs/tutorials/publish-and-analyse.md": publish_and_analyse,
