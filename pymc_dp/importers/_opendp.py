@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from pymc_dp.importers._stated import (
     DISCRETE_GAUSSIAN,
@@ -17,10 +16,10 @@ from pymc_dp.importers._stated import (
     GAUSSIAN,
     LAPLACE,
     Noise,
-    levels_of,
     numbers_of,
     stated_release,
 )
+from pymc_dp.privacy._checks import as_number, positive
 from pymc_dp.privacy.release import Release
 
 # noise by whether it is Gaussian, and whether it is of whole numbers
@@ -97,13 +96,13 @@ def opendp(
     for add-remove neighbours.
     """
     parts = _parts_of(_read(measurement))
-    scale = levels_of("scale", _field(parts.given, "scale", parts.names[-1]), ())
+    scale = positive("scale", _field(parts.given, "scale", parts.names[-1]))
     noise = _KINDS[_is_gaussian(parts), _is_whole(parts.given, value)]
     _refuse_other_laws(parts.given, scale, noise)
     if d_in is not None and d_out is None and hasattr(measurement, "map"):
         d_out = measurement.map(d_in)
     if d_in is not None and not parts.transformed:
-        if sensitivity is not None and sensitivity != d_in:
+        if sensitivity is not None and as_number("sensitivity", sensitivity) != as_number("d_in", d_in):
             raise ValueError(
                 f"sensitivity = {sensitivity!r} contradicts d_in = {d_in!r}, which is measured in what "
                 "noise is added to: give d_in alone."
@@ -117,7 +116,7 @@ def opendp(
     budget = {} if d_out is None else _budget(parts, d_out)
     return stated_release(
         noise, value, scale, sensitivity=sensitivity, **budget,
-        neighbours=neighbours or _NEIGHBOURS.get(parts.metric),
+        neighbours=_NEIGHBOURS.get(parts.metric) if neighbours is None else neighbours,
     )  # fmt: skip
 
 
@@ -149,7 +148,7 @@ def _read(measurement: Any) -> Mapping[str, Any]:
     if isinstance(measurement, str | bytes):
         try:
             measurement = json.loads(measurement)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"measurement is not JSON ({error}): pass what opendp.prelude.serialize(measurement) "
                 "returned, or its file as a pathlib.Path."
@@ -222,16 +221,16 @@ def _is_whole(given: Mapping[str, Any], value: Any) -> bool:
     domain = _fields(_fields(given.get("input_domain")).get("__kwargs__"))
     atom = _fields(_fields(domain.get("atom_domain")).get("__kwargs__")) or domain
     stated = atom.get("T")
-    if isinstance(stated, str):
-        return stated[0] in "iu"
+    if isinstance(stated, str) and stated[:1] in ("i", "u", "f"):
+        return stated[:1] != "f"
     return numbers_of("value", value).dtype.kind in "iu"
 
 
-def _refuse_other_laws(given: Mapping[str, Any], scale: Any, noise: Noise) -> None:
+def _refuse_other_laws(given: Mapping[str, Any], scale: float, noise: Noise) -> None:
     k = given.get("k")
-    if not noise.whole and k is not None and np.exp2(float(k)) > _FINEST * float(scale):
+    if not noise.whole and k is not None and as_number("k", k) > math.log2(_FINEST * scale):
         raise ValueError(
-            f"k = {k} of measurement makes noise in steps of {np.exp2(float(k)):g}, which is not small "
+            f"k = {k} of measurement makes noise in steps of 2^{k}, which is not small "
             f"beside scale = {scale:g}: the density of continuous noise is not that of this release. "
             "Declare it with dp.CustomMechanism."
         )

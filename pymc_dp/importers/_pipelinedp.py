@@ -82,6 +82,7 @@ def pipelinedp(
     2.0
     """
     columns = read_table(table)
+    values = {"value": number_column(columns, value, "the noisy numbers, as value= says")}
     if noise_stddev is None:
         noise_stddev = "noise_stddev" if value == "noised_value" else f"{value}{_SUFFIX}"
     if noise_kind is None:
@@ -91,12 +92,7 @@ def pipelinedp(
     if word not in _KINDS:
         raise ValueError(f"noise_kind must be one of {', '.join(map(repr, _KINDS))}, got {word!r}.")
     law = _KINDS[word]
-    values = {
-        "value": number_column(columns, value, "the noisy numbers, as value= says"),
-        "level": number_column(
-            columns, noise_stddev, "standard deviations of the noise, by output_noise_stddev=True"
-        ),
-    }
+    values["level"] = number_column(columns, noise_stddev, "the noise, by output_noise_stddev=True")
     if law is LAPLACE:
         values["level"] = values["level"] / math.sqrt(2)
     others = (value, noise_stddev, "noise_kind")

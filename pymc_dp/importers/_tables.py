@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,8 @@ def column_of(columns: Columns, name: Any, what: str) -> np.ndarray:
 def number_column(columns: Columns, name: Any, what: str) -> np.ndarray:
     """Return a column as numbers, also where a text file holds them."""
     column = column_of(columns, name, what)
+    if column.ndim != 1:
+        raise ValueError(f"The column {name!r} must have one number in each row, got lists.")
     if column.dtype.kind in "OU" and all(isinstance(v, str) for v in column.ravel()):
         return np.array(_parsed(column, name))
     return numbers_of(f"The column {name!r}", column)
@@ -116,17 +118,19 @@ def arrange(
         Key columns that become the axes, each combination of labels being one row; None keeps the rows.
     """
     if axes is None:
-        rows = list(zip(*columns.values())) if columns else []
+        rows = list(zip(*(_keys(columns, name, "a key") for name in columns)))
         refuse_duplicates(list(columns), rows)
         return columns, values
     axes = [axes] if isinstance(axes, str) else list(axes)
     indices, labels, shape = [], {}, []
     for axis in axes:
-        column = column_of(columns, axis, "named in axes")
+        column = _keys(columns, axis, "named in axes")
         first: dict[Any, int] = {}
-        indices.append(np.array([first.setdefault(v, len(first)) for v in column.tolist()], dtype=int))
+        indices.append(np.array([first.setdefault(v, len(first)) for v in column], dtype=int))
         labels[axis] = np.array(list(first))
         shape.append(len(first))
+    if not axes or len(set(axes)) < len(axes):
+        raise ValueError(f"axes must name key columns, each once, got {axes!r}.")
     refuse_duplicates(axes, list(zip(*(columns[axis].tolist() for axis in axes))))
     flat = np.ravel_multi_index(indices, shape)
     if len(flat) != int(np.prod(shape)):
@@ -139,6 +143,18 @@ def arrange(
         )
     order = np.argsort(flat)
     return labels, {name: v[order].reshape(shape) for name, v in values.items()}
+
+
+def _keys(columns: Columns, name: Any, what: str) -> list[Any]:
+    """Return a column of keys: words, numbers, dates."""
+    keys = column_of(columns, name, what).tolist()
+    for key in keys:
+        if isinstance(key, list | tuple | dict | set | np.ndarray):
+            raise TypeError(
+                f"The column {name!r} must be words or numbers, to be a key, got {type(key).__name__}: leave "
+                "it out."
+            )
+    return keys
 
 
 def place(
@@ -179,7 +195,8 @@ def rows_where(columns: Columns, where: Any) -> Columns:
     """Return the rows in which columns have the values, or one of the values, that are asked for."""
     kept = np.ones(len(next(iter(columns.values()))), dtype=bool)
     for name, asked in ({} if where is None else dict(where)).items():
-        among = {str(v) for v in ([asked] if np.ndim(asked) == 0 else asked)}
+        listed = isinstance(asked, Iterable) and not isinstance(asked, str)
+        among = {str(v) for v in (asked if listed else [asked])}
         kept &= np.array([str(v) in among for v in column_of(columns, name, "named in where").tolist()])
     if not kept.any():
         raise ValueError(f"No row of the table has {where}: there is nothing to import.")
@@ -202,12 +219,12 @@ def refuse_duplicates(names: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> 
 def _parsed(column: np.ndarray, name: str) -> list[float] | list[int]:
     for kind in (int, float):
         try:
-            return [kind(v) for v in column]  # type: ignore[return-value]
+            return [kind(v.replace("_", "x")) for v in column]  # Python takes 1_000 for a number
         except ValueError:
             continue
     for row, v in enumerate(column, 1):
         try:
-            float(v)
+            float(v.replace("_", "x"))
         except ValueError:
             raise ValueError(
                 f"The column {name!r} must be numbers, got {str(v)!r} in row {row}: leave out of the table "
@@ -236,8 +253,13 @@ def _read_path(path: Path, names: Mapping[int, Sequence[str]] | None) -> Columns
     if kind not in _DIALECTS:
         raise ValueError(f"{path} must end in .csv, .tsv, .parquet, or the first two with .gz.")
     opened: Any = gzip.open if path.suffix.lower() == ".gz" else open
-    with opened(path, "rt", encoding="utf-8", newline="") as file:
-        rows = [row for row in csv.reader(file, **_DIALECTS[kind]) if row]
+    try:
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+            rows = [row for row in csv.reader(file, **_DIALECTS[kind]) if row]
+    except (csv.Error, UnicodeDecodeError, gzip.BadGzipFile, EOFError) as error:
+        raise ValueError(
+            f"{path} cannot be read as text with columns ({error}): read it yourself, and pass a frame."
+        ) from None
     header = list(_header(path, rows, names))
     if len(set(header)) < len(header):
         raise ValueError(f"{path} has two columns of one name among {', '.join(header)}.")

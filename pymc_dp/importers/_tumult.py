@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from pymc_dp.importers._tables import (
     read_table,
     word_of,
 )
+from pymc_dp.privacy._checks import as_number
 
 _MECHANISMS = {
     "laplace": LAPLACE, "geometric": DISCRETE_LAPLACE,
@@ -109,15 +110,17 @@ def tumult(
 
 
 def _information(noise: Any) -> tuple[str, float]:
-    if isinstance(noise, Mapping):
-        parts = [noise]
-    else:
-        parts = list(noise)
+    parts = list(noise) if isinstance(noise, Iterable) and not isinstance(noise, Mapping | str) else [noise]
     if len(parts) != 1:
         raise ValueError(
             f"noise has {len(parts)} parts, and one column of numbers has one: pass the part of this column."
         )
+    if not isinstance(parts[0], Mapping):
+        raise TypeError(
+            f"noise must be a mapping of {_MECHANISM} and {_PARAMETER}, got {type(parts[0]).__name__}: pass "
+            "the query's noise information."
+        )
     for name in (_MECHANISM, _PARAMETER):
         if parts[0].get(name) is None:
             raise ValueError(f"The field {name} is missing from noise: pass the query's noise information.")
-    return word_of(parts[0][_MECHANISM]), parts[0][_PARAMETER]
+    return word_of(parts[0][_MECHANISM]), as_number(_PARAMETER, parts[0][_PARAMETER])

@@ -211,6 +211,28 @@ def test_parquet_files_themselves(tmp_path):
         (counts(), {"noise": [GEOMETRIC, GEOMETRIC]}, "noise has 2 parts"),
         (
             counts(),
+            {"noise": "GEOMETRIC"},
+            "noise must be a mapping of noise_mechanism and noise_parameter, got str",
+        ),
+        (
+            counts(),
+            {"noise": {**GEOMETRIC, "noise_parameter": "2"}},
+            "noise_parameter must be one real number",
+        ),
+        (
+            counts(count=[[3], [4]]),
+            {"noise": GEOMETRIC},
+            "'count' must have one number in each row, got lists",
+        ),
+        (
+            counts(county=[["a"], ["b"]]),
+            {"noise": GEOMETRIC},
+            "'county' must be words or numbers, to be a key",
+        ),
+        (counts(), {"noise": GEOMETRIC, "axes": []}, "axes must name key columns, each once"),
+        (counts(), {"noise": GEOMETRIC, "axes": ["county"] * 2}, "axes must name key columns, each once"),
+        (
+            counts(),
             {"noise": {**GEOMETRIC, "noise_mechanism": "EXPONENTIAL"}},
             "EXPONENTIAL, which is not noise",
         ),
@@ -292,6 +314,13 @@ def test_refusals_of_pipelinedp(table, given, message):
         ({"a.csv": "county,count\nx,1,2\n"}, "3 fields in row 1, and 2 columns: county, count"),
         ({"a.csv": "county,count,count\nx,1,2\n"}, "two columns of one name"),
         ({"a.csv": "county,count\n"}, "table has no rows"),
+        ({"a.csv": "county,count\nx,1_0\n"}, "column 'count' must be numbers, got '1_0' in row 1"),
+        (
+            {"a.csv": "county,count\nx," + 200_000 * "1" + "\n"},
+            "cannot be read as text with columns .field larger",
+        ),
+        ({"a.csv": b"county,count\n\xff,1\n"}, "cannot be read as text with columns .*decode"),
+        ({"a.csv.gz": "county,count\nx,1\n"}, "cannot be read as text with columns .Not a gzipped file"),
         ({"a.csv": ""}, "table has no rows"),
         (
             {"a/part-0.csv": "county,count\nx,1\n", "a/part-1.csv": "count\n1\n"},
@@ -303,10 +332,17 @@ def test_refusals_of_pipelinedp(table, given, message):
 def test_refusals_of_files(tmp_path, files, message):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     path = tmp_path / next(iter(files)).split("/")[0]
     with pytest.raises(ValueError, match=message):
         dp.importers.tumult(path, "count", noise=GEOMETRIC)
+
+
+def test_marks_of_byte_order_are_no_part_of_a_name(tmp_path):
+    path = tmp_path / "counts.csv"
+    path.write_text("county,count\nx, 7 \n", encoding="utf-8-sig")
+    table = dp.importers.tumult(path, "count", noise=GEOMETRIC)
+    assert list(table.labels) == ["county"] and table.release.value.tolist() == [7]
 
 
 def test_frames_of_spark_are_not_collected():
