@@ -179,19 +179,23 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--draws", type=int, default=500)
     parser.add_argument("--tune", type=int, default=500)
+    parser.add_argument("--sweeps", type=int, default=4, help="moves per draw, for each cell")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=Path("."))
+    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "output")
     args = parser.parse_args()
     counts, state = read_counts(args.quick)
     released = publish(counts, state, RHO, np.random.default_rng(args.seed))
     model = model_of(released, int(counts.sum()), state, RHO)
     print(dp.guarantee(model))
     begin = time.perf_counter()
-    idata = pm.sample(
-        draws=args.draws, tune=args.tune, chains=2, cores=1, random_seed=args.seed, model=model,
-        var_names=["level", "between_states", "between_areas", "within", "true_areas", "true_states_by_education",
-                   "true_states"], progressbar=False,
-    )  # fmt: skip
+    kept = ["level", "between_states", "between_areas", "within"]
+    kept += ["true_areas", "true_states_by_education", "true_states"]
+    with model:
+        step = dp.TableImputation(n_sweeps=args.sweeps)
+        idata = pm.sample(
+            draws=args.draws, tune=args.tune, chains=2, cores=1, random_seed=args.seed, step=[step],
+            var_names=kept, progressbar=False,
+        )  # fmt: skip
     seconds = time.perf_counter() - begin
     rhat = az.rhat(idata.posterior, var_names=["true_areas"])["true_areas"].values
     table = Table(title=f"{counts.size} cells, {counts.sum()} people: 95 % intervals, coverage and width")
@@ -206,7 +210,8 @@ def main() -> None:
         f"{seconds / 2:.0f} s a chain; R-hat below 1.01 for {np.mean(rhat < 1.01):.1%} of the areas, at most "
         f"{np.nanmax(rhat):.3f}"
     )
-    draw_figure(counts, state, released, idata, args.out / "census_tables.png")
+    args.output.mkdir(exist_ok=True)
+    draw_figure(counts, state, released, idata, args.output / "census_tables.png")
 
 
 if __name__ == "__main__":
