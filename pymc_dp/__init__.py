@@ -43,6 +43,7 @@ from pymc_dp.private.normal import NormalApproximation
 from pymc_dp.private.penalty import PenaltyMetropolis
 from pymc_dp.private.report import with_privacy
 from pymc_dp.query.contributions import clamp, record_sum
+from pymc_dp.query.tablechanges import count_sensitivity
 from pymc_dp.stats.acceptance import acceptance_report
 from pymc_dp.stats.density import mixture_density
 from pymc_dp.stats.informativeness import informativeness
@@ -108,6 +109,7 @@ __all__ = [
     "acceptance_report",
     "accounting",
     "clamp",
+    "count_sensitivity",
     "guarantee",
     "importers",
     "informativeness",
