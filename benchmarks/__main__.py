@@ -14,6 +14,7 @@ NAMES = (
     "laws",
     "nuts",
     "unknown_count",
+    "tables",
     "sweeps",
     "mechanisms",
     "cold_start",

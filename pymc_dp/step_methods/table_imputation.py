@@ -25,7 +25,7 @@ from pymc_dp.step_methods.starts import set_by_the_model
 from pymc_dp.step_methods.tables import kernels
 from pymc_dp.step_methods.tables.densities import laws_of_cells, noises_of_releases
 from pymc_dp.step_methods.tables.directions import Held, entries_of, find_directions
-from pymc_dp.step_methods.tables.start import meeting
+from pymc_dp.step_methods.tables.start import meeting, near_releases
 from pymc_dp.step_methods.tables.state import (
     CELL_COLUMNS,
     CELL_PRECISION,
@@ -273,6 +273,10 @@ class TableChain:
             for k in self.tables.invariants
         }
 
+    def _released(self) -> np.ndarray:
+        values = [static_value(self.model.rvs_to_values[k.rv]) for k in self.tables.releases]
+        return np.concatenate([*(np.ravel(v).astype(float) for v in values), np.zeros(0)])
+
     def _row_precision(self) -> np.ndarray:
         """Return what a noise level at the starting point says of how far a query may move."""
         found = []
@@ -321,7 +325,19 @@ class TableChain:
         """Learn the scale of each cell."""
         self._mean += (self._cells[COUNT] - self._mean) / n_steps
         if n_steps in _RESCALED:
-            self._cells[CELL_PRECISION] = 1.0 / (self._mean + 1.0)
+            here = self._cells[COUNT].copy()
+            self._cells[CELL_PRECISION] = self._precision(np.round(self._mean))
+            self._set(here)
+
+    def _precision(self, counts: np.ndarray) -> np.ndarray:
+        """Return how fast the law of each cell falls; a Poisson law's where it has an end."""
+        apart = np.ceil(np.sqrt(counts + 1.0))
+        middle = np.maximum(counts, apart)
+        below, at, above = (self._log_laws(middle + k * apart) for k in (-1, 0, 1))
+        with np.errstate(invalid="ignore"):
+            found = (2.0 * at - below - above) / apart**2
+        # where the law is flat, or rises, cells move as far as they have counts
+        return np.where(np.isfinite(found), np.maximum(found, 0.25 / middle**2), 1.0 / (counts + 1.0))
 
     def counts(self) -> dict[str, np.ndarray]:
         """Return the counts as values of the model's variables."""
@@ -350,8 +366,11 @@ class TableChain:
             self._rows[NOISE_OF], self._rows[ROW_PRECISION] = -1, 0.0
             self._set(counts)
             self.sweep(rng, sweeps * self.n_cells, False)
-            counts = self._cells[COUNT].copy()
+            drawn = self._cells[COUNT].copy()
             self._rows[NOISE_OF], self._rows[ROW_PRECISION] = self._noises.which, precision
+            near = near_releases(drawn, self.tables, self._released(), precision, self._precision(drawn), rng)
+            near = np.where(np.isfinite(self._log_laws(near)), near, drawn)
+            counts = meeting(near, self.held, self._log_laws, rng)
         self._set(counts)
         return self.counts()
 

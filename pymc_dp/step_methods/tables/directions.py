@@ -21,6 +21,8 @@ from pymc_dp.step_methods.tables.state import Directions
 _WEIGHTS = (1.0, 1.0, 0.5, 1.0)
 # Most classes of cells of which a basis is worked out.
 _MOST_CLASSES = 300
+# Most cells of a table in which a basis of what keeps all published sums is worked out.
+_MOST_FOR_SUMS = 150
 
 
 class Held:
@@ -40,10 +42,8 @@ class Held:
         ``matrix @ counts == target``.
     names : list of str
         What each row comes from.
-    classes : ndarray of int
-        The class of each cell; -1 for cells that are in nothing.
-    by_class : ndarray, shape (rows, classes)
-        What a cell of each class counts in each row.
+    cells : Classes
+        The cells by what they count in it.
     """
 
     def __init__(self, tables: Tables, totals: dict[str, np.ndarray], values: dict[str, np.ndarray]):
@@ -69,28 +69,54 @@ class Held:
             raise ValueError(
                 f"{name} has coefficients that are not whole: an invariant is a count, or a sum of counts."
             )
-        self.classes = classes_of_columns(self.matrix)
-        n_classes = int(self.classes.max(initial=-1)) + 1
-        representative = np.zeros(n_classes, dtype=np.int64)
-        representative[self.classes[self.classes >= 0]] = np.flatnonzero(self.classes >= 0)
-        self.by_class = sparse.csc_array(self.matrix)[:, representative] if n_classes else empty[:, :0]
+        self.cells = Classes(self.matrix)
 
-    @property
-    def n_classes(self) -> int:
-        """Number of classes of cells."""
-        return int(self.by_class.shape[1])
 
-    def basis(self) -> np.ndarray:
-        """Return integer vectors over classes that keep all that is known; none if sums of classes stay."""
-        if not self.n_classes:
+class Classes:
+    """Cells of a table by what they count in some rows: those that count alike are of one class.
+
+    Parameters
+    ----------
+    matrix : scipy.sparse.csr_array, shape (rows, cells)
+
+    Attributes
+    ----------
+    of : ndarray of int
+        The class of each cell; -1 for cells that are in no row.
+    n : int
+    columns : scipy.sparse.csc_array, shape (rows, n)
+        What a cell of each class counts in each row.
+    """
+
+    def __init__(self, matrix: sparse.csr_array):
+        self.of = classes_of_columns(matrix)
+        self.n = int(self.of.max(initial=-1)) + 1
+        representative = np.zeros(self.n, dtype=np.int64)
+        representative[self.of[self.of >= 0]] = np.flatnonzero(self.of >= 0)
+        self.columns = sparse.csc_array(matrix)[:, representative]
+
+    def basis(self, most: int) -> np.ndarray:
+        """Return integer vectors over classes that keep all rows; none if sums of classes stay.
+
+        Raises
+        ------
+        TooManyClasses
+            If there are more than `most` classes.
+        """
+        if not self.n:
             return np.zeros((0, 0), dtype=np.int64)
-        gram = (self.by_class @ self.by_class.T).toarray()
-        rank = np.linalg.matrix_rank(gram)
-        if rank == self.n_classes:
-            return np.zeros((0, self.n_classes), dtype=np.int64)
-        if self.n_classes > _MOST_CLASSES:
-            raise TooManyClasses(self.n_classes - rank)
-        return integer_kernel(self.by_class.toarray().astype(np.int64))
+        gram = (self.columns @ self.columns.T).toarray()
+        rank = int(np.linalg.matrix_rank(gram))
+        if rank == self.n:
+            return np.zeros((0, self.n), dtype=np.int64)
+        if self.n > most:
+            raise TooManyClasses(self.n - rank)
+        return integer_kernel(self.columns.toarray().astype(np.int64))
+
+    def members(self) -> list[np.ndarray]:
+        """Return the cells of each class."""
+        order = np.argsort(self.of, kind="stable")
+        return np.split(order, np.searchsorted(self.of[order], np.arange(self.n + 1)))[1:-1] if self.n else []
 
 
 class TooManyClasses(Exception):
@@ -105,35 +131,24 @@ def find_directions(tables: Tables, held: Held) -> Directions:
     ValueError
         If what is known exactly is too much for a basis, and rectangles do not reach all tables.
     """
-    classes = held.classes
     groups = _groups(tables, held)
     group_begins, group_cells = _lists(groups)
     memberships = sparse.csr_array(
         (np.ones(group_cells.size), (group_cells, np.repeat(np.arange(len(groups)), np.diff(group_begins)))),
         shape=(tables.n_cells, max(len(groups), 1)),
     )
-    corner_begins, corners = _corners(tables, held)
-    try:
-        basis = held.basis()
-    except TooManyClasses as error:
-        basis = np.zeros((0, held.n_classes), dtype=np.int32)
-        if not _rectangles_reach_all(tables, held, corner_begins, int(error.args[0])):
-            raise ValueError(
-                f"What is known exactly of {', '.join(tables.names)} "
-                f"({', '.join(dict.fromkeys(held.names))}) tells {held.n_classes} classes of cells apart, "
-                f"and no moves are known that reach all tables. Totals and margins of up to {_MOST_CLASSES} "
-                "cells can be combined at will, totals of disjoint parts and both margins of a table of two "
-                "axes at any size."
-            ) from None
-    in_basis = sparse.csr_array(basis)
-    class_begins, class_cells = _lists(
-        [np.flatnonzero(classes == d) for d in range(held.n_classes)] if basis.size else []
-    )
-    singles = np.flatnonzero(classes < 0)
-    available = (singles.size, group_cells.size, corner_begins.size, basis.size)
+    corner_begins, corners = _corners(tables)
+    sets = [(held.cells, _reaching_all(tables, held, corner_begins)), _keeping_sums(tables, held)]
+    sets = [(classes, basis) for classes, basis in sets if basis.size]
+    n_classes = sum(classes.n for classes, _ in sets)
+    parts = [sparse.csr_array(basis) for _, basis in sets] or [sparse.csr_array((0, 0))]
+    in_basis = sparse.csr_array(sparse.block_diag(parts))
+    class_begins, class_cells = _lists([cells for classes, _ in sets for cells in classes.members()])
+    singles = np.flatnonzero(held.cells.of < 0)
+    available = (singles.size, group_cells.size, corner_begins.size, in_basis.shape[0])
     weights = np.array([w if n else 0.0 for w, n in zip(_WEIGHTS, available, strict=True)])
     shares = np.cumsum(weights) / (weights.sum() or 1.0)
-    room = max(4, held.n_classes)
+    room = max(4, *(classes.n for classes, _ in sets), 4)
     return Directions(
         shares=shares,
         singles=singles.astype(np.int32),
@@ -144,17 +159,49 @@ def find_directions(tables: Tables, held: Held) -> Directions:
         group_cells=group_cells,
         corners=corners,
         corner_begins=corner_begins,
+        set_begins=np.cumsum([0, *(len(basis) for _, basis in sets)]).astype(np.int32),
         basis_begins=in_basis.indptr.astype(np.int32),
         basis_classes=in_basis.indices.astype(np.int32),
         basis_steps=in_basis.data.astype(float),
         class_begins=class_begins,
         class_cells=class_cells,
-        by_class=np.zeros(held.n_classes if basis.size else 0),
+        by_class=np.zeros(n_classes),
         moved=np.zeros(room, dtype=np.int32),
         steps=np.zeros(room),
         reach=np.full(4, 0.5),
         tally=np.zeros((4, 2)),
     )
+
+
+def _reaching_all(tables: Tables, held: Held, corner_begins: np.ndarray) -> np.ndarray:
+    """Return a basis of all that keeps what is known exactly, or none where rectangles reach all tables."""
+    try:
+        return held.cells.basis(_MOST_CLASSES)
+    except TooManyClasses as error:
+        if _rectangles_reach_all(tables, held, corner_begins, int(error.args[0])):
+            return np.zeros((0, 0), dtype=np.int64)
+        raise ValueError(
+            f"What is known exactly of {', '.join(tables.names)} ({', '.join(dict.fromkeys(held.names))}) "
+            f"tells {held.cells.n} classes of cells apart, and no moves are known that reach all tables. "
+            f"Totals and margins of up to {_MOST_CLASSES} cells can be combined at will, totals of disjoint "
+            "parts and both margins of a table of two axes at any size."
+        ) from None
+
+
+def _keeping_sums(tables: Tables, held: Held) -> tuple[Classes, np.ndarray]:
+    """Return a basis of what keeps all published sums of cells as well, in tables of few cells.
+
+    Precise sums of any kind then do not slow the cells, as rectangles do it for margins of an array.
+    """
+    parts = [held.matrix]
+    for known in tables.releases:
+        rows = known.linear.matrix
+        parts.append(rows[np.flatnonzero(np.diff(rows.indptr) > 1)])
+    matrix = sparse.csr_array(sparse.vstack(parts))
+    if matrix.shape[1] > _MOST_FOR_SUMS or np.any(matrix.data % 1):
+        return held.cells, np.zeros((0, 0), dtype=np.int64)
+    classes = Classes(matrix)
+    return classes, classes.basis(_MOST_FOR_SUMS)
 
 
 def entries_of(tables: Tables, held: Held) -> dict[str, np.ndarray]:
@@ -175,7 +222,7 @@ def entries_of(tables: Tables, held: Held) -> dict[str, np.ndarray]:
 
 def _groups(tables: Tables, held: Held) -> list[np.ndarray]:
     """Return cells that count alike in what is known exactly, and in one entry of a query each."""
-    classes = held.classes
+    classes = held.cells.of
     order = np.argsort(classes, kind="stable")
     found = np.split(order, np.flatnonzero(np.diff(classes[order])) + 1)
     for known in tables.releases:
@@ -187,7 +234,7 @@ def _groups(tables: Tables, held: Held) -> list[np.ndarray]:
     return [np.asarray(g, dtype=np.int32) for g in found if len(g) > 1]
 
 
-def _corners(tables: Tables, held: Held) -> tuple[np.ndarray, np.ndarray]:
+def _corners(tables: Tables) -> tuple[np.ndarray, np.ndarray]:
     """Return the tables with two axes or more."""
     begins, corners = [], list[int]()
     for shape, first in zip(tables.shapes, tables.first, strict=True):

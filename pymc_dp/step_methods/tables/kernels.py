@@ -81,12 +81,13 @@ def rectangle(rng: Generator, corners: Array, corner_begins: Array, moved: Array
 
 @part_of_kernel
 def combination(
-    rng: Generator, begins: Array, classes: Array, values: Array, class_begins: Array, class_cells: Array,
-    by_class: Array, moved: Array, steps: Array,
+    rng: Generator, sets: Array, begins: Array, classes: Array, values: Array, class_begins: Array,
+    class_cells: Array, by_class: Array, moved: Array, steps: Array,
 ) -> int:  # fmt: skip
     """Combine basis vectors, moving one cell of each class in them; return how many cells move."""
+    chosen = any_of(rng, 0, sets.size - 1)
     while True:
-        b = any_of(rng, 0, begins.size - 1)
+        b = any_of(rng, sets[chosen], sets[chosen + 1])
         sign = 1.0 if random(rng) < 0.5 else -1.0
         for j in range(begins[b], begins[b + 1]):
             by_class[classes[j]] += sign * values[j]
@@ -222,6 +223,7 @@ def sweep(handle, n_moves, tuning, table, directions):  # type: ignore[no-untype
     member_begins, memberships = directions.member_begins, directions.memberships
     group_begins, group_cells = directions.group_begins, directions.group_cells
     corner_begins, basis_begins = directions.corner_begins, directions.basis_begins
+    set_begins = directions.set_begins
     basis_classes, basis_steps = directions.basis_classes, directions.basis_steps
     class_begins, class_cells, by_class = directions.class_begins, directions.class_cells, directions.by_class
     moved, steps = directions.moved, directions.steps
@@ -239,8 +241,8 @@ def sweep(handle, n_moves, tuning, table, directions):  # type: ignore[no-untype
             n = rectangle(rng, corners, corner_begins, moved, steps)
         else:
             n = combination(
-                rng, basis_begins, basis_classes, basis_steps, class_begins, class_cells, by_class, moved,
-                steps,
+                rng, set_begins, basis_begins, basis_classes, basis_steps, class_begins, class_cells,
+                by_class, moved, steps,
             )  # fmt: skip
         if n == 0:
             continue
@@ -273,7 +275,7 @@ def sweep(handle, n_moves, tuning, table, directions):  # type: ignore[no-untype
                         rows[q, width + NOISE] = new_noises[j]
             # moves of one, and those that room alone cuts off, say nothing of how long others should be
             if tuning and abs(t) > 1.0 and min(up, down) > 4.0 * scale:
-                reach[kind] = min(max(reach[kind] + _RATE * (probability - _TARGET), -3.0), 3.0)
+                reach[kind] = min(max(reach[kind] + _RATE * (probability - _TARGET), -3.0), 6.0)
         for j in range(n_touched):
             rows[touched[j], width + CHANGE], rows[touched[j], width + TOUCHED] = 0.0, 0.0
 

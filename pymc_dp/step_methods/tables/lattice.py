@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 from scipy import sparse
 
+# Most vectors that are made short: the time grows with the fourth power of their number.
+_MOST_REDUCED = 150
+
 
 def integer_kernel(matrix: np.ndarray) -> np.ndarray:
     """Return a basis of the integer vectors v with ``matrix @ v == 0``, a row for each.
@@ -20,7 +23,7 @@ def integer_kernel(matrix: np.ndarray) -> np.ndarray:
     Returns
     -------
     ndarray of int, shape (n - rank, n)
-        Reduced, so that its vectors are short.
+        Reduced, so that its vectors are short, if they are 150 at most.
     """
     conditions, n = matrix.shape
     rows = [[int(a) for a in column] for column in matrix.T]
@@ -42,7 +45,8 @@ def integer_kernel(matrix: np.ndarray) -> np.ndarray:
             if not any(rows[i][c] for i in range(top + 1, n)):
                 top += 1
                 break
-    return reduced(np.array(done[top:], dtype=object).reshape(n - top, n))
+    basis = np.array(done[top:], dtype=object).reshape(n - top, n)
+    return reduced(basis) if len(basis) <= _MOST_REDUCED else basis.astype(np.int64)
 
 
 def reduced(basis: np.ndarray) -> np.ndarray:

@@ -7,10 +7,58 @@ from collections.abc import Callable
 import numpy as np
 from scipy import sparse
 
+from pymc_dp.query.tables import Tables
 from pymc_dp.step_methods.tables.directions import Held
 
 # Times that what did not fit into cells is spread over others.
 _ATTEMPTS = 200
+
+
+def near_releases(
+    counts: np.ndarray,
+    tables: Tables,
+    released: np.ndarray,
+    row_precision: np.ndarray,
+    cell_precision: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Move counts that were drawn from their law to where the releases are, which a chain does slowly.
+
+    With normal laws of these precisions it would be a draw given the releases: the draw from the law is
+    changed by what explains the releases, with noise added to them, instead of the draw.
+
+    Parameters
+    ----------
+    counts : ndarray
+        Drawn from their law.
+    tables : Tables
+    released : ndarray
+        Values of all releases; those that are no numbers, such as suppressed ones, are left out.
+    row_precision, cell_precision : ndarray
+        Inverse variances of the noise, and of the counts.
+    rng : numpy.random.Generator
+
+    Returns
+    -------
+    ndarray
+        Whole numbers, none negative.
+    """
+    known = np.isfinite(released)
+    if not known.any():
+        return counts
+    from scipy.sparse.linalg import LinearOperator, cg  # which few models wait for
+
+    matrix = sparse.csr_array(sparse.vstack([k.linear.matrix for k in tables.releases]))[known]
+    constant = np.concatenate([k.linear.constant for k in tables.releases])[known]
+    precision = row_precision[known]
+    noise = rng.standard_normal(precision.size) / np.sqrt(precision)
+    missing = released[known] + noise - constant - matrix @ counts
+    by_cell = cell_precision + matrix.multiply(matrix).T @ precision
+    n = counts.size
+    normal = LinearOperator((n, n), lambda v: cell_precision * v + matrix.T @ (precision * (matrix @ v)))
+    scaled = LinearOperator((n, n), lambda v: v / by_cell)
+    change, _ = cg(normal, matrix.T @ (precision * missing), rtol=1e-8, maxiter=1000, M=scaled)
+    return np.maximum(np.round(counts + change), 0.0)
 
 
 def meeting(
@@ -33,25 +81,33 @@ def meeting(
     """
     if not held.target.size or np.array_equal(held.matrix @ counts, held.target):
         return counts
-    classes = held.classes
+    classes = held.cells.of
     inside = classes >= 0
-    sums = np.bincount(classes[inside], weights=counts[inside], minlength=held.n_classes)
+    sums = np.bincount(classes[inside], weights=counts[inside], minlength=held.cells.n)
     wanted = _nearest(sums, held)
     counts = counts.copy()
     order = np.argsort(classes, kind="stable")
-    begins = np.searchsorted(classes[order], np.arange(held.n_classes + 1))
+    begins = np.searchsorted(classes[order], np.arange(held.cells.n + 1))
     for d in np.flatnonzero(wanted != sums):
         cells = order[begins[d] : begins[d + 1]]
         missing = int(wanted[d] - sums[d])
         if missing < 0:
-            counts[cells] -= rng.multivariate_hypergeometric(
-                counts[cells].astype(np.int64), -missing, method="marginals"
-            )
+            _remove(counts, cells, -missing, rng)
         else:
             _add(counts, cells, missing, laws, rng)
     if not np.array_equal(held.matrix @ counts, held.target):
         raise ValueError(_contradiction(held))
     return counts
+
+
+def _remove(counts: np.ndarray, cells: np.ndarray, surplus: int, rng: np.random.Generator) -> None:
+    """Take from cells in proportion to their counts, rounded at random."""
+    share = counts[cells] * (surplus / counts[cells].sum())
+    less = np.floor(share)
+    order = np.argsort(rng.random(cells.size) - (share - less), kind="stable")
+    for k in order[counts[cells][order] > less[order]][: int(surplus - less.sum())]:
+        less[k] += 1
+    counts[cells] -= less
 
 
 def _add(
@@ -83,7 +139,7 @@ def _add(
 
 def _nearest(sums: np.ndarray, held: Held) -> np.ndarray:
     """Return whole sums of classes that meet what is known exactly, by the least change."""
-    n, conditions = held.n_classes, held.by_class
+    n, conditions = held.cells.n, held.cells.columns
     if np.linalg.matrix_rank((conditions.T @ conditions).toarray()) == n if n <= 50 else False:
         exact = np.linalg.lstsq(conditions.toarray(), held.target, rcond=None)[0].round()
         if np.array_equal(conditions @ exact, held.target) and (exact >= 0).all():

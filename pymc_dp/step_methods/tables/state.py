@@ -71,10 +71,12 @@ class Directions(NamedTuple):
         Tables with two axes or more, one after the other: first cell, number of axes, lengths and strides.
     corner_begins
         Where each of these begins in `corners`.
+    set_begins
+        Where each set of basis vectors begins: what keeps all that is known exactly, and sums as well.
     basis_begins, basis_classes, basis_steps
         Integer vectors over classes of cells, as sparse rows.
     class_begins, class_cells
-        The cells of each class: those that count alike in all that is known exactly.
+        The cells of each class: those that count alike in what a set keeps.
     by_class
         Room for a combination of them, zero between moves.
     moved, steps
@@ -94,6 +96,7 @@ class Directions(NamedTuple):
     group_cells: Integers
     corners: Integers
     corner_begins: Integers
+    set_begins: Integers
     basis_begins: Integers
     basis_classes: Integers
     basis_steps: Vector
