@@ -81,7 +81,7 @@ class DiscreteGaussianMechanismRV(MechanismOp, RandomVariable):
 
     @staticmethod
     def log_total(sigma: TensorVariable) -> TensorVariable:
-        """Return the log of what the weights exp(-k^2/2 sigma^2) add up to."""
+        """Return what log masses of intervals are to be reduced by: the log of the sum of all weights."""
         return _log_normaliser(sigma)
 
     def secure_draw(

@@ -53,6 +53,11 @@ class DiscreteLaplaceMechanismRV(MechanismOp, RandomVariable):
         return pt.ceil(scale * pt.maximum(_log_at_query(scale) - log_level, 0.0))
 
     @staticmethod
+    def log_total(scale: TensorVariable) -> TensorVariable:
+        """Return what log masses of intervals are to be reduced by."""
+        return pt.log1p(pt.exp(-1 / scale))
+
+    @staticmethod
     def tail_reach(log_level: TensorVariable, scale: TensorVariable) -> TensorVariable:
         """Return a distance such that the noise is farther, to one side, with a log probability below it."""
         return pt.ceil(scale * pt.maximum(-log_level, 0.0))

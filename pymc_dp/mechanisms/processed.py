@@ -67,6 +67,10 @@ class ProcessedRV(MechanismOp, RandomVariable):
         """Whether noisy values are whole numbers."""
         return self.noise.dtype.startswith("int")
 
+    def fault(self, values: np.ndarray) -> str | None:
+        """Say which of some published values nothing gives, and why; None if all are possible."""
+        return self.processing.fault(values, self.whole)
+
     @property
     def bounded_above(self) -> bool:
         """Whether every published value tells a number that its noisy value is at most."""

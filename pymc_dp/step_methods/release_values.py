@@ -10,7 +10,7 @@ from pymc_dp.step_methods.block.program import static_value
 
 
 def check_releases(model: Model) -> None:
-    """Refuse releases with other lengths than their query gives, and with entries that are no numbers.
+    """Refuse releases with other lengths than their query gives, or with entries that cannot be.
 
     Parameters
     ----------
@@ -37,6 +37,12 @@ def check_releases(model: Model) -> None:
                 f"The release {rv.name} has {int(missing.sum())} missing or infinite values, the first at "
                 f"index {first}: a mechanism releases all entries of its query. Mend the data that "
                 "pm.set_data was given; other starting values do not help."
+            )
+        fault = rv.owner.op.fault(values) if hasattr(rv.owner.op, "fault") else None  # type: ignore[union-attr]
+        if fault is not None:
+            raise ValueError(
+                f"The release {rv.name} cannot be what was published: {fault}. Mend the data that "
+                "pm.set_data was given, or what dp.postprocessed says of them."
             )
 
 

@@ -337,6 +337,11 @@ def test_values_set_later_are_checked_before_sampling():
         pm.set_data({"data": [5.0, SUPPRESSED]})
         with pytest.raises(ValueError, match="The release z has 1 missing or infinite values"):
             pm.sample(10, tune=10, chains=1, progressbar=False)
+        pm.set_data({"data": [5.0, 12.0]})
+        with pytest.raises(
+            ValueError, match="z cannot be what was published: the value 12 was published, no mul"
+        ):
+            pm.sample(10, tune=10, chains=1, progressbar=False)
 
 
 # -- published files --------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 For q + noise of a level s, with Laplace, Gaussian, discrete Laplace or discrete Gaussian noise, the mass of
 [lower, upper] is computed from its end nearest to q, so that it has its digits at any distance and any width.
 Either end may be infinite. Where both are the same number, continuous noise gives its density there. Of
-discrete noise all whole numbers within the interval count; the discrete Gaussian is without its normaliser,
-which is the same for all intervals and queries. An empty interval, lower > upper, has mass zero.
+discrete noise all whole numbers within the interval count, and what depends on the level alone is left out:
+log1p(exp(-1/s)) of the discrete Laplace law, the normaliser of the discrete Gaussian one. An empty interval,
+lower > upper, has mass zero.
 """
 
 import math
@@ -99,15 +100,14 @@ def gaussian_slopes(lower, upper, q, s):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def discrete_laplace(lower, upper, q, s):  # type: ignore[no-untyped-def]
-    """Log probability of discrete Laplace noise."""
+    """Log probability of discrete Laplace noise, and log1p(exp(-1/s))."""
     i, j, c = np.ceil(lower) - q, np.floor(upper) - q, 1.0 / s
     if i > j:
         return -_INF
-    rest = math.exp(-c)
     if i < 0.0 < j:
-        return math.log(-math.expm1(-(j + 1.0) * c) - rest * math.expm1(i * c)) - math.log1p(rest)
+        return math.log(-math.expm1(-(j + 1.0) * c) - math.exp(-c) * math.expm1(i * c))
     near = i if i >= 0.0 else -j
-    return math.log(-math.expm1(-(j - i + 1.0) * c)) - near * c - math.log1p(rest)
+    return math.log(-math.expm1(-(j - i + 1.0) * c)) - near * c
 
 
 @njit(cache=True)
@@ -120,7 +120,7 @@ def _geometric_mean(n, c):  # type: ignore[no-untyped-def]
 def discrete_laplace_slopes(lower, upper, q, s):  # type: ignore[no-untyped-def]
     """Derivatives of the log probability by the query, as if it were any number, and by the scale."""
     i, j, c = np.ceil(lower) - q, np.floor(upper) - q, 1.0 / s
-    of_all = 1.0 / math.sinh(c) if c < 700.0 else 0.0
+    of_all = 1.0 / math.expm1(c)
     if i < 0.0 < j:
         left, right = -math.expm1(i * c), -math.expm1(-j * c)
         # the numbers beside 0 on either side, in units of the sum from 1 on, and 0 itself in these
