@@ -81,6 +81,7 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
         if records_given:
             choice = [m for m in choice if m not in _PARAMETER_STEPS]
         provided, selected = assign(model, step, choice)
+        _refuse_unobserved_processed(model)
         takers = {model.values_to_rvs[v]: kind for kind, values in selected.items() for v in values}
         hidden = behind_mechanisms(model)
         if any(hasattr(getattr(rv.owner, "op", None), "guarantee") for rv in model.observed_RVs):
@@ -145,6 +146,18 @@ def _refuse_unasked(step: BlockedStep, model: Model, hidden: dict[Variable, Vari
             + f" or, if it is meant to move them, name them: {name}({_listed([*rest, *moved])})."
         )
     _log.info("%s moves %s behind the mechanism %s, as it was asked to.", name, named(moved), mechanisms)
+
+
+def _refuse_unobserved_processed(model: Model) -> None:
+    """Refuse processed releases as variables to sample: steps of others do not see the values with mass."""
+    for rv in model.free_RVs:
+        if hasattr(rv.owner.op, "processing"):
+            raise ValueError(
+                f"{rv.name} is a processed release without observed values, whose law has values of positive "
+                "probability among others, or gaps: no step moves it. Give the published values, observed="
+                "dp.postprocessed(values, ...), or draw it with pm.sample_prior_predictive, which needs no "
+                "steps."
+            )
 
 
 def _refuse_selected(takers: dict[Variable, type[BlockedStep]], hidden: dict[Variable, Variable]) -> None:

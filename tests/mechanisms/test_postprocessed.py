@@ -408,3 +408,11 @@ def test_plans_of_processed_releases():
     (release,) = planned.releases
     assert abs(release.noise_sd / (3 * math.sqrt(2)) - 1) < 0.1
     assert release.additive and 10 < release.statistic_sd < 50
+
+
+def test_no_step_moves_an_unobserved_processed_release():
+    """Also where the user names one: NUTS would never come to a value that was clipped."""
+    model = declare(published(None), scale=2.0)
+    for step in (None, [pm.NUTS([model["z"]], model=model, initial_point=model.initial_point())]):
+        with pytest.raises(ValueError, match="z is a processed release without observed values"):
+            pm.sample(10, tune=10, chains=1, progressbar=False, step=step, model=model)

@@ -302,3 +302,38 @@ def test_counts_that_cannot_be_integrated_out():
         dp.GaussianMechanism("z", x, sigma=2.0, observed=dp.postprocessed([3.0, 9.0], clip=(0, None)))
     with pytest.raises(ValueError, match="no closed marginal under ProcessedGaussianMechanism"):
         dp.marginalize(model, "x")
+
+
+# -- mixtures: published values are few, so that draws of the prior can be kept where they agree ----
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_mixtures_of_processed_records(noise, rng):
+    mechanism, label, law, _ = NOISES[noise]
+    published, n, size = np.array([NAN, 2.0, 4.0]), 3, 2_000_000
+    labels = np.zeros((size, n), dtype=int)
+    labels[:, 1] = rng.random(size) > 0.5
+    u, alone = rng.random(size), labels[:, 1] == 1
+    labels[:, 2] = np.where(alone, np.minimum(3 * u, 2), u > 2 / 3)
+    y = rng.normal(np.take_along_axis(rng.normal(0, 2, (size, n)), labels, axis=1), 1)
+    z = y + law(0.7).rvs((size, n), random_state=rng)
+    seen = 2 * np.rint(np.maximum(z, -2) / 2)
+    seen[seen < 0] = NAN
+    kept = ((seen == published) | (np.isnan(seen) & np.isnan(published))).all(axis=1)
+    with pm.Model():
+        which = dp.ChineseRestaurantProcess("labels", concentration=1, shape=n, max_components=n)
+        x = pm.Normal("y", pm.Normal("mu", 0, 2, shape=n)[which], 1, shape=n)
+        observed = dp.postprocessed(published, clip=(-2, None), round_to=2, suppress_below=0)
+        mechanism("z", x, **{label: 0.7}, observed=observed)
+        idata = pm.sample(20_000, tune=500, chains=1, random_seed=1, progressbar=False)
+
+    def quantities(labels, y):
+        clusters = np.array([len(set(row)) for row in labels])
+        return np.column_stack([clusters == 1, clusters == 2, labels[:, 1] == labels[:, 2], y])
+
+    exact = quantities(labels[kept], y[kept])
+    found = quantities(idata.posterior["labels"].values[0], idata.posterior["y"].values[0])
+    for a, b in zip(exact.T, found.T, strict=True):
+        error = math.hypot(a.std() / math.sqrt(len(a)), b.std() / math.sqrt(float(pm.stats.ess(b[None]))))
+        assert abs(a.mean() - b.mean()) < 5 * error
