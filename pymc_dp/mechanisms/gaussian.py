@@ -22,6 +22,7 @@ from pymc_dp.mechanisms.conditionals import NormalGivenGaussian
 from pymc_dp.mechanisms.marginals import MVNORMAL_GAUSSIAN, NORMAL_GAUSSIAN, RecordMarginal
 from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, MechanismOp, PreparedQuery
 from pymc_dp.mechanisms.processed import AddedNoise
+from pymc_dp.mechanisms.processed_normal import PROCESSED_NORMAL
 from pymc_dp.privacy._checks import positive, probability
 from pymc_dp.privacy.calibration import (
     gaussian_sigma_analytic,
@@ -46,6 +47,9 @@ class GaussianMechanismRV(MechanismOp, NormalRV):
     )
     record_marginals: ClassVar[Mapping[type, RecordMarginal]] = MappingProxyType(
         {NormalRV: NORMAL_GAUSSIAN, MvNormalRV: MVNORMAL_GAUSSIAN}
+    )
+    processed_marginals: ClassVar[Mapping[type, RecordMarginal]] = MappingProxyType(
+        {NormalRV: PROCESSED_NORMAL}
     )
 
 

@@ -112,6 +112,7 @@ class NormalMarginalRV(MarginalOp, NormalRV):
 
     __props__ = (*NormalRV.__props__, *MECHANISM_PROPS)  # type: ignore[assignment]
     _print_name = ("NormalMarginal", "\\operatorname{NormalMarginal}")
+    family = "gaussian"
 
 
 class MvNormalMarginalRV(MarginalOp, MvNormalRV):

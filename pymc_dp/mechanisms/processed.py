@@ -7,6 +7,7 @@ from.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -66,6 +67,11 @@ class ProcessedRV(MechanismOp, RandomVariable):
     def whole(self) -> bool:
         """Whether noisy values are whole numbers."""
         return self.noise.dtype.startswith("int")
+
+    @property
+    def record_marginals(self) -> Mapping[type, Any]:  # type: ignore[override]
+        """Laws of records with which the noise has a known law, from their prior's operation class."""
+        return getattr(self.noise, "processed_marginals", {})
 
     def fault(self, values: np.ndarray) -> str | None:
         """Say which of some published values nothing gives, and why; None if all are possible."""
@@ -189,7 +195,7 @@ def _then_clipped(before: Any, lo: float, hi: float) -> Any:
 def _then_rounded(before: Any, p: float, q: float) -> Any:
     @njit
     def rounded(z):  # type: ignore[no-untyped-def]
-        return np.rint(before(z) * q / p) * p / q
+        return np.rint(before(z) * q / p) * p / q + 0.0  # which is no -0
 
     return rounded
 

@@ -165,7 +165,7 @@ class Processing:
                 z = xp.minimum(xp.maximum(z, lo), hi)
             elif name == "round_to":
                 p, q = self.ratio
-                z = xp.round(z * q / p) * p / q
+                z = xp.round(z * q / p) * p / q + 0.0  # which is no -0
             else:
                 hidden = z < self._threshold
         return z if hidden is None else xp.where(hidden, SUPPRESSED, z)

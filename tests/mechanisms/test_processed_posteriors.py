@@ -297,19 +297,79 @@ def test_counts_that_cannot_be_integrated_out():
         dp.DiscreteLaplaceMechanism("z", x, scale=2.0, observed=observed)
     with pytest.raises(ValueError, match="a value that was clipped from above says of its record no number"):
         dp.marginalize(model, "x")
+
+
+def test_normal_records_that_cannot_be_integrated_out():
+    def model(mechanism, query=lambda x: x, **noise):
+        with pm.Model() as declared:
+            x = pm.Normal("x", 3.0, 1.0, shape=2)
+            observed = dp.postprocessed([3.0, 9.0], clip=(0, None))
+            mechanism("z", query(x), **noise, observed=observed)
+        return declared
+
+    with pytest.raises(ValueError, match="no closed marginal under ProcessedLaplaceMechanism"):
+        dp.marginalize(model(dp.LaplaceMechanism, scale=2.0), "x")
+    with pytest.raises(
+        ValueError, match="clamped before the noise have no closed marginal where it was proc"
+    ):
+        dp.marginalize(model(dp.GaussianMechanism, sigma=2.0, bounds=(0, 5)), "x")
+    sums = lambda x: dp.record_sum(pm.math.stack([x, 2 * x], axis=1))  # noqa: E731
+    with pytest.raises(ValueError, match="ProcessedGaussianMechanism of all records together is not normal"):
+        dp.marginalize(model(dp.GaussianMechanism, sums, sigma=2.0), "x")
+
+
+def normal_records():
     with pm.Model() as model:
-        x = pm.Normal("x", 3.0, 1.0, shape=2)
-        dp.GaussianMechanism("z", x, sigma=2.0, observed=dp.postprocessed([3.0, 9.0], clip=(0, None)))
-    with pytest.raises(ValueError, match="no closed marginal under ProcessedGaussianMechanism"):
-        dp.marginalize(model, "x")
+        mu, s = pm.Normal("mu", 0, 2), pm.HalfNormal("s", 1)
+        x = pm.Normal("x", mu, s, shape=4)
+        observed = dp.postprocessed([NAN, 1.3, 2.0, NAN], clip=(None, 2), suppress_below=-1)
+        dp.GaussianMechanism("z", x, sigma=0.5, sensitivity=1, observed=observed)
+    return model
+
+
+def test_density_of_normal_records_integrated_out(python_mode):
+    model = normal_records()
+    marginal = dp.marginalize(model, "x")
+    assert dp.guarantee(marginal["z"]) == dp.guarantee(model["z"])
+    logp = marginal.compile_logp(vars=[marginal["z"]])
+    for mu, s in ((0.3, 1.0), (-40.0, 0.2), (15.0, 3.0)):
+        law = st.norm(mu, math.hypot(s, 0.5))
+        expected = 2 * law.logcdf(-1) + law.logpdf(1.3) + law.logsf(2)
+        assert np.isclose(logp({"mu": mu, "s_log__": math.log(s)}), expected, rtol=1e-12)
+
+
+@pytest.mark.statistical
+def test_normal_records_drawn_back():
+    """Given what was published, beside quadrature over the record."""
+    model = normal_records()
+    marginal = dp.marginalize(model, "x")
+    idata = pm.sample(4000, tune=500, chains=2, cores=1, random_seed=3, progressbar=False, model=marginal)
+    drawn = dp.recover_records(idata, model, random_seed=4)["x"].values.reshape(-1, 4)
+    mu, s = (idata.posterior[name].values.reshape(-1, 1) for name in ("mu", "s"))
+    node, weight = np.polynomial.legendre.leggauss(400)
+    x = mu + 9 * s * node
+    prior = st.norm.pdf(x, mu, s) * weight
+    channels = [
+        lambda x: st.norm.cdf(-1, x, 0.5),
+        lambda x: st.norm.pdf(1.3, x, 0.5),
+        lambda x: st.norm.sf(2, x, 0.5),
+    ]
+    for i, channel in enumerate(channels):
+        weights = prior * channel(x)
+        for power in (1, 2):
+            mean = (weights * x**power).sum(1) / weights.sum(1)
+            gap = drawn[:, i] ** power - mean  # draws are independent given the parameters
+            assert abs(gap.mean()) < 5 * gap.std() / math.sqrt(len(mean))
 
 
 # -- mixtures: published values are few, so that draws of the prior can be kept where they agree ----
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
-def test_mixtures_of_processed_records(noise, rng):
+@pytest.mark.parametrize(
+    ("noise", "n_auxiliary"), [("laplace", None), ("gaussian", None), ("gaussian", np.inf)]
+)
+def test_mixtures_of_processed_records(noise, n_auxiliary, rng):
     mechanism, label, law, _ = NOISES[noise]
     published, n, size = np.array([NAN, 2.0, 4.0]), 3, 2_000_000
     labels = np.zeros((size, n), dtype=int)
@@ -326,7 +386,8 @@ def test_mixtures_of_processed_records(noise, rng):
         x = pm.Normal("y", pm.Normal("mu", 0, 2, shape=n)[which], 1, shape=n)
         observed = dp.postprocessed(published, clip=(-2, None), round_to=2, suppress_below=0)
         mechanism("z", x, **{label: 0.7}, observed=observed)
-        idata = pm.sample(20_000, tune=500, chains=1, random_seed=1, progressbar=False)
+        step = n_auxiliary and [dp.PrivateNeal5(n_auxiliary=n_auxiliary), dp.AtomUpdate()]
+        idata = pm.sample(20_000, tune=500, chains=1, random_seed=1, progressbar=False, step=step)
 
     def quantities(labels, y):
         clusters = np.array([len(set(row)) for row in labels])
