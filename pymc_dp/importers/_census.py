@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,7 @@ def _listed(value: Any) -> Any:
         raise ValueError(f"A list must be written as in JSON, [1, 2, 3], got {value[:40]!r}.") from None
 
 
+@lru_cache
 def _sigma_of(variance: float) -> float:
     """Return the parameter of discrete Gaussian noise of a variance."""
     if variance > 2:  # they agree to rounding

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ import pytensor
 import pytensor.tensor as pt
 
 from pymc_dp.flags import flags_lock
+from pymc_dp.mechanisms._checks import check_setting
 from pymc_dp.mechanisms.discrete_gaussian import DiscreteGaussianMechanism
 from pymc_dp.mechanisms.discrete_laplace import DiscreteLaplaceMechanism
 from pymc_dp.mechanisms.gaussian import GaussianMechanism
 from pymc_dp.mechanisms.laplace import LaplaceMechanism
 from pymc_dp.privacy._checks import as_number, positive, probability
-from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.guarantee import NEIGHBOURS, PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 
 
@@ -111,13 +113,25 @@ def stated_release(
             'neighbours is missing: give "replace-one" if a guarantee is about one record exchanged for '
             'another, "add-remove" if it is about one record more or less.'
         )
+    check_setting("neighbours", neighbours, NEIGHBOURS)
     parameters |= {"sensitivity": change, "neighbours": neighbours}
     stated = None
     if epsilon is not None or rho is not None:
         stated = PrivacyGuarantee(
             math.inf if epsilon is None else epsilon, 0.0 if delta is None else delta, rho, neighbours
         )
-    guarantee = _guarantee(noise, array, parameters, stated)
+    # one person may change all of it in the entry with the least noise
+    found = _guarantee_of(noise, float(np.min(level)), change, neighbours)
+    if stated is None:
+        guarantee = found
+    elif found.exceeds(stated):
+        raise ValueError(
+            f"The budget contradicts the noise. Stated: {stated} But {noise.words} noise with this "
+            f"{noise.level} and sensitivity = {change:g} gives: {found} Ask the publisher which of the "
+            "numbers is meant."
+        )
+    else:
+        guarantee = stated if found.implies(stated) else found
     return Release(array, noise.mechanism.__name__, parameters, guarantee)
 
 
@@ -193,23 +207,13 @@ def _ratio(noise: Noise, epsilon: Any, delta: Any, rho: Any) -> float | None:
     return pure if not delta and noise.level == "scale" else None
 
 
-def _guarantee(
-    noise: Noise, value: np.ndarray, parameters: dict[str, Any], stated: PrivacyGuarantee | None
-) -> PrivacyGuarantee:
-    """Return the stated guarantee if it follows from noise and sensitivity, else the one that does."""
+@lru_cache
+def _guarantee_of(noise: Noise, level: float, sensitivity: float, neighbours: str) -> PrivacyGuarantee:
+    """Return the guarantee that follows from noise and sensitivity, whatever the value is."""
+    given = {noise.level: level, "sensitivity": sensitivity, "neighbours": neighbours}
     with flags_lock, pytensor.config.change_flags(floatX="float64"):
-        found: PrivacyGuarantee = noise.mechanism.dist(
-            pt.constant(value.astype(float)), **parameters
-        ).owner.op.guarantee
-    if stated is None:
-        return found
-    if found.exceeds(stated):
-        raise ValueError(
-            f"The budget contradicts the noise. Stated: {stated} But {noise.words} noise with this "
-            f"{noise.level} and sensitivity = {parameters['sensitivity']:g} gives: {found} Ask the publisher "
-            "which of the numbers is meant."
-        )
-    return stated if found.implies(stated) else found
+        release = noise.mechanism.dist(pt.constant(0.0), **given)
+    return release.owner.op.guarantee
 
 
 def _first(where: np.ndarray) -> tuple[int, ...]:

@@ -54,6 +54,7 @@ def fixed(measurement, delta=1e-6):
     return made("make_fix_delta", "combinators", measurement=approximate, delta=delta)
 
 
+ONE = {"neighbours": "replace-one"}
 WHOLE, REAL = np.array([31, -2, 7]), np.array([31.25, -2.5, 7.0])
 
 
@@ -119,6 +120,14 @@ def test_guarantees():
     assert release.guarantee.rho == 0.5 and release.parameters["sensitivity"] == 2
 
 
+def test_budgets_that_do_not_follow_are_not_stated():
+    """Of discrete Gaussian noise rho is known: an epsilon that it does not imply is left out."""
+    release = dp.importers.opendp(WHOLE, fixed(gaussian()), d_in=3, d_out=(0.9, 1e-6), **ONE)
+    assert release.guarantee == dp.PrivacyGuarantee(math.inf, rho=0.5)
+    release = dp.importers.opendp(WHOLE, fixed(gaussian()), d_in=3, d_out=(9.0, 1e-6), **ONE)
+    assert (release.guarantee.epsilon, release.guarantee.delta) == (9, 1e-6)
+
+
 def test_file(tmp_path):
     path = tmp_path / "measurement.json"
     path.write_text(json.dumps(laplace()))
@@ -133,7 +142,6 @@ def without(name, measurement):
 
 THRESHOLD = made("make_laplace_threshold", scale=2.0, threshold=9)
 PROFILE = made("make_zCDP_to_approxDP", "combinators", measurement=gaussian())
-ONE = {"neighbours": "replace-one"}
 
 
 @pytest.mark.parametrize(
