@@ -160,6 +160,13 @@ STEPS_STATED = {
             {"p": "CollapsedUpdate", "category": "RecordImputation"},
         ),
     ],
+    "docs/how-to/tables.md": [
+        (
+            "{class}`~pymc_dp.TableImputation` moves the counts, and NUTS the probabilities",
+            0,
+            {"p": "NUTS", "c": "TableImputation"},
+        ),
+    ],
     "docs/how-to/unknown-number.md": [
         (
             "`AncillaryUpdate` takes `people` and `mean` above",
@@ -253,7 +260,9 @@ NOT_OF_A_MODEL = {
 
 def test_what_is_said_of_steps_is_compared():
     """Every page that names a step is among those whose models are asked, with words that it holds."""
-    steps = re.compile(r"NUTS|RecordImputation|PrivateNeal5|PrivateSlice|SplitMerge|\w+Update\b")
+    steps = re.compile(
+        r"NUTS|RecordImputation|TableImputation|PrivateNeal5|PrivateSlice|SplitMerge|\w+Update\b"
+    )
     naming = {str(page.relative_to(ROOT)) for page in PAGES if steps.search(page.read_text(encoding="utf-8"))}
     assert naming - NOT_OF_A_MODEL == set(STEPS_STATED)
     for page, stated in STEPS_STATED.items():
