@@ -223,6 +223,13 @@ def check_observed(observed: Any, expected: StaticShape, suppresses: bool = Fals
     return data
 
 
+def beyond_32_bits(observed: np.ndarray) -> np.ndarray:
+    """Return whole numbers as PyMC takes them: it wraps integers around at 32 bits, and floats not."""
+    if observed.dtype.kind in "iu" and np.any(np.abs(observed.astype(float)) >= 2.0**31):
+        return observed.astype(np.float64)
+    return observed
+
+
 def check_static_shape(name: str, shape: StaticShape, expected: StaticShape) -> None:
     """Refuse a release shape that cannot be the query's; accept lengths that are not known yet."""
     agree = len(shape) == len(expected) and all(
@@ -270,7 +277,8 @@ def _as_array(observed: Any) -> np.ndarray:
         )
     if not np.isfinite(array).all():  # PyMC would impute NaN entries
         return array
-    return convert_observed_data(observed)
+    wide = beyond_32_bits(array)
+    return convert_observed_data(observed if wide is array else wide)
 
 
 def _show(shape: StaticShape) -> str:

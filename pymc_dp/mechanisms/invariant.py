@@ -11,7 +11,7 @@ from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.mechanisms._checks import as_query, check_static_shape, known_values
+from pymc_dp.mechanisms._checks import as_query, beyond_32_bits, check_static_shape, known_values
 
 
 class InvariantRV(DiracDeltaRV):
@@ -98,7 +98,7 @@ class Invariant(Discrete):
                     "dp.postprocessed."
                 )
             check_static_shape("observed", values.shape, query.type.shape)
-            observed = values.astype(np.int64)
+            observed = beyond_32_bits(values.astype(np.int64))
         return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
 
     @classmethod

@@ -6,13 +6,16 @@ batch axis, and are conditionally independent along it, are the *records*, toget
 latent per-record parents. Everything else behind a query is a parameter.
 """
 
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import combinations
 from typing import Any, Literal
 
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Join
@@ -36,7 +39,7 @@ from pymc_dp.query.recordrules import (
 )
 from pymc_dp.query.rowlocal import MIXED, RowAnalysis, leaves_of, rule
 from pymc_dp.query.slotrules import count_of_people
-from pymc_dp.query.tables import Tables, find_tables
+from pymc_dp.query.tables import Tables, find_tables, is_count, is_invariant
 
 QueryKind = Literal["central", "local", "function", "general"]
 _KINDS: dict[str, QueryKind] = {
@@ -134,6 +137,22 @@ def find_count_tables(model: Model) -> list[Tables]:
     """
     released = [rv for rv in model.observed_RVs if is_release(rv) and is_elementwise(rv)]
     return find_tables(model, [(rv, query_of(rv)) for rv in released])
+
+
+def data_in_queries(model: Model) -> tuple[bytes, ...]:
+    """Return what changes with the data in queries that may be of tables: coefficients, indices."""
+    if not any(map(is_count, model.free_RVs)):
+        return ()
+    queries = [
+        rv.owner.inputs[-1] if is_invariant(rv) else query_of(rv)  # type: ignore[union-attr]
+        for rv in model.observed_RVs
+        if is_invariant(rv) or (is_release(rv) and is_elementwise(rv))
+    ]
+    behind = ancestors(queries, blockers=model.basic_RVs)
+    data = [
+        v for v in behind if isinstance(v, SharedVariable) and not isinstance(v.type, RandomGeneratorType)
+    ]
+    return tuple(blake2b(pickle.dumps(v.get_value(borrow=True))).digest() for v in data)
 
 
 def find_record_blocks(model: Model) -> list[RecordBlock]:

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from scipy import sparse
 
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.linear import NotLinear, read_linear
-from pymc_dp.query.tables import is_count
+from pymc_dp.query.tables import is_count, nearest_random
 
 # Most kinds of cells that are compared with each other, pair by pair.
 _MOST_PAIRED = 2000
@@ -88,7 +87,7 @@ def _counts_behind(queries: Sequence[Any], counts: Any) -> list[Any]:
             "query is an array, of which nothing says what the counts are: give an expression of them, "
             "table = pt.constant(counts), and counts=table."
         )
-    found = rvs_in_graph(queries)
+    found = list(dict.fromkeys(v for query in queries for v in nearest_random(query)))
     others = sorted(str(v.name) for v in found if not is_count(v))
     if others or not found:
         raise ValueError(

@@ -13,13 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from pymc.distributions.discrete import DiscreteUniformRV, DiscreteWeibullRV
+from pymc.distributions.distribution import DiracDeltaRV, SymbolicRandomVariable
 from pymc.distributions.multivariate import DirichletMultinomialRV
 from pymc.model.core import Model
+from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, walk
 from pytensor.tensor.random.basic import (
+    BernoulliRV,
     BetaBinomialRV,
     BinomialRV,
+    GeometricRV,
+    HyperGeometricRV,
     MultinomialRV,
     NegBinomialRV,
     PoissonRV,
@@ -30,10 +36,16 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.query.contributions import says_its_records
 from pymc_dp.query.linear import Linear, NotLinear, read_linear
 from pymc_dp.query.rowlocal import RowAnalysis, leaves_of
+from pymc_dp.upstream.pymc_private import _BaseMixtureRV
 
 # Laws of several counts with a known sum, and of all that count people.
 SHARED_TOTAL = (MultinomialRV, DirichletMultinomialRV)
 OF_PEOPLE = (*SHARED_TOTAL, BinomialRV, BetaBinomialRV, NegBinomialRV, PoissonRV)
+# Laws of single counts of which none is negative, and all between two that can be can be; and those whose
+# counts begin at 0 or 1, so that mixtures of them have no gaps either.
+_WITHOUT_GAPS = (
+    BernoulliRV, BetaBinomialRV, BinomialRV, DiscreteWeibullRV, GeometricRV, NegBinomialRV, PoissonRV,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -90,15 +102,40 @@ def is_count(rv: Variable) -> bool:
     return whole and (isinstance(op, SHARED_TOTAL) or getattr(op, "ndim_supp", None) == 0)
 
 
+def has_law_of_cells(law: Any, alone: bool = True) -> bool:
+    """Whether a law is one that moves of cells reach all of: counts from 0 on, without gaps in between."""
+    node = law.owner
+    op: Any = getattr(node, "op", None)
+    if isinstance(op, _WITHOUT_GAPS) or (alone and isinstance(op, (*SHARED_TOTAL, HyperGeometricRV))):
+        return True
+    if isinstance(op, _BaseMixtureRV) and len(node.inputs) > 3:
+        return all(has_law_of_cells(component, alone=False) for component in node.inputs[2:])
+    if isinstance(op, DiracDeltaRV):
+        place = _known(node.inputs[-1])
+        return bool(np.all(place >= 0) if alone else np.all(place == 0))
+    return alone and isinstance(op, DiscreteUniformRV) and bool(np.all(_known(op.dist_params(node)[0]) >= 0))
+
+
+def _known(graph: Any) -> np.ndarray:
+    """Return the value of a constant, no numbers of anything else."""
+    (folded,) = constant_fold([graph], raise_not_constant=False)
+    return np.asarray(folded if isinstance(folded, np.ndarray) else np.nan, dtype=float)
+
+
 def are_cells(query: TensorVariable) -> bool:
     """Whether a query is of counts only that can be of people, and not of one person's own."""
+    random = nearest_random(query)
+    return bool(random) and all(isinstance(v.owner.op, OF_PEOPLE) for v in random)  # type: ignore[union-attr]
+
+
+def nearest_random(query: Variable) -> list[Variable]:
+    """Return the random variables that a query is an expression of, not those behind their laws."""
     nearest = walk([query], lambda v: v.owner.inputs if v.owner and not _is_random(v) else ())
-    random = [v for v in nearest if _is_random(v)]
-    return bool(random) and all(isinstance(v.owner.op, OF_PEOPLE) for v in random)
+    return [v for v in nearest if _is_random(v)]
 
 
 def _is_random(rv: Variable) -> bool:
-    return isinstance(getattr(rv.owner, "op", None), RandomVariable)
+    return isinstance(getattr(rv.owner, "op", None), RandomVariable | SymbolicRandomVariable)
 
 
 def find_tables(model: Model, releases: Sequence[tuple[Variable, TensorVariable]]) -> list[Tables]:
@@ -155,6 +192,17 @@ def _tables(model: Model, counts: list[Any], known: list[tuple[Variable, TensorV
             )
         return None
     if not exact and _are_records(model, counts, known):
+        return None
+    others = [str(v.name) for v in counts if not has_law_of_cells(v)]
+    if others and exact:
+        raise ValueError(
+            f"The invariant {exact[0].name} makes {', '.join(v.name for v in counts)} a table of counts, and "
+            f"the law of {', '.join(others)} is not known to be of counts from 0 on without gaps: those of "
+            "pm.Multinomial, pm.DirichletMultinomial, pm.Poisson, pm.NegativeBinomial, pm.Binomial, "
+            "pm.BetaBinomial, pm.Bernoulli, pm.Geometric, pm.HyperGeometric and pm.DiscreteUniform with a "
+            "constant lower end are, and zero-inflated ones."
+        )
+    if others:
         return None
     shapes = [tuple(map(int, model.eval_rv_shapes()[str(v.name)])) for v in counts]
     sizes = [int(np.prod(shape)) for shape in shapes]

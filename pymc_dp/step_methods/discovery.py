@@ -10,7 +10,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
 from pymc_dp.lowering.compiling.building import building
-from pymc_dp.query.records import RecordBlock, find_count_tables, find_record_blocks
+from pymc_dp.query.records import RecordBlock, data_in_queries, find_count_tables, find_record_blocks
 from pymc_dp.query.tables import Tables
 
 _TABLES: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[Tables]]]" = WeakKeyDictionary()
@@ -29,8 +29,8 @@ def record_blocks(model: Model) -> list[RecordBlock]:
 
 @building()
 def table_blocks(model: Model) -> list[Tables]:
-    """Return the tables of counts of a model, remembered likewise."""
-    version = version_of(model)
+    """Return the tables of counts of a model, remembered likewise, and until data in their queries change."""
+    version = (*version_of(model), *data_in_queries(model))
     cached = _TABLES.get(model)
     if cached is None or cached[0] != version:
         _TABLES[model] = cached = (version, find_count_tables(model))

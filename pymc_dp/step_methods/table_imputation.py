@@ -16,6 +16,7 @@ from rich.table import Column
 
 from pymc_dp.lowering.addresses.bind import Kernel
 from pymc_dp.lowering.addresses.native import generator_handle
+from pymc_dp.lowering.compiling.building import building
 from pymc_dp.lowering.rows.rows import NotScalar
 from pymc_dp.query.tables import SHARED_TOTAL, Tables
 from pymc_dp.step_methods.block.program import static_value
@@ -146,8 +147,15 @@ class TableImputation(RecordStep):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for a new chain: forget what the last one learnt, read the data again."""
         super().setup_chain(rng, tune, draws)
+        model, _ = self._sized()
+        if not {id(part.tables) for part in self.parts} <= set(map(id, table_blocks(model))):
+            self._rebuild()  # coefficients are data, which have been set since
         for part in self.parts:
             part.forget()
+
+    @building()
+    def _rebuild(self) -> None:
+        self._build()
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Try moves of every table."""
@@ -171,12 +179,16 @@ class TableImputation(RecordStep):
         for sweeps in (_DISPERSING, 0):
             values: dict[str, np.ndarray] = {}
             for part in self.parts:
-                given = any(
-                    name in kept or not np.array_equal(point[name], self._default_point[name])
-                    for name in part.names
-                )
+                given = any(name in kept or not self._is_default(name, point) for name in part.names)
                 values |= part.start(point, self.rng, 0 if given else sweeps, given)
             yield values
+
+    def _is_default(self, name: str, point: dict[str, np.ndarray]) -> bool:
+        """Whether a variable stands where its model lets it start, which data or draws may have moved."""
+        if np.array_equal(point[name], self._default_point[name]):
+            return True
+        one, other = (self.model.initial_point(random_seed=seed)[name] for seed in (1, 2))
+        return np.array_equal(point[name], one) or not np.array_equal(one, other)
 
     @classmethod
     def _claimable(cls, model: Model) -> list[Variable]:
@@ -258,14 +270,16 @@ class TableChain:
         }
 
     def _known(self, graph: Variable, what: str) -> np.ndarray:
-        free = [rv for rv in self.model.free_RVs if rv in ancestors([graph])]
+        behind = set(ancestors([graph], blockers=self.model.basic_RVs))
+        free = [rv for rv in self.model.free_RVs if rv in behind]
         if free:
             raise ValueError(
                 f"{what} depends on {', '.join(str(v.name) for v in free)}: the number that a multinomial "
                 "law divides has to be known. Where it is not, independent pm.Poisson counts are such a law "
                 "with a total of its own: pm.Poisson(name, total * p)."
             )
-        return np.asarray(pytensor.function([], graph, mode="FAST_COMPILE")())
+        (value,) = self.model.replace_rvs_by_values([graph])  # what is observed is not drawn anew
+        return np.asarray(pytensor.function([], value, mode="FAST_COMPILE")())
 
     def _exact(self) -> dict[str, np.ndarray]:
         return {

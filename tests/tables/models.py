@@ -159,3 +159,18 @@ def cells_suppressed_and_sums_rounded() -> None:
     dp.LaplaceMechanism(
         "total", c.sum(), scale=1.0, observed=dp.postprocessed(5.0, clip=(0, None), round_to=5)
     )
+
+
+@case(1)
+def whole_coefficients_of_counts_with_an_end() -> None:
+    # no cell alone has room for the two or three that a class of them gives or takes
+    c = pm.Bernoulli("c", np.array([0.3, 0.5, 0.6, 0.4, 0.5, 0.7]))
+    dp.Invariant("weighed", 2 * c[:3].sum() + 3 * c[3:].sum(), observed=6)
+    dp.DiscreteGaussianMechanism("two", c[0] + c[3], sigma=1.5, observed=1)
+
+
+@case(7)
+def counts_of_an_observed_total() -> None:
+    n = pm.Poisson("n", 20.0, observed=7)
+    c = pm.Multinomial("c", n, np.array([0.3, 0.5, 0.2]))
+    dp.DiscreteGaussianMechanism("cells", c, sigma=1.5, observed=[2, 3, 1])

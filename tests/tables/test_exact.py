@@ -57,6 +57,7 @@ def _possible(name, c):
         "dirichlet multinomial rows": lambda: sum(c[:3]) == 5 and sum(c[3:]) == 3,
         "two tables in one release": lambda: sum(c[:3]) == 4,
         "probabilities that are not known": lambda: sum(c) == 6,
+        "counts of an observed total": lambda: sum(c) == 7,
         "crossed margins": lambda: sum(c) <= 16,
     }
     return conditions.get(name, lambda: True)()

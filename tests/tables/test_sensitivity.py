@@ -76,3 +76,10 @@ def test_refused(arguments, words):
 def test_neighbours_are_one_of_two():
     with pytest.raises(ValueError, match="neighbours must be"):
         dp.count_sensitivity(table(), order=1, neighbours="swap")
+
+
+def test_parameters_of_the_counts_are_no_counts():
+    with pm.Model():
+        n = pm.Poisson("n", 20.0)
+        c = pm.Multinomial("c", n, pm.Dirichlet("p", np.ones(3)))
+    assert dp.count_sensitivity(c, order=1) == 2

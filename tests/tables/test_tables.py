@@ -229,3 +229,118 @@ def test_a_step_leaves_the_model_as_it_is():
         before = float(model.compile_logp()(model.initial_point()))
         dp.TableImputation()
         assert float(model.compile_logp()(model.initial_point())) == before
+
+
+LAWS = {
+    "negative numbers": lambda: pm.DiscreteUniform("c", -3, 3, shape=3),
+    "truncated": lambda: pm.Truncated("c", pm.Poisson.dist(2.0), lower=1, upper=6, shape=3),
+    "censored": lambda: pm.Censored("c", pm.Poisson.dist(2.0, shape=3), lower=None, upper=4),
+    "categories": lambda: pm.Categorical("c", np.ones(3) / 3, shape=3),
+    "with a hurdle": lambda: pm.HurdlePoisson("c", 0.6, 2.0, shape=3),
+    "with a gap": lambda: pm.Mixture(
+        "c", [0.5, 0.5], [pm.DiracDelta.dist(0), pm.DiscreteUniform.dist(5, 9)], shape=3
+    ),
+}
+
+
+@pytest.mark.parametrize("law", LAWS)
+def test_laws_that_moves_of_cells_do_not_reach_all_of(law):
+    """They stay records, and are refused under invariants."""
+    with pm.Model() as model:
+        c = LAWS[law]()
+        noisy("z", c, [3, 4, 2])
+        noisy("total", c.sum(), 9)
+    assert assigned(model)["c"] != "TableImputation"
+    with model:
+        dp.Invariant("known", c.sum(), observed=9)
+    with pytest.raises(ValueError, match="law of c is not known to be of counts from 0 on without gaps"):
+        assigned(model)
+
+
+def test_cells_whose_length_is_one():
+    for shape in [(), (1,), (1, 1)]:
+        with pm.Model() as model:
+            c = pm.ZeroInflatedPoisson("c", 0.5, 3.0, shape=shape)
+            noisy("z", c, np.full(shape, 3))
+            dp.Invariant("known", c, observed=np.full(shape, 4))
+        assert assigned(model) == {"c": "TableImputation"}
+
+
+@pytest.mark.parametrize("total", [3_000_000_000, np.array(3_000_000_000), 3e9])
+def test_numbers_beyond_32_bits_are_what_was_published(total):
+    with pm.Model() as model:
+        c = pm.Poisson("c", np.array([1e9, 2e9]))
+        known = dp.Invariant("known", c.sum(), observed=total)
+        z = noisy("z", c.sum(), total)
+    assert [int(model.rvs_to_values[rv].data) for rv in (known, z)] == [3_000_000_000] * 2
+
+
+@pytest.mark.parametrize("total", [4_000_000_000, 2_000_000_001])
+def test_starts_of_large_counts(total):
+    with pm.Model() as model:
+        c = pm.Poisson("c", np.array([1e9, 2e9, 5.0]))
+        dp.Invariant("known", c.sum(), observed=total)
+        step = dp.TableImputation()
+    step.setup_chain(1, 0, 10)
+    point, _ = step.step(model.initial_point())
+    assert point["c"].sum() == total
+
+
+def test_starts_fill_no_cell_that_is_empty_by_its_law():
+    with pm.Model() as model:
+        c = pm.Poisson("c", np.where(np.eye(3), 0.0, 1.3))
+        dp.Invariant("rows", c.sum(axis=1), observed=[3, 3, 3])
+        dp.Invariant("columns", c.sum(axis=0), observed=[3, 3, 3])
+        step = dp.TableImputation()
+    step.setup_chain(1, 0, 10)
+    point, _ = step.step(model.initial_point())
+    np.testing.assert_array_equal(point["c"].sum(axis=0), [3, 3, 3])
+    np.testing.assert_array_equal(np.diag(point["c"]), 0)
+
+
+def test_starts_go_below_no_least_count():
+    with pm.Model() as model:
+        c = pm.DiscreteUniform("c", np.array([2, 3, 0]), 9)
+        dp.Invariant("known", c.sum(), observed=5)
+        step = dp.TableImputation()
+    step.setup_chain(1, 0, 10)
+    point, _ = step.step(model.initial_point())
+    np.testing.assert_array_equal(point["c"], [2, 3, 0])
+
+
+def test_an_exact_number_that_no_count_is_in():
+    with pm.Model() as model:
+        c = pm.Poisson("c", 2.0, shape=2)
+        dp.Invariant("known", 0 * c, observed=[0, 1])
+        step = dp.TableImputation()
+    step.setup_chain(1, 0, 10)
+    with pytest.raises(ValueError, match="No table of counts meets what is known exactly: known"):
+        step.step(model.initial_point())
+
+
+def test_coefficients_that_are_data_are_read_again():
+    with pm.Model() as model:
+        weights = pm.Data("weights", np.array([[1, 0, 0], [0, 1, 1]]))
+        c = pm.Multinomial("c", 60, np.ones(3) / 3)
+        noisy("z", pt.dot(weights, c), [50, 10])
+        step = dp.TableImputation()
+    for made, weighed in (("before", [1, 0, 0]), ("after", [0, 0, 1])):
+        pm.set_data({"weights": np.array([weighed, 1 - np.array(weighed)])}, model=model)
+        for chosen in (step, dp.TableImputation(model=model)):
+            chosen.setup_chain(1, 0, 50)
+            point = model.initial_point()
+            for _ in range(50):
+                point, _ = chosen.step(point)
+            assert np.dot(weighed, point["c"]) > 40, made
+
+
+def test_starts_that_data_have_moved_are_not_given():
+    with pm.Model() as model:
+        rate = pm.Data("rate", np.full(3, 2.0))
+        c = pm.Poisson("c", rate)
+        dp.Invariant("known", c.sum(), observed=7)
+        step = dp.TableImputation()
+        pm.set_data({"rate": np.full(3, 9.0)})
+    step.setup_chain(1, 0, 10)
+    point, _ = step.step(model.initial_point())
+    assert point["c"].sum() == 7

@@ -143,12 +143,17 @@ def _in_one_line(rv: Any, shape: tuple[int, ...]) -> TensorVariable:
         flat = pt.broadcast_to(weights, (*shape, n)).reshape((int(np.prod(shape)), n))
         return pm.Mixture.dist(flat, [_in_one_line(c, shape) for c in components])
     if type(node.op).__name__ == "DiracDeltaRV":
-        return pm.DiracDelta.dist(_flat(node.inputs[-1], shape), size=(int(np.prod(shape)),))
+        return pm.DiracDelta.dist(_flat(node.inputs[-1], shape), size=_length(shape))
     if not isinstance(node.op, RandomVariable) or any(node.op.ndims_params):
         raise NotScalar(f"the law {node.op} of {rv.name}")
     flat = [_flat(p, shape) for p in node.op.dist_params(node)]
-    size = NoneConst if any(p.ndim for p in flat) else pt.constant(np.array([int(np.prod(shape))]))
+    size = NoneConst if any(p.ndim for p in flat) else _length(shape)
     return node.op.make_node(pt.random.shared_rng(seed=None), size, *flat).default_output()
+
+
+def _length(shape: tuple[int, ...]) -> Any:
+    """Return how many entries there are, left open: of an axis known to be 1, they would be no rows."""
+    return pytensor.shared(np.array([int(np.prod(shape))]), shape=(1,))
 
 
 def _flat(parameter: Any, shape: tuple[int, ...]) -> TensorVariable:

@@ -148,7 +148,7 @@ def find_directions(tables: Tables, held: Held) -> Directions:
     available = (singles.size, group_cells.size, corner_begins.size, in_basis.shape[0])
     weights = np.array([w if n else 0.0 for w, n in zip(_WEIGHTS, available, strict=True)])
     shares = np.cumsum(weights) / (weights.sum() or 1.0)
-    room = max(4, *(classes.n for classes, _ in sets), 4)
+    room = max(4, class_cells.size)
     return Directions(
         shares=shares,
         singles=singles.astype(np.int32),

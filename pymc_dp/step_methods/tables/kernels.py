@@ -80,11 +80,33 @@ def rectangle(rng: Generator, corners: Array, corner_begins: Array, moved: Array
 
 
 @part_of_kernel
+def shared_out(
+    rng: Generator, total: float, class_cells: Array, begin: int, end: int, n: int, moved: Array, steps: Array
+) -> int:  # fmt: skip
+    """Share what a class moves by out among cells; return how many cells move in all.
+
+    Any division may come, for cells that have an upper end: none alone may have room for the whole.
+    """
+    first, sign, left = n, math.copysign(1.0, total), abs(total)
+    while left > 0.0:
+        part = min(1.0 + math.floor(left * random(rng)), left) if left > 1.0 else 1.0
+        cell, j = class_cells[any_of(rng, begin, end)], first
+        while j < n and moved[j] != cell:
+            j += 1
+        if j == n:
+            moved[n], steps[n] = cell, 0.0
+            n += 1
+        steps[j] += sign * part
+        left -= part
+    return n
+
+
+@part_of_kernel
 def combination(
     rng: Generator, sets: Array, begins: Array, classes: Array, values: Array, class_begins: Array,
     class_cells: Array, by_class: Array, moved: Array, steps: Array,
 ) -> int:  # fmt: skip
-    """Combine basis vectors, moving one cell of each class in them; return how many cells move."""
+    """Combine basis vectors, moving some cells of each class in them; return how many cells move."""
     chosen = any_of(rng, 0, sets.size - 1)
     while True:
         b = any_of(rng, sets[chosen], sets[chosen + 1])
@@ -96,10 +118,10 @@ def combination(
     n = 0
     for d in range(by_class.size):
         if by_class[d] != 0.0:
-            moved[n] = class_cells[any_of(rng, class_begins[d], class_begins[d + 1])]
-            steps[n] = by_class[d]
+            n = shared_out(
+                rng, by_class[d], class_cells, class_begins[d], class_begins[d + 1], n, moved, steps
+            )
             by_class[d] = 0.0
-            n += 1
     return n
 
 

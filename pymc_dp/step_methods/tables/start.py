@@ -10,8 +10,8 @@ from scipy import sparse
 from pymc_dp.query.tables import Tables
 from pymc_dp.step_methods.tables.directions import Held
 
-# Times that what did not fit into cells is spread over others.
-_ATTEMPTS = 200
+# No end of a law is sought beyond.
+_BEYOND = 2.0**52
 
 
 def near_releases(
@@ -82,67 +82,65 @@ def meeting(
     if not held.target.size or np.array_equal(held.matrix @ counts, held.target):
         return counts
     classes = held.cells.of
-    inside = classes >= 0
-    sums = np.bincount(classes[inside], weights=counts[inside], minlength=held.cells.n)
-    wanted = _nearest(sums, held)
-    counts = counts.copy()
+    lower, upper = _ends(counts, laws)
+    counts = np.clip(counts, lower, upper)
+    wanted = _nearest(_by_class(counts, held), _by_class(lower, held), _by_class(upper, held), held)
     order = np.argsort(classes, kind="stable")
     begins = np.searchsorted(classes[order], np.arange(held.cells.n + 1))
-    for d in np.flatnonzero(wanted != sums):
+    for d in np.flatnonzero(wanted != _by_class(counts, held)):
         cells = order[begins[d] : begins[d + 1]]
-        missing = int(wanted[d] - sums[d])
+        missing = int(wanted[d] - counts[cells].sum())
         if missing < 0:
-            _remove(counts, cells, -missing, rng)
+            counts[cells] -= _spread(
+                -missing, counts[cells] - lower[cells], counts[cells] - lower[cells], rng
+            )
         else:
-            _add(counts, cells, missing, laws, rng)
+            counts[cells] += _spread(missing, upper[cells] - counts[cells], counts[cells] + 0.5, rng)
     if not np.array_equal(held.matrix @ counts, held.target):
         raise ValueError(_contradiction(held))
     return counts
 
 
-def _remove(counts: np.ndarray, cells: np.ndarray, surplus: int, rng: np.random.Generator) -> None:
-    """Take from cells in proportion to their counts, rounded at random."""
-    share = counts[cells] * (surplus / counts[cells].sum())
-    less = np.floor(share)
-    order = np.argsort(rng.random(cells.size) - (share - less), kind="stable")
-    for k in order[counts[cells][order] > less[order]][: int(surplus - less.sum())]:
-        less[k] += 1
-    counts[cells] -= less
+def _by_class(numbers: np.ndarray, held: Held) -> np.ndarray:
+    inside = held.cells.of >= 0
+    return np.bincount(held.cells.of[inside], weights=numbers[inside], minlength=held.cells.n)
 
 
-def _add(
-    counts: np.ndarray,
-    cells: np.ndarray,
-    missing: int,
-    laws: Callable[[np.ndarray], np.ndarray],
-    rng: np.random.Generator,
-) -> None:
-    """Add to cells in proportion to their counts; what a cell cannot hold goes to others."""
-    room = np.ones(cells.size, dtype=bool)
-    for _ in range(_ATTEMPTS):
-        if missing == 0 or not room.any():
-            return
-        shares = np.where(room, counts[cells] + 0.5, 0.0)
-        more = rng.multinomial(missing, shares / shares.sum())
-        tried = counts.copy()
-        tried[cells] += more
-        refused = ~np.isfinite(laws(tried)[cells]) & (more > 0)
-        # the half of what was too much, down to none
-        room &= ~(refused & (more == 1))
-        more[refused] //= 2
-        tried = counts.copy()
-        tried[cells] += more
-        more[~np.isfinite(laws(tried)[cells])] = 0
-        counts[cells] += more
-        missing -= int(more.sum())
+def _ends(counts: np.ndarray, laws: Callable[[np.ndarray], np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the least and the greatest count of each cell, as far as its law at a possible count tells."""
+    possible, ends = np.isfinite(laws(counts)), []
+    for sign, limit in ((-1.0, counts), (1.0, np.full(counts.size, _BEYOND))):
+        reached = np.isfinite(laws(counts + sign * limit))
+        inner, outer = np.where(reached, limit, 0.0), limit  # distances: one possible, one not
+        while (between := outer - inner > 1.0).any():
+            middle = np.where(between, np.floor((inner + outer) / 2), inner)
+            reached = np.isfinite(laws(counts + sign * middle))
+            inner, outer = np.where(reached, middle, inner), np.where(reached, outer, middle)
+        ends.append(counts + sign * inner)
+    # of a count that is impossible itself, nothing is known
+    lower, upper = np.where(possible, ends, [np.zeros(counts.size), np.full(counts.size, np.inf)])
+    return lower, np.where(upper >= _BEYOND, np.inf, upper)
 
 
-def _nearest(sums: np.ndarray, held: Held) -> np.ndarray:
+def _spread(total: int, room: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Spread a number over cells in proportion to weights; what a cell has no room for goes to others."""
+    given = np.zeros(room.size)
+    while total > 0 and (given < room).any():
+        shares = np.where(given < room, weights, 0.0)
+        more = np.minimum(rng.multinomial(total, shares / shares.sum()), room - given)
+        given += more
+        total -= int(more.sum())
+    return given
+
+
+def _nearest(sums: np.ndarray, lower: np.ndarray, upper: np.ndarray, held: Held) -> np.ndarray:
     """Return whole sums of classes that meet what is known exactly, by the least change."""
+    if not held.cells.n:
+        raise ValueError(_contradiction(held))
     n, conditions = held.cells.n, held.cells.columns
     if np.linalg.matrix_rank((conditions.T @ conditions).toarray()) == n if n <= 50 else False:
         exact = np.linalg.lstsq(conditions.toarray(), held.target, rcond=None)[0].round()
-        if np.array_equal(conditions @ exact, held.target) and (exact >= 0).all():
+        if np.array_equal(conditions @ exact, held.target) and ((lower <= exact) & (exact <= upper)).all():
             return exact
     from scipy.optimize import Bounds, LinearConstraint, milp  # which few models wait for
 
@@ -153,7 +151,7 @@ def _nearest(sums: np.ndarray, held: Held) -> np.ndarray:
     found = milp(
         np.concatenate([np.zeros(n), np.ones(n)]),
         integrality=np.concatenate([np.ones(n), np.zeros(n)]),
-        bounds=Bounds(0, np.inf),
+        bounds=Bounds(np.concatenate([lower, np.zeros(n)]), np.concatenate([upper, np.full(n, np.inf)])),
         constraints=[
             LinearConstraint(sparse.csr_matrix(known), held.target, held.target),
             LinearConstraint(sparse.csr_matrix(change), -np.inf, np.concatenate([sums, -sums])),
