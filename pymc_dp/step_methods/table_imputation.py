@@ -244,7 +244,6 @@ class TableChain:
             ) from None
         self._laws, self._noises = laws, noises
         self.held = Held(tables, self._totals(), self._exact())
-        self.directions = find_directions(tables, self.held)
         of_sweep, of_refresh = kernels.with_densities(laws.function, noises.function)
         self._sweep = Kernel(kernels.sweep, SWEEP, of_sweep, from_python=True)
         self._refresh = Kernel(kernels.refresh, REFRESH, of_refresh, from_python=True)
@@ -260,6 +259,7 @@ class TableChain:
         self._cells[LAW_OF], self._rows[NOISE_OF] = laws.which, noises.which
         self._cells[CELL_PRECISION], self._rows[ROW_PRECISION] = 1.0, self._row_precision()
         self._mean = np.zeros(self.n_cells)
+        self.directions = find_directions(tables, self.held, self._empty())
 
     def _totals(self) -> dict[str, np.ndarray]:
         """Return the known sums of multinomial variables."""
@@ -286,6 +286,12 @@ class TableChain:
             k.name: np.asarray(static_value(self.model.rvs_to_values[k.rv]), dtype=float)
             for k in self.tables.invariants
         }
+
+    def _empty(self) -> np.ndarray:
+        """Return which cells their law leaves at 0, as a rate of 0 does."""
+        self.read(self.model.initial_point())
+        none, one = (np.isfinite(self._log_laws(np.full(self.n_cells, count))) for count in (0.0, 1.0))
+        return none & ~one
 
     def _released(self) -> np.ndarray:
         values = [static_value(self.model.rvs_to_values[k.rv]) for k in self.tables.releases]

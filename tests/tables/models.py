@@ -169,6 +169,15 @@ def whole_coefficients_of_counts_with_an_end() -> None:
     dp.DiscreteGaussianMechanism("two", c[0] + c[3], sigma=1.5, observed=1)
 
 
+@case(2)
+def cells_of_zero_that_leave_one_cycle() -> None:
+    # two cells in each row and column: all tables are one step along the cycle apart
+    c = pm.Poisson("c", np.array([[1.0, 2, 0], [0, 1, 0.5], [1, 0, 1]]))
+    dp.Invariant("rows", c.sum(axis=1), observed=[2, 2, 2])
+    dp.Invariant("columns", c.sum(axis=0), observed=[2, 2, 2])
+    dp.GaussianMechanism("cells", c, sigma=1.5, observed=np.array([[0, 1.5, 0], [0, 0, 1], [2.5, 0, 0]]))
+
+
 @case(7)
 def counts_of_an_observed_total() -> None:
     n = pm.Poisson("n", 20.0, observed=7)

@@ -57,6 +57,11 @@ def _possible(name, c):
         "dirichlet multinomial rows": lambda: sum(c[:3]) == 5 and sum(c[3:]) == 3,
         "two tables in one release": lambda: sum(c[:3]) == 4,
         "probabilities that are not known": lambda: sum(c) == 6,
+        "cells of zero that leave one cycle": lambda: (
+            c[2] == c[3] == c[7] == 0
+            and [sum(c[k : k + 3]) for k in (0, 3, 6)] == [2, 2, 2]
+            and [sum(c[k::3]) for k in (0, 1, 2)] == [2, 2, 2]
+        ),
         "counts of an observed total": lambda: sum(c) == 7,
         "crossed margins": lambda: sum(c) <= 16,
     }

@@ -344,3 +344,30 @@ def test_starts_that_data_have_moved_are_not_given():
     step.setup_chain(1, 0, 10)
     point, _ = step.step(model.initial_point())
     assert point["c"].sum() == 7
+
+
+@pytest.mark.parametrize("n", [10, 20])
+def test_long_cycles_between_cells_of_zero(n):
+    """Two cells in each row and column: all but one combination of a basis would fill a cell that is 0."""
+    rate = np.eye(n) + np.roll(np.eye(n), 1, axis=1)
+    with pm.Model() as model:
+        c = pm.Poisson("c", rate)
+        dp.Invariant("rows", c.sum(axis=1), observed=np.full(n, 2))
+        dp.Invariant("columns", c.sum(axis=0), observed=np.full(n, 2))
+        noisy("z", c[0, 0], 1, sigma=0.5)
+        step = dp.TableImputation(n_sweeps=50)
+    step.setup_chain(np.random.default_rng(1), 0, 10)
+    point = {**model.initial_point(), "c": (rate * 2 * np.eye(n)).astype(int)}
+    point, _ = step.step(point)
+    np.testing.assert_array_equal(point["c"], rate)  # the likeliest by far
+
+
+def test_many_cells_of_which_some_are_zero_by_their_law_are_refused():
+    rate = np.ones((20, 24))
+    rate[0, :12] = 0
+    with pm.Model():
+        c = pm.Poisson("c", rate)
+        dp.Invariant("rows", c.sum(axis=1), observed=np.full(20, 24))
+        dp.Invariant("columns", c.sum(axis=0), observed=np.full(24, 20))
+        with pytest.raises(ValueError, match=r"468 classes of cells apart.*0 by their law"):
+            dp.TableImputation()

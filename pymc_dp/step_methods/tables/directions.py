@@ -95,23 +95,27 @@ class Classes:
         representative[self.of[self.of >= 0]] = np.flatnonzero(self.of >= 0)
         self.columns = sparse.csc_array(matrix)[:, representative]
 
-    def basis(self, most: int) -> np.ndarray:
-        """Return integer vectors over classes that keep all rows; none if sums of classes stay.
+    def basis(self, most: int, among: np.ndarray | None = None) -> np.ndarray:
+        """Return integer vectors over classes, zero but for some, that keep all rows.
+
+        There are none if sums of classes stay.
 
         Raises
         ------
         TooManyClasses
             If there are more than `most` classes.
         """
-        if not self.n:
-            return np.zeros((0, 0), dtype=np.int64)
-        gram = (self.columns @ self.columns.T).toarray()
-        rank = int(np.linalg.matrix_rank(gram))
-        if rank == self.n:
+        among = np.arange(self.n) if among is None else among
+        columns = self.columns[:, among]
+        rank = int(np.linalg.matrix_rank((columns @ columns.T).toarray())) if among.size else 0
+        if rank == among.size:
             return np.zeros((0, self.n), dtype=np.int64)
-        if self.n > most:
-            raise TooManyClasses(self.n - rank)
-        return integer_kernel(self.columns.toarray().astype(np.int64))
+        if among.size > most:
+            raise TooManyClasses(among.size - rank)
+        kernel = integer_kernel(columns.toarray().astype(np.int64))
+        found = np.zeros((len(kernel), self.n), dtype=np.int64)
+        found[:, among] = kernel
+        return found
 
     def members(self) -> list[np.ndarray]:
         """Return the cells of each class."""
@@ -123,8 +127,16 @@ class TooManyClasses(Exception):
     """Too many classes of cells for a basis; holds the dimension of the lattice."""
 
 
-def find_directions(tables: Tables, held: Held) -> Directions:
+def find_directions(tables: Tables, held: Held, empty: np.ndarray) -> Directions:
     """Return the directions of a table.
+
+    Parameters
+    ----------
+    tables : Tables
+    held : Held
+    empty : ndarray of bool
+        Cells that are 0 by their law. A basis of the others is added: combinations that leave these at 0
+        would hardly ever come otherwise.
 
     Raises
     ------
@@ -138,7 +150,7 @@ def find_directions(tables: Tables, held: Held) -> Directions:
         shape=(tables.n_cells, max(len(groups), 1)),
     )
     corner_begins, corners = _corners(tables)
-    sets = [(held.cells, _reaching_all(tables, held, corner_begins)), _keeping_sums(tables, held)]
+    sets = [(held.cells, _reaching_all(tables, held, corner_begins, empty)), _keeping_sums(tables, held)]
     sets = [(classes, basis) for classes, basis in sets if basis.size]
     n_classes = sum(classes.n for classes, _ in sets)
     parts = [sparse.csr_array(basis) for _, basis in sets] or [sparse.csr_array((0, 0))]
@@ -173,19 +185,27 @@ def find_directions(tables: Tables, held: Held) -> Directions:
     )
 
 
-def _reaching_all(tables: Tables, held: Held, corner_begins: np.ndarray) -> np.ndarray:
+def _reaching_all(tables: Tables, held: Held, corner_begins: np.ndarray, empty: np.ndarray) -> np.ndarray:
     """Return a basis of all that keeps what is known exactly, or none where rectangles reach all tables."""
+    classes = held.cells
+    able = np.unique(classes.of[~empty & (classes.of >= 0)])
+    fewer = able.size < classes.n
+    basis = np.zeros((0, classes.n), dtype=np.int64)
     try:
-        return held.cells.basis(_MOST_CLASSES)
+        basis = classes.basis(_MOST_CLASSES, able)
+        if fewer:
+            basis = np.concatenate([basis, classes.basis(_MOST_CLASSES)])
     except TooManyClasses as error:
-        if _rectangles_reach_all(tables, held, corner_begins, int(error.args[0])):
-            return np.zeros((0, 0), dtype=np.int64)
-        raise ValueError(
-            f"What is known exactly of {', '.join(tables.names)} ({', '.join(dict.fromkeys(held.names))}) "
-            f"tells {held.cells.n} classes of cells apart, and no moves are known that reach all tables. "
-            f"Totals and margins of up to {_MOST_CLASSES} cells can be combined at will, totals of disjoint "
-            "parts and both margins of a table of two axes at any size."
-        ) from None
+        many = able.size > _MOST_CLASSES
+        if many and (fewer or not _rectangles_reach_all(tables, held, corner_begins, int(error.args[0]))):
+            raise ValueError(
+                f"What is known exactly of {', '.join(tables.names)} "
+                f"({', '.join(dict.fromkeys(held.names))}) tells {able.size} classes of cells apart, and no "
+                f"moves are known that reach all tables. Totals and margins of up to {_MOST_CLASSES} cells can be combined at will, totals of "
+                "disjoint parts and both margins of a table of two axes without cells that are 0 by their "
+                "law at any size."
+            ) from None
+    return basis
 
 
 def _keeping_sums(tables: Tables, held: Held) -> tuple[Classes, np.ndarray]:
