@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from scipy import sparse
 
+from pymc_dp.query.contributions import says_its_records
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.linear import NotLinear, read_linear
 from pymc_dp.query.tables import is_count, nearest_random
@@ -48,7 +50,8 @@ def count_sensitivity(
     Raises
     ------
     ValueError
-        A query is not linear, depends on no counts, or an argument is none of its choices.
+        A query is not linear, depends on no counts or on what people answered, or an argument is none of its
+        choices.
 
     Notes
     -----
@@ -72,6 +75,11 @@ def count_sensitivity(
     if neighbours not in ("replace-one", "add-remove"):
         raise ValueError(f"neighbours must be 'replace-one' or 'add-remove', got {neighbours!r}.")
     queries = list(query) if isinstance(query, list | tuple) else [query]
+    if any(says_its_records(v) for v in ancestors([q for q in queries if isinstance(q, Variable)])):
+        raise ValueError(
+            "query has dp.record_sum, whose rows are people, not cells of a table: give bounds= to the "
+            "mechanism, or the table's own sum, such as c.sum(axis=0)."
+        )
     columns = _columns(queries, _counts_behind(queries, counts))
     norms = _norms(columns, order)
     if neighbours == "add-remove":
@@ -81,7 +89,13 @@ def count_sensitivity(
 
 def _counts_behind(queries: Sequence[Any], counts: Any) -> list[Any]:
     if counts is not None:
-        return list(counts) if isinstance(counts, list | tuple) else [counts]
+        given = list(counts) if isinstance(counts, list | tuple) else [counts]
+        if not all(isinstance(v, Variable) for v in given):
+            raise ValueError(
+                "counts must be variables: table = pt.constant(counts), the query an expression of table, "
+                "and counts=table."
+            )
+        return given
     if not all(isinstance(q, Variable) for q in queries):
         raise ValueError(
             "query is an array, of which nothing says what the counts are: give an expression of them, "
@@ -93,6 +107,12 @@ def _counts_behind(queries: Sequence[Any], counts: Any) -> list[Any]:
         raise ValueError(
             f"query depends on {', '.join(others) or 'no random variable'}, not on counts alone. Where the "
             "counts are data, name them: counts=table, with table = pt.constant(counts)."
+        )
+    own = sorted(str(v.name) for v in found if isinstance(v.owner.op, BernoulliRV | CategoricalRV))
+    if own:
+        raise ValueError(
+            f"query depends on {', '.join(own)}, whose entries are answers of one person each, not counts of "
+            "people in cells: give bounds= to the mechanism."
         )
     return found
 
@@ -110,6 +130,8 @@ def _columns(queries: Sequence[Any], counts: list[Any]) -> sparse.csc_array:
             parts.append(read_linear(query, first, shapes).matrix)
         except NotLinear as error:
             raise ValueError(f"query is no linear map of the counts: {error}.") from None
+    if not sum(sizes):
+        raise ValueError("The counts have no cells, so that nobody moves the query.")
     columns = sparse.csc_array(sparse.vstack(parts))
     columns.sort_indices()
     begins, kinds = columns.indptr, dict[tuple[bytes, bytes], int]()

@@ -64,6 +64,11 @@ def test_many_cells_have_a_bound(name, order, monkeypatch):
         (lambda c: ([np.ones(3)], None, 1), "counts=table"),
         (lambda c: ([pt.constant(np.ones(3))], None, 1), "no random variable"),
         (lambda c: ([pt.constant(np.ones(3))], c, 1), "none of the counts"),
+        (lambda c: ([c], np.ones(3), 1), "counts must be variables"),
+        (lambda c: ([pm.Bernoulli.dist(0.3, shape=9).sum()], None, 1), "answers of one person each"),
+        (lambda c: ([pm.Categorical.dist(np.ones(3) / 3, shape=9)], None, 1), "answers of one person each"),
+        (lambda c: ([dp.record_sum(c)], None, 1), "record_sum, whose rows are people"),
+        (lambda c: ([pm.Poisson.dist(1.0, shape=(0, 3))], None, 1), "no cells"),
         (lambda c: ([c + pm.Normal.dist(0, 1)], None, 1), "not on counts alone"),
     ],
 )
