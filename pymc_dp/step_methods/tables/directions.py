@@ -200,10 +200,10 @@ def _reaching_all(tables: Tables, held: Held, corner_begins: np.ndarray, empty: 
         if many and (fewer or not _rectangles_reach_all(tables, held, corner_begins, int(error.args[0]))):
             names, known = ", ".join(tables.names), ", ".join(dict.fromkeys(held.names))
             raise ValueError(
-                f"What is known exactly of {names} ({known}) tells {able.size} classes of cells apart, and "
-                f"no moves are known that reach all tables. Totals and margins of up to {_MOST_CLASSES} "
-                "cells can be combined at will, totals of disjoint parts and both margins of a table of two axes "
-                "without cells that are 0 by their law at any size."
+                f"What is known exactly of {names} ({known}) tells {able.size} classes of cells apart, "
+                "and no moves are known that reach all tables. Totals and margins of up to "
+                f"{_MOST_CLASSES} cells can be combined at will, totals of disjoint parts and both margins "
+                "of a table of two axes without cells that are 0 by their law at any size."
             ) from None
     return basis
 
