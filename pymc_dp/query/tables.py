@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pymc.distributions.discrete import DiscreteUniformRV, DiscreteWeibullRV
+from pymc.distributions.discrete import DiscreteUniformRV
 from pymc.distributions.distribution import DiracDeltaRV, SymbolicRandomVariable
 from pymc.distributions.multivariate import DirichletMultinomialRV
 from pymc.model.core import Model
@@ -44,7 +44,7 @@ OF_PEOPLE = (*SHARED_TOTAL, BinomialRV, BetaBinomialRV, NegBinomialRV, PoissonRV
 # Laws of single counts of which none is negative, and all between two that can be can be; and those whose
 # counts begin at 0 or 1, so that mixtures of them have no gaps either.
 _WITHOUT_GAPS = (
-    BernoulliRV, BetaBinomialRV, BinomialRV, DiscreteWeibullRV, GeometricRV, NegBinomialRV, PoissonRV,
+    BernoulliRV, BetaBinomialRV, BinomialRV, GeometricRV, NegBinomialRV, PoissonRV,
 )  # fmt: skip
 
 

@@ -236,6 +236,7 @@ LAWS = {
     "truncated": lambda: pm.Truncated("c", pm.Poisson.dist(2.0), lower=1, upper=6, shape=3),
     "censored": lambda: pm.Censored("c", pm.Poisson.dist(2.0, shape=3), lower=None, upper=4),
     "categories": lambda: pm.Categorical("c", np.ones(3) / 3, shape=3),
+    "made of another": lambda: pm.DiscreteWeibull("c", q=0.7, beta=1.3, shape=3),
     "with a hurdle": lambda: pm.HurdlePoisson("c", 0.6, 2.0, shape=3),
     "with a gap": lambda: pm.Mixture(
         "c", [0.5, 0.5], [pm.DiracDelta.dist(0), pm.DiscreteUniform.dist(5, 9)], shape=3
