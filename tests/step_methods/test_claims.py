@@ -38,6 +38,11 @@ def categories():
     dp.RandomizedResponse("z", c, epsilon=0.5, observed=np.array([0, 2, 2, 1, 2, 2]))
 
 
+def counts():
+    c = pm.Multinomial("c", 20, pm.Dirichlet("p", np.ones(4)))
+    dp.DiscreteGaussianMechanism("z", c, sigma=2, observed=[7, 7, 4, 2])
+
+
 def mixture(observed=None):
     labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=4, max_components=4)
     mu = pm.Normal("mu", 0, 3, shape=4)
@@ -61,6 +66,7 @@ STEPS = {
     dp.AncillaryUpdate: (normal, {}),
     dp.ConjugateUpdate: (categories, {}),
     dp.CollapsedUpdate: (categories, {}),
+    dp.TableImputation: (counts, {}),
     dp.PrivateNeal5: (mixture, {}),
     dp.PrivateSlice: (mixture, {}),
     dp.AtomUpdate: (mixture, {}),
