@@ -162,9 +162,9 @@ STEPS_STATED = {
     ],
     "docs/how-to/tables.md": [
         (
-            "{class}`~pymc_dp.TableImputation` moves the counts, and NUTS the probabilities",
+            "{class}`~pymc_dp.TableImputation` moves the counts.",
             0,
-            {"p": "NUTS", "c": "TableImputation"},
+            {"c": "TableImputation"},
         ),
     ],
     "docs/how-to/unknown-number.md": [

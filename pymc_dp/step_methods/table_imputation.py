@@ -65,7 +65,9 @@ class TableImputation(RecordStep):
     Directions and lengths are proposed symmetrically, and lengths learnt while tuning.
 
     ``pm.sample`` chooses this step by itself for counts that are no records: multinomial tables, tables with
-    invariants, and tables with queries at several levels. Parameters keep PyMC's steps.
+    invariants, and tables with queries at several levels. Parameters keep PyMC's steps; those that can be
+    integrated out should be, as the probabilities are in a Dirichlet-multinomial law: given the counts they
+    hardly move.
 
     Parameters
     ----------
