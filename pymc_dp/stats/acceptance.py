@@ -20,7 +20,7 @@ from pymc_dp.query.records import RecordBlock
 from pymc_dp.stats._draws import group_of
 from pymc_dp.stats._printing import as_text, entry_name, table_of
 from pymc_dp.step_methods.claims import default_parameters
-from pymc_dp.step_methods.discovery import record_blocks
+from pymc_dp.step_methods.discovery import record_blocks, table_blocks
 from pymc_dp.step_methods.mixture.step import private_mixtures
 
 _STATISTICS = ("record_acceptance", "record_acceptance_min")
@@ -236,6 +236,12 @@ def acceptance_report(
     if not max_iterations > 0:
         raise ValueError(f"max_iterations must be a number > 0, got {max_iterations!r}.")
     blocks = record_blocks(model)
+    if not blocks and table_blocks(model):
+        names = ", ".join(name for tables in table_blocks(model) for name in tables.names)
+        raise ValueError(
+            f"model has no confidential records: {names} are tables of counts, whose moves have no bound on "
+            "their acceptance. sample_stats.table_acceptance is the share of moves that were made."
+        )
     if not blocks:
         raise ValueError(
             "model has no confidential records: none of its observed variables is a release. "

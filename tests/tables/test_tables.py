@@ -372,3 +372,11 @@ def test_many_cells_of_which_some_are_zero_by_their_law_are_refused():
         dp.Invariant("columns", c.sum(axis=0), observed=np.full(24, 20))
         with pytest.raises(ValueError, match=r"468 classes of cells apart.*0 by their law"):
             dp.TableImputation()
+
+
+def test_the_acceptance_report_is_of_records():
+    with pm.Model() as model:
+        c = pm.Multinomial("c", 10, np.ones(3) / 3)
+        noisy("z", c, [3, 4, 2])
+    with pytest.raises(ValueError, match=r"c are tables of counts.*table_acceptance"):
+        dp.acceptance_report(None, model)
