@@ -26,7 +26,7 @@ from typing import Any
 
 import pytensor
 from pymc.distributions.censored import CensoredRV
-from pymc.model.core import Model
+from pymc.model.core import BaseModel, Model
 from pymc.sampling import forward, mcmc
 from pymc.step_methods import NUTS, STEP_METHODS, HamiltonianMC
 from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, flatten_steps
@@ -262,7 +262,7 @@ def _warning(compile_function: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         function, anew = compile_function(outputs, vars_in_trace, *args, **kwargs)
         model = kwargs.get("model")
-        if vars_in_trace and isinstance(model, Model):  # with none in it, the prior is drawn
+        if vars_in_trace and isinstance(model, BaseModel):  # with none in it, the prior is drawn
             kept, meant = (set(kwargs.get(name) or ()) for name in ("freeze_vars", "volatile_vars"))
             needed = set(ancestors(outputs, blockers=kept))
             _warn_of_redrawn(model, needed & anew - kept - meant)

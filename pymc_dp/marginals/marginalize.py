@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from pymc.model.core import Model
+from pymc.model.core import BaseModel, Model
 from pymc.model.fgraph import model_from_fgraph, model_observed_rv
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.replace import graph_replace
@@ -101,7 +101,7 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
 
 def names_of(model: Any, names: Any) -> list[str]:
     """Check a model and names of its variables."""
-    if not isinstance(model, Model):
+    if not isinstance(model, BaseModel):
         raise TypeError(f"model must be a pymc.Model, got {type(model).__name__}.")
     listed = [names] if isinstance(names, str) else names
     if not isinstance(listed, Sequence) or not all(isinstance(name, str) for name in listed):

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-from pymc.model.core import Model
+from pymc.model.core import BaseModel, Model
 from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import HasInnerGraph
@@ -87,7 +87,7 @@ def guarantee(released: Any, *, delta: float | None = None, disjoint: bool = Fal
     The releases count and rows together: pure differential privacy with epsilon = 3, for replace-one
     neighbours, the same people being behind all of them.
     """
-    if isinstance(released, Model):
+    if isinstance(released, BaseModel):
         return _of_model(released, delta, disjoint)
     if isinstance(released, list | tuple):
         parts: dict[str, PrivacyGuarantee] = {}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pymc as pm
 from pymc.logprob.utils import CheckParameterValue, ParameterValueError
-from pymc.model.core import Model
+from pymc.model.core import BaseModel, Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, toposort
@@ -26,7 +26,7 @@ from pymc_dp.stats._kernels import MODE, KernelDensity, RowsDiffer, evaluator
 
 def mixture_of(model: Any, labels: str | None) -> Mixture:
     """Return the mixture of a model with these labels, or its only one."""
-    if not isinstance(model, Model):
+    if not isinstance(model, BaseModel):
         raise TypeError(f"model must be a pymc.Model, got {type(model).__name__}.")
     if labels is not None and not isinstance(labels, str):
         raise TypeError(f"labels must be the name of a variable, got {type(labels).__name__}.")

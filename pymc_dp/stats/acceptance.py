@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from pymc.model.core import Model
+from pymc.model.core import BaseModel, Model
 from rich.markup import escape
 from rich.table import Table
 
@@ -229,7 +229,7 @@ def acceptance_report(
     >>> bool(report.minimum >= report.bounds[0].bound)
     True
     """
-    if not isinstance(model, Model):
+    if not isinstance(model, BaseModel):
         raise TypeError(f"model must be a pymc.Model, got {type(model).__name__}.")
     if proposals not in ("auto", "independence", "informed"):
         raise ValueError(f"proposals must be 'auto', 'independence' or 'informed', got {proposals!r}.")

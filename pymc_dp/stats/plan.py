@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pymc as pm
-from pymc.model.core import Model
+from pymc.model.core import BaseModel, Model
 from pytensor.tensor.variable import TensorVariable
 from rich.console import Group
 from rich.markup import escape
@@ -277,7 +277,7 @@ def plan(
 
 
 def _check(model: Any, **counts: Any) -> list[TensorVariable]:
-    if not isinstance(model, Model):
+    if not isinstance(model, BaseModel):
         raise TypeError(f"model must be a pymc.Model, got {type(model).__name__}.")
     for name, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int | np.integer):

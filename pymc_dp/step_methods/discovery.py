@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from pymc.model.core import Model, modelcontext
+from pymc.model.core import BaseModel, Model, modelcontext
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
@@ -69,7 +69,7 @@ def model_of(rv: Variable) -> Model | None:
     frame = sys._getframe(1)
     while frame is not None:
         model = frame.f_locals.get("model")
-        if isinstance(model, Model) and rv in model.free_RVs:
+        if isinstance(model, BaseModel) and rv in model.free_RVs:
             return model
         frame = frame.f_back  # type: ignore[assignment]
     return None

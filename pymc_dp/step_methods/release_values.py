@@ -8,6 +8,12 @@ from pytensor.graph.basic import Variable
 from pymc_dp.query.records import is_release
 from pymc_dp.step_methods.block.program import static_value
 
+_REMEDY = (
+    "Mend the data that pm.set_data was given: all data of the model that belong together must be of one "
+    "length, and other starting values do not help. Where lengths have changed for good, declare the model "
+    "again."
+)
+
 
 def check_releases(model: Model) -> None:
     """Refuse releases with other lengths than their query gives, or with entries that cannot be.
@@ -23,30 +29,29 @@ def check_releases(model: Model) -> None:
     """
     for rv in filter(is_release, model.observed_RVs):
         values = np.asarray(static_value(model.rvs_to_values[rv]))
-        shape = _shape_of(rv)
-        if values.shape != shape:
-            raise ValueError(
-                f"The release {rv.name} holds values of shape {values.shape}, but its query gives a release "
-                f"of shape {shape}. After pm.set_data, data and the records that they are about must be of "
-                "one length: set all data of the model that belong together, or declare the model again."
-            )
-        missing = ~(np.isfinite(values) | (values == rv.owner.op.suppressed))  # type: ignore[union-attr]
-        if missing.any():
-            first = tuple(int(k) for k in np.argwhere(missing)[0])
-            raise ValueError(
-                f"The release {rv.name} has {int(missing.sum())} missing or infinite values, the first at "
-                f"index {first}: a mechanism releases all entries of its query. Mend the data that "
-                "pm.set_data was given; other starting values do not help."
-            )
-        fault = rv.owner.op.fault(values) if hasattr(rv.owner.op, "fault") else None  # type: ignore[union-attr]
+        fault = fault_of(rv, values, shape_of(rv))
         if fault is not None:
-            raise ValueError(
-                f"The release {rv.name} cannot be what was published: {fault}. Mend the data that "
-                "pm.set_data was given, or what dp.postprocessed says of them."
-            )
+            raise ValueError(f"The release {rv.name} {fault}. {_REMEDY}")
 
 
-def _shape_of(rv: Variable) -> tuple[int, ...]:
+def fault_of(rv: Variable, values: np.ndarray, shape: tuple[int, ...]) -> str | None:
+    """Say why values cannot be those of a variable of that shape, as its predicate; else None."""
+    op = rv.owner.op  # type: ignore[union-attr]
+    if values.shape != shape:
+        return f"holds values of shape {values.shape}, but was declared with values of shape {shape}"
+    missing = ~(np.isfinite(values) | (values == getattr(op, "suppressed", None)))
+    if missing.any():
+        first = tuple(int(k) for k in np.argwhere(missing)[0])
+        return (
+            f"has {int(missing.sum())} missing or infinite values, the first at index {first}: a mechanism "
+            "releases all entries of its query"
+        )
+    fault = op.fault(values) if hasattr(op, "fault") else None
+    return None if fault is None else f"cannot be what was published: {fault}"
+
+
+def shape_of(rv: Variable) -> tuple[int, ...]:
+    """Return the shape of an observed variable with the data of now."""
     static = rv.type.shape  # type: ignore[attr-defined]
     if None not in static:
         return tuple(static)

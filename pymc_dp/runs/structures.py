@@ -1,0 +1,102 @@
+"""Models whose functions compile once, and whether two models are one computation."""
+
+import hashlib
+import re
+from typing import Any
+
+import numpy as np
+from pymc.model.core import BaseModel, FrozenModel, Model
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable, equal_computations
+from pytensor.graph.traversal import ancestors, toposort
+
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+
+
+def frozen(model: Model) -> FrozenModel:
+    """Make a model immutable, in place, so that PyMC compiles each of its functions once.
+
+    ``pymc.model.transform.freeze_model`` returns another model, with variables in another order and hence
+    with other draws for the same seed, and makes constants of data.
+    """
+    model.__class__ = FrozenModel  # type: ignore[assignment]  # as freeze_model does at its end
+    return model  # type: ignore[return-value]
+
+
+def same_computation(one: BaseModel, other: BaseModel) -> bool:
+    """Whether two models differ in nothing but their observed values, which are inputs of both."""
+    inputs, values = zip(*map(_inputs, (one, other)), strict=True)
+    return (
+        _described(one) == _described(other)
+        and all(map(_equal, *values))
+        and equal_computations(_outputs(one), _outputs(other), inputs[0], inputs[1])
+    )
+
+
+def digest(model: BaseModel) -> str:
+    """Return a digest of what a model computes, without its observed values: the same in any process."""
+    known: dict[Variable, str] = {}
+    own, observed = set(model.value_vars), {model.rvs_to_values[rv] for rv in model.observed_RVs}
+    outputs = _outputs(model)
+    for variable in ancestors(outputs):
+        if variable.owner is not None:
+            continue
+        if variable in observed:
+            text = f"observed {variable.name}"
+        elif variable in own:
+            text = f"value {variable.name} {variable.type}"
+        else:
+            text = f"{variable.type} {_data_of(variable)}"
+        known[variable] = _hashed(text)
+    for node in toposort(outputs):
+        text = _ADDRESS.sub("", f"{type(node.op).__qualname__} {node.op!r} ") + " ".join(
+            known[v] for v in node.inputs
+        )
+        for k, variable in enumerate(node.outputs):
+            known[variable] = _hashed(f"{text} {k}")
+    return _hashed(f"{_described(model)} " + " ".join(known[v] for v in outputs))
+
+
+def _outputs(model: BaseModel) -> list[Variable]:
+    """Return the log density and the deterministics of a model, in terms of its values."""
+    return [model.logp(), *model.replace_rvs_by_values(model.deterministics)]
+
+
+def _inputs(model: BaseModel) -> tuple[list[Variable], list[Any]]:
+    """Return the values of a model and its data, and what these data are where they are not observed."""
+    observed = {model.rvs_to_values[rv] for rv in model.observed_RVs}
+    data = [v for v in model.data_vars if v not in observed]
+    inputs = [*model.value_vars, *(model.rvs_to_values[rv] for rv in model.observed_RVs), *data]
+    return inputs, [v.get_value(borrow=True) if isinstance(v, SharedVariable) else v for v in data]
+
+
+def _described(model: BaseModel) -> list[Any]:
+    """Return names and types of variables, starting values and coordinates, as text."""
+    starts = {rv.name: value for rv, value in model.rvs_to_initial_values.items() if value is not None}
+    return [
+        [(v.name, str(model.rvs_to_values[v].type)) for v in model.basic_RVs],
+        [v.name for v in model.deterministics],
+        sorted((name, _ADDRESS.sub("", str(value))) for name, value in starts.items()),
+        sorted((name, str(values)) for name, values in model.coords.items()),
+        sorted((name, str(dims)) for name, dims in model.named_vars_to_dims.items()),
+    ]
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return one is other or bool(np.array_equal(one, other))
+
+
+def _data_of(variable: Variable) -> str:
+    if isinstance(variable, Constant):
+        data = variable.data
+    elif isinstance(variable, SharedVariable):
+        data = variable.get_value(borrow=True)
+    else:
+        return str(variable.name)
+    if isinstance(data, np.ndarray | np.generic):
+        return hashlib.sha256(np.ascontiguousarray(data).tobytes()).hexdigest()
+    return _ADDRESS.sub("", repr(data))
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,231 @@
+"""What a study has found, in a zarr store: one chunk for each fit, in a file or in memory."""
+
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import xarray as xr
+
+from pymc_dp.runs.fits import Outcome
+from pymc_dp.runs.locks import locked
+from pymc_dp.runs.summaries import SUMMARY
+
+if TYPE_CHECKING:
+    import zarr
+
+FORMAT = 1
+# Arrays of what is known of every fit, with what stands there until it has ended.
+_OF_FITS: dict[str, tuple[Any, Any]] = {
+    "status": (str, ""),
+    "error": (str, ""),
+    "seed": (np.int64, -1),
+    "seconds": (np.float64, np.nan),
+}
+DRAWS = "_draws"
+RESERVED = (*_OF_FITS, "acceptance", "replicate", "summary", "statistic", "chain", "draw")
+
+
+class StudyStore:
+    """The outcomes of a study.
+
+    A fit is written chunk by chunk, its status last: what has no status has not ended. Arrays of variables
+    are made when the first fit that succeeds is written.
+
+    Parameters
+    ----------
+    path : Path or None
+        Folder of the store, made if there is none; None keeps it in memory.
+    description : dict
+        What the study is; another one in the folder is refused.
+
+    Raises
+    ------
+    ValueError
+        The folder holds something else: another study, one of a newer version, no study.
+    """
+
+    def __init__(self, path: Path | None, description: dict[str, Any]):
+        self.path, self.n = path, int(description["fits"])
+        if path is None:
+            from zarr.storage import MemoryStore
+
+            self._group = _begun(MemoryStore(), description)
+            return
+        if not path.exists():
+            _create(path, description)
+        self._group = _opened(path, description)
+
+    @property
+    def entropy(self) -> int:
+        """Seed of the study."""
+        return int(self._attribute("study")["entropy"])
+
+    def missing(self, indices: Sequence[int]) -> list[int]:
+        """Return which of some fits have not ended."""
+        status = np.asarray(self._array("status")[:])
+        return [k for k in indices if status[k] == ""]
+
+    def write(self, outcome: Outcome) -> None:
+        """Keep the outcome of a fit."""
+        k = outcome.index
+        if outcome.summaries:
+            self._make_arrays(outcome)
+            outcome = self._fitting(outcome)
+        for name, values in outcome.summaries.items():
+            self._array(name)[k] = values
+        for name, values in outcome.draws.items():
+            self._array(name + DRAWS)[k] = values
+        if outcome.acceptance:
+            names = self._attribute("acceptance")
+            self._array("acceptance")[k] = np.array([outcome.acceptance.get(n, np.nan) for n in names])
+        for name in ("error", "seed", "seconds", "status"):
+            self._array(name)[k] = getattr(outcome, name)
+
+    def read(self, indices: Sequence[int]) -> xr.Dataset:
+        """Return what is known of some fits."""
+        found = (
+            xr.open_zarr(self._group.store, consolidated=False, chunks=None)
+            .isel(replicate=list(indices))
+            .load()
+        )
+        coords = {d: np.asarray(values) for d, values in (self._attribute("coords") or {}).items()}
+        named = {"replicate": np.asarray(indices, dtype=np.int64), **coords}
+        if "summary" in found.dims:
+            named["summary"] = np.array(SUMMARY)
+        if "statistic" in found.dims:
+            named["statistic"] = np.array(self._attribute("acceptance"))
+        for name in ("status", "error"):
+            found[name] = (found[name].dims, np.asarray(found[name].values, dtype=object).astype(str))
+        found["status"] = xr.where(found["status"] == "", "missing", found["status"])
+        found.attrs = {"study": json.dumps(self._attribute("study"))}
+        return found.assign_coords(named)
+
+    def _array(self, name: str) -> Any:
+        return self._group[name]
+
+    def _attribute(self, name: str) -> Any:
+        return self._group.attrs.get(name)
+
+    def _make_arrays(self, outcome: Outcome) -> None:
+        if "acceptance" in self._group.attrs:
+            return
+        with self._locked():
+            if "acceptance" in self._group.attrs:
+                return
+            sizes = {}
+            for name, values in outcome.summaries.items():
+                dims = tuple(outcome.dims[name])
+                sizes[name] = list(values.shape[1:])
+                self._make(name, values, ("summary", *dims))
+                if name in outcome.draws:
+                    self._make(name + DRAWS, outcome.draws[name], ("chain", "draw", *dims))
+            if outcome.acceptance:
+                self._make("acceptance", np.empty(len(outcome.acceptance)), ("statistic",))
+            self._group.attrs["coords"] = {d: np.asarray(v).tolist() for d, v in outcome.coords.items()}
+            self._group.attrs["shapes"] = sizes
+            self._group.attrs["acceptance"] = sorted(outcome.acceptance)  # last: from now on all are there
+
+    def _make(self, name: str, values: np.ndarray, dims: tuple[str, ...]) -> None:
+        if name in self._group:  # half made by a process that was killed
+            del self._group[name]
+        self._group.create_array(
+            name, shape=(self.n, *values.shape), chunks=(1, *values.shape), dtype=np.float64,
+            fill_value=np.nan,
+            dimension_names=("replicate", *dims),
+        )  # fmt: skip
+
+    def _fitting(self, outcome: Outcome) -> Outcome:
+        """Return the outcome, or its failure if its variables are others than those of the first fit."""
+        shapes = {name: list(values.shape[1:]) for name, values in outcome.summaries.items()}
+        known = self._attribute("shapes")
+        if shapes == known:
+            return outcome
+        return Outcome(
+            outcome.index, outcome.seed, "failed",
+            f"ValueError: its variables have the shapes {shapes}, and those of the first fit {known}. Name "
+            "variables of equal shapes in var_names.", outcome.seconds,
+        )  # fmt: skip
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        if self.path is None:
+            yield
+            return
+        import zarr
+
+        with locked(beside(self.path, "arrays")):
+            self._group = zarr.open_group(self.path, mode="r+")
+            yield
+
+
+def beside(path: Path, name: str) -> Path:
+    """Return the path of a file beside a store, in which zarr would not know it."""
+    return path.with_name(f".{path.name}.{name}")
+
+
+def _create(path: Path, description: dict[str, Any]) -> None:
+    """Make a store at once, whoever else tries to: in a folder beside it, which then gets its name."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = beside(path, str(os.getpid()))
+    _begun(made, description)
+    try:
+        os.rename(made, path)
+    except OSError:
+        shutil.rmtree(made, ignore_errors=True)
+        if not path.exists():
+            raise
+
+
+def _begun(store: Any, description: dict[str, Any]) -> "zarr.Group":
+    import zarr  # here, because most sessions need none
+
+    group = zarr.open_group(store, mode="w")
+    for name, (dtype, fill) in _OF_FITS.items():
+        group.create_array(
+            name, shape=(description["fits"],), chunks=(1,), dtype=dtype, fill_value=fill,
+            dimension_names=("replicate",),
+        )  # fmt: skip
+    entropy = description["entropy"]
+    if entropy is None:
+        entropy = secrets.randbits(63)
+    group.attrs["study"] = {"format": FORMAT, **description, "entropy": entropy}
+    return group
+
+
+def _opened(path: Path, description: dict[str, Any]) -> "zarr.Group":
+    import zarr
+
+    kept: dict[str, Any] | None = None
+    with suppress(Exception):
+        group = zarr.open_group(path, mode="r+")
+        kept = dict(group.attrs["study"])  # type: ignore[arg-type, call-overload]
+    if kept is None:
+        raise ValueError(
+            f"path: {path} is there and holds no study that can be read. Give another path, or remove it if "
+            "nothing in it is needed."
+        )
+    if kept["format"] > FORMAT:
+        raise ValueError(
+            f"path: {path} was written by a newer version of pymc_dp (format {kept['format']}, this one "
+            f"knows {FORMAT}). Nothing was changed: update pymc_dp, or give another path."
+        )
+    differs = sorted(
+        name for name, value in description.items() if value is not None and kept.get(name) != value
+    )
+    if differs:
+        raise ValueError(
+            f"path: {path} holds another study, which differs in {', '.join(differs)}"
+            + "".join(
+                f"; {name} there is {kept.get(name)!r}, here {description[name]!r}"
+                for name in differs
+                if len(repr(description[name])) < 60 and name not in ("model", "observed")
+            )
+            + ". Nothing was changed: give another path, or the arguments of the study there."
+        )
+    return group
