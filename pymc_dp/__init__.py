@@ -44,6 +44,7 @@ from pymc_dp.private.penalty import PenaltyMetropolis
 from pymc_dp.private.report import with_privacy
 from pymc_dp.query.contributions import clamp, record_sum
 from pymc_dp.query.tablechanges import count_sensitivity
+from pymc_dp.runs.blocks import sample_in_blocks
 from pymc_dp.runs.replicate import replicate
 from pymc_dp.stats.acceptance import acceptance_report
 from pymc_dp.stats.density import mixture_density
@@ -129,6 +130,7 @@ __all__ = [
     "record_sum",
     "recover_records",
     "replicate",
+    "sample_in_blocks",
     "similarity_matrix",
     "testing",
     "with_privacy",

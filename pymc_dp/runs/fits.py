@@ -1,7 +1,6 @@
 """One fit of a study, in whatever process it runs: a model prepared once, then sampled for each release."""
 
 import hashlib
-import inspect
 import time
 from collections import OrderedDict
 from collections.abc import Callable
@@ -12,12 +11,10 @@ import cloudpickle
 import numpy as np
 import pymc as pm
 from pymc.model.core import Model
-from pymc.sampling import mcmc
-from pymc.step_methods import NUTS
-from pymc.step_methods.compound import flatten_steps
 
 from pymc_dp.mixtures.structure import is_labels
 from pymc_dp.runs.releases import Values, observe, observed_now, with_inputs
+from pymc_dp.runs.steps import ARGUMENTS_OF_SAMPLE, chosen
 from pymc_dp.runs.structures import frozen, same_computation
 from pymc_dp.runs.summaries import acceptances, complaints, summarised, thinned
 from pymc_dp.step_methods.discovery import record_blocks
@@ -32,7 +29,6 @@ _QUIETLY: dict[str, Any] = {
     "compute_convergence_checks": False,
     "nuts_sampler": "pymc",
 }
-_ARGUMENTS_OF_SAMPLE = frozenset(inspect.signature(pm.sample).parameters) - {"kwargs"}
 
 
 @dataclass(frozen=True)
@@ -162,13 +158,12 @@ class Prepared:
     def __init__(self, model: Model, shared: Shared):
         self.model, self._shared = frozen(model), shared
         self.var_names = kept_names(self.model, shared.var_names)
-        arguments = dict(shared.arguments)
-        self._steps: list[Any] | None = None
-        self._arguments = arguments
-        if (steps := self._made(arguments)) is not None:
-            self._steps = steps
-            self._arguments = {k: v for k, v in arguments.items() if k in _ARGUMENTS_OF_SAMPLE}
-            self._begun = [step.sampling_state for step in steps]
+        self._arguments = dict(shared.arguments)
+        with self.model as of:  # functions that make steps, and ours, take the model from the context
+            self._steps = chosen(of, None if shared.step is None else shared.step(of), self._arguments)
+        if self._steps is not None:
+            self._arguments = {k: v for k, v in self._arguments.items() if k in ARGUMENTS_OF_SAMPLE}
+            self._begun = [step.sampling_state for step in self._steps]
 
     def sample(self, values: Values, seed: int) -> Any:
         """Return the draws of one fit, the same as those of ``pm.sample`` with its seed."""
@@ -188,22 +183,6 @@ class Prepared:
         )
         self._refuse_interrupted(idata)
         return idata
-
-    def _made(self, arguments: dict[str, Any]) -> list[Any] | None:
-        """Make the steps that ``pm.sample`` would make; None where it is to make NUTS for all by itself."""
-        with self.model as model:
-            given = None if self._shared.step is None else self._shared.step(model)
-            provided, selected = mcmc.assign_step_methods(model, given)
-            if not provided and list(selected) == [NUTS]:
-                return None
-            options = {k: v for k, v in arguments.items() if k not in _ARGUMENTS_OF_SAMPLE}
-            if "target_accept" in options:
-                options["nuts"] = {**options.get("nuts", {}), "target_accept": options.pop("target_accept")}
-            made = mcmc.instantiate_steppers(
-                model, steps=provided, selected_steps=selected, step_kwargs=options,
-                initial_point=model.initial_point(),
-            )  # fmt: skip
-        return [s for m in (made if isinstance(made, list) else [made]) for s in flatten_steps(m)]
 
     def _refuse_interrupted(self, idata: Any) -> None:
         """PyMC returns what it has where it is interrupted, which is no fit."""

@@ -7,8 +7,9 @@ import numpy as np
 import pytensor
 from pymc.model.core import BaseModel
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 
+from pymc_dp.step_methods.block.program import static_value
 from pymc_dp.step_methods.release_values import fault_of, shape_of
 
 Values = dict[str, np.ndarray]
@@ -72,7 +73,7 @@ def with_inputs(model: BaseModel, names: Sequence[str]) -> BaseModel:
         if isinstance(old, SharedVariable):
             continue
         # the type is kept, because what is known of the shape is part of what is compiled
-        new: Any = pytensor.shared(np.array(_present(old)), name=old.name, shape=old.type.shape)
+        new: Any = pytensor.shared(np.array(static_value(old)), name=old.name, shape=old.type.shape)
         model.rvs_to_values[rv] = new
         del model.values_to_rvs[old]
         model.values_to_rvs[new] = rv
@@ -87,7 +88,7 @@ def observe(model: BaseModel, values: Values) -> None:
 
 def observed_now(model: BaseModel) -> Values:
     """Return the observed values that a model holds, by name."""
-    return {str(rv.name): np.array(_present(model.rvs_to_values[rv])) for rv in model.observed_RVs}
+    return {str(rv.name): np.array(static_value(model.rvs_to_values[rv])) for rv in model.observed_RVs}
 
 
 def _by_fit(observed: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -150,16 +151,6 @@ def _as_observed(model: BaseModel, rv: Any, shape: tuple[int, ...], values: Any,
     if fault is not None:
         raise ValueError(f"{told} {fault}.")
     return array.astype(dtype)
-
-
-def _present(value: Variable) -> np.ndarray:
-    if isinstance(value, Constant):
-        return value.data
-    if isinstance(value, SharedVariable):
-        return value.get_value()
-    raise ValueError(
-        f"The observed values of {value.name} are computed in the model: give them as numbers, or as pm.Data."
-    )
 
 
 def _listed(names: Any) -> str:

@@ -1,5 +1,6 @@
 """Many fits: one model and many releases, or many models, on one core, many, or a cluster."""
 
+import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -23,6 +24,7 @@ from pymc_dp.private.confidential import confidential_terms
 from pymc_dp.runs.fits import Case, Shared, Study, built, kept_names
 from pymc_dp.runs.locks import locked
 from pymc_dp.runs.releases import observed_by_fit
+from pymc_dp.runs.steps import unknown
 from pymc_dp.runs.structures import digest
 from pymc_dp.runs.study_store import RESERVED, StudyStore, beside
 from pymc_dp.runs.ways import Way, in_turn, on_client, on_cores
@@ -256,6 +258,8 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
     for name in given:
         if name in _NOT_TAKEN:
             raise TypeError(f"replicate takes no {name}=: {_NOT_TAKEN[name]}.")
+    if found := unknown(list(given)):
+        raise TypeError(f"replicate got {', '.join(found)}: no argument of pm.sample, and no name of a step.")
     options = {"draws": _DRAWS, "tune": _TUNE, "chains": _CHAINS, **given}
     for name, least in (("draws", 4), ("tune", 0), ("chains", 1)):
         value = options[name]
@@ -352,8 +356,6 @@ def _pickled(shared: Shared) -> Study:
 
 
 def _digest_of(cases: list[Any]) -> str:
-    import hashlib
-
     state = hashlib.sha256()
     for case in cases:
         if isinstance(case, dict) and all(isinstance(v, np.ndarray) for v in case.values()):

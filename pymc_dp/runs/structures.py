@@ -33,15 +33,15 @@ def same_computation(one: BaseModel, other: BaseModel) -> bool:
     )
 
 
-def digest(model: BaseModel) -> str:
-    """Return a digest of what a model computes, without its observed values: the same in any process."""
+def digest(model: BaseModel, observed: bool = False) -> str:
+    """Return a digest of what a model computes, the same in any process; with observed values or not."""
     known: dict[Variable, str] = {}
-    own, observed = set(model.value_vars), {model.rvs_to_values[rv] for rv in model.observed_RVs}
+    own, inputs = set(model.value_vars), {model.rvs_to_values[rv] for rv in model.observed_RVs}
     outputs = _outputs(model)
     for variable in ancestors(outputs):
         if variable.owner is not None:
             continue
-        if variable in observed:
+        if variable in inputs and not observed:
             text = f"observed {variable.name}"
         elif variable in own:
             text = f"value {variable.name} {variable.type}"

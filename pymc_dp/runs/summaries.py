@@ -7,6 +7,8 @@ from xarray import DataTree
 
 QUANTILES = (0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975)
 SUMMARY = ("mean", "sd", "ess_bulk", "ess_tail", "r_hat", *(f"q{q:g}" for q in QUANTILES))
+# Tails whose effective draws are counted: ArviZ's, whatever a worker has set for its own.
+_TAIL = 0.89
 # Above or below which PyMC warns of a chain.
 MOST_RHAT, LEAST_ESS = 1.01, 100
 
@@ -21,7 +23,7 @@ def summarised(draws: np.ndarray) -> np.ndarray:
         pooled.mean(axis=1),
         pooled.std(axis=1, ddof=1) if pooled.shape[1] > 1 else np.full(len(flat), np.nan),
         array_stats.ess(flat, method="bulk"),
-        array_stats.ess(flat, method="tail", prob=(0.05, 0.95)),
+        array_stats.ess(flat, method="tail", prob=_TAIL),
         array_stats.rhat(flat, method="rank") if draws.shape[0] > 1 else np.full(len(flat), np.nan),
         *np.quantile(pooled, QUANTILES, axis=1),
     ]

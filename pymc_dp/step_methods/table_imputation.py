@@ -8,13 +8,14 @@ from typing import Any, ClassVar
 import numpy as np
 from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
+from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 from rich.progress import ProgressColumn, TextColumn
 from rich.table import Column
 
 from pymc_dp.lowering.compiling.building import building
 from pymc_dp.step_methods.discovery import model_of, table_blocks
-from pymc_dp.step_methods.record_step import RecordStep, check_positive
+from pymc_dp.step_methods.record_step import RecordStep, RecordStepState, check_positive
 from pymc_dp.step_methods.starts import set_by_the_model
 from pymc_dp.step_methods.tables.chain import TableChain
 
@@ -22,6 +23,13 @@ from pymc_dp.step_methods.tables.chain import TableChain
 _PER_CELL, _LEAST = 2, 2000
 # Sweeps by the law of the counts alone that disperse the start of a chain.
 _DISPERSING = 20
+
+
+@dataclass_state
+class TableImputationState(RecordStepState):
+    """What a chain needs to be continued, with what it learnt while tuning."""
+
+    learnt: list
 
 
 class TableImputation(RecordStep):
@@ -86,6 +94,7 @@ class TableImputation(RecordStep):
     """
 
     name = "table_imputation"
+    _state_class = TableImputationState
     _lowered = ("chains", "parts")
     parts: list[TableChain]
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {"table_acceptance": (np.float64, [])}
@@ -117,6 +126,16 @@ class TableImputation(RecordStep):
                     f"{', '.join(left)}."
                 )
         self.parts = [TableChain(model, tables) for tables in blocks]
+
+    @property
+    def learnt(self) -> list[np.ndarray]:
+        """What tuning has learnt of each table."""
+        return [part.learnt for part in self.parts]
+
+    @learnt.setter
+    def learnt(self, values: list[np.ndarray]) -> None:
+        for part, known in zip(self.parts, values, strict=True):
+            part.learnt = known
 
     def _moved(self) -> set[str]:
         return {name for part in self.parts for name in part.names}

@@ -131,6 +131,18 @@ class TableChain:
         self._mean[:] = 0.0
         self.held = Held(self.tables, self._totals(), self._exact())
 
+    @property
+    def learnt(self) -> np.ndarray:
+        """What tuning has learnt so far, in one array: how far moves go, scales and means of cells."""
+        return np.concatenate([self.directions.reach, self._cells[CELL_PRECISION], self._mean])
+
+    @learnt.setter
+    def learnt(self, values: np.ndarray) -> None:
+        n = len(self.directions.reach)
+        self.directions.reach[:] = values[:n]
+        self._cells[CELL_PRECISION] = values[n : n + self.n_cells]
+        self._mean[:] = values[n + self.n_cells :]
+
     def read(self, point: dict[str, np.ndarray]) -> None:
         """Take counts and parameters from a point."""
         parts = [np.asarray(point[name], dtype=float).ravel() for name in self.names]
