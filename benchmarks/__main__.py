@@ -23,6 +23,7 @@ NAMES = (
     "mixtures",
     "private_mcmc",
     "private_bias",
+    "replicate",
 )
 
 
