@@ -1,4 +1,4 @@
-"""Tests of a user's own mechanism: what its density says of its guarantee.
+"""Tests of a user's own: a mechanism's density against its guarantee, a model against what samples it.
 
 Examples
 --------
@@ -27,8 +27,9 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.mechanisms.mechanism import MechanismOp
 from pymc_dp.privacy.claims import ORDERS, GuaranteeCheck, compare
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.runs.calibration import CalibrationCheck, calibrate
 
-__all__ = ["GuaranteeCheck", "check_guarantee"]
+__all__ = ["CalibrationCheck", "GuaranteeCheck", "calibrate", "check_guarantee"]
 
 _PYTHON = Mode(linker="py", optimizer="fast_compile")
 

@@ -1,19 +1,19 @@
 """Verdicts on samplers: draws against an exact answer, calibration, joint distribution tests.
 
-Nothing here knows PyMC or the package: a sampler is a few callables. Every verdict comes with the
-p-value of the whole comparison (Bonferroni over its checks), so that a test fails for one reason.
+Nothing here knows PyMC or a sampler of the package: a sampler is a few callables. Every verdict comes with
+the p-value of the whole comparison (Bonferroni over its checks), so that a test fails for one reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 
 import arviz as az
 import numpy as np
 from scipy import stats
 
+from pymc_dp.stats._uniformity import ecdf_p_value
 from tests.statistics.marginal import Marginal
 
 __all__ = [
@@ -158,41 +158,6 @@ def rank_verdict(
         checks[f"{name} ecdf"] = ecdf_p_value(ranks[:, j], n_draws)
     p = float(min(1.0, len(checks) * min(checks.values())))
     return Verdict("rejected" if p < alpha else "passed", p, checks)
-
-
-def _ecdf_statistic(below: np.ndarray, n: int, point: np.ndarray) -> np.ndarray:
-    """Smallest pointwise two-sided binomial tail over the evaluation points (last axis)."""
-    lower = stats.binom.cdf(below, n, point)
-    upper = stats.binom.sf(below - 1, n, point)
-    return np.minimum(1.0, 2 * np.minimum(lower, upper)).min(-1)
-
-
-@lru_cache(maxsize=32)
-def _ecdf_null(n: int, n_draws: int, points: tuple[int, ...], simulations: int) -> np.ndarray:
-    """Null distribution of the statistic, sorted (the counts between points are multinomial)."""
-    rng = np.random.default_rng(20220331)
-    at = np.asarray(points)
-    share = np.diff(np.concatenate([[-1], at, [n_draws]])) / (n_draws + 1)
-    counts = rng.multinomial(n, share, simulations)[:, :-1].cumsum(1)
-    return np.sort(_ecdf_statistic(counts, n, (at + 1) / (n_draws + 1)))
-
-
-def ecdf_p_value(ranks: np.ndarray, n_draws: int, *, simulations: int = 20_000) -> float:
-    """p-value of the simultaneous test on the ranks' ECDF (Säilynoja, Bürkner & Vehtari 2022).
-
-    The statistic is the smallest pointwise binomial tail over the ECDF; its null distribution is
-    simulated, which is the simulation form of their simultaneous bands. Below the resolution of the
-    simulation, the union bound over the evaluation points, which is always valid, takes over.
-    """
-    ranks = np.asarray(ranks)
-    count = min(n_draws, 50)
-    points = tuple(np.unique(np.linspace(0, n_draws - 1, count).astype(int)).tolist())
-    at = np.asarray(points)
-    below = (ranks[:, None] <= at).sum(0)
-    value = float(_ecdf_statistic(below, ranks.size, (at + 1) / (n_draws + 1)))
-    null = _ecdf_null(ranks.size, n_draws, points, simulations)
-    simulated = (1 + np.searchsorted(null, value, side="right")) / (1 + simulations)
-    return float(min(simulated, value * at.size))
 
 
 # --- joint distribution tests --------------------------------------------------------------------
