@@ -110,8 +110,8 @@ def calibrate(
     model : pymc.Model
         With proper priors and observed variables, whose values do not matter.
     simulations : int, default 500
-        Data sets. Draws that are off by 0.6 posterior standard deviations are found by 100 nine times in ten, 0.3
-        by 500, 0.2 by 1,000.
+        Data sets. Draws that are off by 0.6 posterior standard deviations are found by 100 nine times in ten,
+        0.3 by 500, 0.2 by 1,000.
     kept : int, default 49
         Draws that a rank is among, evenly spread over those of a fit. Fits with fewer than twice as many
         effective draws of a variable are left out, and told.
