@@ -42,6 +42,7 @@ from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.entropy import draw_securely
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
+from pymc_dp.query.choices import tell_of_choices
 from pymc_dp.query.clamping import clamp_query
 from pymc_dp.upstream.pymc_private import _truncated
 
@@ -320,6 +321,8 @@ class Mechanism(Distribution):
         lo, hi = parse_bounds(bounds)
         clamped, width = clamp_query(query, (lo, hi), neighbours)
         implied = float(np.linalg.norm(np.ravel(width), order))
+        if sensitivity is None:
+            tell_of_choices(query, implied, order, neighbours)
         # a larger change that the user states need not be divided among entries as the bounds say
         split = np.asarray(width, dtype=float) if sensitivity is None else None
         sensitivity = checked_sensitivity(sensitivity, implied, f"the query by {implied:g} (L{order})")
