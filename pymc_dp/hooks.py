@@ -21,6 +21,7 @@ wrappers pass all arguments on, and change nothing for models without a mechanis
 import logging
 import warnings
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
@@ -35,7 +36,8 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.flags import flags_lock
 from pymc_dp.lowering.addresses.modes import default_mode
-from pymc_dp.marginals.removal import removals
+from pymc_dp.marginals.removal import removals, split_up
+from pymc_dp.marginals.tabulated import can_be_counted
 from pymc_dp.propriety import refuse_improper
 from pymc_dp.query.recordrules import named
 from pymc_dp.query.records import is_release, query_of
@@ -50,6 +52,8 @@ from pymc_dp.step_methods.starts import check_starting_labels
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
+# People from which on a table in their place is told of: a sweep over them takes some milliseconds.
+_MANY = 100_000
 # The steps that take parameters behind records by themselves, unless records were given a step.
 _PARAMETER_STEPS = (CollapsedUpdate, AncillaryUpdate, ConjugateUpdate)
 
@@ -92,6 +96,7 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
         if records_given:
             _tell_of_parameters(model, takers)
         _tell_of_thresholds(model, takers)
+        _tell_of_tables(model, takers)
         return provided, selected
 
     return assign_step_methods
@@ -223,6 +228,22 @@ def _tell_of_thresholds(model: Model, takers: dict[Variable, type[BlockedStep]])
                 named(rvs), "is" if len(rvs) == 1 else "are", release.name,
                 " and ".join(sorted({takers[rv].__name__ for rv in rvs})), _listed(rvs),
             )  # fmt: skip
+
+
+def _tell_of_tables(model: Model, takers: dict[Variable, type[BlockedStep]]) -> None:
+    """Say which categories of many people could be counted into a table."""
+    for rv in takers:
+        n = rv.type.shape[0] if can_be_counted(rv) else None  # type: ignore[attr-defined, arg-type]
+        if n is not None and n >= _MANY:
+            with suppress(ValueError):
+                tables = split_up(model, [str(rv.name)], 1e-12)[1]
+                if tables:
+                    _log.info(
+                        "%s has a variable for each of %d people, of whom sums are all that one sees. "
+                        "pm.sample(model=dp.marginalize(model, [%r])) costs by categories, not by people, and "
+                        "mixes well where the noise is small beside the root of their number.",
+                        rv.name, n, rv.name,
+                    )  # fmt: skip
 
 
 def _listed(variables: Iterable[Variable]) -> str:

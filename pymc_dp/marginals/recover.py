@@ -14,7 +14,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.marginals.marginalize import names_of
 from pymc_dp.marginals.release_laws import CentralWay
-from pymc_dp.marginals.removal import Removed, removals
+from pymc_dp.marginals.removal import Removed, split_up
+from pymc_dp.marginals.tabulated import Tabulated, drawn_back
 from pymc_dp.query.lengths import lengths_of, with_known_shapes
 from pymc_dp.query.records import find_record_blocks
 from pymc_dp.query.rowlocal import leaves_of
@@ -88,8 +89,10 @@ def recover_records(
             raise ValueError("idata has draws of all records of model already: nothing was integrated out.")
     chosen = names_of(model, names)
     rng = np.random.default_rng(random_seed)
-    shapes = [(part, _drawn(model, part, posterior, rng)) for part in removals(model, chosen, tolerance)]
-    found = xr.merge([_labelled(model, part, draws, posterior) for part, draws in shapes])
+    closed, tables = split_up(model, chosen, tolerance)
+    drawn = [(part.record, _drawn(model, part, posterior, rng)) for part in closed]
+    drawn += [(table.record, _from_counts(table, posterior, rng)) for table in tables]
+    found = xr.merge([_labelled(model, record, draws, posterior) for record, draws in drawn])
     return found.assign(_people(model, found, posterior))
 
 
@@ -175,8 +178,18 @@ def _stacked(draws: xr.DataArray) -> np.ndarray:
     return values.reshape(-1, *values.shape[2:])
 
 
-def _labelled(model: Model, part: Removed, draws: np.ndarray, posterior: xr.Dataset) -> xr.Dataset:
-    name, record = str(part.record.name), part.record
+def _from_counts(table: Tabulated, posterior: xr.Dataset, rng: np.random.Generator) -> np.ndarray:
+    """Draw records given the table that they were counted into."""
+    if table.name not in posterior:
+        raise ValueError(
+            f"idata has no draws of {table.name}, the table into which the records {table.record.name} were "
+            "counted: sample the marginal model again, with var_names left out or with this name in it."
+        )
+    return drawn_back(table, _stacked(posterior[table.name]), rng)
+
+
+def _labelled(model: Model, record: TensorVariable, draws: np.ndarray, posterior: xr.Dataset) -> xr.Dataset:
+    name = str(record.name)
     values = draws.reshape(posterior.sizes["chain"], posterior.sizes["draw"], *draws.shape[1:])
     named = model.named_vars_to_dims.get(name)
     dims = [f"{name}_dim_{k}" for k in range(record.type.ndim)] if named is None else [

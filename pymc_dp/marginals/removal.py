@@ -12,6 +12,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.marginals.choice import NotClosed, chosen_way
 from pymc_dp.marginals.release_laws import ClosedWay, Way
+from pymc_dp.marginals.tabulated import NotTabulated, Tabulated, can_be_counted, tabulated
 from pymc_dp.mechanisms.marginals import call
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.recordrules import named
@@ -60,6 +61,33 @@ def removals(model: Model, names: Sequence[str], tolerance: float) -> list[Remov
             )
         found.append(_removed(record, block, tolerance))
     return found
+
+
+def split_up(model: Model, names: Sequence[str], tolerance: float) -> tuple[list[Removed], list[Tabulated]]:
+    """Return how some record variables are integrated out, or else counted into tables.
+
+    Raises
+    ------
+    ValueError
+        As :func:`removals`; with the reason why it is not counted, if a variable could be.
+    """
+    blocks = find_record_blocks(model)
+    closed, tables = [], []
+    for name in names:
+        try:
+            removals(model, [name], tolerance)
+        except ValueError as error:
+            record, block = _record(model, blocks, name)
+            _check_children(model, record, block)
+            if not can_be_counted(record):
+                raise
+            try:
+                tables.append(tabulated(model, record, block))
+            except NotTabulated as reason:
+                raise ValueError(f"{error} Nor is {name} counted into a table: {reason}.") from None
+        else:
+            closed.append(name)
+    return removals(model, closed, tolerance), tables
 
 
 def _record(model: Model, blocks: list[RecordBlock], name: str) -> tuple[TensorVariable, RecordBlock]:
