@@ -233,7 +233,8 @@ def _tell_of_thresholds(model: Model, takers: dict[Variable, type[BlockedStep]])
 def _tell_of_tables(model: Model, takers: dict[Variable, type[BlockedStep]]) -> None:
     """Say which categories of many people could be counted into a table."""
     for rv in takers:
-        n = rv.type.shape[0] if can_be_counted(rv) else None  # type: ignore[attr-defined, arg-type]
+        of_people: Any = rv
+        n = of_people.type.shape[0] if can_be_counted(of_people) else None
         if n is not None and n >= _MANY:
             with suppress(ValueError):
                 tables = split_up(model, [str(rv.name)], 1e-12)[1]

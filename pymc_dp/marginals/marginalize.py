@@ -75,7 +75,7 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     ``dp.record_sum(pt.eye(K)[y])``, are counted: a table ``y_counts`` takes their place, of shape (K,), or
     (G, K) for G groups of people with probabilities of their own (``p[group]``), and the releases read that.
     It costs by its cells, whatever the number of people, and mixes well where the noise is small beside the
-    root of that number; where it is large, leave them to ``pm.sample``, which moves probabilities with people.
+    root of that number; where it is large, leave them to ``pm.sample``, which moves probabilities with them.
 
     Cost per
     density and gradient: 0.6 us per release for a normal record under Laplace noise or a clamp, O(K) for one
