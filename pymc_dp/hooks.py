@@ -241,8 +241,8 @@ def _tell_of_tables(model: Model, takers: dict[Variable, type[BlockedStep]]) -> 
                 if tables:
                     _log.info(
                         "%s has a variable for each of %d people, of whom sums are all that one sees. "
-                        "pm.sample(model=dp.marginalize(model, [%r])) costs by categories, not by people, and "
-                        "mixes well where the noise is small beside the root of their number.",
+                        "pm.sample(model=dp.marginalize(model, [%r])) costs by categories, not by people, "
+                        "and mixes well where the noise is small beside the root of their number.",
                         rv.name, n, rv.name,
                     )  # fmt: skip
 
