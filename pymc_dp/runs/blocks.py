@@ -213,6 +213,9 @@ class _Run:
             _log.warning(
                 "Interrupted: blocks that had ended are in %s; call again to go on.", checkpoint.path
             )
+        finally:
+            if self._made is not None:  # steps given by the caller go into the next call as they came
+                self._made.step.sampling_state = self._made.state
         return traces
 
     def _elsewhere(

@@ -37,8 +37,7 @@ class Chain:
     ):
         self._step, self._made, self.chain = made.step, made, chain
         self._tune, self._draws, self._block = tune, draws, block
-        self._begun = made.step.sampling_state
-        refuse_unknown(self._begun)
+        refuse_unknown(made.state)
         _, traces = mcmc.init_traces(
             backend=None, chains=1, expected_length=tune + draws, step=made.step, model=model,
             trace_vars=trace_vars, initial_point=made.starts[0], tune=tune,
@@ -69,7 +68,7 @@ class Chain:
             kept, done = checkpoint.chain(self.chain), last
 
     def _begin(self) -> dict[str, np.ndarray]:
-        self._step.sampling_state = self._begun
+        self._step.sampling_state = self._made.state
         self._step.setup_chain(self._generator(), self._tune, self._draws)
         self._step.tune = self._tune > 0
         for name, value in (("reset_tuning", None), ("iter_count", 0)):

@@ -26,6 +26,9 @@ class Begun:
     Attributes
     ----------
     step : BlockedStep or CompoundStep
+    state : DataClassState
+        Its state as it was made, which every chain begins with: setting up a chain does not undo all that
+        the chain before has learnt (widths of slices, orders of coordinates).
     starts : list of dict
         Values of the model's variables, for each chain.
     generators : list of numpy.random.Generator
@@ -33,6 +36,7 @@ class Begun:
     """
 
     step: Any
+    state: Any
     starts: list[dict[str, np.ndarray]]
     generators: list[np.random.Generator]
 
@@ -72,11 +76,12 @@ def begun(
             chains=chains, model=model, random_seed=seeds, progressbar=False, quiet=True, tune=tune,
             initvals=initvals, compile_kwargs=_compiled(arguments), **said, **options,
         )  # fmt: skip
-        return Begun(step, starts, generators)
+        return Begun(step, step.sampling_state, starts, generators)
     make: Any = mcmc.make_initial_point_fns_per_chain
     functions = make(model=model, overrides=initvals, jitter_rvs=set(), chains=chains)
     starts = [function(seed) for function, seed in zip(functions, seeds, strict=True)]
-    return Begun(steps[0] if len(steps) == 1 else CompoundStep(steps), starts, generators)
+    one = steps[0] if len(steps) == 1 else CompoundStep(steps)
+    return Begun(one, one.sampling_state, starts, generators)
 
 
 def unknown(arguments: Sequence[str]) -> list[str]:
