@@ -22,6 +22,7 @@ from xarray import DataTree
 from pymc_dp.private.confidential import confidential_terms
 from pymc_dp.runs.chains import Chain
 from pymc_dp.runs.checkpoint import Checkpoint, one_at_a_time
+from pymc_dp.runs.digests import digest_of, told
 from pymc_dp.runs.steps import Begun, begun, unknown
 from pymc_dp.runs.structures import digest
 from pymc_dp.upstream.pymc_private import as_result
@@ -34,7 +35,14 @@ _NOT_TAKEN = {
     "trace": "path= is where draws are kept",
     "return_inferencedata": "the result is what pm.sample returns by default",
     "nuts_sampler": "only PyMC's own sampler says where it stands; leave it out",
+    "nuts_sampler_kwargs": "say it to the step, nuts={...}",
     "mp_ctx": "processes are joblib's",
+    "blas_cores": "each chain runs on one core; OMP_NUM_THREADS limits BLAS",
+    "discard_tuned_samples": "draws of the tuning are in the folder, and not in the result",
+    "keep_warning_stat": "warnings are not written",
+    "idata_kwargs": "leave it out, and call pm.compute_log_likelihood on the result",
+    "quiet": "progressbar=False and compute_convergence_checks=False say nothing",
+    "progressbar_theme": "leave it out",
 }
 
 
@@ -149,16 +157,20 @@ def sample_in_blocks(
         "draws": int(draws), "tune": int(tune), "chains": int(chains), "block": int(block),
         "var_names": None if var_names is None else list(var_names),
         "steps": _named_steps(step),
-        "arguments": {name: repr(value) for name, value in sorted(kwargs.items())},
+        "arguments": {name: told(value) for name, value in sorted(kwargs.items())},
     }  # fmt: skip
     with one_at_a_time(where):
         checkpoint = Checkpoint(where, _with_seed(where, described, random_seed))
-        start = time.time()
+        start = time.perf_counter()
         with _progress(progressbar) as progress:
             run = _Run(model, step, var_names, kwargs, described, checkpoint.seed)
             traces = run.all_chains(checkpoint, progress, int(cores))
         return as_result(
-            traces, model, tune=int(tune), seconds=time.time() - start, checks=compute_convergence_checks
+            traces,
+            model,
+            tune=int(tune),
+            seconds=time.perf_counter() - start,
+            checks=compute_convergence_checks,
         )
 
 
@@ -293,6 +305,8 @@ def _check(
 def _check_names(model: BaseModel, var_names: Any) -> None:
     if isinstance(var_names, str):
         raise TypeError(f"var_names must be a list of names, got {var_names!r}: write [{var_names!r}].")
+    if var_names is not None and not len(var_names):
+        raise ValueError("var_names is empty: name at least one variable to keep.")
     known = [str(v.name) for v in model.unobserved_RVs]
     missing = [name for name in var_names or () if name not in known]
     if missing:
@@ -302,9 +316,11 @@ def _check_names(model: BaseModel, var_names: Any) -> None:
 
 
 def _named_steps(step: Any) -> list[str] | None:
+    """Return what steps are: their classes, and all that was said to them."""
     if step is None:
         return None
-    return [type(s).__name__ for s in (step if isinstance(step, list | tuple) else [step])]
+    given = step if isinstance(step, list | tuple) else [step]
+    return [f"{type(s).__name__} {digest_of(getattr(s, 'sampling_state', None))[:16]}" for s in given]
 
 
 def _with_seed(path: Path, described: dict[str, Any], seed: int | None) -> dict[str, Any]:

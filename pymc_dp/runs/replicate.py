@@ -1,6 +1,5 @@
 """Many fits: one model and many releases, or many models, on one core, many, or a cluster."""
 
-import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
@@ -21,6 +20,7 @@ from rich.progress import (
 )
 
 from pymc_dp.private.confidential import confidential_terms
+from pymc_dp.runs.digests import digest_of, told
 from pymc_dp.runs.fits import Case, Shared, Study, built, kept_names
 from pymc_dp.runs.locks import locked
 from pymc_dp.runs.releases import observed_by_fit
@@ -44,6 +44,8 @@ _NOT_TAKEN = {
     "return_inferencedata": "keep= says what is kept",
     "discard_tuned_samples": "keep= says what is kept",
     "idata_kwargs": "keep= says what is kept",
+    "keep_warning_stat": "status says of each fit whether it converged",
+    "nuts_sampler_kwargs": "say it to the step, nuts={...}",
     "nuts_sampler": "fits are compiled once, which other samplers cannot do; leave it out",
     "compute_convergence_checks": "status says of each fit whether it converged",
     "quiet": "progressbar=False says nothing",
@@ -175,10 +177,11 @@ def replicate(
         "fits": len(cases),
         "entropy": _entropy(random_seed),
         "model": digest(first),
-        "observed": _digest_of(cases),
+        "observed": digest_of(cases),
         "var_names": kept_names(first, None if var_names is None else tuple(var_names)),
-        "keep": keep,
-        "arguments": {name: repr(value) for name, value in sorted(options.items())},
+        "keep": keep if isinstance(keep, str) else int(keep),
+        "steps": None if step is None else digest_of(step),
+        "arguments": {name: told(value) for name, value in sorted(options.items())},
     }
     where = None if path is None else Path(path)
     store = StudyStore(where, description)
@@ -353,16 +356,3 @@ def _pickled(shared: Shared) -> Study:
             "model and in functions that it or step= refers to."
         ) from error
     return study
-
-
-def _digest_of(cases: list[Any]) -> str:
-    state = hashlib.sha256()
-    for case in cases:
-        if isinstance(case, dict) and all(isinstance(v, np.ndarray) for v in case.values()):
-            for name, values in sorted(case.items()):
-                state.update(
-                    f"{name} {values.dtype} {values.shape}".encode() + np.ascontiguousarray(values).tobytes()
-                )
-        else:
-            state.update(cloudpickle.dumps(case))
-    return state.hexdigest()

@@ -1,16 +1,13 @@
 """Models whose functions compile once, and whether two models are one computation."""
 
-import hashlib
-import re
 from typing import Any
 
 import numpy as np
 from pymc.model.core import BaseModel, FrozenModel, Model
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Constant, Variable, equal_computations
-from pytensor.graph.traversal import ancestors, toposort
+from pytensor.graph.basic import Variable, equal_computations
 
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]+")
+from pymc_dp.runs.digests import digest_of, digests_of_graphs, hashed
 
 
 def frozen(model: Model) -> FrozenModel:
@@ -35,26 +32,11 @@ def same_computation(one: BaseModel, other: BaseModel) -> bool:
 
 def digest(model: BaseModel, observed: bool = False) -> str:
     """Return a digest of what a model computes, the same in any process; with observed values or not."""
-    known: dict[Variable, str] = {}
-    own, inputs = set(model.value_vars), {model.rvs_to_values[rv] for rv in model.observed_RVs}
-    outputs = _outputs(model)
-    for variable in ancestors(outputs):
-        if variable.owner is not None:
-            continue
-        if variable in inputs and not observed:
-            text = f"observed {variable.name}"
-        elif variable in own:
-            text = f"value {variable.name} {variable.type}"
-        else:
-            text = f"{variable.type} {_data_of(variable)}"
-        known[variable] = _hashed(text)
-    for node in toposort(outputs):
-        text = _ADDRESS.sub("", f"{type(node.op).__qualname__} {node.op!r} ") + " ".join(
-            known[v] for v in node.inputs
-        )
-        for k, variable in enumerate(node.outputs):
-            known[variable] = _hashed(f"{text} {k}")
-    return _hashed(f"{_described(model)} " + " ".join(known[v] for v in outputs))
+    known: dict[Variable, str] = {v: f"value {v.name} {v.type}" for v in model.value_vars}
+    if not observed:
+        known |= {model.rvs_to_values[rv]: f"observed {rv.name}" for rv in model.observed_RVs}
+    found = digests_of_graphs(_outputs(model), known)
+    return hashed(f"{_described(model)} " + " ".join(found))
 
 
 def _outputs(model: BaseModel) -> list[Variable]:
@@ -76,27 +58,11 @@ def _described(model: BaseModel) -> list[Any]:
     return [
         [(v.name, str(model.rvs_to_values[v].type)) for v in model.basic_RVs],
         [v.name for v in model.deterministics],
-        sorted((name, _ADDRESS.sub("", str(value))) for name, value in starts.items()),
-        sorted((name, str(values)) for name, values in model.coords.items()),
+        sorted((name, digest_of(value)) for name, value in starts.items()),
+        sorted((name, digest_of(values)) for name, values in model.coords.items()),
         sorted((name, str(dims)) for name, dims in model.named_vars_to_dims.items()),
     ]
 
 
 def _equal(one: Any, other: Any) -> bool:
     return one is other or bool(np.array_equal(one, other))
-
-
-def _data_of(variable: Variable) -> str:
-    if isinstance(variable, Constant):
-        data = variable.data
-    elif isinstance(variable, SharedVariable):
-        data = variable.get_value(borrow=True)
-    else:
-        return str(variable.name)
-    if isinstance(data, np.ndarray | np.generic):
-        return hashlib.sha256(np.ascontiguousarray(data).tobytes()).hexdigest()
-    return _ADDRESS.sub("", repr(data))
-
-
-def _hashed(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()

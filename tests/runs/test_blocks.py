@@ -342,6 +342,9 @@ def test_two_processes_on_one_folder(tmp_path):
         ({"random_seed": -1}, ValueError, r"random_seed must be"),
         ({"callback": print}, TypeError, r"takes no callback=: draws are in the folder"),
         ({"nuts_sampler": "nutpie"}, TypeError, r"takes no nuts_sampler=.*leave it out"),
+        ({"discard_tuned_samples": False}, TypeError, r"tuning are in the folder"),
+        ({"idata_kwargs": {}}, TypeError, r"takes no idata_kwargs=: .*pm.compute_log_likelihood"),
+        ({"var_names": []}, ValueError, r"var_names is empty"),
         ({"drawz": 3}, TypeError, r"got drawz: no argument of pm.sample, and no name of a step"),
         (
             {"var_names": ["m"]},
