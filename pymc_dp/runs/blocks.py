@@ -208,18 +208,16 @@ class _Run:
             done = 0 if kept is None else int(kept["done"])
             progress.advance(task, done)
             left += [k] * (done < total)
-        if cores > 1 and len(left) > 1:
-            self._elsewhere(left, checkpoint, cores, lambda: progress.advance(task, total))
-        traces = []
+        traces: list[Any] = []
         try:
+            if cores > 1 and len(left) > 1:
+                self._elsewhere(left, checkpoint, cores, lambda: progress.advance(task, total))
             for k in range(n):
                 chain = self.chain(k)
                 traces.append(chain.trace)
                 chain.run(checkpoint, _often(lambda many: progress.advance(task, many)))
         except KeyboardInterrupt:
-            for trace in traces:
-                trace.close()
-            traces = [trace for trace in traces if len(trace)]
+            traces = self._so_far(traces, checkpoint)
             if not traces:
                 raise
             _log.warning(
@@ -229,6 +227,18 @@ class _Run:
             if self._made is not None:  # steps given by the caller go into the next call as they came
                 self._made.step.sampling_state = self._made.state
         return traces
+
+    def _so_far(self, traces: list[Any], checkpoint: Checkpoint) -> list[Any]:
+        """Return the traces that have draws after the tuning, those of chains in other processes as kept."""
+        for trace in traces:
+            trace.close()
+        for k in range(len(traces), self.described["chains"]):
+            if checkpoint.chain(k) is not None:
+                chain = self.chain(k)
+                chain.read(checkpoint)
+                chain.trace.close()
+                traces.append(chain.trace)
+        return [trace for trace in traces if len(trace) > self.described["tune"]]
 
     def _elsewhere(
         self, chains: list[int], checkpoint: Checkpoint, cores: int, told: Callable[[], None]

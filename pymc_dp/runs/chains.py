@@ -48,10 +48,8 @@ class Chain:
     def run(self, checkpoint: Checkpoint, told: Callable[[int], None] | None = None) -> None:
         """Go on to the end, and keep each block; `told` hears how many draws there are."""
         total = self._tune + self._draws
-        kept = checkpoint.chain(self.chain)
+        kept = self.read(checkpoint)
         done = 0 if kept is None else int(kept["done"])
-        if kept is not None:
-            self._fill(checkpoint.draws(self.chain, done), done)
         while done < total:
             point = self._begin() if kept is None else self._resume(kept)
             last = min(total, (done // self._block + 1) * self._block)
@@ -64,8 +62,15 @@ class Chain:
                     told(1)
             state = {"state": self._step.sampling_state, "point": list(point.items())}
             arrays = {name: values[done:last] for name, values in self._arrays().items()}
-            checkpoint.keep(self.chain, done, last, arrays, total, self._block, state)
+            checkpoint.keep(self.chain, done, last, arrays, total, self._block, state, kept)
             kept, done = checkpoint.chain(self.chain), last
+
+    def read(self, checkpoint: Checkpoint) -> dict[str, Any] | None:
+        """Fill the trace with the draws that are kept, and return where the chain stands."""
+        kept = checkpoint.chain(self.chain)
+        if kept is not None:
+            self._fill(checkpoint.draws(self.chain, kept), int(kept["done"]))
+        return kept
 
     def _begin(self) -> dict[str, np.ndarray]:
         self._step.sampling_state = self._made.state

@@ -59,7 +59,8 @@ class Checkpoint:
         Returns
         -------
         dict
-            ``done``, how many draws are kept; ``state`` of the steps; ``point``, by name of a variable.
+            ``done``, how many draws are kept; ``ends`` of their blocks, and their ``digest``; ``state`` of
+            the steps; ``point``, by name of a variable.
 
         Raises
         ------
@@ -82,9 +83,11 @@ class Checkpoint:
 
     def keep(
         self, chain: int, first: int, last: int, arrays: Mapping[str, np.ndarray], total: int, block: int,
-        state: dict[str, Any],
+        state: dict[str, Any], before: dict[str, Any] | None = None,
     ) -> None:  # fmt: skip
         """Write the draws from `first` to `last` of a chain, then where it stands.
+
+        `before` is where it stood, from which the digest of all its draws goes on.
 
         Raises
         ------
@@ -103,7 +106,9 @@ class Checkpoint:
                 if array.shape[0] < total:
                     array.resize((total, *values.shape[1:]))
                 array[first:last] = values
-            body = dumped({"done": last, **state})
+            ends, digest = ([], "") if before is None else (before["ends"], before["digest"])
+            known = {"done": last, "ends": [*ends, last], "digest": _chained(digest, arrays)}
+            body = dumped({**known, **state})
             header = json.dumps({"chain": chain, "done": last, "sha256": hashlib.sha256(body).hexdigest()})
             self._write(self.path / f"chain-{chain}.state", header.encode() + b"\n" + body)
         except OSError as error:
@@ -115,12 +120,26 @@ class Checkpoint:
                 "kept: make room and call sample_in_blocks again, which goes on from there.",
             ) from error
 
-    def draws(self, chain: int, done: int) -> dict[str, np.ndarray]:
-        """Return the first draws of a chain that are kept, by name of an array."""
+    def draws(self, chain: int, kept: dict[str, Any]) -> dict[str, np.ndarray]:
+        """Return the draws of a chain that are kept, by name of an array.
+
+        Raises
+        ------
+        ValueError
+            They are not those that were written: zarr reads zeros where a file is gone.
+        """
+        folder = self.path / _DRAWS / str(chain)
         try:
-            return {name: np.asarray(array[:done]) for name, array in self._group(chain).arrays()}
+            found = {name: np.asarray(array[: kept["done"]]) for name, array in self._group(chain).arrays()}
         except Exception as error:
-            raise self._damaged(self.path / _DRAWS / str(chain), error) from error
+            raise self._damaged(folder, error) from error
+        digest, first = "", 0
+        for last in kept["ends"]:
+            digest = _chained(digest, {name: values[first:last] for name, values in found.items()})
+            first = last
+        if digest != kept["digest"]:
+            raise self._damaged(folder, "draws are missing, or others than were written")
+        return found
 
     def _group(self, chain: int) -> Any:
         import zarr  # here, because most sessions need none
@@ -182,6 +201,15 @@ def refuse_other(path: Path, kept: dict[str, Any], description: dict[str, Any]) 
             f"path: {path} holds a run of draws={kept['draws']}, which is more than {description['draws']}: "
             "give at least as many, or another path."
         )
+
+
+def _chained(digest: str, arrays: Mapping[str, np.ndarray]) -> str:
+    """Return the digest of a block of draws and of all blocks before it."""
+    state = hashlib.sha256(digest.encode())
+    for name, values in sorted(arrays.items()):
+        state.update(f"{name} {values.dtype.str} {values.shape}".encode())
+        state.update(np.ascontiguousarray(values).tobytes())
+    return state.hexdigest()
 
 
 def _compressors() -> list[Any]:

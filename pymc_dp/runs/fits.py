@@ -18,6 +18,7 @@ from pymc_dp.runs.steps import ARGUMENTS_OF_SAMPLE, chosen
 from pymc_dp.runs.structures import frozen, same_computation
 from pymc_dp.runs.summaries import acceptances, complaints, summarised, thinned
 from pymc_dp.step_methods.discovery import record_blocks
+from pymc_dp.upstream.pymc_private import ended_before_a_draw
 
 # Models that a process keeps prepared: settings of a study may alternate between a few structures.
 _MOST_PREPARED = 8
@@ -173,14 +174,19 @@ class Prepared:
             for step, state in zip(self._steps, self._begun, strict=True):
                 step.sampling_state = state  # as it was made: adaptation of the last fit is none of this one
             given["step"] = list(self._steps)
-        idata = pm.sample(
-            model=self.model,
-            random_seed=seed,
-            var_names=self.var_names,
-            **given,
-            **self._arguments,
-            **_QUIETLY,
-        )
+        try:
+            idata = pm.sample(
+                model=self.model,
+                random_seed=seed,
+                var_names=self.var_names,
+                **given,
+                **self._arguments,
+                **_QUIETLY,
+            )
+        except ValueError as error:
+            if ended_before_a_draw(error):
+                raise KeyboardInterrupt from None
+            raise
         self._refuse_interrupted(idata)
         return idata
 

@@ -18,6 +18,7 @@ __all__ = [
     "_truncated",
     "as_result",
     "can_be_drawn",
+    "ended_before_a_draw",
     "printed_name",
 ]
 
@@ -39,3 +40,8 @@ def as_result(traces: list[Any], model: Any, tune: int, seconds: float, checks: 
         compute_convergence_checks=checks, return_inferencedata=True, keep_warning_stat=False,
         idata_kwargs={}, model=model, quiet=not checks,
     )  # fmt: skip
+
+
+def ended_before_a_draw(error: ValueError) -> bool:
+    """Whether ``pm.sample`` was interrupted while it tuned: it says that there are no draws, and no more."""
+    return str(error) == "Not enough samples to build a trace."

@@ -227,6 +227,17 @@ def damage_draws(folder):
     chunk.write_bytes(bytes(data))
 
 
+def lose_draws(folder):
+    """Zarr would read zeros."""
+    next(p for p in (folder / "draws.zarr" / "0" / "samples|mu").rglob("c/*") if p.is_file()).unlink()
+
+
+def lose_an_array(folder):
+    import shutil
+
+    shutil.rmtree(folder / "draws.zarr" / "1" / "samples|mu")
+
+
 def damage_run(folder):
     (folder / "run.json").write_text("{")
 
@@ -242,6 +253,8 @@ def newer(folder):
         (damage_state, r"chain-0.state cannot be read .*Restore it from a copy"),
         (cut_state, r"chain-1.state cannot be read"),
         (damage_draws, r"draws.zarr.* cannot be read"),
+        (lose_draws, r"draws.zarr.* cannot be read \(draws are missing"),
+        (lose_an_array, r"draws.zarr.* cannot be read \(draws are missing"),
         (damage_run, r"run.json cannot be read"),
         (newer, r"newer version of pymc_dp \(format 99"),
     ],
