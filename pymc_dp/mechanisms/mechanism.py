@@ -87,6 +87,8 @@ class MechanismOp:
     records_in_parameters : bool
         Whether the declaration itself puts records among the parameters, which the density reads anew
         whenever it reads a query that is no sum, and not otherwise.
+    released_parameter : int or None
+        Which parameter is the released value, where the query is evaluated at it when it is declared.
     conditional_draws : mapping
         From the operation class of a record's prior to the random variable operation that draws
         the record given its own release, where that law is closed.
@@ -106,6 +108,7 @@ class MechanismOp:
     of_records: ClassVar[bool] = True
     noise_parameters: ClassVar[bool] = True
     records_in_parameters: ClassVar[bool] = False
+    released_parameter: ClassVar[int | None] = None
     cells: tuple[float, ...] | None = None
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType({})
     record_marginals: ClassVar[Mapping[type, Any]] = MappingProxyType({})

@@ -55,6 +55,7 @@ class ObjectivePerturbationRV(MechanismOp, RandomVariable):
     name = "objective_perturbation"
     signature = "(q),(n,e),(d),(),()->(d)"
     records_in_parameters = True
+    released_parameter = 2  # `at`
     dtype = "floatX"
     __props__ = (  # type: ignore[assignment]
         *RandomVariable.__props__,

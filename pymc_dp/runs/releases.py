@@ -5,9 +5,11 @@ from typing import Any
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 from pymc.model.core import BaseModel
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
 
 from pymc_dp.step_methods.block.program import static_value
 from pymc_dp.step_methods.release_values import fault_of, shape_of
@@ -77,7 +79,24 @@ def with_inputs(model: BaseModel, names: Sequence[str]) -> BaseModel:
         model.rvs_to_values[rv] = new
         del model.values_to_rvs[old]
         model.values_to_rvs[new] = rv
+        parameter = getattr(rv.owner.op, "released_parameter", None)
+        if parameter is not None:
+            _read_from(model, rv.owner.op.dist_params(rv.owner)[parameter], new)
     return model
+
+
+def _read_from(model: BaseModel, written: Variable, value: Variable) -> None:
+    """Let a query that is evaluated at the released value read it from an input, in place.
+
+    Where there is no number in `written`, the release was observed after it was declared, and nothing was
+    evaluated at it.
+    """
+    if isinstance(written, Constant) and np.isnan(written.data).any():
+        return
+    read = written.type.filter_variable(pt.cast(value, written.dtype))  # type: ignore[attr-defined]
+    for variable in list(ancestors([*model.basic_RVs, *model.deterministics, *model.potentials])):
+        if variable.owner is not None:
+            variable.owner.inputs = [read if v is written else v for v in variable.owner.inputs]
 
 
 def observe(model: BaseModel, values: Values) -> None:

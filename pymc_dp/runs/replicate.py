@@ -72,7 +72,8 @@ def replicate(
     For studies of coverage, planning and sensitivity: a model compiles once in each process, not once for
     each fit. The numbers are the same, to the bit, in one process, on several cores, on the workers of a Dask
     cluster, and in parts; fit `k` is that of ``pm.sample`` with the model's release replaced by the k-th and
-    ``random_seed`` equal to the result's ``seed[k]`` (and one core, PyMC's NUTS).
+    ``random_seed`` equal to the result's ``seed[k]`` (and one core, PyMC's NUTS); up to rounding where the
+    release is no ``pm.Data`` and NUTS moves every variable or the release is an ``ObjectivePerturbation``.
 
     Parameters
     ----------

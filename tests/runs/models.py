@@ -71,6 +71,17 @@ def processed(z=(35.0, 20.0, np.nan, np.nan)):
     return model
 
 
+def coefficients(z=(0.0, 0.0), as_data=True):
+    """A release whose query is evaluated at the released value itself, when it is declared."""
+    x = np.column_stack([np.full(30, 0.7), np.linspace(-0.7, 0.7, 30)])
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0, 3, shape=2)
+        y = pm.Bernoulli("y", logit_p=x @ beta)
+        released = pm.Data("released", np.array(z)) if as_data else np.array(z)
+        dp.ObjectivePerturbation("z", x, y, epsilon=1, regularization=1, observed=released)
+    return model
+
+
 def by_nuts(model):
     return [dp.RecordImputation()]
 
@@ -84,6 +95,7 @@ CASES = {
     "public": (public, None, [(12.0, 60.0), (-20.0, 80.0), (3.0, 20.0)]),
     "clusters": (clusters, None, [tuple(np.linspace(-k, 6, 20)) for k in (6, 1, 12)]),
     "tables": (tables, None, [((12, 7, 30), (9, 0, k)) for k in (21, 5, 40)]),
+    "coefficients": (coefficients, None, [(0.4, 1.1), (-3.0, 2.0), (0.0, -6.0)]),
     "processed": (
         processed,
         None,

@@ -19,7 +19,7 @@ import pymc_dp as dp
 from pymc_dp.runs import fits as making
 from pymc_dp.runs.structures import digest, same_computation
 from tests.runs.killed import FITS, fits, many_releases
-from tests.runs.models import CASES, answers, processed, public, sums
+from tests.runs.models import CASES, answers, coefficients, processed, public, sums
 
 ROOT = Path(__file__).resolve().parents[2]
 SHORT = {"draws": 40, "tune": 40, "chains": 2, "progressbar": False}
@@ -62,6 +62,22 @@ def test_fits_are_those_of_pm_sample(case):
         for name in found.statistic.values:
             mean = alone["sample_stats"][name].values.mean()
             np.testing.assert_allclose(found.acceptance.sel(replicate=k, statistic=name), mean)
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_a_query_at_the_released_value_is_that_of_each_fit(built):
+    """It was that of the place holder, under which no other release can be. Constants are evaluated
+    beforehand, so that the draws of `pm.sample` agree up to rounding."""
+    releases = [np.array(z) for z in CASES["coefficients"][2]]
+    model = (lambda z: coefficients(z, as_data=False)) if built else coefficients(as_data=False)
+    observed = releases if built else {"z": np.array(releases)}
+    found = dp.replicate(model, observed, keep="draws", random_seed=5, **SHORT)
+    assert len(next(iter(making._PREPARED.values()))) == 1
+    seed = int(found.seed[1])
+    alone = pm.sample(
+        model=coefficients(releases[1], as_data=False), random_seed=seed, cores=1, quiet=True, **SHORT
+    )
+    np.testing.assert_allclose(found.beta_draws[1], alone.posterior["beta"], rtol=1e-6)
 
 
 def test_a_fit_that_goes_on_from_the_last_one_is_seen(monkeypatch):
