@@ -100,7 +100,7 @@ class Checkpoint:
                 if name not in group:
                     group.create_array(
                         name, shape=(total, *values.shape[1:]), chunks=(block, *values.shape[1:]),
-                        dtype=values.dtype, compressors=_compressors(),
+                        dtype=values.dtype, compressors=compressors(),
                     )  # fmt: skip
                 array: Any = group[name]
                 if array.shape[0] < total:
@@ -212,10 +212,11 @@ def _chained(digest: str, arrays: Mapping[str, np.ndarray]) -> str:
     return state.hexdigest()
 
 
-def _compressors() -> list[Any]:
+def compressors() -> list[Any]:
+    """Return how arrays are packed: with a checksum, so that damage is an error and not other numbers."""
     from zarr.codecs import Crc32cCodec, ZstdCodec
 
-    return [ZstdCodec(), Crc32cCodec()]  # a damaged chunk is an error, not other draws
+    return [ZstdCodec(), Crc32cCodec()]
 
 
 @contextmanager
@@ -223,7 +224,14 @@ def one_at_a_time(path: Path) -> Iterator[None]:
     """Refuse a folder that another process is writing to."""
     from pymc_dp.runs.locks import locked
 
-    path.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"path: {path} cannot be made ({error.strerror}). Give a folder, one that is there or one that "
+            "can be made.",
+        ) from error
     with locked(
         path / "lock",
         f"path: another process is running this run in {path}. Wait for it, or give another path.",

@@ -21,7 +21,15 @@ def locked(path: Path, refused: str | None = None) -> Iterator[None]:
     BlockingIOError
         Somebody else holds it, and `refused` is given.
     """
-    with open(path, "a") as file:
+    try:
+        file = open(path, "a")
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"path: {path.parent} cannot be written to ({error.strerror}). Give another path, or a copy of "
+            "that folder where files can be made.",
+        ) from error
+    with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (fcntl.LOCK_NB if refused else 0))
         except BlockingIOError:

@@ -184,7 +184,7 @@ def replicate(
         "steps": None if step is None else digest_of(step),
         "arguments": {name: told(value) for name, value in sorted(options.items())},
     }
-    where = None if path is None else Path(path)
+    where = None if path is None else Path(path).resolve()  # of a link, where it leads
     store = StudyStore(where, description)
     if description["entropy"] is None and part is not None and where is None:
         _log.warning("replicate: part= without random_seed= or path= gives every part seeds of its own.")
@@ -321,14 +321,20 @@ def _check_variables(model: Model, var_names: Any) -> None:
             f"var_names has {', '.join(map(repr, unknown))}; the model's variables are {', '.join(known)}."
         )
     names = kept_names(model, None if var_names is None else tuple(var_names))
-    taken = sorted(set(names) & set(RESERVED))
+    dims = {str(d) for name in names for d in model.named_vars_to_dims.get(name, ())}
+    taken = sorted((set(names) | dims) & set(RESERVED))
     if taken:
         raise ValueError(
-            f"The model has variables named {', '.join(taken)}, which the result has for the fits "
-            "themselves: rename them, or leave them out of var_names."
+            f"The model has variables or dimensions named {', '.join(taken)}, which the result has for the "
+            "fits themselves: rename them, or leave them out of var_names."
         )
     if not names:
-        raise ValueError("var_names is empty: name at least one variable to keep.")
+        raise ValueError(
+            "var_names is empty: name at least one variable to keep."
+            if var_names is not None
+            else "All variables of the model are records or labels, of which none is kept: name those to "
+            "keep in var_names."
+        )
 
 
 def _entropy(random_seed: Any) -> int | None:

@@ -1,5 +1,6 @@
 """What a study has found, in a zarr store: one chunk for each fit, in a file or in memory."""
 
+import errno
 import json
 import os
 import secrets
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xarray as xr
 
+from pymc_dp.runs.checkpoint import compressors
 from pymc_dp.runs.fits import Outcome
 from pymc_dp.runs.locks import locked
 from pymc_dp.runs.summaries import SUMMARY
@@ -57,7 +59,7 @@ class StudyStore:
 
             self._group = _begun(MemoryStore(), description)
             return
-        if not path.exists():
+        if not path.exists() or (path.is_dir() and not any(path.iterdir())):
             _create(path, description)
         self._group = _opened(path, description)
 
@@ -68,11 +70,24 @@ class StudyStore:
 
     def missing(self, indices: Sequence[int]) -> list[int]:
         """Return which of some fits have not ended."""
-        status = np.asarray(self._array("status")[:])
+        with self._readable():
+            status = np.asarray(self._array("status")[:])
         return [k for k in indices if status[k] == ""]
 
     def write(self, outcome: Outcome) -> None:
         """Keep the outcome of a fit."""
+        try:
+            self._write(outcome)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise OSError(
+                error.errno,
+                f"path: no space is left in {self.path}. All fits that had ended are kept: make room and "
+                "call replicate again, which makes those that are missing.",
+            ) from error
+
+    def _write(self, outcome: Outcome) -> None:
         k = outcome.index
         if outcome.summaries:
             self._make_arrays(outcome)
@@ -88,13 +103,20 @@ class StudyStore:
             self._array(name)[k] = getattr(outcome, name)
 
     def read(self, indices: Sequence[int]) -> xr.Dataset:
-        """Return what is known of some fits."""
-        found = (
-            xr.open_zarr(self._group.store, consolidated=False, chunks=None)
-            .isel(replicate=list(indices))
-            .load()
-        )
-        coords = {d: np.asarray(values) for d, values in (self._attribute("coords") or {}).items()}
+        """Return what is known of some fits.
+
+        Raises
+        ------
+        ValueError
+            A file of it is damaged.
+        """
+        with self._readable():
+            found = (
+                xr.open_zarr(self._group.store, consolidated=False, chunks=None)
+                .isel(replicate=list(indices))
+                .load()
+            )
+        coords = {d: _values(written) for d, written in (self._attribute("coords") or {}).items()}
         named = {"replicate": np.asarray(indices, dtype=np.int64), **coords}
         if "summary" in found.dims:
             named["summary"] = np.array(SUMMARY)
@@ -127,7 +149,7 @@ class StudyStore:
                     self._make(name + DRAWS, outcome.draws[name], ("chain", "draw", *dims))
             if outcome.acceptance:
                 self._make("acceptance", np.empty(len(outcome.acceptance)), ("statistic",))
-            self._group.attrs["coords"] = {d: np.asarray(v).tolist() for d, v in outcome.coords.items()}
+            self._group.attrs["coords"] = {d: _written(v) for d, v in outcome.coords.items()}
             self._group.attrs["shapes"] = sizes
             self._group.attrs["acceptance"] = sorted(outcome.acceptance)  # last: from now on all are there
 
@@ -136,7 +158,7 @@ class StudyStore:
             del self._group[name]
         self._group.create_array(
             name, shape=(self.n, *values.shape), chunks=(1, *values.shape), dtype=np.float64,
-            fill_value=np.nan,
+            fill_value=np.nan, compressors=compressors(),
             dimension_names=("replicate", *dims),
         )  # fmt: skip
 
@@ -153,6 +175,17 @@ class StudyStore:
         )  # fmt: skip
 
     @contextmanager
+    def _readable(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            raise ValueError(
+                f"path: files of {self.path} cannot be read ({type(error).__name__}: {error}). They were "
+                "left as they are. Restore them from a copy, or give another path: the same random_seed makes the "
+                "same fits."
+            ) from error
+
+    @contextmanager
     def _locked(self) -> Iterator[None]:
         if self.path is None:
             yield
@@ -164,22 +197,49 @@ class StudyStore:
             yield
 
 
+def _written(values: Any) -> dict[str, Any]:
+    """Return coordinates in JSON's terms; of dates their numbers, of other objects what they print."""
+    array = np.asarray(values)
+    kind = array.dtype.kind
+    if kind in "mM":
+        return {"dtype": array.dtype.str, "values": array.astype(np.int64).tolist()}
+    if kind in "biufU":
+        return {"dtype": array.dtype.str, "values": array.tolist()}
+    plain = [v if v is None or isinstance(v, bool | int | float | str) else str(v) for v in array.tolist()]
+    return {"dtype": "O", "values": plain}
+
+
+def _values(written: Any) -> np.ndarray:
+    return np.array(written["values"]).astype(written["dtype"]) if written["dtype"] != "O" else np.array(
+        written["values"], dtype=object
+    )  # fmt: skip
+
+
 def beside(path: Path, name: str) -> Path:
     """Return the path of a file beside a store, in which zarr would not know it."""
     return path.with_name(f".{path.name}.{name}")
 
 
 def _create(path: Path, description: dict[str, Any]) -> None:
-    """Make a store at once, whoever else tries to: in a folder beside it, which then gets its name."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = beside(path, str(os.getpid()))
-    _begun(made, description)
+    """Make a store at once, whoever else tries to: in a folder beside it, which then gets its name.
+
+    The folder has a name that is nobody else's, on other machines either.
+    """
+    made = beside(path, secrets.token_hex(8))
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _begun(made, description)
         os.rename(made, path)
-    except OSError:
+    except BaseException as error:
         shutil.rmtree(made, ignore_errors=True)
-        if not path.exists():
-            raise
+        if isinstance(error, OSError) and path.is_dir():  # somebody else was faster
+            return
+        if isinstance(error, OSError):
+            raise OSError(
+                error.errno,
+                f"path: {path} cannot be made ({error.strerror}). Give a folder that can be written to.",
+            ) from error
+        raise
 
 
 def _begun(store: Any, description: dict[str, Any]) -> "zarr.Group":

@@ -419,7 +419,7 @@ def test_a_variable_with_a_name_of_the_result():
         seconds = pm.Normal("seconds")
         y = pm.Normal("y", seconds, 1, shape=4)
         dp.LaplaceMechanism("z", y, scale=1, observed=np.zeros(4))
-    with pytest.raises(ValueError, match=r"variables named seconds, .*rename them, or leave them out"):
+    with pytest.raises(ValueError, match=r"dimensions named seconds, .*rename them, or leave them out"):
         dp.replicate(model, {"z": np.zeros((2, 4))}, **SHORT)
 
 
