@@ -9,6 +9,7 @@ from typing import Any
 import cloudpickle
 import numpy as np
 from pymc.model.core import BaseModel, modelcontext
+from pymc.step_methods.arraystep import PopulationArrayStepShared
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -151,6 +152,7 @@ def sample_in_blocks(
             "resumed would draw its noise anew, and spend again. Use pm.sample, with a ledger."
         )
     _check_names(model, var_names)
+    _refuse_populations(step)
     where = Path(path)
     described = {
         "model": digest(model, observed=True),
@@ -322,6 +324,16 @@ def _check_names(model: BaseModel, var_names: Any) -> None:
     if missing:
         raise ValueError(
             f"var_names has {', '.join(map(repr, missing))}; the model's variables are {', '.join(known)}."
+        )
+
+
+def _refuse_populations(step: Any) -> None:
+    steps = step if isinstance(step, list | tuple) else [step]
+    found = [type(s).__name__ for s in steps if isinstance(s, PopulationArrayStepShared)]
+    if found:
+        raise TypeError(
+            f"step: {', '.join(found)} moves all chains together, and here each goes on by itself. Use "
+            "pm.DEMetropolisZ in its place, or pm.sample."
         )
 
 

@@ -54,6 +54,7 @@ class StudyStore:
 
     def __init__(self, path: Path | None, description: dict[str, Any]):
         self.path, self.n = path, int(description["fits"])
+        self._arrays: dict[str, Any] = {}
         if path is None:
             from zarr.storage import MemoryStore
 
@@ -129,7 +130,9 @@ class StudyStore:
         return found.assign_coords(named)
 
     def _array(self, name: str) -> Any:
-        return self._group[name]
+        if name not in self._arrays:
+            self._arrays[name] = self._group[name]  # which reads a file
+        return self._arrays[name]
 
     def _attribute(self, name: str) -> Any:
         return self._group.attrs.get(name)
@@ -137,6 +140,7 @@ class StudyStore:
     def _make_arrays(self, outcome: Outcome) -> None:
         if "acceptance" in self._group.attrs:
             return
+        self._arrays.clear()  # a process that was killed may have made some, which are made anew
         with self._locked():
             if "acceptance" in self._group.attrs:
                 return
@@ -181,8 +185,8 @@ class StudyStore:
         except Exception as error:
             raise ValueError(
                 f"path: files of {self.path} cannot be read ({type(error).__name__}: {error}). They were "
-                "left as they are. Restore them from a copy, or give another path: the same random_seed makes the "
-                "same fits."
+                "left as they are. Restore them from a copy, or give another path: the same random_seed "
+                "makes the same fits."
             ) from error
 
     @contextmanager

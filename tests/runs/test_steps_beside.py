@@ -87,3 +87,11 @@ def test_a_step_that_was_used_begins_as_it_came(tmp_path):
     in_blocks(tmp_path / "used", model, given, block=1000)
     again = in_blocks(tmp_path / "again", model, given, block=1000)
     assert_same(plainly(beside(), slices, 5), again)
+
+
+def test_steps_that_move_all_chains_together_are_refused(tmp_path):
+    model = beside()
+    with model:
+        step = pm.DEMetropolis([model["width"]])
+    with pytest.raises(TypeError, match=r"DEMetropolis moves all chains together.*Use pm.DEMetropolisZ"):
+        in_blocks(tmp_path / "b", model, [step])
