@@ -18,6 +18,7 @@ from pymc.model.transform.optimization import freeze_model
 import pymc_dp as dp
 from pymc_dp.runs import fits as making
 from pymc_dp.runs.structures import digest, same_computation
+from pymc_dp.step_methods.ancillary import AncillaryUpdate
 from tests.runs.killed import FITS, fits, many_releases
 from tests.runs.models import CASES, answers, coefficients, processed, public, sums
 
@@ -237,21 +238,17 @@ def test_an_unconverged_fit_is_told(in_turn):
     assert all("effective draws" in e or "R-hat" in e for e in short.error.values)
 
 
-def test_an_interrupt_keeps_what_ended(tmp_path, monkeypatch, in_turn):
-    made = making.Prepared.sample
-    calls = []
+def test_an_interrupt_keeps_what_ended(tmp_path, monkeypatch):
+    step, draws = AncillaryUpdate.step, []
 
-    def sample(self, *given):
-        calls.append(1)
-        if len(calls) == 4:
-            threading.Timer(0.02, os.kill, (os.getpid(), signal.SIGINT)).start()
-        return made(self, *given)
+    def interrupted(self, point):
+        draws.append(1)
+        if len(draws) == 3 * 160 + 70:  # in the fourth fit, after tuning
+            raise KeyboardInterrupt
+        return step(self, point)
 
-    monkeypatch.setattr(making.Prepared, "sample", sample)
-    try:
-        some = fits(tmp_path / "s", draws=2000, tune=2000)
-    finally:
-        monkeypatch.undo()
+    monkeypatch.setattr(AncillaryUpdate, "step", interrupted)
+    some = fits(tmp_path / "s")
     assert list(some.status.values[3:]) == ["missing"] * 9
     assert "missing" not in some.status.values[:3]
 
