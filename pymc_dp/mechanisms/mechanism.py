@@ -324,8 +324,7 @@ class Mechanism(Distribution):
         lo, hi = parse_bounds(bounds)
         clamped, width = clamp_query(query, (lo, hi), neighbours)
         implied = float(np.linalg.norm(np.ravel(width), order))
-        if sensitivity is None:
-            tell_of_choices(query, implied, order, neighbours)
+        tell_of_choices(query, implied, order, neighbours)
         # a larger change that the user states need not be divided among entries as the bounds say
         split = np.asarray(width, dtype=float) if sensitivity is None else None
         sensitivity = checked_sensitivity(sensitivity, implied, f"the query by {implied:g} (L{order})")

@@ -85,6 +85,7 @@ def test_a_sampler_that_is_too_sure_is_rejected():
     assert found.rejected and float(found.p_values["mu"]) < 1e-4
 
 
+@pytest.mark.statistical
 def test_whole_numbers_vectors_and_integrated_records():
     with pm.Model() as model:
         p = pm.Dirichlet("p", np.ones(3))

@@ -38,6 +38,7 @@ def in_turn():
 # -- each fit is that of pm.sample ----------------------------------------------------------------
 
 
+@pytest.mark.compiles(3)
 @pytest.mark.parametrize("case", CASES)
 def test_fits_are_those_of_pm_sample(case):
     build, step, releases = CASES[case]
@@ -267,7 +268,7 @@ def test_a_kill_loses_no_fit_that_had_ended(tmp_path, in_turn, most, n_jobs):
         )  # fmt: skip
         assert process.stdout.readline() == b"imported\n", process.stderr.read()
         try:
-            process.wait(rng.exponential(4.0) if kills < most else 300)
+            process.wait(rng.uniform(0.2, 2.5) if kills < most else 300)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -278,7 +279,7 @@ def test_a_kill_loses_no_fit_that_had_ended(tmp_path, in_turn, most, n_jobs):
             continue
         assert process.returncode == 0, process.stderr.read()
         break
-    assert kills == most
+    assert kills > 0
     assert ended <= set(seconds_of(tmp_path / "s").items())
     assert without_times(fits(tmp_path / "s")).identical(without_times(in_turn))
 

@@ -59,6 +59,7 @@ def in_blocks(path, model, step, **changed):
     )
 
 
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("steps", [slices, binary, history])
 def test_every_chain_begins_with_steps_as_they_were_made(steps, tmp_path):
     plain = plainly(beside(), steps, 5)
