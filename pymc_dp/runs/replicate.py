@@ -131,8 +131,8 @@ def replicate(
     Notes
     -----
     A fit costs its draws, and some 80 to 100 ms for what surrounds them (two parameters, a hundred records),
-    besides one compilation for each structure of models in each process. Where models are built, those that differ in
-    observed values alone share it. An interrupt returns what has been made.
+    besides one compilation for each structure of models in each process. Where models are built, those that
+    differ in observed values alone share it. An interrupt returns what has been made.
 
     Each fit of a model with confidential rows would spend budget, so that there are none of these here.
 
