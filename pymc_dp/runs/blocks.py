@@ -10,17 +10,11 @@ import cloudpickle
 import numpy as np
 from pymc.model.core import BaseModel, modelcontext
 from pymc.step_methods.arraystep import PopulationArrayStepShared
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress
 from xarray import DataTree
 
 from pymc_dp.private.confidential import confidential_terms
+from pymc_dp.runs.asked import check_names, progress_bar
 from pymc_dp.runs.chains import Chain
 from pymc_dp.runs.checkpoint import Checkpoint, one_at_a_time
 from pymc_dp.runs.digests import digest_of, told
@@ -151,7 +145,7 @@ def sample_in_blocks(
             f"model has the confidential rows of {', '.join(str(t.name) for t, _ in terms)}: a run that is "
             "resumed would draw its noise anew, and spend again. Use pm.sample, with a ledger."
         )
-    _check_names(model, var_names)
+    check_names(model, var_names)
     _refuse_populations(step)
     where = Path(path)
     described = {
@@ -164,7 +158,7 @@ def sample_in_blocks(
     with one_at_a_time(where):
         checkpoint = Checkpoint(where, _with_seed(where, described, random_seed))
         start = time.perf_counter()
-        with _progress(progressbar) as progress:
+        with progress_bar(progressbar) as progress:
             run = _Run(model, step, var_names, kwargs, described, checkpoint.seed)
             traces = run.all_chains(checkpoint, progress, int(cores))
         return as_result(
@@ -283,13 +277,6 @@ def _often(advance: Callable[[int], None], every: float = 0.2) -> Callable[[int]
     return told
 
 
-def _progress(shown: bool) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TimeRemainingColumn(), disable=not shown,
-    )  # fmt: skip
-
-
 # -- arguments ------------------------------------------------------------------------------------
 
 
@@ -311,19 +298,6 @@ def _check(
     if found := unknown(list(kwargs)):
         raise TypeError(
             f"sample_in_blocks got {', '.join(found)}: no argument of pm.sample, and no name of a step."
-        )
-
-
-def _check_names(model: BaseModel, var_names: Any) -> None:
-    if isinstance(var_names, str):
-        raise TypeError(f"var_names must be a list of names, got {var_names!r}: write [{var_names!r}].")
-    if var_names is not None and not len(var_names):
-        raise ValueError("var_names is empty: name at least one variable to keep.")
-    known = [str(v.name) for v in model.unobserved_RVs]
-    missing = [name for name in var_names or () if name not in known]
-    if missing:
-        raise ValueError(
-            f"var_names has {', '.join(map(repr, missing))}; the model's variables are {', '.join(known)}."
         )
 
 

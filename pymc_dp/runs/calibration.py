@@ -10,6 +10,7 @@ import pymc as pm
 import xarray as xr
 from pymc.model.core import Model
 
+from pymc_dp.runs.asked import check_names
 from pymc_dp.runs.fits import kept_names
 from pymc_dp.runs.releases import with_inputs
 from pymc_dp.runs.replicate import replicate
@@ -159,10 +160,8 @@ def calibrate(
     copy = with_inputs(
         cloudpickle.loads(cloudpickle.dumps(model)), [str(rv.name) for rv in model.observed_RVs]
     )
+    check_names(copy, var_names)
     names = kept_names(copy, None if var_names is None else tuple(var_names))
-    unknown = sorted(set(names) - set(copy.named_vars))
-    if unknown:
-        raise ValueError(f"var_names has {', '.join(unknown)}, which are no variables of the model.")
     density = _add_data(copy)
     quantities = [copy.named_vars[name] for name in names]
     drawn = _draw(copy, [*quantities, *copy.observed_RVs, *density], simulations, random_seed)

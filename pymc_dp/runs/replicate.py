@@ -10,16 +10,10 @@ import cloudpickle
 import numpy as np
 import xarray as xr
 from pymc.model.core import Model
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import TextColumn
 
 from pymc_dp.private.confidential import confidential_terms
+from pymc_dp.runs.asked import check_names, progress_bar
 from pymc_dp.runs.digests import digest_of, told
 from pymc_dp.runs.fits import Case, Shared, Study, built, kept_names
 from pymc_dp.runs.locks import locked
@@ -200,7 +194,7 @@ def replicate(
 
 def _make(way: Way, study: Study, cases: list[Case], store: StudyStore, n: int, progressbar: bool) -> None:
     failed = unconverged = 0
-    with _progress(progressbar) as progress:
+    with progress_bar(progressbar, TextColumn("{task.fields[told]}")) as progress:
         task = progress.add_task("fits", total=n, completed=n - len(cases), told="")
         try:
             for outcome in way(study, cases):
@@ -212,13 +206,6 @@ def _make(way: Way, study: Study, cases: list[Case], store: StudyStore, n: int, 
             _log.warning("replicate was interrupted: fits that had ended are in the result.")
     if failed:
         _log.warning("%d of %d fits failed: their `error` says why.", failed, n)
-
-
-def _progress(shown: bool) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-        TimeRemainingColumn(), TextColumn("{task.fields[told]}"), disable=not shown,
-    )  # fmt: skip
 
 
 # -- arguments ------------------------------------------------------------------------------------
@@ -311,14 +298,7 @@ def _indices(n: int, part: Any) -> list[int]:
 
 
 def _check_variables(model: Model, var_names: Any) -> None:
-    if isinstance(var_names, str):
-        raise TypeError(f"var_names must be a list of names, got {var_names!r}: write [{var_names!r}].")
-    known = [str(v.name) for v in model.unobserved_RVs]
-    unknown = [name for name in var_names or () if name not in known]
-    if unknown:
-        raise ValueError(
-            f"var_names has {', '.join(map(repr, unknown))}; the model's variables are {', '.join(known)}."
-        )
+    check_names(model, var_names)
     names = kept_names(model, None if var_names is None else tuple(var_names))
     dims = {str(d) for name in names for d in model.named_vars_to_dims.get(name, ())}
     taken = sorted((set(names) | dims) & set(RESERVED))

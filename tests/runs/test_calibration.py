@@ -147,7 +147,7 @@ def taken():
         (sums, {"simulations": 3}, r"simulations must be a whole number of at least 10"),
         (sums, {"kept": 2}, r"kept must be"),
         (sums, {"kept": 400}, r"kept = 400 takes at least 800 draws of a fit, and there are 500"),
-        (sums, {"var_names": ["m"]}, r"var_names has m, which are no variables"),
+        (sums, {"var_names": ["m"]}, r"var_names has 'm'; the model's variables are mu, y"),
     ],
 )
 def test_bad_input(model, changed, told):
