@@ -56,8 +56,9 @@ class Placed:
 
     def __init__(self, model, block, logp, rng):
         self.model, self.block, self.logp = model, block, logp
-        self.program = RecordProgram(model, block, model.initial_point())
-        self.theta = self.program.parameters.flatten(model.initial_point())
+        self.default = model.initial_point()  # PyMC compiles it at each call
+        self.program = RecordProgram(model, block, self.default)
+        self.theta = self.program.parameters.flatten(self.default)
         self.x = self._drawn(rng)
         self.moving = ancestors_of_records(model, block)
         try:
@@ -79,8 +80,8 @@ class Placed:
         raise AssertionError("no records were found at which the model has a density")
 
     def point(self, theta, x):
-        rest = self.model.initial_point()
-        return {**rest, **self.program.parameters.unflatten(theta), **self.program.records.unpack(x)}
+        own = self.program.parameters.unflatten(theta), self.program.records.unpack(x)
+        return {**self.default, **own[0], **own[1]}
 
     def where(self, variables):
         layout = self.program.parameters

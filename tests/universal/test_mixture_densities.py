@@ -81,8 +81,8 @@ class Slots:
             step = dp.PrivateNeal5()
         self.program = step._mixtures[0].lowered.program
         self.layout = self.program.program.parameters
-        start = {**model.initial_point(), "labels": LABELS}
-        self.theta = self.layout.flatten(start)
+        self.start = {**model.initial_point(), "labels": LABELS}  # PyMC compiles it at each call
+        self.theta = self.layout.flatten(self.start)
         self.functions = self.program.functions
         self.constants, self.columns = self.program.hoisted_at(self.theta)
         chain = step.chains[0]
@@ -91,7 +91,7 @@ class Slots:
 
     def point(self, theta):
         records = self.program.program.records.unpack(self.x)
-        return {**self.model.initial_point(), **self.layout.unflatten(theta), **records, "labels": LABELS}
+        return {**self.start, **self.layout.unflatten(theta), **records, "labels": LABELS}
 
     def where(self, slot):
         return np.array([start + step * slot for start, step in places_of(self.program)])

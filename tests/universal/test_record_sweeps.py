@@ -36,15 +36,17 @@ def probabilities(model, rng, tries=12):
     lowered = chain.program
     own = log_density(model, [model[rv.name] for rv in lowered.block.records])
     logp = log_density(model)
-    start = lowered.parameters.flatten(model.initial_point())
+    default = model.initial_point()  # PyMC compiles it at each call
+    start = lowered.parameters.flatten(default)
     free = np.flatnonzero([rv.dtype.startswith("float") for rv in lowered.parameters.variables])
     layout = lowered.parameters
     where = np.concatenate([np.arange(layout.size)[layout.slices[k]] for k in free] or [np.zeros(0, int)])
     chain.refresh_data()
 
     def terms(theta, x):
-        point = {**model.initial_point(), **layout.unflatten(theta), **lowered.records.unpack(x)}
-        return logp(point) - own(point) if np.isfinite(own(point)) else -np.inf
+        point = {**default, **layout.unflatten(theta), **lowered.records.unpack(x)}
+        of_records = own(point)
+        return logp(point) - of_records if np.isfinite(of_records) else -np.inf
 
     for theta in [start, *places(start, where.astype(int), rng)[:tries]]:
         if not lowered.have_law(theta):
@@ -129,9 +131,10 @@ def test_exact_draws_have_the_conditional_law(entry, rng):
     step = dp.RecordImputation(proposals="informed", model=model)
     (chain,) = step.chains
     assert chain.moves[0].exact
-    theta, logp = chain.program.parameters.flatten(model.initial_point()), log_density(model)
+    default, logp = model.initial_point(), log_density(model)
+    theta = chain.program.parameters.flatten(default)
     values = list(itertools.product(range(4), repeat=2))
-    logps = [logp({**model.initial_point(), "c": np.array(v)}) for v in values]
+    logps = [logp({**default, "c": np.array(v)}) for v in values]
     exact = np.exp(np.array(logps) - max(logps))
     x, draws = chain.draw(rng, theta).copy(), 4000
     counts = dict.fromkeys(values, 0)
