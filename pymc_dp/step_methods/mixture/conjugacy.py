@@ -196,7 +196,7 @@ class _Probe:
         self.program = program
         self.rng = np.random.default_rng(20)
         self.points: list[tuple[list[float], list[float], np.ndarray]] = []
-        self.values = program.program.records.pack(program.program.model.initial_point())
+        self.values = program.program.records.pack(program.start(None))
         places = [program.hoisted_at(theta) for theta in program.places(self.rng, _POINTS)]
         n = program.program.n
         for k in range(_POINTS):

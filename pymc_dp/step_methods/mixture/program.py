@@ -4,7 +4,8 @@ The functions are put together from the model's graphs: what a record's slot is 
 slot's atoms, so that a sweep can ask for any slot, or for atoms that have just been drawn.
 """
 
-from functools import reduce
+from collections.abc import Callable
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import pymc as pm
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.distributions import continuous
+from pymc.initial_point import make_initial_point_fn
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
@@ -321,6 +323,11 @@ class MixtureProgram(HistogramSweep):
         hoist(self.hoist.address, theta, program.data.gather(), constants, columns)
         return constants, columns
 
+    @cached_property
+    def start(self) -> Callable[[Any], dict[str, np.ndarray]]:
+        """The model's initial point by its seed: PyMC compiles it at each call of `initial_point`."""
+        return make_initial_point_fn(model=self.program.model)
+
     def places(self, rng: np.random.Generator, n: int) -> list[np.ndarray]:
         """Return values of the parameters: the initial point, and others that differ where it matters.
 
@@ -328,7 +335,7 @@ class MixtureProgram(HistogramSweep):
         prior where that has ends without a transform, or is discrete.
         """
         layout, model = self.program.parameters, self.program.model
-        start = layout.flatten(model.initial_point())
+        start = layout.flatten(self.start(None))
         laws = [self.mixture.kernel, *self.mixture.atoms]
         of_laws = set(leaves_of([p for rv in laws for p in parameters_of(rv)], self._variables))
         moving = [rv for rv in layout.variables if rv in of_laws - self._of_mixture]
