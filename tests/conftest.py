@@ -55,10 +55,16 @@ def pytest_terminal_summary(terminalreporter):
         terminalreporter.write_line(f"{len(left)} tests were not begun: {OUT_OF_TIME}.")
 
 
+def _piece(items, k, pieces):
+    """Return the k-th of as many pieces of a list."""
+    return items[len(items) * k // pieces : len(items) * (k + 1) // pieces]
+
+
 def pytest_collection_modifyitems(config, items):
     """Skip what was not asked for, or what this checkout has no answers for.
 
-    The statistical suites come last, in an order that mixes them: if time runs out, some of each have run.
+    The statistical suites come last, their files in an order that the commit decides: if time runs out,
+    others are left over each time. The tests of a file stay together: they share models, and what is compiled.
     """
     cases = Counter()
     for item in items:
@@ -70,12 +76,11 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(pytest.mark.statistical)
     statistical = [item for item in items if "statistical" in item.keywords]
     others = [item for item in items if "statistical" not in item.keywords]
-    statistical.sort(key=lambda item: crc32(f"{ORDER}{item.nodeid}".encode()))
+    statistical.sort(key=lambda item: crc32(f"{ORDER}{item.path.name}".encode()))
     # pytest-xdist deals out the tests in as many pieces as there are workers
     pieces = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    ends = [len(others) * k // pieces for k in range(pieces + 1)]
     items[:] = [
-        item for k in range(pieces) for item in (*others[ends[k] : ends[k + 1]], *statistical[k::pieces])
+        item for k in range(pieces) for part in (others, statistical) for item in _piece(part, k, pieces)
     ]
     full = config.getoption("--full") or "statistical" in config.getoption("markexpr", "")
     long_suite = pytest.mark.skip(reason="statistical suite: run with --full")

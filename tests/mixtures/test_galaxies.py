@@ -11,6 +11,7 @@ conjugate base, and the posterior of the number of components that was published
 
 from __future__ import annotations
 
+import math
 from functools import cache
 
 import arviz as az
@@ -19,7 +20,6 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from scipy import special
 
 import pymc_dp as dp
 from tests.mixtures.samplers import ALL_KNOWN
@@ -46,39 +46,51 @@ PAIRS = [(6, 7), (7, 9), (20, 40), (20, 60), (40, 70), (60, 70), (77, 78), (78, 
 ALPHA = 1e-5
 
 
+@numba.njit
 def student(x, count, total, squares):
-    """Log density of one more record at x in clusters of which these sums are known."""
+    """Density of one more record at x in a cluster of which these sums are known."""
     lam, a = LAM + count, A + count / 2
     mean = (LAM * CENTRE + total) / lam
     spread = 2 * (B + 0.5 * (squares + LAM * CENTRE**2 - lam * mean**2)) * (lam + 1) / lam
-    norm = special.gammaln(a + 0.5) - special.gammaln(a) - 0.5 * np.log(np.pi * spread)
-    return norm - (a + 0.5) * np.log1p((x - mean) ** 2 / spread)
+    norm = math.lgamma(a + 0.5) - math.lgamma(a) - 0.5 * np.log(np.pi * spread)
+    return np.exp(norm - (a + 0.5) * np.log1p((x - mean) ** 2 / spread))
+
+
+@numba.njit
+def collapsed_sweeps(rng, sweeps, warm, concentration, y, points):
+    """Collapsed Gibbs sampling (Neal 2000, algorithm 3)."""
+    n = y.size
+    labels, kept = np.arange(n) % 3, np.empty((sweeps, n), np.int64)
+    density, weights = np.zeros((sweeps, points.size)), np.zeros(n)
+    sums = np.zeros((n, 3))  # count, total and squares of each cluster; at least one is empty
+    for i in range(n):
+        sums[labels[i]] += np.array([1.0, y[i], y[i] ** 2])
+    for t in range(-warm, sweeps):
+        for i in range(n):
+            own = np.array([1.0, y[i], y[i] ** 2])
+            sums[labels[i]] -= own
+            places = np.flatnonzero(sums[:, 0] > 0.5)
+            places = np.append(places, np.flatnonzero(sums[:, 0] < 0.5)[0])
+            sums[places[-1]] = 0.0  # what rounding has left
+            weights = np.append(sums[places[:-1], 0], concentration)
+            for j, h in enumerate(places):
+                weights[j] *= student(y[i], sums[h, 0], sums[h, 1], sums[h, 2])
+            labels[i] = places[np.searchsorted(np.cumsum(weights), rng.random() * weights.sum())]
+            sums[labels[i]] += own
+        if t >= 0:
+            for h in np.flatnonzero(sums[:, 0] > 0.5):
+                for j, x in enumerate(points):
+                    density[t, j] += sums[h, 0] * student(x, sums[h, 0], sums[h, 1], sums[h, 2])
+            for j, x in enumerate(points):
+                density[t, j] += concentration * student(x, 0.0, 0.0, 0.0)
+            kept[t] = labels
+    return kept, density / (n + concentration)
 
 
 @cache
 def gibbs(sweeps=12_000, warm=500, concentration=1.0):
-    """Collapsed Gibbs sampling (Neal 2000, algorithm 3): labels (draw, record), densities (draw, point)."""
-    rng = np.random.default_rng(1)
-    labels = np.arange(N) % 3
-    sums = np.zeros((3, N))  # count, total and squares of each cluster; at least one is empty
-    for i, h in enumerate(labels):
-        sums[:, h] += 1, Y[i], Y[i] ** 2
-    kept, density = [], []
-    for t in range(-warm, sweeps):
-        for i, own in enumerate(Y):
-            sums[:, labels[i]] -= 1, own, own**2
-            used = np.flatnonzero(sums[0] > 0.5)
-            places = np.append(used, np.flatnonzero(sums[0] < 0.5)[0])
-            sums[:, places[-1]] = 0  # what rounding has left
-            weights = np.append(sums[0, used], concentration) * np.exp(student(own, *sums[:, places]))
-            labels[i] = places[np.searchsorted(np.cumsum(weights), rng.random() * weights.sum())]
-            sums[:, labels[i]] += 1, own, own**2
-        if t >= 0:
-            places = np.append(np.flatnonzero(sums[0] > 0.5), np.flatnonzero(sums[0] < 0.5)[0])
-            weights = np.append(sums[0, places[:-1]], concentration) / (N + concentration)
-            density.append(np.exp(student(POINTS[:, None], *sums[:, places])) @ weights)
-            kept.append(labels.copy())
-    return np.array(kept), np.array(density)
+    """Labels (draw, record) and densities (draw, point) of a plain program."""
+    return collapsed_sweeps(np.random.default_rng(1), sweeps, warm, concentration, Y, POINTS)
 
 
 @cache
