@@ -64,7 +64,7 @@ def pytest_collection_modifyitems(config, items):
     """Skip what was not asked for, or what this checkout has no answers for.
 
     The statistical suites come last, their files in an order that the commit decides: if time runs out,
-    others are left over each time. The tests of a file stay together: they share models, and what is compiled.
+    others are left over each time. The tests of a file stay together: they share models and compiled code.
     """
     cases = Counter()
     for item in items:
