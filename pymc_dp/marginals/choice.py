@@ -22,10 +22,10 @@ from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.rows.polynomial import degree
-from pymc_dp.marginals.integer_sums import is_processed
 from pymc_dp.marginals.release_laws import CentralWay, ClosedWay, FiniteWay, MixtureWay, Way, WholeWay
 from pymc_dp.marginals.sums import log_probability
 from pymc_dp.mechanisms.marginals import UNCLAMPED, Ends
+from pymc_dp.mechanisms.processed import ProcessedRV
 from pymc_dp.query.lengths import lengths_of, with_known_shapes
 from pymc_dp.query.records import Release, parameters_of
 from pymc_dp.query.supports import clamped_record, finite_support
@@ -127,7 +127,7 @@ def _discrete(
         return FiniteWay(channel, support.astype(query), ends, (weights, *noise))
     if not isinstance(op, RandomVariable) or any(op.ndims_params):
         raise NotClosed(f"the values of {printed_name(op)} records are not known")
-    if is_processed(channel) and channel.whole and ends == UNCLAMPED:
+    if isinstance(channel, ProcessedRV) and channel.whole and ends == UNCLAMPED:
         return _processed(op, channel, [*parameters_of(law)], noise, tolerance)
     if ends == UNCLAMPED and hasattr(channel, "reach"):
         _check_size(channel, noise, tolerance, release)

@@ -85,7 +85,7 @@ def log_terms(
         return pm.logp(_applied(channel, [k, *row]), at)
 
     likely = pt.cast(support_point(_applied(record, params)), "int64")
-    if is_processed(channel):
+    if isinstance(channel, ProcessedRV):
         like, sure = value, channel.near(value, pt.constant(0.0), *noise)[1]
         sure = pt.cast(pt.maximum(sure, 0.0), "int64")  # which is finite
     else:
@@ -94,7 +94,7 @@ def log_terms(
         log_f(sure, params) + log_q(sure, noise, like), log_f(likely, params) + log_q(likely, noise, like)
     )
     level = disconnected_grad(least) + math.log(tolerance)
-    if is_processed(channel):
+    if isinstance(channel, ProcessedRV):
         first, last = (pt.maximum(end, 0.0) for end in channel.near(value, level, *noise))
         first = pt.cast(pt.minimum(first, last), "int64")
         k = first[..., None] + pt.arange(pt.max(pt.cast(last, "int64") - first) + 1)
@@ -106,11 +106,6 @@ def log_terms(
     possible = pt.gt(disconnected_grad(log_f(k, params)), -np.inf)
     inside = log_f(pt.switch(possible, k, likely), params)
     return k, pt.switch(possible, inside, -np.inf) + log_q(k, noise, value[..., None])
-
-
-def is_processed(channel: Any) -> bool:
-    """Whether an operation gives releases that were processed after the noise."""
-    return isinstance(channel, ProcessedRV)
 
 
 def _applied(op: Any, params: list) -> TensorVariable:
@@ -141,6 +136,6 @@ def _likely(op: Any, rv: Any, *inputs: Any) -> TensorVariable:
     """Return the support point of the record."""
     params = list(inputs[-len(op.ndims_params) :][: op.n_params])
     point = pt.broadcast_to(support_point(_applied(op.record, params)), rv.shape)
-    if is_processed(op.channel):
+    if isinstance(op.channel, ProcessedRV):
         point = op.channel.processing.process(pt, pt.cast(point, "float64"))
     return pt.cast(point, rv.dtype)

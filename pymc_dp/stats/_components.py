@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from pymc_dp.stats._draws import stacked
+from pymc_dp.stats._draws import stacked, values_of
 from pymc_dp.stats._predictive import PredictiveMixture
 from pymc_dp.stats._weights import draw_weights, expected_weights
 
@@ -50,26 +50,12 @@ def posterior_states(mixture: PredictiveMixture, posterior: xr.Dataset) -> Itera
             f"idata.posterior has values of {own.labels.name} that are no slots of the model, 0 to "
             f"{own.max_components - 1}: pass the draws of this model."
         )
-    atoms = [_values(posterior, rv) for rv in own.atoms]
-    parameters = [_values(posterior, rv) for rv in mixture.hyperparameters]
+    atoms = [values_of(posterior, rv) for rv in own.atoms]
+    parameters = [values_of(posterior, rv) for rv in mixture.hyperparameters]
     for i in range(len(labels)):
         counts = np.bincount(labels[i], minlength=own.max_components)
         slots = np.flatnonzero(counts)
         yield State(counts[slots], [a[i][slots] for a in atoms], [p[i] for p in parameters])
-
-
-def _values(posterior: xr.Dataset, rv: Any) -> np.ndarray:
-    """Return the draws of a variable, in its own dtype."""
-    values = stacked(posterior[str(rv.name)])
-    shape = values.shape[1:]
-    if len(shape) != rv.type.ndim or any(
-        length not in (None, size) for length, size in zip(rv.type.shape, shape, strict=True)
-    ):
-        raise ValueError(
-            f"idata.posterior has {rv.name} of shape {shape}, the model of shape {rv.type.shape}: pass the "
-            "draws of this model."
-        )
-    return values.astype(rv.type.dtype, copy=False)
 
 
 def prior_states(mixture: PredictiveMixture, seed: Any, size: int) -> Iterator[State]:

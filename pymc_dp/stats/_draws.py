@@ -60,6 +60,20 @@ def stacked(array: xr.DataArray) -> np.ndarray:
     return values.reshape(-1, *values.shape[2:])
 
 
+def values_of(posterior: xr.Dataset, rv: Any) -> np.ndarray:
+    """Return the draws of a variable of a model along one leading axis, in its own dtype."""
+    values = stacked(posterior[str(rv.name)])
+    shape = values.shape[1:]
+    if len(shape) != rv.type.ndim or any(
+        length not in (None, size) for length, size in zip(rv.type.shape, shape, strict=True)
+    ):
+        raise ValueError(
+            f"idata.posterior has {rv.name} of shape {shape}, the model of shape {rv.type.shape}: pass the "
+            "draws of this model."
+        )
+    return values.astype(rv.type.dtype, copy=False)
+
+
 def labels_of(idata: Any, labels: str | None) -> xr.DataArray:
     """Return the draws of the labels, (chain, draw, n): those of the given name, or the only ones."""
     posterior = group_of(idata, "posterior")
