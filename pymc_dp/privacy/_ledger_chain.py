@@ -57,7 +57,7 @@ class Book:
         head: Head,
         version: int,
     ) -> None:
-        self._claimed = Counter(of for _, of, *_ in rows.get("claim", ()))
+        self._claimed = Counter(entry for _, entry, *_ in rows.get("claim", ()))
         self.connection, self.budget, self.rows, self.head, self.version = (
             connection, budget, rows, head, version,
         )  # fmt: skip
