@@ -20,9 +20,11 @@ from pytensor.gradient import disconnected_grad
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.marginals.sums import by_distinct, log_sum
+from pymc_dp.lowering.functions.log_sums import log_sum
+from pymc_dp.marginals.sums import by_distinct
 from pymc_dp.mechanisms.marginals import SymbolicMarginal
 from pymc_dp.mechanisms.processed import ProcessedRV
+from pymc_dp.mechanisms.unknown_keys import log_listed
 from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 
@@ -124,6 +126,8 @@ def _log_probability(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> Tenso
 
     (value,) = values
     found = by_distinct(density, value, given, [0] * len(given))
+    if getattr(op.channel, "unknown_keys", False):
+        found = found - log_listed(op.record, op.channel, params, noise)
     return (
         found
         if value.type.dtype.startswith("int")

@@ -14,6 +14,7 @@ from pytensor.tensor.type_other import NoneConst
 from pymc_dp.marginals.removal import Removed, split_up
 from pymc_dp.marginals.tabulated import Tabulated
 from pymc_dp.mechanisms.marginals import promise_of
+from pymc_dp.mechanisms.unknown_keys import LISTED
 from pymc_dp.propriety import refuse_improper
 from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.readings import graph_of
@@ -146,7 +147,10 @@ def _without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> M
     for table in tables:
         _count(table, graph, memo, copies)
     records = [*(part.record for part in removed), *(table.record for table in tables)]
-    gone = {memo[record] for record in records}
+    # what the listing of keys says is in the law of the release now
+    listed = [f"{release.name}{LISTED}" for part in removed for release in part.releases]
+    terms = [p for p in model.potentials if p.name in listed]
+    gone = {memo[v] for v in (*records, *terms)}
     for k in reversed([k for k, v in enumerate(graph.outputs) if v in gone]):
         graph.remove_output(k)
     result = model_from_fgraph(graph, mutate_fgraph=True)

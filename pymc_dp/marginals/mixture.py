@@ -8,7 +8,8 @@ from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.distribution import SymbolicRandomVariable, support_point
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.marginals.sums import by_distinct, log_sum
+from pymc_dp.lowering.functions.log_sums import log_sum
+from pymc_dp.marginals.sums import by_distinct
 from pymc_dp.mechanisms.marginals import SymbolicMarginal
 from pymc_dp.query.records import parameters_of
 from pymc_dp.upstream.pymc_private import _logprob, _logprob_helper, _support_point
@@ -92,7 +93,12 @@ def _log_density(
         params += parameters_of(law)  # type: ignore[arg-type]
         # several laws have no axis for the components
         cores += [core + (len(components) == 1) for core in law.owner.op.ndims_params]
-    return by_distinct(density, values[0], params, cores, ndim_supp)
+    found = by_distinct(density, values[0], params, cores, ndim_supp)
+    channel: Any = components[0].owner.op
+    if len(components) == 1 and getattr(channel, "unknown_keys", False):
+        shown = channel.log_published(*parameters_of(components[0]))
+        found = found - log_sum(log_weights + shown)  # all values of a count are components
+    return found
 
 
 def log_densities(components: Sequence[TensorVariable], value: TensorVariable) -> TensorVariable:

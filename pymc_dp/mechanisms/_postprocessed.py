@@ -35,6 +35,7 @@ def postprocessed(
     round_to: float | None = None,
     suppress_below: float | None = None,
     order: Any = None,
+    unknown_keys: bool = False,
 ) -> Postprocessed:
     r"""Say what was done to a noisy release before it was published.
 
@@ -60,6 +61,11 @@ def postprocessed(
         Values were published only if they were at least so large, as they stood then.
     order : tuple of str, optional
         Names of the arguments that are given, in the order in which that was done, if it is another.
+    unknown_keys : bool, default False
+        Whether only the entries (keys) are listed that were not suppressed, and nobody knows which others
+        there are: `values` are then those of the K published keys, shape (K,), and the query is the count of
+        each of these keys itself. The posterior is that given that these were published, for any number of
+        keys that were not.
 
     Returns
     -------
@@ -72,7 +78,8 @@ def postprocessed(
     ValueError
         The operations do not give these values: one outside of `clip`, no multiple of `round_to`, below
         `suppress_below`, or missing without it; a value is infinite; there is no operation, or one with a
-        number out of its range; `order` does not name the operations.
+        number out of its range; `order` does not name the operations. `unknown_keys` without
+        `suppress_below`, without values, with missing ones or with several axes.
 
     Notes
     -----
@@ -80,6 +87,15 @@ def postprocessed(
     would take NaN for values to impute. Whole-numbered releases with suppressed entries are stored as floats
     for that reason. Numbers are read as the decimal numbers that they are written as: 0.3 is a multiple of
     0.1.
+
+    With unknown keys the published ones contribute the product of f(c) q(z | c) over the keys, c being the
+    count of a key and f its law, divided by the K-th power of the probability that a key is published at all,
+    the sum of f(c) P(published | c) over c. It depends on the parameters of f and not on the counts, and is a
+    term of the model, a ``pm.Potential`` with ``_listed`` after the release's name;
+    :func:`~pymc_dp.marginalize` makes it part of the release's law. Counts are of the laws ``pm.Poisson``,
+    ``pm.NegativeBinomial``, ``pm.Geometric``, ``pm.Binomial``, ``pm.Bernoulli`` or ``pm.DiscreteUniform``,
+    whose parameters the keys share, or have from data. Noise must have been added to
+    every key there is, also to those that count nobody.
 
     References
     ----------
@@ -101,14 +117,30 @@ def postprocessed(
     ...     z = dp.DiscreteLaplaceMechanism("z", people, epsilon=0.5, sensitivity=1, observed=published)
     >>> print(dp.guarantee(z))
     Pure differential privacy with epsilon = 0.5, for replace-one neighbours.
+
+    Pages that were read at least 10 times, by noisy counts; which other pages there are is not told:
+
+    >>> listed = dp.postprocessed([35, 20, 11], suppress_below=10, unknown_keys=True)
+    >>> with pm.Model() as model:
+    ...     mean = pm.Gamma("mean", 2, 0.1)
+    ...     readers = pm.Geometric("readers", 1 / (1 + mean), shape=3)
+    ...     z = dp.DiscreteLaplaceMechanism("z", readers, epsilon=0.5, sensitivity=1, observed=listed)
+    >>> [v.name for v in model.potentials]
+    ['z_listed']
     """
-    processing = Processing.of(clip, round_to, suppress_below, order)
+    processing = Processing.of(clip, round_to, suppress_below, order, unknown_keys)
     if isinstance(values, Release):
         raise TypeError(
             "values must be numbers, got a Release: say what was done to it by release.postprocessed(...), "
             "and pass what that returns as observed= alone."
         )
     if values is None:
+        if processing.unknown_keys:
+            raise ValueError(
+                "values must be given with unknown_keys=True: before a release nobody knows which keys it "
+                "will list. Leave unknown_keys out to draw what all keys would give, and count as listed "
+                "those that are not minus infinity."
+            )
         return Postprocessed(None, processing)
     if isinstance(values, Variable):
         data = held(values)
@@ -155,6 +187,8 @@ def _checked(array: np.ndarray, processing: Processing, named: str = "NaN") -> n
     if array.dtype.kind == "f" and array.dtype.itemsize < 8:  # the decimal numbers that were meant
         array = array.astype(str).astype(float)
     missing = np.isnan(array) | np.isneginf(array)
+    if processing.unknown_keys and (array.ndim != 1 or missing.any()):
+        _refuse_unlisted(array, missing)
     if missing.any() and not processing.suppresses:
         raise ValueError(
             f"values has {int(missing.sum())} missing {'entry' if missing.sum() == 1 else 'entries'}, but "
@@ -167,6 +201,20 @@ def _checked(array: np.ndarray, processing: Processing, named: str = "NaN") -> n
         array = np.where(missing, SUPPRESSED, array)
     check_values(array, processing, whole=False)
     return array if array.dtype.kind in "iu" else processing.canonical(array)
+
+
+def _refuse_unlisted(array: np.ndarray, missing: np.ndarray) -> None:
+    """Refuse values that are not one for each published key."""
+    if array.ndim != 1:
+        raise ValueError(
+            f"values must have one axis with unknown_keys=True, one entry for each published key, got "
+            f"{array.ndim} axes: give the published values as one vector."
+        )
+    some = "1 missing entry" if missing.sum() == 1 else f"{missing.sum()} missing entries"
+    raise ValueError(
+        f"values has {some}, but with unknown_keys=True only keys that were published have one. If it is "
+        "known which keys were suppressed, leave unknown_keys out; otherwise leave the entries out."
+    )
 
 
 def check_values(array: np.ndarray, processing: Processing, whole: bool) -> None:

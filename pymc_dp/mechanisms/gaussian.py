@@ -52,6 +52,11 @@ class GaussianMechanismRV(MechanismOp, NormalRV):
         {NormalRV: PROCESSED_NORMAL}
     )
 
+    @staticmethod
+    def tail_reach(log_level: TensorVariable, sigma: TensorVariable) -> TensorVariable:
+        """Return a distance such that the noise is farther, to one side, with a log probability below it."""
+        return sigma * pt.sqrt(2 * pt.maximum(-log_level, 0.0))
+
 
 class GaussianMechanism(AddedNoise, Continuous):
     r"""Release of a query with independent Gaussian noise on every entry.

@@ -35,6 +35,11 @@ class LaplaceMechanismRV(MechanismOp, LaplaceRV):
     )
     record_marginals: ClassVar[Mapping[type, RecordMarginal]] = MappingProxyType({NormalRV: NORMAL_LAPLACE})
 
+    @staticmethod
+    def tail_reach(log_level: TensorVariable, scale: TensorVariable) -> TensorVariable:
+        """Return a distance such that the noise is farther, to one side, with a log probability below it."""
+        return scale * pt.maximum(-log_level, 0.0)
+
 
 class LaplaceMechanism(AddedNoise, Continuous):
     r"""Release of a query with independent Laplace noise on every entry.

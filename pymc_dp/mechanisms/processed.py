@@ -16,6 +16,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.shape_utils import rv_size_is_none
+from pymc.model.core import Model
 from pytensor.configdefaults import config
 from pytensor.graph.basic import Apply
 from pytensor.tensor.random.op import RandomVariable
@@ -25,9 +26,10 @@ from pymc_dp.lowering.compiling.keys import version_of
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.interval_mass import log_mass
 from pymc_dp.lowering.functions.samplers import core_sampler
-from pymc_dp.mechanisms._checks import held
+from pymc_dp.mechanisms._checks import as_query, held
 from pymc_dp.mechanisms._postprocessed import Postprocessed, check_values, postprocessed
 from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp
+from pymc_dp.mechanisms.unknown_keys import add_listed, check_keys
 from pymc_dp.privacy.processing import SUPPRESSED, Processing
 from pymc_dp.privacy.release import Release
 from pymc_dp.upstream.pymc_private import _logprob, _support_point
@@ -58,7 +60,7 @@ class ProcessedRV(MechanismOp, RandomVariable):
     ) -> None:
         self.noise = noise
         self.processing = processing
-        self.suppressed = SUPPRESSED if processing.suppresses else None
+        self.suppressed = SUPPRESSED if processing.suppresses and not processing.unknown_keys else None
         printed, latex = noise._print_name
         self._print_name = (f"Processed{printed}", latex.replace("{", "{Processed", 1))
         super().__init__(name, signature=signature, **kwargs)
@@ -72,6 +74,17 @@ class ProcessedRV(MechanismOp, RandomVariable):
     def record_marginals(self) -> Mapping[type, Any]:  # type: ignore[override]
         """Laws of records with which the noise has a known law, from their prior's operation class."""
         return getattr(self.noise, "processed_marginals", {})
+
+    @property
+    def unknown_keys(self) -> bool:
+        """Whether entries that are not published are not observed either."""
+        return self.processing.unknown_keys
+
+    def log_published(self, query: Any, level: Any) -> TensorVariable:
+        """Return the log probability that an entry is published, given its query."""
+        least = self.processing.least_published(self.whole)
+        mass = log_mass(self.noise.family, pt.constant(least), pt.constant(np.inf), query, level)
+        return mass - self.noise.log_total(level) if hasattr(self.noise, "log_total") else mass
 
     def fault(self, values: np.ndarray) -> str | None:
         """Say which of some published values nothing gives, and why; None if all are possible."""
@@ -125,6 +138,8 @@ def _log_probability(
     density = log_mass(op.noise.family, lower, upper, query, level)
     if hasattr(op.noise, "log_total"):
         density = density - op.noise.log_total(level)
+    if op.unknown_keys:
+        density = pt.switch(pt.gt(value, SUPPRESSED), density, -np.inf)
     conditions = [level > 0]
     named = "noise level > 0"
     if op.whole:
@@ -222,7 +237,13 @@ class AddedNoise(Mechanism):
             kwargs["processing"] = given.processing
         if isinstance(observed, Postprocessed):
             kwargs["processing"], observed = observed.processing, cls._published(observed)
-        return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
+        model = Model.get_context(error_if_none=False)
+        if model is None or not getattr(kwargs.get("processing"), "unknown_keys", False):
+            return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
+        check_keys(name, as_query(query), model)
+        rv = super().__new__(cls, name, query, *args, observed=observed, **kwargs)
+        add_listed(name, rv, model)
+        return rv
 
     @classmethod
     def _published(cls, given: Postprocessed) -> Any:

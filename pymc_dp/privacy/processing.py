@@ -8,12 +8,14 @@ The walk is written once, for NumPy's arrays and for PyTensor's graphs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
+
+from pymc_dp.privacy._operations import checked_number, checked_order, checked_unknown, ends_of
 
 # Names of the operations, in the order in which they are done where none is stated.
 OPERATIONS = ("clip", "round_to", "suppress_below")
@@ -43,16 +45,24 @@ class Processing:
         Values below it are not published.
     order : tuple of str
         Names of the operations that are done.
+    unknown_keys : bool
+        Whether entries that are not published are not listed either, so that nobody knows how many there are.
     """
 
     clip: tuple[float, float] | None
     round_to: float | None
     suppress_below: float | None
     order: tuple[str, ...]
+    unknown_keys: bool = False
 
     @classmethod
     def of(
-        cls, clip: Any = None, round_to: Any = None, suppress_below: Any = None, order: Any = None
+        cls,
+        clip: Any = None,
+        round_to: Any = None,
+        suppress_below: Any = None,
+        order: Any = None,
+        unknown_keys: Any = False,
     ) -> Processing:
         """Check the operations.
 
@@ -62,6 +72,7 @@ class Processing:
         round_to, suppress_below : float, optional
         order : sequence of str, optional
             Names of the arguments that are given.
+        unknown_keys : bool, optional
 
         Returns
         -------
@@ -72,11 +83,12 @@ class Processing:
         TypeError, ValueError
             With the name of the argument.
         """
-        ends = None if clip is None else _ends(clip)
-        step = None if round_to is None else _number("round_to", round_to)
-        threshold = None if suppress_below is None else _number("suppress_below", suppress_below)
+        ends = None if clip is None else ends_of(clip)
+        step = None if round_to is None else checked_number("round_to", round_to)
+        threshold = None if suppress_below is None else checked_number("suppress_below", suppress_below)
         if step is not None and step <= 0:
             raise ValueError(f"round_to must be > 0, got {step:g}: values are rounded to its multiples.")
+        unknown = checked_unknown(unknown_keys, threshold)
         given = {"clip": ends, "round_to": step, "suppress_below": threshold}
         names = [name for name in OPERATIONS if given[name] is not None]
         if not names:
@@ -84,7 +96,11 @@ class Processing:
                 "Say what was done after the noise: clip=(lo, hi), round_to= or suppress_below=. A release "
                 "that was published as it is goes into observed= by itself."
             )
-        return cls(ends, step, threshold, tuple(names) if order is None else _ordered(order, names))
+        done = tuple(names) if order is None else checked_order(order, names)
+        found = cls(ends, step, threshold, done, unknown)
+        if unknown and not found.reaches_threshold():
+            raise ValueError(f"unknown_keys=True, but {found._reaches()}: all keys were published.")
+        return found
 
     def __str__(self) -> str:
         done = {
@@ -92,7 +108,8 @@ class Processing:
             "round_to": f"rounded to multiples of {self.round_to}",
             "suppress_below": f"suppressed below {self.suppress_below}",
         }
-        return ", then ".join(done[name] for name in self.order)
+        listed = ", with only those listed that were not" if self.unknown_keys else ""
+        return ", then ".join(done[name] for name in self.order) + listed
 
     @property
     def suppresses(self) -> bool:
@@ -107,15 +124,18 @@ class Processing:
             "round_to": self.round_to,
             "suppress_below": self.suppress_below,
             "order": list(self.order),
+            **({"unknown_keys": True} if self.unknown_keys else {}),
         }
 
     @classmethod
-    def from_plain(cls, content: Any) -> Processing:
+    def from_plain(cls, content: Any, unknown_keys: bool = False) -> Processing:
         """Return what :meth:`arguments` described.
 
         Parameters
         ----------
         content : mapping
+        unknown_keys : bool
+            Whether it has to say that keys are unknown; otherwise it must not.
 
         Returns
         -------
@@ -126,9 +146,13 @@ class Processing:
         TypeError, ValueError
             From :meth:`of`; or there are fields missing or unknown.
         """
-        if not isinstance(content, Mapping) or content.keys() != {*OPERATIONS, "order"}:
-            raise ValueError(f"postprocessed must have the fields {', '.join((*OPERATIONS, 'order'))}.")
-        return cls.of(**content)
+        fields = (*OPERATIONS, "order", *(["unknown_keys"] if unknown_keys else []))
+        if not isinstance(content, Mapping) or content.keys() != set(fields):
+            raise ValueError(f"postprocessed must have the fields {', '.join(fields)}.")
+        found = cls.of(**content)
+        if found.unknown_keys != unknown_keys:
+            raise ValueError("unknown_keys must be true where it is written.")
+        return found
 
     def check_whole(self, mechanism: str) -> None:
         """Refuse operations that do not keep whole numbers whole."""
@@ -190,6 +214,16 @@ class Processing:
         """
         lower, upper, possible = self.walk(xp, y, whole)[-1][1:]
         return xp.where(possible, lower, math.inf), xp.where(possible, upper, -math.inf)
+
+    def reaches_threshold(self) -> bool:
+        """Whether there are noisy values that are suppressed."""
+        lower, upper = self.preimage(np, np.array(SUPPRESSED))
+        return bool(lower < upper)
+
+    def least_published(self, whole: bool) -> float:
+        """Return the least noisy value that is published, where some are not: all above it are."""
+        hidden = float(self.preimage(np, np.array(SUPPRESSED), whole)[1])
+        return hidden + 1.0 if whole else hidden
 
     def walk(self, xp: Any, y: Any, whole: bool) -> list[tuple[str, Any, Any, Any]]:
         """Walk backwards; return of each operation its name, the ends before it, and whether there are any.
@@ -308,6 +342,8 @@ class Processing:
         whole : bool
             Whether noisy values are whole numbers.
         """
+        if self.unknown_keys and (values == SUPPRESSED).any():
+            return "an entry is missing, but with unknown_keys=True only keys that were published have one"
         with np.errstate(invalid="ignore"):
             steps = self.walk(np, np.asarray(values, dtype=float), whole)
         for name, _, _, possible in steps:
@@ -359,42 +395,3 @@ def _before(xp: Any, a: Any, b: Any, closed: Any) -> Any:
     """Whether a number is before another, or is the same and counts; both may have rounding errors."""
     same = _equal(xp, a, b)
     return ((a < b) & ~same) | (same & closed)
-
-
-def _number(name: str, value: Any) -> float:
-    if isinstance(value, np.ndarray) and value.ndim == 0:
-        value = value.item()
-    if isinstance(value, bool | np.bool_) or not isinstance(value, int | float | np.integer | np.floating):
-        raise TypeError(f"{name} must be a real number, got {type(value).__name__}.")
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be finite, got {value}.")
-    return float(value)
-
-
-def _ends(clip: Any) -> tuple[float, float]:
-    if isinstance(clip, str | Mapping) or not isinstance(clip, Sequence | np.ndarray) or len(clip) != 2:
-        raise TypeError(
-            f"clip must be a pair (lo, hi), either of which may be None, got {clip!r}: for example clip=(0, "
-            "None) for negative values set to 0."
-        )
-    sides = zip(clip, (-math.inf, math.inf), strict=True)
-    lo, hi = (none if v is None or _is(v, none) else _number("clip", v) for v, none in sides)
-    if not lo < hi:
-        raise ValueError(f"clip must be (lo, hi) with lo < hi, got ({lo:g}, {hi:g}).")
-    if (lo, hi) == (-math.inf, math.inf):
-        raise ValueError("clip has no end: give lo, hi or both, or leave clip out.")
-    return lo, hi
-
-
-def _is(value: Any, end: float) -> bool:
-    return isinstance(value, float | np.floating) and float(value) == end
-
-
-def _ordered(order: Any, names: list[str]) -> tuple[str, ...]:
-    known = isinstance(order, Sequence) and not isinstance(order, str)
-    if not known or sorted(map(str, order)) != sorted(names):
-        raise ValueError(
-            f"order must name each operation that is given, once: {', '.join(map(repr, names))} in the order "
-            f"in which they were done, got {order!r}."
-        )
-    return tuple(map(str, order))

@@ -32,8 +32,9 @@ from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.processing import SUPPRESSED, Processing
 
 FORMAT = "pymc_dp.Release"
-# A release that was processed after the noise is written in version 2, any other in version 1.
-VERSION = 2
+# A release that was processed after the noise is written in version 2, in version 3 if its keys are unknown
+# (which older readers would take for all keys), any other in version 1.
+VERSION = 3
 _FIELDS = {"format", "version", "mechanism", "parameters", "guarantee", "value"}
 # Mechanisms whose processed releases have a law, and those of them that give whole numbers.
 _WHOLE = {"DiscreteLaplaceMechanism", "DiscreteGaussianMechanism"}
@@ -137,7 +138,13 @@ class Release:
         return f"Release of {what} by {self.mechanism}. {promise}{done}"
 
     def postprocessed(
-        self, *, clip: Any = None, round_to: Any = None, suppress_below: Any = None, order: Any = None
+        self,
+        *,
+        clip: Any = None,
+        round_to: Any = None,
+        suppress_below: Any = None,
+        order: Any = None,
+        unknown_keys: bool = False,
     ) -> Release:
         """Return the release as it is published after its value was clipped, rounded, suppressed.
 
@@ -146,8 +153,10 @@ class Release:
 
         Parameters
         ----------
-        clip, round_to, suppress_below, order
-            As for :func:`pymc_dp.postprocessed`. Suppressed entries of the value are NaN.
+        clip, round_to, suppress_below, order, unknown_keys
+            As for :func:`pymc_dp.postprocessed`. Suppressed entries of the value are NaN; with
+            ``unknown_keys=True`` they are left out, and the names of the others are published beside the
+            release, in the same order.
 
         Returns
         -------
@@ -158,7 +167,8 @@ class Release:
         TypeError
             The mechanism adds no noise of a known law; an argument is of another kind.
         ValueError
-            The release is processed already; an argument is out of its range.
+            The release is processed already; an argument is out of its range; `unknown_keys` of a value that
+            has no axis of keys, or several.
 
         Examples
         --------
@@ -166,6 +176,8 @@ class Release:
         >>> release = dp.Release([31, -2, 4], "DiscreteLaplaceMechanism", {"scale": 2.0})
         >>> release.postprocessed(clip=(0, None), suppress_below=3).value
         array([31., nan,  4.])
+        >>> release.postprocessed(suppress_below=3, unknown_keys=True).value
+        array([31.,  4.])
         """
         if self.mechanism not in _ADDITIVE:
             raise TypeError(
@@ -174,15 +186,31 @@ class Release:
             )
         if self.processing is not None:
             raise ValueError("This release is processed already: process the noisy release in one call.")
-        processing = Processing.of(clip, round_to, suppress_below, order)
+        processing = Processing.of(clip, round_to, suppress_below, order, unknown_keys)
         if self.mechanism in _WHOLE:
             processing.check_whole(self.mechanism)
         value = processing.process(np, self.value.astype(float))
+        if processing.unknown_keys:
+            return self._listed(value, processing)
         if processing.suppresses:
             value = np.where(value == SUPPRESSED, np.nan, value)
         elif self.mechanism in _WHOLE:
             value = value.astype(np.int64)
         return replace(self, value=value, processing=processing)
+
+    def _listed(self, value: np.ndarray, processing: Processing) -> Release:
+        """Return the release of the keys that were published."""
+        if value.ndim != 1:
+            raise ValueError(
+                f"unknown_keys=True is for values with one axis, that of the keys, got {value.ndim} axes: "
+                "release the counts of all keys as one vector."
+            )
+        listed = value != SUPPRESSED
+        parameters = {
+            k: tuple(np.asarray(v)[listed].tolist()) if np.shape(v) == value.shape else v
+            for k, v in self.parameters.items()
+        }
+        return replace(self, value=value[listed], parameters=parameters, processing=processing)
 
     def to_json(self) -> str:
         """Return the release as JSON text, without loss.
@@ -202,7 +230,7 @@ class Release:
         """
         content = {
             "format": FORMAT,
-            "version": 1 if self.processing is None else 2,
+            "version": 1 if self.processing is None else 3 if self.processing.unknown_keys else 2,
             "mechanism": self.mechanism,
             "parameters": {k: to_plain(v) for k, v in self.parameters.items()},
             "guarantee": None if self.guarantee is None else guarantee_to_plain(self.guarantee),
@@ -244,7 +272,7 @@ class Release:
         >>> dp.Release.from_json('{"format": "pymc_dp.Release", "version": 99}')
         Traceback (most recent call last):
         ...
-        ValueError: This release has format version 99, newer than version 2, the newest that ...
+        ValueError: This release has format version 99, newer than version 3, the newest that ...
         """
         if not isinstance(text, str | bytes | bytearray):
             raise TypeError(f"text must be the JSON text of a release, got {type(text).__name__}.")
@@ -280,7 +308,7 @@ class Release:
                 content["mechanism"],
                 {k: from_plain(k, v) for k, v in named_fields("parameters", content["parameters"]).items()},
                 None if content["guarantee"] is None else guarantee_from_plain(content["guarantee"]),
-                Processing.from_plain(content["postprocessed"]) if version > 1 else None,
+                Processing.from_plain(content["postprocessed"], version > 2) if version > 1 else None,
             )
         except (TypeError, ValueError) as error:
             raise ValueError(f"This release is damaged: {shortened(error)}") from None

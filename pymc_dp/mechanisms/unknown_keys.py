@@ -1,0 +1,259 @@
+"""Releases that list only the keys whose noisy value passed a threshold: how probable a key is to be listed.
+
+With f the law of a key's count c given the parameters, and q that of the noise, K listed keys contribute
+
+    prod_k f(c_k) q(z_k | c_k) / P,    P = sum_c f(c) P(z is published | c).
+
+A count moves by f q, undivided, since P depends on the parameters only. So -K log P is a term of the model,
+which every step that moves parameters reads, and no step that moves counts.
+
+The sum over counts has no end. From some count L on a key is published with a probability of 1 but for a share
+`_TOLERANCE`, by the tail of the noise alone, and P(c >= L) is known in closed form: what is left out is at most
+that share of P, whatever f is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.discrete import DiscreteUniformRV
+from pymc.model.core import Model
+from pymc.pytensorf import constant_fold
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.gradient import disconnected_grad
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, GeometricRV, NegBinomialRV, PoissonRV
+from pytensor.tensor.subtensor import AdvancedSubtensor
+from pytensor.tensor.type_other import NoneConst, NoneTypeT
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.functions.log_sums import log_sum
+from pymc_dp.query.lengths import lengths_of
+from pymc_dp.query.records import parameters_of
+from pymc_dp.query.rowlocal import RowAnalysis, leaves_of
+from pymc_dp.query.supports import clamped_record, finite_support
+from pymc_dp.upstream.pymc_private import printed_name
+
+# What follows a release's name in that of the term of the model.
+LISTED = "_listed"
+# Share of the probability that a key is listed by which it may be misstated.
+_TOLERANCE = 1e-14
+# Counts that are summed over beyond the first that is surely listed: where the rest is too small for a number
+# of its own, they are all of it but for a share of that.
+_BEYOND = 32
+_TINY = 1e-290
+# The largest number of values of a count with an end, and of terms over all keys.
+_MOST_VALUES, _MOST_TERMS = 2048, 2**24
+
+
+def _of_poisson(k: TensorVariable, mu: TensorVariable) -> TensorVariable:
+    return pt.gammainc(k, mu)
+
+
+def _of_negative_binomial(k: TensorVariable, n: TensorVariable, p: TensorVariable) -> TensorVariable:
+    return pt.betainc(k, n, 1.0 - p)
+
+
+def _of_binomial(k: TensorVariable, n: TensorVariable, p: TensorVariable) -> TensorVariable:
+    left = pt.cast(n, "float64") - k + 1.0
+    return pt.switch(left > 0, pt.betainc(k, pt.maximum(left, 1.0), p), 0.0)
+
+
+# The probability of k and more, an incomplete gamma or beta function, for laws that have many values.
+_TAILS: dict[type, Callable[..., TensorVariable]] = {
+    PoissonRV: _of_poisson,
+    NegBinomialRV: _of_negative_binomial,
+    BinomialRV: _of_binomial,
+}
+_FINITE = (BernoulliRV, DiscreteUniformRV)
+
+
+def check_keys(name: str, query: Variable, model: Model) -> None:
+    """Refuse a query that is not the count of each listed key, by a law that is known.
+
+    Parameters
+    ----------
+    name : str
+        Name of the release, for messages.
+    query : Variable
+    model : pymc.Model
+
+    Raises
+    ------
+    ValueError
+        The query is no vector of counts, one for each key; their law is not known, or keys do not share it.
+    """
+    found = clamped_record(query, set(model.free_RVs))
+    if found is None or found.record.type.ndim != 1:
+        raise ValueError(
+            f"The query of {name} is not the count of each key itself. With unknown_keys=True every entry is "
+            'one key\'s own count plus noise: declare the counts as one variable, pm.Poisson("people", rate, '
+            "shape=K), and pass it as the query. Where an entry adds up several counts, leave unknown_keys "
+            "out: it is for keys of which each is listed, or not, by itself."
+        )
+    _check_law(name, found.record)
+    _check_shared(name, found.record, model)
+    for rv in model.observed_RVs:
+        if getattr(rv.owner.op, "unknown_keys", False):
+            other = clamped_record(parameters_of(rv)[0], {found.record})
+            if other is not None:
+                raise ValueError(
+                    f"{found.record.name} is behind two releases with unknown keys, {rv.name} and {name}, and "
+                    "the probability that both list a key is not known here. Declare counts of their own "
+                    "for the keys of each."
+                )
+
+
+def _check_law(name: str, record: TensorVariable) -> None:
+    op: Any = record.owner.op
+    if isinstance(op, (*_TAILS, GeometricRV)):
+        return
+    if isinstance(op, _FINITE) and finite_support(record, _MOST_VALUES) is not None:
+        return
+    raise ValueError(
+        f"{record.name} has the law {printed_name(op)}, of which the probability that {name} lists a key is "
+        "not known. With unknown_keys=True counts are pm.Poisson, pm.NegativeBinomial, pm.Geometric, "
+        f"pm.Binomial, pm.Bernoulli or pm.DiscreteUniform (of at most {_MOST_VALUES} known values), "
+        "independent of each other."
+    )
+
+
+def _check_shared(name: str, record: TensorVariable, model: Model) -> None:
+    """Refuse counts whose law depends on variables that each key has for itself."""
+    variables = set(model.basic_RVs)
+    params = parameters_of(record)
+    n = lengths_of(record)[0]
+    for parent in leaves_of(params, variables):
+        if _is_own(parent, params, n, variables):
+            raise ValueError(
+                f"{parent.name} has an entry for each key of {record.name}, and keys that {name} does not list "
+                "have theirs, too: the probability to be listed is an average over it. Integrate it out of the "
+                "law of the counts (pm.NegativeBinomial is pm.Poisson with a gamma rate for each key), or give "
+                "the keys parameters that they share, or that data tell apart."
+            )
+
+
+def _is_own(parent: Any, params: list[Any], n: int, variables: set[Variable]) -> bool:
+    """Whether each entry of a variable is in the law of one key's count, and of no other's."""
+    if parent.type.ndim == 0:
+        return False
+    if lengths_of(parent)[0] == n:
+        analysis = RowAnalysis({parent}, n, variables)
+        if any(analysis.role(p).kind == "row" for p in params):
+            return True
+    for v in ancestors(params, blockers=variables):
+        node = v.owner
+        if node is None or not isinstance(node.op, AdvancedSubtensor):
+            continue
+        array, *index = node.inputs
+        picked = [i.data if isinstance(i, Constant) else i.get_value() for i in index if _is_known(i)]
+        each_once = any(np.ndim(i) == 1 and len(np.unique(i)) == n > 1 for i in picked)
+        if each_once and parent in set(ancestors([array], blockers=variables)):
+            return True
+    return False
+
+
+def _is_known(index: Variable) -> bool:
+    return isinstance(index, Constant | SharedVariable) and hasattr(index.type, "dtype")
+
+
+def add_listed(name: str, rv: TensorVariable, model: Model) -> None:
+    """Add what the listing of keys says of the parameters to a model.
+
+    Parameters
+    ----------
+    name : str
+        Name of the release, as it was declared.
+    rv : TensorVariable
+        The release.
+    model : pymc.Model
+    """
+    query, *noise = parameters_of(rv)
+    counts = clamped_record(query, set(model.free_RVs))
+    assert counts is not None
+    node = counts.record.owner
+    law: Any = node.op
+    support = finite_support(counts.record, _MOST_VALUES) if isinstance(law, _FINITE) else None
+    params = list(parameters_of(counts.record))
+    log_share = log_listed(law, rv.owner.op, params, noise, (counts.lo, counts.hi), support)
+    # where no key is ever listed, those that are have no density
+    term = pt.switch(pt.gt(log_share, -np.inf), -log_share, -np.inf)
+    size = law.size_param(node)
+    term = term if isinstance(size.type, NoneTypeT) else pt.broadcast_to(term, size)
+    pm.Potential(f"{name}{LISTED}", pt.sum(term), model=model)
+
+
+def log_listed(
+    law: Any,
+    channel: Any,
+    params: list[Any],
+    noise: list[Any],
+    ends: tuple[float, float] = (-math.inf, math.inf),
+    support: np.ndarray | None = None,
+) -> TensorVariable:
+    """Return the log probability that a key is listed, given the parameters of the law of its count.
+
+    Parameters
+    ----------
+    law : RandomVariable
+        Operation that draws counts.
+    channel : ProcessedRV
+        What draws their release.
+    params, noise : list of TensorVariable
+        Parameters of the law, and of the noise.
+    ends : (float, float)
+        What counts are clamped to before the noise.
+    support : ndarray, optional
+        The values of a count, where they are few.
+    """
+    rows = [pt.as_tensor_variable(p)[..., None] for p in params]
+    levels = [pt.as_tensor_variable(p)[..., None] for p in noise]
+
+    def log_f(k: Any) -> TensorVariable:
+        row = law.make_node(pt.random.shared_rng(seed=None), NoneConst, *rows).outputs[1]
+        return pm.logp(row, pt.cast(k, row.dtype))
+
+    def log_shown(k: Any) -> TensorVariable:
+        return channel.log_published(pt.clip(pt.cast(k, "float64"), *ends), *levels)
+
+    if support is not None:
+        k = pt.constant(support)
+        return log_sum(log_f(k) + log_shown(k))
+    end = _surely_listed(channel, noise, ends[1], int(isinstance(law, GeometricRV))) + _BEYOND
+    k = pt.arange(end)
+    summed = log_sum(log_f(k) + log_shown(k))
+    end = pt.as_tensor_variable(end)[None]
+    rest = (_log_tail(law, rows, log_f, end) + log_shown(end))[..., 0]
+    return log_sum(pt.stack(pt.broadcast_arrays(summed, rest), axis=-1))
+
+
+def _surely_listed(channel: Any, noise: list[Any], highest: float, least: int) -> Any:
+    """Return a count from on which keys are listed with a probability of 1, or all with the same."""
+    noise = [pt.as_tensor_variable(p) for p in noise]
+    known = constant_fold(noise, raise_not_constant=False)
+    fixed = all(isinstance(p, np.ndarray) for p in known)
+    reach = channel.noise.tail_reach(
+        pt.constant(math.log(_TOLERANCE)), *(map(pt.constant, known) if fixed else noise)
+    )
+    first = pt.ceil(pt.max(reach) + channel.processing.least_published(channel.whole))
+    first = pt.cast(pt.clip(first, least, max(highest, least)), "int64")
+    return int(first.eval(mode="FAST_COMPILE")) if fixed else disconnected_grad(first)
+
+
+def _log_tail(law: Any, rows: list[Any], log_f: Any, k: TensorVariable) -> TensorVariable:
+    """Return the log probability of k and more."""
+    at = pt.cast(k, "float64")
+    if isinstance(law, GeometricRV):
+        return (at - 1.0) * pt.log1p(-rows[0])
+    (tail,) = (of(at, *rows) for kind, of in _TAILS.items() if isinstance(law, kind))
+    few = pt.gt(tail, _TINY)
+    # beyond, it is a geometric series to within a share of about 1 / k
+    first = log_f(k)
+    ratio = pt.exp(pt.switch(pt.gt(first, -np.inf), pt.minimum(log_f(k + 1) - first, -1e-9), -1.0))
+    return pt.switch(few, pt.log(pt.switch(few, tail, 1.0)), first - pt.log1p(-ratio))
