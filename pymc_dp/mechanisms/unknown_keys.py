@@ -7,9 +7,9 @@ With f the law of a key's count c given the parameters, and q that of the noise,
 A count moves by f q, undivided, since P depends on the parameters only. So -K log P is a term of the model,
 which every step that moves parameters reads, and no step that moves counts.
 
-The sum over counts has no end. From some count L on a key is published with a probability of 1 but for a share
-`_TOLERANCE`, by the tail of the noise alone, and P(c >= L) is known in closed form: what is left out is at most
-that share of P, whatever f is.
+The sum over counts has no end. From some count L on a key is published with a probability of 1 but for a
+share `_TOLERANCE`, by the tail of the noise alone, and P(c >= L) is known in closed form: what is left out is
+at most that share of P, whatever f is.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def check_keys(name: str, query: Variable, model: Model) -> None:
             other = clamped_record(parameters_of(rv)[0], {found.record})
             if other is not None:
                 raise ValueError(
-                    f"{found.record.name} is behind two releases with unknown keys, {rv.name} and {name}, and "
-                    "the probability that both list a key is not known here. Declare counts of their own "
+                    f"{found.record.name} is behind two releases with unknown keys, {rv.name} and {name}, "
+                    "and the probability that both list a key is not known here. Declare counts of their own "
                     "for the keys of each."
                 )
 
@@ -132,10 +132,10 @@ def _check_shared(name: str, record: TensorVariable, model: Model) -> None:
     for parent in leaves_of(params, variables):
         if _is_own(parent, params, n, variables):
             raise ValueError(
-                f"{parent.name} has an entry for each key of {record.name}, and keys that {name} does not list "
-                "have theirs, too: the probability to be listed is an average over it. Integrate it out of the "
-                "law of the counts (pm.NegativeBinomial is pm.Poisson with a gamma rate for each key), or give "
-                "the keys parameters that they share, or that data tell apart."
+                f"{parent.name} has an entry for each key of {record.name}, and keys that {name} does not "
+                "list have theirs, too: the probability to be listed is an average over it. Integrate it out "
+                "of the law of the counts (pm.NegativeBinomial is pm.Poisson with a gamma rate by key), or "
+                "give the keys parameters that they share, or that data tell apart."
             )
 
 
@@ -226,11 +226,23 @@ def log_listed(
         k = pt.constant(support)
         return log_sum(log_f(k) + log_shown(k))
     end = _surely_listed(channel, noise, ends[1], int(isinstance(law, GeometricRV))) + _BEYOND
+    _check_terms(end, rows, levels)
     k = pt.arange(end)
     summed = log_sum(log_f(k) + log_shown(k))
     end = pt.as_tensor_variable(end)[None]
     rest = (_log_tail(law, rows, log_f, end) + log_shown(end))[..., 0]
     return log_sum(pt.stack(pt.broadcast_arrays(summed, rest), axis=-1))
+
+
+def _check_terms(end: Any, rows: list[Any], levels: list[Any]) -> None:
+    """Refuse sums whose length follows from threshold and noise alone and is too large."""
+    shape = np.broadcast_shapes(*(tuple(n or 1 for n in p.type.shape) for p in (*rows, *levels)))
+    if isinstance(end, int) and end * math.prod(shape) > _MOST_TERMS:
+        raise ValueError(
+            f"The probability that a key is listed takes {end} terms for each of {math.prod(shape)} laws of "
+            "counts, since the threshold is high or the noise large: give keys that are alike the same "
+            "parameters, by pm.Poisson(..., rate[kind]) of a few kinds or one rate for all."
+        )
 
 
 def _surely_listed(channel: Any, noise: list[Any], highest: float, least: int) -> Any:
