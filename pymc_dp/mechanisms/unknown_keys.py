@@ -20,21 +20,20 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.discrete import DiscreteUniformRV
 from pymc.model.core import Model
 from pymc.pytensorf import constant_fold
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.gradient import disconnected_grad
-from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors
+from pytensor.gradient import NullTypeGradError, disconnected_grad
+from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, GeometricRV, NegBinomialRV, PoissonRV
-from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.type_other import NoneConst, NoneTypeT
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.functions.log_sums import log_sum
 from pymc_dp.query.lengths import lengths_of
+from pymc_dp.query.readings import substitute
 from pymc_dp.query.records import parameters_of
 from pymc_dp.query.rowlocal import RowAnalysis, leaves_of
 from pymc_dp.query.supports import clamped_record, finite_support
@@ -140,27 +139,50 @@ def _check_shared(name: str, record: TensorVariable, model: Model) -> None:
 
 
 def _is_own(parent: Any, params: list[Any], n: int, variables: set[Variable]) -> bool:
-    """Whether each entry of a variable is in the law of one key's count, and of no other's."""
-    if parent.type.ndim == 0:
+    """Whether a variable has an entry for each key, which the law of no other key's count reads."""
+    if parent.type.ndim == 0 or math.prod(lengths_of(parent)) < n:
         return False
     if lengths_of(parent)[0] == n:
         analysis = RowAnalysis({parent}, n, variables)
         if any(analysis.role(p).kind == "row" for p in params):
             return True
-    for v in ancestors(params, blockers=variables):
-        node = v.owner
-        if node is None or not isinstance(node.op, AdvancedSubtensor):
-            continue
-        array, *index = node.inputs
-        picked = [i.data if isinstance(i, Constant) else i.get_value() for i in index if _is_known(i)]
-        each_once = any(np.ndim(i) == 1 and len(np.unique(i)) == n > 1 for i in picked)
-        if each_once and parent in set(ancestors([array], blockers=variables)):
-            return True
-    return False
+    return (
+        n > 1
+        and parent.type.dtype.startswith("float")
+        and _reaches_one_key_each(parent, params, n, variables)
+    )
 
 
-def _is_known(index: Variable) -> bool:
-    return isinstance(index, Constant | SharedVariable) and hasattr(index.type, "dtype")
+def _reaches_one_key_each(parent: Any, params: list[Any], n: int, variables: set[Variable]) -> bool:
+    """Whether each key has an entry of a variable for itself, by slopes of weighted sums over the keys.
+
+    The slope of an entry that one key alone reads is in proportion to the weight of that key, so that two
+    sums with different weights tell which key it is.
+    """
+    rng = np.random.default_rng(0)
+    weights = rng.uniform(1.0, 2.0, (2, n))
+    # between 0 and 1, where most parameters may be
+    reading: dict[Variable, Any] = {
+        v: pt.constant(rng.uniform(0.2, 0.8, lengths_of(v)).astype(v.type.dtype))  # type: ignore[attr-defined]
+        for v in leaves_of(params, variables)
+    }
+    read = [pt.cast(pt.broadcast_to(p, (n,)), "float64") for p in substitute(params, reading)]
+    try:
+        slopes = [
+            pt.grad(pt.sum(pt.stack([w * p for p in read])), reading[parent], disconnected_inputs="ignore")
+            for w in weights
+        ]
+        first, second = (np.ravel(g) for g in pytensor.function([], slopes, mode="FAST_COMPILE")())
+    except (NotImplementedError, NullTypeGradError):
+        return False  # a law that no slope tells of
+    read_at_all = np.abs(first) > 0
+    with np.errstate(invalid="ignore"):
+        ratio = (second / np.where(read_at_all, first, 1.0))[read_at_all]
+    order = np.sort(weights[1] / weights[0])
+    at = np.clip(np.searchsorted(order, ratio), 1, n - 1)
+    near = np.minimum(np.abs(ratio - order[at]), np.abs(ratio - order[at - 1])) < 1e-9
+    nearest = np.where(np.abs(ratio - order[at]) < np.abs(ratio - order[at - 1]), at, at - 1)
+    return len(set(nearest[near].tolist())) == n
 
 
 def add_listed(name: str, rv: TensorVariable, model: Model) -> None:

@@ -255,22 +255,27 @@ def test_keys_with_parameters_of_their_own():
     """The others have theirs, too, which are in no model: a division by the listed ones' would be wrong."""
     group = np.array([2, 0, 1])
     own = {
-        "a rate": lambda u: pt.exp(u),
-        "a rate in a vector": lambda u: pt.exp(0.3 + np.array([1.0, 2.0, 3.0]) * u),
-        "picked by key": lambda u: pt.exp(u)[group],
+        "a rate": (lambda u: pt.exp(u), 3),
+        "a rate in a vector": (lambda u: pt.exp(0.3 + np.array([1.0, 2.0, 3.0]) * u), 3),
+        "picked by key": (lambda u: pt.exp(u)[group], 3),
+        "the first of more": (lambda u: pt.exp(u[:3]), 5),
+        "along another axis": (lambda u: pt.exp(u.sum(axis=0)), (2, 3)),
+        "by a matrix": (lambda u: pt.exp(pt.dot(np.eye(3)[group], u)), 3),
     }
-    for form in own.values():
+    for form, shape in own.values():
         with pytest.raises(
             ValueError, match="u has an entry for each key of people, and keys that z does not"
         ):
-            with_query(lambda x: x, lambda form=form: pm.Poisson("people", form(pm.Normal("u", shape=3))))
+            with_query(lambda x: x, lambda f=form, s=shape: pm.Poisson("people", f(pm.Normal("u", shape=s))))
     shared = {
         "groups": (lambda u: pt.exp(u)[np.array([0, 1, 1])], 2),
+        "groups of which some have no listed key": (lambda u: pt.exp(u)[np.array([0, 4, 4])], 5),
         "coefficients": (lambda u: pt.exp(pt.dot(np.eye(3) + 0.1, u)), 3),
         "one of many": (lambda u: pt.exp(u[0]) * np.ones(3), 3),
+        "a table of two kinds": (lambda u: pt.exp(u[np.array([0, 0, 1]), np.array([1, 1, 0])]), (2, 2)),
     }
-    for form, n in shared.values():
-        with_query(lambda x: x, lambda form=form, n=n: pm.Poisson("people", form(pm.Normal("u", shape=n))))
+    for form, shape in shared.values():
+        with_query(lambda x: x, lambda f=form, s=shape: pm.Poisson("people", f(pm.Normal("u", shape=s))))
 
 
 def test_sums_that_are_too_long():
