@@ -13,6 +13,7 @@ time, so that nothing has to be known about how a model writes its parameters.
 """
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -194,32 +195,34 @@ class _Probe:
 
     def __init__(self, program: MixtureProgram):
         self.program = program
-        self.rng = np.random.default_rng(20)
-        self.points: list[tuple[list[float], list[float], np.ndarray]] = []
-        self.values = program.program.records.pack(program.start(None))
-        places = [program.hoisted_at(theta) for theta in program.places(self.rng, _POINTS)]
+
+    @cached_property
+    def points(self) -> list[tuple[list[float], list[float], np.ndarray]]:
+        """The points, drawn when they are first asked for: many models need none."""
+        program, rng = self.program, np.random.default_rng(20)
+        values = program.program.records.pack(program.start(None))
+        places = [program.hoisted_at(theta) for theta in program.places(rng, _POINTS)]
         n = program.program.n
-        for k in range(_POINTS):
-            self._add(places[k % len(places)], int(self.rng.integers(n)))
+        found = [
+            self._point(rng, values, places[k % len(places)], int(rng.integers(n))) for k in range(_POINTS)
+        ]
         # records that are unlike the others: theirs is the largest or the smallest of some covariate
         columns = places[0][1]
-        for row in {int(f(c)) for c in columns for f in (np.argmin, np.argmax)}:
-            self._add(places[0], row)
+        rows = {int(f(c)) for c in columns for f in (np.argmin, np.argmax)}
+        return found + [self._point(rng, values, places[0], row) for row in rows]
 
-    def _add(self, place: tuple[np.ndarray, np.ndarray], row: int) -> None:
-        """Add a point: the numbers of one record, and atoms from the base."""
+    def _point(
+        self, rng: np.random.Generator, values: np.ndarray, place: tuple[np.ndarray, np.ndarray], row: int
+    ) -> tuple[list[float], list[float], np.ndarray]:
+        """Return a point: hoisted numbers, the numbers of one record, and atoms from the base."""
         program, (constants, columns) = self.program, place
         given = [*constants, *columns[:, row]]
         for _ in range(_DRAWS):
-            atoms = np.array(program.functions["base_draw"](self.rng, *given))
+            atoms = np.array(program.functions["base_draw"](rng, *given))
             if not program.may_fail or program.functions["inside"](*given, *atoms)[0]:
                 break
-        if program.draws_records:
-            drawn = program.functions["draw"](self.rng, *given, *atoms)
-        else:
-            drawn = self.values[row]
-        y = list(program.functions["features"](*given, *drawn))
-        self.points.append((given, y, atoms))
+        drawn = program.functions["draw"](rng, *given, *atoms) if program.draws_records else values[row]
+        return given, list(program.functions["features"](*given, *drawn)), atoms
 
     def _evaluate(self, name: str, given: list[float], y: list[float], atoms: np.ndarray) -> np.ndarray:
         arguments = [*given, *(y if name.startswith("own") else []), *atoms]
