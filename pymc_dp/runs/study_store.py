@@ -1,6 +1,7 @@
 """What a study has found, in a zarr store: one chunk for each fit, in a file or in memory."""
 
 import errno
+import hashlib
 import json
 import os
 import secrets
@@ -21,13 +22,14 @@ from pymc_dp.runs.summaries import SUMMARY
 if TYPE_CHECKING:
     import zarr
 
-FORMAT = 1
+FORMAT = 2  # of 1 there was no digest of a fit
 # Arrays of what is known of every fit, with what stands there until it has ended.
 _OF_FITS: dict[str, tuple[Any, Any]] = {
     "status": (str, ""),
     "error": (str, ""),
     "seed": (np.int64, -1),
     "seconds": (np.float64, np.nan),
+    "sha256": (str, ""),
 }
 DRAWS = "_draws"
 RESERVED = (*_OF_FITS, "acceptance", "replicate", "summary", "statistic", "chain", "draw")
@@ -37,7 +39,8 @@ class StudyStore:
     """The outcomes of a study.
 
     A fit is written chunk by chunk, its status last: what has no status has not ended. Arrays of variables
-    are made when the first fit that succeeds is written.
+    are made when the first fit that succeeds is written. A digest of all numbers of a fit stands beside them,
+    since zarr reads a file that is gone as missing values.
 
     Parameters
     ----------
@@ -93,13 +96,13 @@ class StudyStore:
         if outcome.summaries:
             self._make_arrays(outcome)
             outcome = self._fitting(outcome)
-        for name, values in outcome.summaries.items():
-            self._array(name)[k] = values
-        for name, values in outcome.draws.items():
-            self._array(name + DRAWS)[k] = values
+        numbers = {**outcome.summaries, **{name + DRAWS: of for name, of in outcome.draws.items()}}
         if outcome.acceptance:
             names = self._attribute("acceptance")
-            self._array("acceptance")[k] = np.array([outcome.acceptance.get(n, np.nan) for n in names])
+            numbers["acceptance"] = np.array([outcome.acceptance.get(n, np.nan) for n in names])
+        for name, values in numbers.items():
+            self._array(name)[k] = values
+        self._array("sha256")[k] = _digest(numbers)
         for name in ("error", "seed", "seconds", "status"):
             self._array(name)[k] = getattr(outcome, name)
 
@@ -117,6 +120,8 @@ class StudyStore:
                 .isel(replicate=list(indices))
                 .load()
             )
+            _check_digests(found, indices)
+            found = found.drop_vars("sha256")
         coords = {d: _values(written) for d, written in (self._attribute("coords") or {}).items()}
         named = {"replicate": np.asarray(indices, dtype=np.int64), **coords}
         if "summary" in found.dims:
@@ -201,6 +206,25 @@ class StudyStore:
             yield
 
 
+def _digest(numbers: dict[str, np.ndarray]) -> str:
+    """Return a digest of the numbers of one fit, by the name of their array; of none, an empty one."""
+    digest = hashlib.sha256()
+    for name in sorted(numbers):
+        digest.update(f"{name}:".encode())
+        digest.update(np.ascontiguousarray(numbers[name], dtype="<f8").tobytes())
+    return digest.hexdigest() if numbers else ""
+
+
+def _check_digests(found: xr.Dataset, indices: Sequence[int]) -> None:
+    """Refuse fits that have ended and whose numbers are not those that were written."""
+    arrays = {str(name): of.values for name, of in found.data_vars.items() if name not in _OF_FITS}
+    for at, k in enumerate(indices):
+        written = str(found["sha256"].values[at])
+        ended = str(found["status"].values[at]) in ("done", "unconverged")
+        if ended and _digest({name: values[at] for name, values in arrays.items()}) != written:
+            raise ValueError(f"numbers of fit {k} are not those that were written")
+
+
 def _written(values: Any) -> dict[str, Any]:
     """Return coordinates in JSON's terms; of dates their numbers, of other objects what they print."""
     array = np.asarray(values)
@@ -278,6 +302,12 @@ def _opened(path: Path, description: dict[str, Any]) -> "zarr.Group":
         raise ValueError(
             f"path: {path} was written by a newer version of pymc_dp (format {kept['format']}, this one "
             f"knows {FORMAT}). Nothing was changed: update pymc_dp, or give another path."
+        )
+    if kept["format"] < FORMAT:
+        raise ValueError(
+            f"path: {path} was written by an older version of pymc_dp (format {kept['format']}, this one "
+            f"writes {FORMAT}). Nothing was changed: xarray.open_zarr reads it; give another path to go on, "
+            "in which the same random_seed makes the same fits."
         )
     differs = sorted(
         name for name, value in description.items() if value is not None and kept.get(name) != value

@@ -462,15 +462,19 @@ def test_a_store_that_is_none(tmp_path):
         dp.replicate(sums(), many_releases(2), path=tmp_path / "s", **SHORT)
 
 
-def test_a_newer_store(study, tmp_path):
+@pytest.mark.parametrize(
+    ("format_", "told"),
+    [(99, r"newer version of pymc_dp \(format 99"), (1, r"older version .*format 1, .*another path")],
+)
+def test_a_store_of_another_version(study, tmp_path, format_, told):
     import shutil
 
     shutil.copytree(study, tmp_path / "s")
     file = tmp_path / "s" / "zarr.json"
     kept = json.loads(file.read_text())
-    kept["attributes"]["study"]["format"] = 99
+    kept["attributes"]["study"]["format"] = format_
     file.write_text(json.dumps(kept))
-    with pytest.raises(ValueError, match=r"newer version of pymc_dp \(format 99"):
+    with pytest.raises(ValueError, match=told):
         dp.replicate(sums(), many_releases(2), path=tmp_path / "s", random_seed=1, **SHORT)
 
 

@@ -131,3 +131,28 @@ def test_a_damaged_store(tmp_path, name):
     chunk.write_bytes(bytes(data))
     with pytest.raises(ValueError, match=r"cannot be read .*left as they are. Restore them from a copy"):
         fits(tmp_path / "s")
+
+
+@pytest.mark.parametrize("name", ["mu", "mu_draws", "acceptance", "sha256"])
+def test_a_file_that_is_gone(tmp_path, name):
+    """zarr reads missing values in its place."""
+    fits(tmp_path / "s", keep="draws")
+    next(p for p in (tmp_path / "s" / name / "c" / "1").parent.rglob("*") if p.is_file()).unlink()
+    with pytest.raises(ValueError, match=r"numbers of fit [01] are not those .* Restore them from a copy"):
+        fits(tmp_path / "s", keep="draws")
+
+
+def test_a_status_that_is_gone_is_a_fit_made_again(tmp_path):
+    found = fits(tmp_path / "s").drop_vars("seconds")
+    next(p for p in (tmp_path / "s" / "status" / "c").rglob("*") if p.is_file()).unlink()
+    assert fits(tmp_path / "s").drop_vars("seconds").identical(found)
+
+
+def test_numbers_that_do_not_exist_are_kept(tmp_path):
+    """A variable that is missing everywhere writes no file, and is not taken for a lost one."""
+    model = small()
+    with model:
+        pm.Deterministic("nothing", np.nan * model["mu"])
+    found = fits(tmp_path / "s", model, var_names=["mu", "nothing"])
+    assert np.isnan(found["nothing"].sel(summary="mean")).all()
+    assert found.identical(fits(tmp_path / "s", model, var_names=["mu", "nothing"]))

@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from scipy import optimize
 
 import pymc_dp as dp
 from tests.steps import assigned
@@ -85,6 +86,29 @@ def test_contradictions_are_named():
     step.setup_chain(1, 0, 10)
     with pytest.raises(ValueError, match=r"rows, columns contradict each other"):
         step.step(step.model.initial_point())
+
+
+def test_a_search_without_an_end_is_no_contradiction(monkeypatch):
+    def gives_up(*args, **kwargs):
+        return optimize.OptimizeResult(x=None, status=1, message="Time limit reached.")
+
+    monkeypatch.setattr(optimize, "milp", gives_up)
+    with pm.Model() as model:
+        c = pm.Poisson("c", 2.0, shape=(2, 2))
+        dp.Invariant("rows", c.sum(axis=1), observed=[30, 40])
+        dp.Invariant("columns", c.sum(axis=0), observed=[30, 40])
+        step = dp.TableImputation()
+    step.setup_chain(1, 0, 10)
+    with pytest.raises(ValueError, match=r"Time limit reached.*does not mean that there is none: .*initval="):
+        step.step(model.initial_point())
+    with pm.Model() as model:  # the remedy
+        c = pm.Poisson("c", 2.0, shape=(2, 2), initval=[[30, 0], [0, 40]])
+        dp.Invariant("rows", c.sum(axis=1), observed=[30, 40])
+        dp.Invariant("columns", c.sum(axis=0), observed=[30, 40])
+        step = dp.TableImputation()
+    step.setup_chain(1, 0, 10)
+    point, _ = step.step(model.initial_point())
+    np.testing.assert_array_equal(point["c"].sum(axis=0), [30, 40])
 
 
 def test_given_starts_that_do_not_meet_them_are_refused():

@@ -157,8 +157,13 @@ def _nearest(sums: np.ndarray, lower: np.ndarray, upper: np.ndarray, held: Held)
             LinearConstraint(sparse.csr_matrix(change), -np.inf, np.concatenate([sums, -sums])),
         ],
     )
-    if found.x is None:
+    if found.x is None and "nfeasible" in found.message:
         raise ValueError(_contradiction(held))
+    if found.x is None:
+        raise ValueError(
+            f"No table of counts that meets what is known exactly was found ({found.message}), which does "
+            "not mean that there is none: give one that does as initval= of the counts."
+        )
     return found.x[:n].round()
 
 
