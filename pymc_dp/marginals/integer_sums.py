@@ -17,6 +17,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.distribution import SymbolicRandomVariable, support_point
 from pytensor.gradient import disconnected_grad
+from pytensor.tensor.random.basic import GeometricRV
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
@@ -24,7 +25,7 @@ from pymc_dp.lowering.functions.log_sums import log_sum
 from pymc_dp.marginals.sums import by_distinct
 from pymc_dp.mechanisms.marginals import SymbolicMarginal
 from pymc_dp.mechanisms.processed import ProcessedRV
-from pymc_dp.mechanisms.unknown_keys import log_listed
+from pymc_dp.mechanisms.unknown_keys import CountLaw, log_listed
 from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 
@@ -50,6 +51,11 @@ class WholeReleaseRV(SymbolicMarginal, SymbolicRandomVariable):
         self.record, self.channel = record, channel
         self.n_params, self.tolerance = n_params, tolerance
         super().__init__(*args, **kwargs)
+
+    @property
+    def why_unknown(self) -> str:  # type: ignore[override]
+        """Why there may be no guarantee: what is true of the release with its record."""
+        return str(self.channel.why_unknown)
 
 
 def whole_release(
@@ -127,7 +133,9 @@ def _log_probability(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> Tenso
     (value,) = values
     found = by_distinct(density, value, given, [0] * len(given))
     if getattr(op.channel, "unknown_keys", False):
-        found = found - log_listed(op.record, op.channel, params, noise)
+        found = found - log_listed(
+            CountLaw(op.record, params, int(isinstance(op.record, GeometricRV))), op.channel, noise
+        )
     return (
         found
         if value.type.dtype.startswith("int")

@@ -35,7 +35,7 @@ def postprocessed(
     round_to: float | None = None,
     suppress_below: float | None = None,
     order: Any = None,
-    unknown_keys: bool = False,
+    unknown_keys: bool | str = False,
 ) -> Postprocessed:
     r"""Say what was done to a noisy release before it was published.
 
@@ -61,11 +61,13 @@ def postprocessed(
         Values were published only if they were at least so large, as they stood then.
     order : tuple of str, optional
         Names of the arguments that are given, in the order in which that was done, if it is another.
-    unknown_keys : bool, default False
+    unknown_keys : bool or "nonempty", default False
         Whether only the entries (keys) are listed that were not suppressed, and nobody knows which others
         there are: `values` are then those of the K published keys, shape (K,), and the query is the count of
         each of these keys itself. The posterior is that given that these were published, for any number of
-        keys that were not.
+        keys that were not. True means that noise was added to every key there is, ``"nonempty"`` that it was
+        to keys that count somebody, and no others could be listed (partition selection): counts are then from
+        1 on, and the guarantee of the noise does not hold.
 
     Returns
     -------
@@ -94,8 +96,11 @@ def postprocessed(
     term of the model, a ``pm.Potential`` with ``_listed`` after the release's name;
     :func:`~pymc_dp.marginalize` makes it part of the release's law. Counts are of the laws ``pm.Poisson``,
     ``pm.NegativeBinomial``, ``pm.Geometric``, ``pm.Binomial``, ``pm.Bernoulli`` or ``pm.DiscreteUniform``,
-    whose parameters the keys share, or have from data. Noise must have been added to
-    every key there is, also to those that count nobody.
+    whose parameters the keys share, or have from data.
+    Where noise was added to keys of the data only, that a key is listed tells that somebody is there. What
+    holds is (epsilon, delta): delta is the probability that keys of one person alone pass the threshold. It
+    depends on how many keys one person is counted in, and is not worked out here: ``dp.guarantee`` refuses,
+    or reports what a :class:`~pymc_dp.Release` states, as stated.
 
     References
     ----------

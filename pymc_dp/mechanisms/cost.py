@@ -20,6 +20,7 @@ from pymc_dp.mechanisms._numbers import present_lengths
 from pymc_dp.mechanisms._stated import checked_guarantee
 from pymc_dp.mechanisms.marginals import MarginalOp, SymbolicMarginal
 from pymc_dp.mechanisms.mechanism import MechanismOp
+from pymc_dp.privacy._operations import NONEMPTY, OF_SELECTION
 from pymc_dp.privacy.accountant import compose, compose_disjoint
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
@@ -170,9 +171,13 @@ def _integrated_out_of_both(first: TensorVariable, second: TensorVariable) -> st
 def _of_one(released: Any) -> PrivacyGuarantee:
     if isinstance(released, PrivacyGuarantee):
         return released
+    selects = False
     if isinstance(released, Release):
         op = None
         known = None if released.guarantee is None else checked_guarantee(released)
+        selects = released.processing is not None and released.processing.unknown_keys == NONEMPTY
+        if selects and released.guarantee is not None:
+            known = replace(released.guarantee, stated=True)
     else:
         variable = isinstance(released, TensorVariable) and released.owner is not None
         op = released.owner.op if variable else None
@@ -188,7 +193,7 @@ def _of_one(released: Any) -> PrivacyGuarantee:
             _check_lengths(released, op)
     if known is None:
         what = released.mechanism if isinstance(released, Release) else released
-        why = getattr(op, "why_unknown", MechanismOp.why_unknown)
+        why = OF_SELECTION if selects else getattr(op, "why_unknown", MechanismOp.why_unknown)
         raise ValueError(f"The guarantee of {what} is not known: {why}.")
     return known
 

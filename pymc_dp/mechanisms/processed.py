@@ -30,6 +30,7 @@ from pymc_dp.mechanisms._checks import as_query, held
 from pymc_dp.mechanisms._postprocessed import Postprocessed, check_values, postprocessed
 from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp
 from pymc_dp.mechanisms.unknown_keys import add_listed, check_keys
+from pymc_dp.privacy._operations import NONEMPTY, OF_SELECTION
 from pymc_dp.privacy.processing import SUPPRESSED, Processing
 from pymc_dp.privacy.release import Release
 from pymc_dp.upstream.pymc_private import _logprob, _support_point
@@ -76,9 +77,14 @@ class ProcessedRV(MechanismOp, RandomVariable):
         return getattr(self.noise, "processed_marginals", {})
 
     @property
-    def unknown_keys(self) -> bool:
-        """Whether entries that are not published are not observed either."""
+    def unknown_keys(self) -> bool | str:
+        """Whether entries that are not published are not observed; "nonempty" if empty keys got no noise."""
         return self.processing.unknown_keys
+
+    @property
+    def why_unknown(self) -> str:  # type: ignore[override]
+        """Why there may be no guarantee."""
+        return OF_SELECTION if self.unknown_keys == NONEMPTY else MechanismOp.why_unknown
 
     def log_published(self, query: Any, level: Any) -> TensorVariable:
         """Return the log probability that an entry is published, given its query."""
@@ -116,14 +122,17 @@ class ProcessedRV(MechanismOp, RandomVariable):
         )
 
 
-def processed_op(noise: Any, processing: Processing) -> ProcessedRV:
-    """Return the operation that processes the draws of another."""
+def processed_op(noise: Any, processing: Processing, stated: Any = None) -> ProcessedRV:
+    """Return the operation that processes the draws of another; `stated` is what a release guarantees."""
+    props = {name: getattr(noise, name) for name in MECHANISM_PROPS}
+    if processing.unknown_keys == NONEMPTY:
+        props["guarantee"] = None if stated is None else replace(stated, stated=True)
     whole = noise.dtype.startswith("int")
     return ProcessedRV(
         noise=noise,
         processing=processing,
         dtype="int64" if whole and not processing.suppresses else "floatX",
-        **{name: getattr(noise, name) for name in MECHANISM_PROPS},
+        **props,
     )
 
 
@@ -240,7 +249,7 @@ class AddedNoise(Mechanism):
         model = Model.get_context(error_if_none=False)
         if model is None or not getattr(kwargs.get("processing"), "unknown_keys", False):
             return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
-        check_keys(name, as_query(query), model)
+        check_keys(name, as_query(query), model, kwargs["processing"].unknown_keys == NONEMPTY)
         rv = super().__new__(cls, name, query, *args, observed=observed, **kwargs)
         add_listed(name, rv, model)
         return rv
@@ -262,6 +271,9 @@ class AddedNoise(Mechanism):
     @classmethod
     def _release(cls, *args: Any, processing: Processing | None = None, **kwargs: Any) -> Any:
         """Build the random variable, that of a processed release where that is asked for."""
+        stated = None
+        if getattr(processing, "unknown_keys", False) == NONEMPTY:
+            stated = kwargs.pop("promised", None)  # which noise does not bear out
         built = super()._release(*args, **kwargs)
         if processing is None:
             return built
@@ -273,7 +285,7 @@ class AddedNoise(Mechanism):
         if cls._whole():
             processing.check_whole(cls.__name__)
         node = (built[1] if isinstance(built, tuple) else built).owner
-        next_rng, rv = processed_op(node.op, processing).make_node(*node.inputs).outputs
+        next_rng, rv = processed_op(node.op, processing, stated).make_node(*node.inputs).outputs
         return (next_rng, rv) if isinstance(built, tuple) else rv
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,11 +24,13 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.discrete import DiscreteUniformRV
+from pymc.distributions.truncated import TruncatedRV
 from pymc.model.core import Model
 from pymc.pytensorf import constant_fold
 from pytensor.gradient import NullTypeGradError, disconnected_grad
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, GeometricRV, NegBinomialRV, PoissonRV
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneConst, NoneTypeT
 from pytensor.tensor.variable import TensorVariable
 
@@ -73,7 +76,46 @@ _TAILS: dict[type, Callable[..., TensorVariable]] = {
 _FINITE = (BernoulliRV, DiscreteUniformRV)
 
 
-def check_keys(name: str, query: Variable, model: Model) -> None:
+@dataclass(frozen=True)
+class CountLaw:
+    """The law of a count.
+
+    Attributes
+    ----------
+    op : RandomVariable
+        Operation that draws counts, those below `least` among them.
+    params : list of TensorVariable
+    least : int
+        The least value of a count, to which the law is truncated.
+    support : ndarray or None
+        All values, where they are few.
+    """
+
+    op: Any
+    params: list[Any]
+    least: int = 0
+    support: np.ndarray | None = None
+
+
+def law_of(record: TensorVariable) -> CountLaw | None:
+    """Return the law of counts, None if the probability of many is not known."""
+    op: Any = record.owner.op
+    params = list(parameters_of(record))
+    least = int(isinstance(op, GeometricRV))
+    if isinstance(op, TruncatedRV):
+        op, (*params, lower, upper) = op.base_rv_op, params
+        ends = constant_fold([lower, upper], raise_not_constant=False)
+        known = all(isinstance(end, np.ndarray) and end.size == 1 for end in ends)
+        if not known or not np.isfinite(ends[0]).all() or not np.isposinf(ends[1]).all():
+            return None
+        least = max(math.ceil(ends[0].item()), int(isinstance(op, GeometricRV)))
+    if isinstance(op, (*_TAILS, GeometricRV)) and least >= 0:
+        return CountLaw(op, params, least)
+    support = finite_support(record, _MOST_VALUES) if isinstance(op, _FINITE) else None
+    return None if support is None else CountLaw(op, params, int(support[0]), support)
+
+
+def check_keys(name: str, query: Variable, model: Model, nonempty: bool) -> None:
     """Refuse a query that is not the count of each listed key, by a law that is known.
 
     Parameters
@@ -82,6 +124,8 @@ def check_keys(name: str, query: Variable, model: Model) -> None:
         Name of the release, for messages.
     query : Variable
     model : pymc.Model
+    nonempty : bool
+        Whether keys that count nobody are not listed in any case.
 
     Raises
     ------
@@ -96,7 +140,7 @@ def check_keys(name: str, query: Variable, model: Model) -> None:
             "shape=K), and pass it as the query. Where an entry adds up several counts, leave unknown_keys "
             "out: it is for keys of which each is listed, or not, by itself."
         )
-    _check_law(name, found.record)
+    _check_law(name, found.record, nonempty)
     _check_shared(name, found.record, model)
     for rv in model.observed_RVs:
         if getattr(rv.owner.op, "unknown_keys", False):
@@ -109,18 +153,22 @@ def check_keys(name: str, query: Variable, model: Model) -> None:
                 )
 
 
-def _check_law(name: str, record: TensorVariable) -> None:
-    op: Any = record.owner.op
-    if isinstance(op, (*_TAILS, GeometricRV)):
-        return
-    if isinstance(op, _FINITE) and finite_support(record, _MOST_VALUES) is not None:
-        return
-    raise ValueError(
-        f"{record.name} has the law {printed_name(op)}, of which the probability that {name} lists a key is "
-        "not known. With unknown_keys=True counts are pm.Poisson, pm.NegativeBinomial, pm.Geometric, "
-        f"pm.Binomial, pm.Bernoulli or pm.DiscreteUniform (of at most {_MOST_VALUES} known values), "
-        "independent of each other."
-    )
+def _check_law(name: str, record: TensorVariable, nonempty: bool) -> None:
+    law = law_of(record)
+    if law is None:
+        raise ValueError(
+            f"{record.name} has the law {printed_name(record.owner.op)}, of which the probability that "
+            f"{name} lists a key is not known. With unknown keys counts are pm.Poisson, pm.NegativeBinomial, "
+            "pm.Geometric or pm.Binomial, also truncated by a known lower end (pm.Truncated(..., lower=1)); "
+            f"pm.Bernoulli or pm.DiscreteUniform (of at most {_MOST_VALUES} known values). They are "
+            "independent of each other."
+        )
+    if nonempty and law.least < 1:
+        raise ValueError(
+            f'{record.name} may be 0, but {name} has unknown_keys="nonempty": a key that counts nobody is '
+            f'not listed whatever the noise. Declare counts from 1 on, pm.Truncated("{record.name}", '
+            "pm.Poisson.dist(rate), lower=1, shape=K) or pm.Geometric."
+        )
 
 
 def _check_shared(name: str, record: TensorVariable, model: Model) -> None:
@@ -199,61 +247,65 @@ def add_listed(name: str, rv: TensorVariable, model: Model) -> None:
     query, *noise = parameters_of(rv)
     counts = clamped_record(query, set(model.free_RVs))
     assert counts is not None
-    node = counts.record.owner
-    law: Any = node.op
-    support = finite_support(counts.record, _MOST_VALUES) if isinstance(law, _FINITE) else None
-    params = list(parameters_of(counts.record))
-    log_share = log_listed(law, rv.owner.op, params, noise, (counts.lo, counts.hi), support)
+    law = law_of(counts.record)
+    assert law is not None
+    log_share = log_listed(law, rv.owner.op, noise, (counts.lo, counts.hi))
     # where no key is ever listed, those that are have no density
     term = pt.switch(pt.gt(log_share, -np.inf), -log_share, -np.inf)
-    size = law.size_param(node)
-    term = term if isinstance(size.type, NoneTypeT) else pt.broadcast_to(term, size)
-    pm.Potential(f"{name}{LISTED}", pt.sum(term), model=model)
+    size = _size_of(counts.record)
+    total = pt.sum(term if size is None else pt.broadcast_to(term, size))
+    pm.Potential(f"{name}{LISTED}", total, model=model)
+
+
+def _size_of(record: TensorVariable) -> Any:
+    """Return the shape of counts as a graph without these, None if it is that of their parameters."""
+    if None not in record.type.shape:
+        return record.type.shape
+    op: Any = record.owner.op
+    size = op.size_param(record.owner) if isinstance(op, RandomVariable) else None
+    if size is None:
+        return lengths_of(record)
+    return None if isinstance(size.type, NoneTypeT) else size
 
 
 def log_listed(
-    law: Any,
-    channel: Any,
-    params: list[Any],
-    noise: list[Any],
-    ends: tuple[float, float] = (-math.inf, math.inf),
-    support: np.ndarray | None = None,
+    law: CountLaw, channel: Any, noise: list[Any], ends: tuple[float, float] = (-math.inf, math.inf)
 ) -> TensorVariable:
     """Return the log probability that a key is listed, given the parameters of the law of its count.
 
     Parameters
     ----------
-    law : RandomVariable
-        Operation that draws counts.
+    law : CountLaw
     channel : ProcessedRV
-        What draws their release.
-    params, noise : list of TensorVariable
-        Parameters of the law, and of the noise.
+        What draws the release.
+    noise : list of TensorVariable
+        Its parameters after the query.
     ends : (float, float)
         What counts are clamped to before the noise.
-    support : ndarray, optional
-        The values of a count, where they are few.
     """
-    rows = [pt.as_tensor_variable(p)[..., None] for p in params]
+    rows = [pt.as_tensor_variable(p)[..., None] for p in law.params]
     levels = [pt.as_tensor_variable(p)[..., None] for p in noise]
 
     def log_f(k: Any) -> TensorVariable:
-        row = law.make_node(pt.random.shared_rng(seed=None), NoneConst, *rows).outputs[1]
+        row = law.op.make_node(pt.random.shared_rng(seed=None), NoneConst, *rows).outputs[1]
         return pm.logp(row, pt.cast(k, row.dtype))
 
     def log_shown(k: Any) -> TensorVariable:
         return channel.log_published(pt.clip(pt.cast(k, "float64"), *ends), *levels)
 
-    if support is not None:
-        k = pt.constant(support)
+    if law.support is not None:
+        k = pt.constant(law.support)
         return log_sum(log_f(k) + log_shown(k))
-    end = _surely_listed(channel, noise, ends[1], int(isinstance(law, GeometricRV))) + _BEYOND
+    end = _surely_listed(channel, noise, ends[1], law.least) + _BEYOND
     _check_terms(end, rows, levels)
-    k = pt.arange(end)
+    k = pt.arange(law.least, end)
     summed = log_sum(log_f(k) + log_shown(k))
     end = pt.as_tensor_variable(end)[None]
-    rest = (_log_tail(law, rows, log_f, end) + log_shown(end))[..., 0]
-    return log_sum(pt.stack(pt.broadcast_arrays(summed, rest), axis=-1))
+    rest = (_log_tail(law.op, rows, log_f, end) + log_shown(end))[..., 0]
+    total = log_sum(pt.stack(pt.broadcast_arrays(summed, rest), axis=-1))
+    if not law.least:
+        return total
+    return total - _log_tail(law.op, rows, log_f, pt.constant([law.least]))[..., 0]
 
 
 def _check_terms(end: Any, rows: list[Any], levels: list[Any]) -> None:

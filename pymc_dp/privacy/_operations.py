@@ -8,6 +8,15 @@ from typing import Any
 
 import numpy as np
 
+# What unknown_keys= says where keys that count nobody got no noise, and were not published in any case.
+NONEMPTY = "nonempty"
+# Why the guarantee of such a release is not known.
+OF_SELECTION = (
+    "noise was added only to keys that occur in the data, so that a key's being listed tells that somebody "
+    "is there. What holds is (epsilon, delta), delta being the probability that keys of one person alone pass "
+    "the threshold: state it by PrivacyGuarantee(epsilon, delta) as guarantee of the Release"
+)
+
 
 def checked_number(name: str, value: Any) -> float:
     """Return a finite real number as a float."""
@@ -51,13 +60,17 @@ def checked_order(order: Any, names: list[str]) -> tuple[str, ...]:
     return tuple(map(str, order))
 
 
-def checked_unknown(unknown_keys: Any, threshold: float | None) -> bool:
+def checked_unknown(unknown_keys: Any, threshold: float | None) -> bool | str:
     """Return whether keys are unknown, of which there is a threshold."""
-    if not isinstance(unknown_keys, bool | np.bool_):
-        raise TypeError(f"unknown_keys must be True or False, got {type(unknown_keys).__name__}.")
+    if isinstance(unknown_keys, str) and unknown_keys != NONEMPTY:
+        raise ValueError(f"unknown_keys must be True, False or {NONEMPTY!r}, got {unknown_keys!r}.")
+    if not isinstance(unknown_keys, bool | np.bool_ | str):
+        raise TypeError(
+            f"unknown_keys must be True, False or {NONEMPTY!r}, got {type(unknown_keys).__name__}."
+        )
     if unknown_keys and threshold is None:
         raise ValueError(
             "unknown_keys=True needs suppress_below=, the threshold that a noisy value had to reach for its "
             "key to be published."
         )
-    return bool(unknown_keys)
+    return unknown_keys if isinstance(unknown_keys, str) else bool(unknown_keys)

@@ -45,15 +45,15 @@ class Processing:
         Values below it are not published.
     order : tuple of str
         Names of the operations that are done.
-    unknown_keys : bool
-        Whether entries that are not published are not listed either, so that nobody knows how many there are.
+    unknown_keys : bool or "nonempty"
+        Whether entries that are not published are not listed; "nonempty" if those of nobody got no noise.
     """
 
     clip: tuple[float, float] | None
     round_to: float | None
     suppress_below: float | None
     order: tuple[str, ...]
-    unknown_keys: bool = False
+    unknown_keys: bool | str = False
 
     @classmethod
     def of(
@@ -72,7 +72,7 @@ class Processing:
         round_to, suppress_below : float, optional
         order : sequence of str, optional
             Names of the arguments that are given.
-        unknown_keys : bool, optional
+        unknown_keys : bool or "nonempty", optional
 
         Returns
         -------
@@ -99,7 +99,7 @@ class Processing:
         done = tuple(names) if order is None else checked_order(order, names)
         found = cls(ends, step, threshold, done, unknown)
         if unknown and not found.reaches_threshold():
-            raise ValueError(f"unknown_keys=True, but {found._reaches()}: all keys were published.")
+            raise ValueError(f"unknown_keys={unknown!r}, but {found._reaches()}: all keys were published.")
         return found
 
     def __str__(self) -> str:
@@ -124,7 +124,7 @@ class Processing:
             "round_to": self.round_to,
             "suppress_below": self.suppress_below,
             "order": list(self.order),
-            **({"unknown_keys": True} if self.unknown_keys else {}),
+            **({"unknown_keys": self.unknown_keys} if self.unknown_keys else {}),
         }
 
     @classmethod
@@ -150,8 +150,8 @@ class Processing:
         if not isinstance(content, Mapping) or content.keys() != set(fields):
             raise ValueError(f"postprocessed must have the fields {', '.join(fields)}.")
         found = cls.of(**content)
-        if found.unknown_keys != unknown_keys:
-            raise ValueError("unknown_keys must be true where it is written.")
+        if bool(found.unknown_keys) != unknown_keys:
+            raise ValueError("unknown_keys must not be false where it is written.")
         return found
 
     def check_whole(self, mechanism: str) -> None:

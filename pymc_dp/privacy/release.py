@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from pymc_dp.privacy._checks import words
+from pymc_dp.privacy._operations import NONEMPTY, OF_SELECTION
 from pymc_dp.privacy._plain import (
     DEEPEST,
     array_from_plain,
@@ -102,6 +103,10 @@ class Release:
             )
         if self.processing is not None and not isinstance(self.processing, Processing):
             raise TypeError(f"processing must be a Processing or None, got {type(self.processing).__name__}.")
+        if self.guarantee is not None and self._selects() and self.guarantee.delta == 0:
+            raise ValueError(
+                f"guarantee has delta = 0, which does not hold: {OF_SELECTION}, or leave guarantee out."
+            )
         value = np.array(self.value)
         if value.dtype.kind not in "biuf" or value.dtype.itemsize > 8:
             raise TypeError(
@@ -144,18 +149,19 @@ class Release:
         round_to: Any = None,
         suppress_below: Any = None,
         order: Any = None,
-        unknown_keys: bool = False,
+        unknown_keys: bool | str = False,
     ) -> Release:
         """Return the release as it is published after its value was clipped, rounded, suppressed.
 
-        The guarantee is that of the noise. Nothing else needs to be said to an analyst, who passes the
+        The guarantee is that of the noise, and is dropped where keys that count nobody got none
+        (``unknown_keys="nonempty"``). Nothing else needs to be said to an analyst, who passes the
         processed release as ``observed=``.
 
         Parameters
         ----------
         clip, round_to, suppress_below, order, unknown_keys
             As for :func:`pymc_dp.postprocessed`. Suppressed entries of the value are NaN; with
-            ``unknown_keys=True`` they are left out, and the names of the others are published beside the
+            `unknown_keys` they are left out, and the names of the others are published beside the
             release, in the same order.
 
         Returns
@@ -210,7 +216,15 @@ class Release:
             k: tuple(np.asarray(v)[listed].tolist()) if np.shape(v) == value.shape else v
             for k, v in self.parameters.items()
         }
-        return replace(self, value=value[listed], parameters=parameters, processing=processing)
+        # what the noise alone guarantees does not hold where empty keys got none
+        known = None if processing.unknown_keys == NONEMPTY else self.guarantee
+        return replace(
+            self, value=value[listed], parameters=parameters, guarantee=known, processing=processing
+        )
+
+    def _selects(self) -> bool:
+        """Whether empty keys got no noise."""
+        return self.processing is not None and self.processing.unknown_keys == NONEMPTY
 
     def to_json(self) -> str:
         """Return the release as JSON text, without loss.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import pickle
@@ -17,8 +18,9 @@ import scipy.stats as st
 
 import pymc_dp as dp
 from pymc_dp.mechanisms import unknown_keys
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.processing import SUPPRESSED, Processing
-from tests.mechanisms.keys import LAWS, NOISES, PROCESSINGS, declared, share
+from tests.mechanisms.keys import COUNTS, LAWS, LEVEL, NOISES, PROCESSINGS, declared, share
 
 NAN = math.nan
 RATES = (0.01, 0.7, 8.0, 40.0)
@@ -163,7 +165,7 @@ def noise_twice(monkeypatch):
 
 def counts_from_one(monkeypatch):
     arange = pt.arange
-    monkeypatch.setattr(unknown_keys.pt, "arange", lambda end: arange(1, end))
+    monkeypatch.setattr(unknown_keys.pt, "arange", lambda first, end: arange(first + 1, end))
 
 
 @pytest.mark.usefixtures("python_mode")
@@ -177,6 +179,83 @@ def test_faults_are_found(fault, monkeypatch):
     assert off("negative binomial", "discrete laplace", processing).max() < 10
     fault(monkeypatch)
     assert off("negative binomial", "discrete laplace", processing).max() > 1000
+
+
+# -- noise for keys that occur in the data only -----------------------------------------------------
+
+
+def selected(count, noise="discrete laplace", **given):
+    mechanism, label, _ = NOISES[noise]
+    with pm.Model() as model:
+        people = count(pm.Gamma("rate", 2, 0.3))
+        observed = listed(unknown_keys="nonempty")
+        mechanism("z", people, **{label: LEVEL, **given}, observed=observed)
+    return model
+
+
+def poisson_from(least):
+    return lambda rate: pm.Truncated("people", pm.Poisson.dist(rate), lower=least, shape=3)
+
+
+@pytest.mark.usefixtures("python_mode")
+@pytest.mark.parametrize("noise", NOISES)
+def test_counts_that_are_not_zero(noise):
+    """A truncated law is divided by its mass, which cancels in what the listed keys say."""
+    for least in (1, 4):
+        found = terms(selected(poisson_from(least), noise), RATES)
+        for term, rate in zip(found, RATES, strict=True):
+            f = st.poisson(rate).pmf(COUNTS[least:])
+            exact = -3 * np.log(f @ NOISES[noise][2](8, COUNTS[least:]) / st.poisson(rate).sf(least - 1))
+            assert abs(term - exact) < 1e-11 * (1 + abs(exact))
+    alpha = np.float64(0.7)
+    model = selected(
+        lambda rate: pm.Truncated("people", pm.NegativeBinomial.dist(mu=rate, alpha=alpha), lower=1, shape=3)
+    )
+    f = st.nbinom(alpha, alpha / (alpha + 8.0))
+    exact = -3 * np.log(f.pmf(COUNTS[1:]) @ NOISES["discrete laplace"][2](8, COUNTS[1:]) / f.sf(0))
+    assert np.isclose(terms(model, (8.0,))[0], exact, rtol=1e-12)
+
+
+def test_counts_that_may_be_zero():
+    for count in (
+        lambda rate: pm.Poisson("people", rate, shape=3),
+        poisson_from(0),
+        lambda rate: pm.DiscreteUniform("people", 0, 9, shape=3),
+    ):
+        with pytest.raises(ValueError, match='people may be 0, but z has unknown_keys="nonempty": a key'):
+            selected(count)
+    selected(lambda rate: pm.Geometric("people", 1 / (1 + rate), shape=3))
+    selected(lambda rate: pm.DiscreteUniform("people", 1, 9, shape=3))
+    with pytest.raises(ValueError, match="people has the law TruncatedPoisson"):
+        selected(lambda rate: pm.Truncated("people", pm.Poisson.dist(rate), lower=1, upper=30, shape=3))
+
+
+def test_the_guarantee_of_a_selection_is_not_that_of_the_noise(seeded_entropy):
+    """A listed key tells that somebody is there: delta is the threshold's, and is stated or unknown."""
+    budget = {"scale": None, "epsilon": 0.5, "sensitivity": 1}
+    model = selected(poisson_from(1), **budget)
+    geometric = selected(lambda rate: pm.Geometric("people", 1 / (1 + rate), shape=3), **budget)
+    for z in (model["z"], dp.marginalize(geometric, "people")["z"]):
+        with pytest.raises(
+            ValueError, match="guarantee of z is not known: noise was added only to keys that"
+        ):
+            dp.guarantee(z)
+    noisy = dp.DiscreteLaplaceMechanism.release(np.array([31, 1, 17]), epsilon=0.5, sensitivity=1)
+    release = noisy.postprocessed(suppress_below=8, unknown_keys="nonempty")
+    assert release.guarantee is None and noisy.guarantee.epsilon == 0.5
+    with pytest.raises(ValueError, match="not known: noise was added only to keys that occur in the data"):
+        dp.guarantee(release)
+    for pure in (PrivacyGuarantee(0.5), PrivacyGuarantee(math.inf, rho=0.1)):
+        with pytest.raises(ValueError, match="guarantee has delta = 0, which does not hold: noise was added"):
+            dataclasses.replace(release, guarantee=pure)
+    stated = dataclasses.replace(release, guarantee=PrivacyGuarantee(0.5, 1e-3))
+    again = dp.Release.from_json(stated.to_json())
+    assert again == stated and again.processing.unknown_keys == "nonempty"
+    with pm.Model():
+        people = pm.Geometric("people", 0.1, shape=len(again.value))
+        z = dp.DiscreteLaplaceMechanism("z", people, observed=again)
+    for known in (dp.guarantee(again), dp.guarantee(z)):
+        assert (known.epsilon, known.delta, known.stated) == (0.5, 1e-3, True)
 
 
 # -- declarations -----------------------------------------------------------------------------------
@@ -215,7 +294,9 @@ def test_values_that_are_no_list_of_keys(given, message):
 
 
 def test_unknown_keys_is_yes_or_no():
-    with pytest.raises(TypeError, match="unknown_keys must be True or False, got str"):
+    with pytest.raises(TypeError, match="unknown_keys must be True, False or 'nonempty', got int"):
+        listed(unknown_keys=1)
+    with pytest.raises(ValueError, match="unknown_keys must be True, False or 'nonempty', got 'yes'"):
         listed(unknown_keys="yes")
 
 

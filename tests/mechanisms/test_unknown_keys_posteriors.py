@@ -102,6 +102,27 @@ def test_posterior_of_a_parameter(law, noise, round_to, step):
     assert max(map(abs, z_values(draws, posterior(law, noise, round_to, values, listed=False)))) > 5
 
 
+@pytest.mark.statistical
+@pytest.mark.parametrize("noise", ["laplace", "discrete gaussian"])
+def test_keys_that_are_not_empty(noise):
+    """Noise on keys that count somebody only: counts from 1 on, unlike those of all keys."""
+    values = (3, 3, 4, 3, 5)
+    mechanism, label, _ = NOISES[noise]
+    with pm.Model() as model:
+        rate = pm.Gamma("rate", 2, 0.3)
+        people = pm.Truncated("people", pm.Poisson.dist(rate), lower=1, shape=5)
+        observed = dp.postprocessed(values, round_to=None, suppress_below=3, unknown_keys="nonempty")
+        mechanism("z", people, **{label: LEVEL}, observed=observed)
+    draws = sampled(model)
+    f = st.poisson.pmf(COUNTS, GRID[:, None]) * (COUNTS > 0)
+    all_there_are = PRIOR.logpdf(GRID) - 5 * np.log(f.sum(axis=1))
+    for y in values:
+        all_there_are += np.log(f @ interval(noise, None, y))
+    log_density = all_there_are - 5 * np.log(f @ NOISES[noise][2](3, COUNTS) / f.sum(axis=1))
+    assert max(map(abs, z_values(draws, log_density))) < 5
+    assert max(map(abs, z_values(draws, all_there_are))) > 5
+
+
 MARGINAL = [
     (law, noise)
     for law in ("Poisson", "negative binomial", "geometric")
