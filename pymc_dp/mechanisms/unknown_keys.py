@@ -261,10 +261,9 @@ def _size_of(record: TensorVariable) -> Any:
     """Return the shape of counts as a graph without these, None if it is that of their parameters."""
     if None not in record.type.shape:
         return record.type.shape
-    op: Any = record.owner.op
-    size = op.size_param(record.owner) if isinstance(op, RandomVariable) else None
-    if size is None:
-        return lengths_of(record)
+    node: Any = record.owner
+    # of a truncated law, it is that of the law itself
+    size = node.op.size_param(node) if isinstance(node.op, RandomVariable) else node.inputs[1]
     return None if isinstance(size.type, NoneTypeT) else size
 
 

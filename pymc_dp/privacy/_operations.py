@@ -12,9 +12,10 @@ import numpy as np
 NONEMPTY = "nonempty"
 # Why the guarantee of such a release is not known.
 OF_SELECTION = (
-    "noise was added only to keys that occur in the data, so that a key's being listed tells that somebody "
-    "is there. What holds is (epsilon, delta), delta being the probability that keys of one person alone pass "
-    "the threshold: state it by PrivacyGuarantee(epsilon, delta) as guarantee of the Release"
+    "noise was added only to keys that occur in the data, so that a key's being listed tells that "
+    "somebody is there. What holds is (epsilon, delta), delta being the probability that keys of one "
+    "person alone pass the threshold: state it by PrivacyGuarantee(epsilon, delta) as guarantee of the "
+    "Release"
 )
 
 

@@ -83,6 +83,23 @@ def test_parameters_by_key_and_random_noise():
 
 
 @pytest.mark.usefixtures("python_mode")
+@pytest.mark.parametrize("truncated", [False, True])
+def test_more_keys_set_later(truncated):
+    """The term counts the keys that there are when it is read."""
+    with pm.Model() as model:
+        data = pm.Data("data", [9.0, 12.0, 20.0])
+        rate = pm.Gamma("rate", 2, 0.3)
+        if truncated:
+            people = pm.Truncated("people", pm.Poisson.dist(rate), lower=1, shape=data.shape[0])
+        else:
+            people = pm.Poisson("people", rate, shape=data.shape[0])
+        dp.LaplaceMechanism("z", people, scale=2.0, observed=listed(data))
+    three = terms(model, (4.0,))
+    pm.set_data({"data": [9.0, 12.0, 20.0, 8.0, 8.5]}, model=model)
+    assert np.allclose(terms(model, (4.0,)) / 5, three / 3, rtol=1e-12) and (three > 1).all()
+
+
+@pytest.mark.usefixtures("python_mode")
 def test_counts_that_are_clamped():
     """Before the noise, from either side."""
     with pm.Model() as model:
