@@ -53,6 +53,11 @@ class WholeReleaseRV(SymbolicMarginal, SymbolicRandomVariable):
         super().__init__(*args, **kwargs)
 
     @property
+    def unknown_keys(self) -> bool | str:
+        """Whether releases list only the keys that passed a threshold."""
+        return getattr(self.channel, "unknown_keys", False)
+
+    @property
     def why_unknown(self) -> str:  # type: ignore[override]
         """Why there may be no guarantee: what is true of the release with its record."""
         return str(self.channel.why_unknown)
@@ -132,7 +137,7 @@ def _log_probability(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> Tenso
 
     (value,) = values
     found = by_distinct(density, value, given, [0] * len(given))
-    if getattr(op.channel, "unknown_keys", False):
+    if op.unknown_keys:
         found = found - log_listed(
             CountLaw(op.record, params, int(isinstance(op.record, GeometricRV))), op.channel, noise
         )

@@ -201,6 +201,13 @@ def _check(model: Any, simulations: Any, kept: Any, draws: int, chains: int) -> 
         raise ValueError(
             "model has no observed variable: declare what was released, or seen, with observed=."
         )
+    for rv in model.observed_RVs:
+        laws = [rv, *(rv.owner.op.laws(rv.owner) if hasattr(rv.owner.op, "laws") else [])]
+        if any(getattr(law.owner.op, "unknown_keys", False) for law in laws):
+            raise ValueError(
+                f"{rv.name} lists only the keys that passed a threshold, so that a simulated release would "
+                "list others, and another number of them. Check the model of all keys, without unknown_keys."
+            )
     if model.potentials:
         raise ValueError(
             f"model has the potential {model.potentials[0].name}, without which its parameters would be "

@@ -402,6 +402,17 @@ def test_other_mechanisms_have_no_such_law():
             dp.RandomizedResponse("z", x, epsilon=1.0, n_categories=2, observed=listed())
 
 
+@pytest.mark.parametrize("law", ["Poisson", "binomial"])
+def test_they_are_not_simulated(law):
+    """Another release would list other keys."""
+    model = declared(law, "discrete laplace", {"suppress_below": 8})
+    for other in (model, dp.marginalize(model, "people")):
+        with pytest.raises(
+            ValueError, match="z lists only the keys that passed a threshold, so that a simulated"
+        ):
+            dp.testing.calibrate(other)
+
+
 def test_unlisted_entries_are_impossible_later():
     with pm.Model() as model:
         data = pm.Data("data", [9.0, 12.0, 20.0])
