@@ -11,10 +11,13 @@ import pytest
 from numba import types
 from numba.core import event
 from numba.core.errors import TypingError
+from pytensor import scalar
+from pytensor.tensor import tensor_from_scalar
 
 from pymc_dp.lowering.addresses import native
 from pymc_dp.lowering.addresses.native import VECTOR, SourceFunction, compile_lowered, function_at
 from pymc_dp.lowering.compiling.nopython import Declared, njit
+from pymc_dp.lowering.rows.rows import scalar_function
 
 SIGNATURE = types.float64(types.float64)
 FUNCTION = types.FunctionType(SIGNATURE)
@@ -118,6 +121,19 @@ def test_what_is_on_disk_is_not_compiled_again():
 
     assert _compiled_during(called) == ["f"]
     assert _compiled_during(called) == []
+
+
+def test_functions_of_graphs_that_python_calls_are_on_disk(rng):
+    """PyTensor writes a graph's source to a file of another name each time."""
+    number = float(rng.uniform()) + uuid.uuid4().int % 10**6  # a graph that no cache can hold
+
+    def compiled():
+        x = scalar.float64("x")
+        return scalar_function([x], [number * tensor_from_scalar(x)])[0]
+
+    assert _compiled_during(lambda: compiled()(2.0))
+    assert not _compiled_during(lambda: compiled()(2.0))
+    assert compiled()(2.0) == (2.0 * number,)
 
 
 def test_functions_without_a_key_are_compiled_each_time():

@@ -46,10 +46,12 @@ class Part(CPUDispatcher):
 
     @cached_property
     def _from_python(self) -> Called:
-        return Called(self.py_func, targetoptions={**self.targetoptions, "no_cpython_wrapper": False})
+        called = Called(self.py_func, targetoptions={**self.targetoptions, "no_cpython_wrapper": False})
+        called._cache = DiskCache(called)
+        return called
 
     def __call__(self, *args: Any) -> Any:
-        """Call it from Python, for tests."""
+        """Call it from Python: at a few points, where a step is built, and in tests."""
         return self._from_python(*args)
 
 
@@ -135,9 +137,10 @@ class DiskCache(_Cache):
         if key is None:
             return NullCache()
         function = dispatcher.py_func
-        same = FunctionType(
-            function.__code__, function.__globals__, function.__name__, None, function.__closure__
-        )
+        code = function.__code__
+        if function in CACHED_SRC_FUNCTIONS:  # of a graph: its file has another name each time
+            code = code.replace(co_filename=f"{function.__name__}.py")
+        same = FunctionType(code, function.__globals__, function.__name__, None, function.__closure__)
         CACHED_SRC_FUNCTIONS[same] = key  # where PyTensor's part of numba's cache looks for it
         return FunctionCache(same)
 
