@@ -34,6 +34,7 @@ from pymc_dp.plots.mixtures import plot_density, plot_informativeness, plot_simi
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
 from pymc_dp.privacy.release import Release
+from pymc_dp.privacy.renyi_guarantee import RenyiGuarantee
 from pymc_dp.private.approximation import normal_approximation
 from pymc_dp.private.barker import BarkerMetropolis
 from pymc_dp.private.confidential import ConfidentialLikelihood
@@ -103,6 +104,7 @@ __all__ = [
     "RandomizedResponse",
     "RecordImputation",
     "Release",
+    "RenyiGuarantee",
     "SmoothedHistogramSample",
     "SplitMerge",
     "TableImputation",

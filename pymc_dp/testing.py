@@ -46,8 +46,8 @@ def check_guarantee(
 
     This can contradict a guarantee, and cannot prove one: only the queries and values that were tried are
     covered, and the result says which. A claim of pure privacy is compared with the largest log ratio of
-    densities at values near and far from the queries; claims of rho, mu and delta with divergences that are
-    integrated over the releases, where these are single numbers.
+    densities at values near and far from the queries; claims of rho, mu, delta and Renyi divergences with
+    what is integrated over the releases, where these are single numbers.
 
     Parameters
     ----------
@@ -62,7 +62,8 @@ def check_guarantee(
         Releases at which log ratios are compared. Added to a grid for releases of one number; needed for
         releases of several.
     orders : sequence of float
-        Orders of the Renyi divergences, each above 1, that a claim of rho is compared with.
+        Orders of the Renyi divergences, each above 1, that a claim of rho is compared with; one of Renyi
+        divergences is compared at its own orders.
 
     Returns
     -------

@@ -99,12 +99,18 @@ def _check_together(people: list[list[GuaranteeCheck]], stated: PrivacyGuarantee
     """
     epsilon = max(sum(entry.log_ratio for entry in own) for own in people)
     least = "at least " if len(people[0]) < entries else ""
-    orders = people[0][0].divergences  # there are none where no rho is stated
-    rho = max((sum(entry.divergences[a] for entry in own) / a for own in people for a in orders), default=0.0)
+    # there are none where neither rho nor a curve is stated
+    spent_at = {
+        a: max(sum(entry.divergences[a] for entry in own) for own in people) for a in people[0][0].divergences
+    }
+    rho = max((divergence / a for a, divergence in spent_at.items()), default=0.0)
+    beyond = [a for a, bound in stated.renyi if spent_at.get(a, 0.0) > bound * (1 + _ROUNDING)]
     if stated.is_pure and epsilon > stated.epsilon * (1 + _ROUNDING):
         spent = f"epsilon = {least}{epsilon:g}"
     elif stated.rho is not None and rho > stated.rho * (1 + _ROUNDING):
         spent = f"rho = {least}{rho:g}"
+    elif beyond:
+        spent = f"a Renyi divergence of order {beyond[-1]:g} of {least}{spent_at[beyond[-1]]:g}"
     else:
         return
     warnings.warn(

@@ -103,6 +103,8 @@ def guarantee_to_plain(guarantee: PrivacyGuarantee) -> dict[str, Any]:
     plain = {f.name: to_plain(getattr(guarantee, f.name)) for f in fields(PrivacyGuarantee)}
     if not guarantee.stated:  # as before there were mechanisms of a user's own
         del plain["stated"]
+    if not guarantee.renyi:  # as before there were guarantees by Renyi divergences
+        del plain["renyi"]
     return plain
 
 
@@ -114,7 +116,9 @@ def guarantee_from_plain(content: Any) -> PrivacyGuarantee:
         unknown = shortened(sorted(stated.keys() - known))
         raise ValueError(f"guarantee must have epsilon, and fields that are known, not {unknown}.")
     for name, value in stated.items():
-        if name != "neighbours" and isinstance(value, list | str):
+        if name == "renyi" and not (isinstance(value, list) and value):
+            raise ValueError("renyi of the guarantee must be a list of pairs, an order and its divergence.")
+        if name not in ("neighbours", "renyi") and isinstance(value, list | str):
             raise ValueError(f"{name} of the guarantee must be a number, got {type(value).__name__}.")
     try:
         return PrivacyGuarantee(**{k: from_plain(k, v) for k, v in stated.items()})

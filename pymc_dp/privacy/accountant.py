@@ -4,7 +4,8 @@ Each guarantee is replaced by the worst release that it admits: randomized respo
 randomized response that may fail for an approximate one, and Gaussian noise for one that states mu. For
 independent releases of these kinds the log ratio of densities is a sum whose law is known, so that
 delta(epsilon) = E[(1 - exp(epsilon - loss))+] is exact. This also holds for adaptively chosen releases. For a
-guarantee that states only rho, no worst release is known; these rhos are added up and converted once.
+guarantee that states only rho, no worst release is known; these rhos are added up and converted once. So are
+Renyi divergences, at each order that a part states.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import scipy
 from scipy.special import expit
 
 from pymc_dp.privacy._checks import probability
+from pymc_dp.privacy._conversions import Curve, curve_epsilon, zcdp_epsilon
 from pymc_dp.privacy._gaussian_curve import deltas
 from pymc_dp.privacy.calibration import gaussian_epsilon
-from pymc_dp.privacy.guarantee import PrivacyGuarantee, in_words, zcdp_epsilon
+from pymc_dp.privacy.guarantee import PrivacyGuarantee, in_words
 
 # If the loss has more values than this, they are merged upwards, which overstates the cost slightly.
 _MOST_LOSSES = 1 << 16
@@ -95,6 +97,21 @@ class ComposedGuarantee(PrivacyGuarantee):
         each = [_rho(part.to_zcdp()) for _, part in self.parts]
         return replace(self, rho=max(each) if self.disjoint else sum(each))
 
+    def divergence(self, order: float) -> float:
+        """Return a bound of the Renyi divergence of an order, from the parts; inf if they imply none.
+
+        Parameters
+        ----------
+        order : float
+            A finite number above 1.
+
+        Returns
+        -------
+        float
+        """
+        each = [part.divergence(order) for _, part in self.parts]
+        return min(super().divergence(order), max(each) if self.disjoint else math.fsum(each))
+
     def __str__(self) -> str:
         names = in_words([name for name, _ in self.parts])
         people = (
@@ -126,7 +143,8 @@ def compose(parts: Any, *, delta: float | None = None) -> ComposedGuarantee:
 
     The epsilons of pure guarantees add up, and so do rho and mu^2. At a given delta the epsilon is the
     smallest of several valid bounds: the exact composition of pure, approximate and Gaussian guarantees, the
-    sum of rho, the plain sum, and mixtures of these. Where rho alone is stated, others may be smaller.
+    sum of rho, of Renyi divergences at each order that a part states, the plain sum, and mixtures of these.
+    Where rho or divergences alone are stated, others may be smaller.
 
     Parameters
     ----------
@@ -149,8 +167,9 @@ def compose(parts: Any, *, delta: float | None = None) -> ComposedGuarantee:
     ----------
     Dwork and Roth (2014), theorem 3.16, for the plain sum; Kairouz, Oh and Viswanath (2015) and
     Murtagh and Vadhan (2016), for the optimal composition of pure and approximate guarantees; Dong,
-    Roth and Su (2022), corollary 2, for mu; Bun and Steinke (2016), lemma 1.7, for rho; Zhu, Dong and
-    Wang (2022), theorem 10, for adaptive composition of worst cases of several kinds.
+    Roth and Su (2022), corollary 2, for mu; Bun and Steinke (2016), lemma 1.7, for rho; Mironov (2017),
+    proposition 1, for Renyi divergences; Zhu, Dong and Wang (2022), theorem 10, for adaptive composition of
+    worst cases of several kinds.
 
     Examples
     --------
@@ -230,6 +249,7 @@ def _together(
         rho = add([_rho(p) for p in parts])
     if all(p.mu is not None for p in parts):
         mu = math.sqrt(add([p.mu**2 for p in parts if p.mu is not None]))
+    renyi = _curve(parts, disjoint)
     if delta is None:
         delta = add([p.delta for p in parts])
         epsilon = math.inf
@@ -239,7 +259,7 @@ def _together(
             epsilon = _epsilon_at(parts, delta, disjoint)
         if math.isinf(epsilon):
             delta = 0.0
-        if math.isinf(epsilon) and rho is None:
+        if math.isinf(epsilon) and rho is None and not renyi:
             raise ValueError(
                 "The releases promise nothing together at the sum of their deltas: ask for a larger delta, "
                 "or state every release by rho or by a smaller delta of its own."
@@ -253,7 +273,9 @@ def _together(
                 "sum of theirs."
             )
     stated = any(p.stated for p in parts)
-    return ComposedGuarantee(epsilon, delta, rho, parts[0].neighbours, mu, named, disjoint, stated=stated)
+    return ComposedGuarantee(
+        epsilon, delta, rho, parts[0].neighbours, mu, named, disjoint, stated=stated, renyi=renyi
+    )
 
 
 def _epsilon_at(parts: list[PrivacyGuarantee], delta: float, disjoint: bool) -> float:
@@ -268,6 +290,18 @@ def _have_rho(parts: list[PrivacyGuarantee]) -> bool:
 
 def _rho(part: PrivacyGuarantee) -> float:
     return part.epsilon**2 / 2 if part.rho is None else part.rho
+
+
+def _curve(parts: list[PrivacyGuarantee], disjoint: bool = False) -> Curve:
+    """Return the Renyi divergences of all, at those orders that a part states and all have one of."""
+    equal = Counter(parts) if any(p.renyi for p in parts) else Counter()
+    curve = []
+    for order in sorted({order for p in equal for order, _ in p.renyi}):
+        each = [(p.divergence(order), count) for p, count in equal.items()]
+        together = max(d for d, _ in each) if disjoint else math.fsum(d * count for d, count in each)
+        if math.isfinite(together):
+            curve.append((order, together))
+    return tuple(curve)
 
 
 def _epsilon(parts: list[PrivacyGuarantee], delta: float) -> float:
@@ -288,13 +322,30 @@ def _epsilon(parts: list[PrivacyGuarantee], delta: float) -> float:
             candidates.append(
                 zcdp_epsilon(rho, share * delta) + _worst_case_epsilon(rest, (1 - share) * delta)
             )
-    return min(candidates)
+    return min(candidates + _by_curve(parts, delta))
+
+
+def _by_curve(parts: list[PrivacyGuarantee], delta: float) -> list[float]:
+    """Return epsilons by Renyi divergences of all parts, or of some beside the exact accounting of others."""
+    stating = [p for p in parts if p.renyi]
+    if not stating:
+        return []
+    by_rho = [p for p in parts if p.renyi or (p.mu is None and p.rho is not None)]
+    found = []
+    for group in (parts, stating, by_rho, [p for p in by_rho if math.isinf(p.epsilon)]):
+        curve, rest = _curve(group), [p for p in parts if not any(p is q for q in group)]
+        for share in (_SHARES if rest else (1.0,)) if curve else ():
+            beside = _worst_case_epsilon(rest, (1 - share) * delta) if rest else 0.0
+            found.append(curve_epsilon(curve, share * delta) + beside)
+    return found
 
 
 def _worst_case_epsilon(parts: list[PrivacyGuarantee], delta: float) -> float:
     """Return the exact epsilon of the worst releases that these guarantees admit."""
     gaussian = [p for p in parts if p.mu is not None]
     others = [p for p in parts if p.mu is None]
+    if any(math.isinf(p.epsilon) for p in others):  # no worst release of Renyi divergences alone is known
+        return math.inf
     failing = sum(math.log1p(-p.delta) for p in others)
     delta = -math.expm1(math.log1p(-delta) - failing)
     if delta <= 0:

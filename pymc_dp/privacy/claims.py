@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from pymc_dp.privacy._conversions import gaussian_delta_at
 from pymc_dp.privacy._line import integrate
-from pymc_dp.privacy.guarantee import PrivacyGuarantee, gaussian_delta_at
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
 ORDERS = (1.25, 1.5, 2.0, 4.0, 8.0, 32.0)
 _EPSILONS = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0)  # where the curve of mu is compared
@@ -94,7 +95,7 @@ def compare(
     scalar : bool
         Whether a release is one number, so that divergences are integrated.
     orders : sequence of float
-        Orders of the divergences, each above 1.
+        Orders of the divergences that rho is compared at, each above 1; a curve is, at its own.
 
     Returns
     -------
@@ -102,6 +103,8 @@ def compare(
     """
     worst, faults, tried = -math.inf, {}, 0
     divergences: dict[float, float] = {}
+    bounds = dict(guarantee.renyi)
+    integrated = not guarantee.is_pure or guarantee.rho is not None or bool(bounds)
     for pair in pairs:
         for one, other in (pair, pair[::-1]):
             grid = _grid(pair, values, dtype) if values is None or scalar else np.asarray(values)
@@ -124,7 +127,7 @@ def compare(
                         f"the log ratio is {ratio[k]:g} > epsilon = {guarantee.epsilon:g} at the value "
                         f"{_short(grid[k])}, for the queries {_short(one)} and {_short(other)}"
                     )
-            if scalar and not (guarantee.is_pure and guarantee.rho is None):
+            if scalar and integrated:
                 found = _integrated(log_density, one, other, guarantee, dtype, orders)
                 for alpha, (spent, error) in found[0].items():
                     divergences[alpha] = max(divergences.get(alpha, 0.0), spent)
@@ -134,6 +137,13 @@ def compare(
                             f"the Renyi divergence of order {alpha:g} is {spent:g} > rho * {alpha:g} = "
                             f"{limit:g}, for the queries {_short(one)} and {_short(other)}"
                         )
+                    limit = bounds.get(alpha, math.inf)
+                    # what rounding makes of the integral is divided by the order less 1
+                    if spent - error > limit * (1 + _INTEGRATED) + 1e-9 / min(alpha - 1, 1.0):
+                        faults[f"order {alpha:g}"] = (
+                            f"the Renyi divergence of order {alpha:g} is {spent:g} > {limit:g}, for the "
+                            f"queries {_short(one)} and {_short(other)}"
+                        )
                 for epsilon, delta, (excess, error) in found[1]:
                     if excess - error > delta * (1 + _INTEGRATED) + 1e-12:
                         faults["delta"] = (
@@ -141,8 +151,9 @@ def compare(
                             f"{_short(one)} and {_short(other)}"
                         )
     left = []
-    if not scalar and not (guarantee.is_pure and guarantee.rho is None):
-        left.append("rho, mu and delta, for which releases of several numbers would have to be integrated")
+    if not scalar and integrated:
+        curve = "rho, mu, delta and divergences" if bounds else "rho, mu and delta"
+        left.append(f"{curve}, for which releases of several numbers would have to be integrated")
     elif guarantee.rho is not None and not orders:
         left.append("rho, since orders is empty")
     return GuaranteeCheck(
@@ -154,7 +165,8 @@ def _integrated(
     log_density: LogDensity, one: Any, other: Any, guarantee: PrivacyGuarantee, dtype: str, orders: Any
 ) -> tuple[dict[float, tuple[float, float]], list[tuple[float, float, tuple[float, float]]]]:
     """Return divergences by order, and (epsilon, promised delta, delta), each with its possible error."""
-    orders = list(orders) if guarantee.rho is not None else []
+    own = {order for order, _ in guarantee.renyi}
+    orders = sorted({*(orders if guarantee.rho is not None else ()), *own})
     curve = [(guarantee.epsilon, guarantee.delta)] if math.isfinite(guarantee.epsilon) else []
     if guarantee.mu is not None:
         curve += [(e, gaussian_delta_at(e, guarantee.mu)) for e in _EPSILONS]

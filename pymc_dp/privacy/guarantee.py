@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
-import scipy
 
-from pymc_dp.privacy.calibration import gaussian_delta, gaussian_epsilon
+from pymc_dp.privacy._conversions import (
+    LARGEST,
+    checked_curve,
+    curve_epsilon,
+    exchanged_curve,
+    gaussian_delta_at,
+    implied_divergence,
+    pure_delta,
+    zcdp_epsilon,
+)
+from pymc_dp.privacy._words import in_words, statements
+from pymc_dp.privacy.calibration import gaussian_epsilon
 
 NEIGHBOURS = ("replace-one", "add-remove")
 _ROUNDING = 1e-6
-_LARGEST = 1e150  # so that squares of epsilon and mu do not overflow where costs add up
 
 
 @dataclass(frozen=True)
@@ -26,7 +36,7 @@ class PrivacyGuarantee:
     ----------
     epsilon : float
         Largest log ratio of the release's densities on neighbouring data, in nats; ``inf`` when only
-        zero-concentrated privacy (``rho``, ``mu``) is guaranteed.
+        zero-concentrated privacy (``rho``, ``mu``) or Renyi privacy (``renyi``) is guaranteed.
     delta : float, default 0
         Slack of approximate differential privacy, in [0, 1); 0 means pure.
     rho : float, optional
@@ -42,6 +52,9 @@ class PrivacyGuarantee:
     stated : bool, default False
         Whether this is what a user says of a mechanism of their own (:class:`~pymc_dp.CustomMechanism`), so
         that nothing here vouches for it.
+    renyi : tuple of (float, float), default ()
+        Pairs of an order above 1 and a bound of the Renyi divergence of that order, in nats; see
+        :class:`~pymc_dp.RenyiGuarantee`.
 
     Raises
     ------
@@ -52,7 +65,8 @@ class PrivacyGuarantee:
     ----------
     Dwork and Roth (2014), *The Algorithmic Foundations of Differential Privacy*, definition 2.4;
     Bun and Steinke (2016), *Concentrated Differential Privacy*, definition 1.1; Dong, Roth and Su
-    (2022), *Gaussian Differential Privacy*, definition 4.
+    (2022), *Gaussian Differential Privacy*, definition 4; Mironov (2017), *Renyi Differential Privacy*,
+    definition 4.
 
     Examples
     --------
@@ -69,6 +83,7 @@ class PrivacyGuarantee:
     neighbours: str = "replace-one"
     mu: float | None = None
     stated: bool = field(default=False, kw_only=True)
+    renyi: tuple[tuple[float, float], ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         for name in ("epsilon", "delta", "rho", "mu"):
@@ -81,9 +96,9 @@ class PrivacyGuarantee:
             raise ValueError(f"epsilon must be a number >= 0, got {self.epsilon}.")
         for name in ("epsilon", "mu"):
             value = float(0 if getattr(self, name) is None else getattr(self, name))
-            if _LARGEST < value < math.inf:
+            if LARGEST < value < math.inf:
                 raise ValueError(
-                    f"{name} = {value:g} is larger than {_LARGEST:g}, and promises nothing: add more noise, "
+                    f"{name} = {value:g} is larger than {LARGEST:g}, and promises nothing: add more noise, "
                     "or leave the guarantee out."
                 )
         if not 0 <= self.delta < 1:
@@ -98,8 +113,11 @@ class PrivacyGuarantee:
             object.__setattr__(self, "rho", float(self.rho))
             if not 0 <= self.rho < math.inf:
                 raise ValueError(f"rho must be a finite number >= 0, got {self.rho}.")
-        if math.isinf(self.epsilon) and self.rho is None:
-            raise ValueError("epsilon = inf without rho promises nothing: give a finite epsilon, rho, or mu.")
+        object.__setattr__(self, "renyi", checked_curve(self.renyi))
+        if math.isinf(self.epsilon) and self.rho is None and not self.renyi:
+            raise ValueError(
+                "epsilon = inf without rho promises nothing: give a finite epsilon, rho, mu, or renyi."
+            )
         if not isinstance(self.stated, bool):
             raise TypeError(f"stated must be True or False, got {self.stated!r}.")
         if self.neighbours not in NEIGHBOURS:
@@ -109,6 +127,40 @@ class PrivacyGuarantee:
     def is_pure(self) -> bool:
         """Whether this is pure differential privacy: a finite epsilon with delta = 0."""
         return self.delta == 0.0 and math.isfinite(self.epsilon)
+
+    def divergence(self, order: float) -> float:
+        """Return a bound that this guarantee implies of the Renyi divergence of an order; inf if it has none.
+
+        It is the smallest of rho times the order, mu^2 / 2 times the order, the exact one of randomized
+        response under pure privacy, and the one of ``renyi``: between stated orders, (order - 1) times the
+        divergence is convex; beyond the last nothing is known.
+
+        Parameters
+        ----------
+        order : float
+            A finite number above 1.
+
+        Returns
+        -------
+        float
+
+        References
+        ----------
+        Van Erven and Harremoes (2014), *Renyi Divergence and Kullback-Leibler Divergence*, theorem 3 and
+        corollary 2.
+
+        Examples
+        --------
+        >>> import pymc_dp as dp
+        >>> dp.PrivacyGuarantee(float("inf"), rho=0.5).divergence(4)
+        2.0
+        >>> round(dp.PrivacyGuarantee(1.0).divergence(2), 4)
+        0.7353
+        """
+        if not 1 < order < math.inf:
+            raise ValueError(f"order must be a finite number above 1, got {order}.")
+        pure = self.epsilon if self.is_pure else None
+        return implied_divergence(order, pure, self.rho, self.mu, self.renyi)
 
     def to_zcdp(self) -> PrivacyGuarantee:
         """Return the same guarantee with ``rho`` filled in.
@@ -123,7 +175,7 @@ class PrivacyGuarantee:
         Raises
         ------
         ValueError
-            Approximate privacy (delta > 0) implies no finite rho.
+            Approximate privacy (delta > 0) implies no finite rho, and neither do Renyi divergences.
 
         Examples
         --------
@@ -134,18 +186,17 @@ class PrivacyGuarantee:
         if self.rho is not None:
             return self
         if not self.is_pure:
-            raise ValueError(
-                f"epsilon = {self.epsilon:g} with delta = {self.delta:g} implies no finite rho: "
-                "state the release by rho, or by a pure epsilon."
-            )
-        return replace(self, rho=self.epsilon**2 / 2)
+            what = f"epsilon = {self.epsilon:g} with delta = {self.delta:g} implies"
+            what = "Renyi divergences of finitely many orders imply" if self.renyi else what
+            raise ValueError(f"{what} no finite rho: state the release by rho, or by a pure epsilon.")
+        return self._with(rho=self.epsilon**2 / 2)
 
     def to_approximate(self, delta: float) -> PrivacyGuarantee:
         """Return an (epsilon, delta) statement that this guarantee implies.
 
-        Its epsilon is the smallest of three: the one already guaranteed (if its own delta is no larger), the
-        exact one of Gaussian noise (if ``mu`` is known), and the one that ``rho`` implies, which for pure
-        privacy is epsilon^2 / 2.
+        Its epsilon is the smallest of four: the one already guaranteed (if its own delta is no larger), the
+        exact one of Gaussian noise (if ``mu`` is known), the one that ``rho`` implies, which for pure
+        privacy is epsilon^2 / 2, and the one that ``renyi`` implies.
 
         Parameters
         ----------
@@ -164,7 +215,7 @@ class PrivacyGuarantee:
         References
         ----------
         Balle and Wang (2018), theorem 8, for ``mu``; Canonne, Kamath and Steinke (2020), *The
-        Discrete Gaussian for Differential Privacy*, proposition 12, for ``rho``.
+        Discrete Gaussian for Differential Privacy*, proposition 12, for ``rho`` and ``renyi``.
 
         Examples
         --------
@@ -184,19 +235,21 @@ class PrivacyGuarantee:
         rho = self.epsilon**2 / 2 if self.rho is None and self.is_pure else self.rho
         if rho is not None:
             candidates.append(zcdp_epsilon(rho, delta))
+        if self.renyi:
+            candidates.append(curve_epsilon(self.renyi, delta))
         if not candidates:
             raise ValueError(
                 f"delta = {delta:g} is below the {self.delta:g} of this guarantee and neither rho nor "
                 "mu is known: ask for a delta at least as large."
             )
-        return replace(self, epsilon=min(candidates), delta=delta)
+        return self._with(epsilon=min(candidates), delta=delta)
 
     def to_replace_one(self) -> PrivacyGuarantee:
         """Return the guarantee that this one implies when one record is exchanged for another.
 
         To exchange a record is to remove one and to add one: epsilon and mu count twice, rho four times, and
-        delta (1 + exp(epsilon)) times. There is no conversion in the other direction, since under replace-one
-        the number of records is public.
+        delta (1 + exp(epsilon)) times. Renyi divergences imply those of half their order. There is no
+        conversion in the other direction, since under replace-one the number of records is public.
 
         Returns
         -------
@@ -206,11 +259,12 @@ class PrivacyGuarantee:
         Raises
         ------
         ValueError
-            delta would be 1 or more, and neither rho nor mu is known.
+            delta would be 1 or more, and neither rho nor mu is known; or no order of ``renyi`` is above 2.
 
         References
         ----------
-        Dwork and Roth (2014), theorem 2.2, and Bun and Steinke (2016), proposition 1.9, on groups.
+        Dwork and Roth (2014), theorem 2.2, and Bun and Steinke (2016), proposition 1.9, on groups; Mironov
+        (2017), proposition 11, on Renyi divergences.
 
         Examples
         --------
@@ -222,24 +276,30 @@ class PrivacyGuarantee:
             return self
         rho = None if self.rho is None else 4 * self.rho
         mu = None if self.mu is None else 2 * self.mu
+        renyi = exchanged_curve([order for order, _ in self.renyi], self.divergence)
+        if math.isinf(self.epsilon) and rho is None and not renyi:
+            raise ValueError(
+                f"Renyi divergences of orders up to {self.renyi[-1][0]:g} under add-remove imply none under "
+                "replace-one: state one of an order above 2, or rho or mu."
+            )
         epsilon, delta = 2 * self.epsilon, 0.0
         if self.delta > 0:
             delta = self.delta * (1 + math.exp(min(self.epsilon, 700.0)))
             if delta >= 1:
-                if rho is None:
+                if rho is None and not renyi:
                     raise ValueError(
                         f"delta = {self.delta:g} at epsilon = {self.epsilon:g} under add-remove promises "
                         "nothing under replace-one: state the release by rho or mu."
                     )
                 epsilon, delta = math.inf, 0.0
-        return PrivacyGuarantee(epsilon, delta, rho, "replace-one", mu, stated=self.stated)
+        return PrivacyGuarantee(epsilon, delta, rho, "replace-one", mu, stated=self.stated, renyi=renyi)
 
     def exceeds(self, stated: PrivacyGuarantee) -> bool:
         """Return whether `stated` is certainly better than this guarantee, which the noise gives.
 
         That is so if the neighbours differ, if a pure guarantee is stated of noise that gives none, or if a
         stated number is smaller than the exact one, beyond rounding. The delta of Gaussian noise is known
-        exactly at every epsilon.
+        exactly at every epsilon, and its Renyi divergence at every order.
 
         Parameters
         ----------
@@ -252,6 +312,8 @@ class PrivacyGuarantee:
         if self.neighbours != stated.neighbours:
             return True
         pairs = [(self.rho, stated.rho), (self.mu, stated.mu)]
+        if self.mu is not None:
+            pairs += [(self.mu**2 / 2 * order, bound) for order, bound in stated.renyi]
         if stated.is_pure:
             if not self.is_pure:
                 return self.rho != 0
@@ -275,12 +337,14 @@ class PrivacyGuarantee:
             return False
         if stated.mu is not None and self.mu is None:
             return False
+        if any(self.divergence(order) > bound * (1 + _ROUNDING) for order, bound in stated.renyi):
+            return False
         rho = self.epsilon**2 / 2 if self.rho is None and self.is_pure else self.rho
         if stated.rho is not None and (rho is None or rho > stated.rho * (1 + _ROUNDING)):
             return False
         if math.isinf(stated.epsilon) or stated.is_pure or self.mu is not None:
             return True  # `exceeds` has compared these exactly
-        if self.is_pure and _pure_delta(stated.epsilon, self.epsilon) <= stated.delta * (1 + _ROUNDING):
+        if self.is_pure and pure_delta(stated.epsilon, self.epsilon) <= stated.delta * (1 + _ROUNDING):
             return True
         try:
             epsilon = self.to_approximate(stated.delta).epsilon
@@ -317,18 +381,11 @@ class PrivacyGuarantee:
         return stated if self.implies(stated) else self
 
     def _statements(self) -> list[str]:
-        parts = []
-        if self.is_pure:
-            parts.append(f"pure differential privacy with epsilon = {self.epsilon:g}")
-        elif math.isfinite(self.epsilon):
-            parts.append(
-                f"approximate differential privacy with epsilon = {self.epsilon:g} and delta = {self.delta:g}"
-            )
-        if self.rho is not None:
-            parts.append(f"zero-concentrated differential privacy with rho = {self.rho:g}")
-        if self.mu is not None:
-            parts.append(f"Gaussian differential privacy with mu = {self.mu:g}")
-        return parts
+        return statements(self.epsilon, self.delta, self.rho, self.mu, self.renyi)
+
+    def _with(self, **changes: Any) -> PrivacyGuarantee:
+        """Return the guarantee with other numbers, and without what a subclass adds to it."""
+        return PrivacyGuarantee(**{f.name: getattr(self, f.name) for f in fields(PrivacyGuarantee)} | changes)
 
     def __str__(self) -> str:
         sentence = ("stated by the user, not proven: " if self.stated else "") + in_words(self._statements())
@@ -337,61 +394,4 @@ class PrivacyGuarantee:
 
 def as_stated(said: PrivacyGuarantee) -> PrivacyGuarantee:
     """Return a guarantee as the statement of a user; of a composed one, without its parts."""
-    return PrivacyGuarantee(said.epsilon, said.delta, said.rho, said.neighbours, said.mu, stated=True)
-
-
-def gaussian_delta_at(epsilon: float, mu: float) -> float:
-    """Return the exact delta of Gaussian noise at an epsilon, which may be 0."""
-    return gaussian_delta(epsilon, 1.0, mu) if epsilon > 0 else math.erf(mu / math.sqrt(8))
-
-
-def _pure_delta(epsilon: float, pure: float) -> float:
-    """Return the largest delta at `epsilon` under a pure guarantee, which is that of randomized response."""
-    return max(0.0, -math.expm1(epsilon - pure)) / (1 + math.exp(-pure))
-
-
-def in_words(items: list[str]) -> str:
-    """Join items as in a sentence: "a", "a and b", "a, b and c"."""
-    return " and ".join(filter(None, [", ".join(items[:-1]), items[-1]]))
-
-
-def zcdp_epsilon(rho: float, delta: float) -> float:
-    """Return an epsilon that rho-zCDP implies at `delta`.
-
-    Parameters
-    ----------
-    rho : float
-        >= 0.
-    delta : float
-        In (0, 1).
-
-    Returns
-    -------
-    float
-
-    References
-    ----------
-    Canonne, Kamath and Steinke (2020), proposition 12: every order alpha > 1 gives a bound, and the smallest
-    is taken. It is below the bound rho + 2 sqrt(rho log(1/delta)) of Bun and Steinke (2016).
-
-    Examples
-    --------
-    >>> from pymc_dp.privacy.guarantee import zcdp_epsilon
-    >>> round(zcdp_epsilon(0.5, 1e-6), 3)
-    5.222
-    """
-    if rho == 0:
-        return 0.0
-
-    def bound(log_excess: float) -> float:
-        excess = math.exp(log_excess)
-        alpha = 1 + excess
-        return rho * alpha + math.log(excess / alpha) - (math.log(delta) + math.log(alpha)) / excess
-
-    # the order that minimises the simpler bound of Bun and Steinke is near the best one
-    centre = 0.5 * math.log(-math.log(delta) / rho)
-    best = scipy.optimize.minimize_scalar(
-        bound, bounds=(centre - 8, centre + 8), method="bounded", options={"xatol": 1e-9}
-    )
-    simple = rho + 2 * math.sqrt(rho * -math.log(delta))
-    return max(0.0, min(float(best.fun), simple))
+    return said._with(stated=True)

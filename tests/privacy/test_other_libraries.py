@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from pymc_dp.privacy import PrivacyGuarantee, compose
+from pymc_dp.privacy import PrivacyGuarantee, RenyiGuarantee, compose
 from pymc_dp.privacy.calibration import (
     gaussian_epsilon,
     gaussian_rho,
@@ -102,3 +102,21 @@ def test_google_composition(accounting, epsilons, mus, failing, delta):
         delta=delta,
     )
     assert ours.epsilon == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=1e-6, abs=step * len(parts))
+
+
+@pytest.mark.parametrize("delta", [1e-2, 1e-5, 1e-9])
+@pytest.mark.parametrize("noise", [0.8, 3.0])
+def test_google_renyi(accounting, noise, delta):
+    """Gaussian and Laplace releases, at the orders of theirs; ours uses those between them, too."""
+    rdp = accounting.rdp
+    accountant = rdp.RdpAccountant()
+    events = [accounting.GaussianDpEvent(noise)] * 3 + [accounting.LaplaceDpEvent(4 * noise)] * 2
+    parts = []
+    for event in events:
+        accountant.compose(event)
+        one = rdp.RdpAccountant().compose(event)
+        known = np.isfinite(one._rdp) & (np.array(one._orders) > 1)
+        parts.append(RenyiGuarantee(np.array(one._orders)[known], np.array(one._rdp)[known]))
+    theirs = accountant.get_epsilon(delta)
+    ours = compose(parts, delta=delta).epsilon
+    assert 0.999 * theirs <= ours <= theirs * (1 + 1e-9)
