@@ -101,7 +101,8 @@ def _check_together(people: list[list[GuaranteeCheck]], stated: PrivacyGuarantee
     least = "at least " if len(people[0]) < entries else ""
     # there are none where neither rho nor a curve is stated
     spent_at = {
-        a: max(sum(entry.divergences[a] for entry in own) for own in people) for a in people[0][0].divergences
+        a: max(sum(entry.divergences.get(a, 0.0) for entry in own) for own in people)
+        for a in people[0][0].divergences
     }
     rho = max((divergence / a for a, divergence in spent_at.items()), default=0.0)
     beyond = [a for a, bound in stated.renyi if spent_at.get(a, 0.0) > bound * (1 + _ROUNDING)]

@@ -14,6 +14,7 @@ from pymc_dp.privacy import compose, compose_disjoint
 from pymc_dp.privacy._conversions import curve_epsilon, exchanged_curve
 from pymc_dp.privacy._plain import guarantee_from_plain, guarantee_to_plain
 from pymc_dp.privacy.calibration import gaussian_epsilon
+from pymc_dp.privacy.claims import compare
 from pymc_dp.privacy.guarantee import zcdp_epsilon
 from tests.privacy.test_accountant import enumerated_delta, integrated_delta
 
@@ -85,6 +86,8 @@ def test_stated_orders_are_returned_as_they_are():
         some = stated(gaussian, rng.uniform(0.01, 3), orders)
         assert [some.divergence(a) for a, _ in some.renyi] == [d for _, d in some.renyi]
     assert R([2, 3, 4], [0.1, 0.5, 0.2]).divergence(3) <= 0.2  # never above that of a larger order
+    # one of two and three times the order less 1: halfway from 0.1 to 1.56, and half of that
+    assert R([2, 3, 4], [0.1, 0.5, 0.52]).divergence(3) == pytest.approx(0.415, rel=1e-12)
 
 
 @EVERY_LAW
@@ -392,6 +395,30 @@ def test_curves_of_noise_are_not_contradicted(orders, scale):
             claim = exact * np.where(np.arange(exact.size) == k, 0.999, 1.001)
             found = check(z, [(0.0, 1.0)], guarantee=R(orders, claim))
             assert len(found.faults) == 1 and f"of order {order:g} is " in found.faults[0]
+
+
+@pytest.mark.parametrize("order", [1.0001, 1.01, 5.0, 256.0])
+def test_single_precision_contradicts_nothing(order):
+    """What rounding makes of a log density is divided by the order less 1, and grows with the density."""
+
+    def log_density(values, query):
+        return -0.5 * ((values - query).astype("f4") / np.float32(0.3)) ** 2 - np.log(
+            np.float32(0.3 * 2.5066283)
+        )
+
+    exact = gaussian(order, 1 / 0.3)
+    assert not compare(log_density, [(0.0, 1.0)], R(order, exact * (1 + 1e-6)), dtype="float32").contradicted
+    assert compare(log_density, [(0.0, 1.0)], R(order, exact * 0.99), dtype="float32").contradicted
+
+
+def test_orders_whose_integral_is_lost_are_told():
+    """The peak of the integrand lies between two points of the grid, thousands of deviations apart."""
+    z = dp.GaussianMechanism.dist(0.0, sigma=1.0, sensitivity=1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = check(z, [(0.0, 1.0)], guarantee=R([2, 1e6], [0.9, 5e5]))
+    assert set(found.divergences) == {2.0} and len(found.faults) == 1
+    assert "Not compared: the divergence of order 1e+06, whose integral floating point lost" in str(found)
 
 
 def test_a_curve_beside_rho_and_of_several_numbers():
