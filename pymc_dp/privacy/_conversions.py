@@ -186,9 +186,9 @@ def exchanged_curve(orders: Iterable[float], divergence: Callable[[float], float
 
 
 def _divergences(curve: Curve, orders: np.ndarray) -> np.ndarray:
-    stated, least, corners, heights = _prepared(curve)
-    at = np.searchsorted(stated, orders)
-    step = np.append(least, math.inf)[at]  # nothing is known beyond the last order
+    stated, bounds, corners, heights = _prepared(curve)
+    # nothing is known beyond the last order
+    step = np.append(bounds, math.inf)[np.searchsorted(stated, orders)]
     hull = np.interp(orders - 1, corners, heights, right=math.inf) / (orders - 1)
     # the stated number itself is the bound at its order, and not what rounding makes of it
     return np.where(hull < step * (1 - _ROUNDING), hull, step)
@@ -196,16 +196,15 @@ def _divergences(curve: Curve, orders: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=64)
 def _prepared(curve: Curve) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return orders, the least bound at each or beyond, and the corners of the lower convex hull."""
+    """Return orders, bounds, and the corners of the lower convex hull."""
     stated, bounds = np.array(curve).T
-    least = np.minimum.accumulate(bounds[::-1])[::-1]
     hull = [(0.0, 0.0)]
-    for x, y in zip((stated - 1).tolist(), ((stated - 1) * least).tolist(), strict=True):
+    for x, y in zip((stated - 1).tolist(), ((stated - 1) * bounds).tolist(), strict=True):
         while len(hull) > 1 and _slope(hull[-2], hull[-1]) >= _slope(hull[-1], (x, y)):
             hull.pop()
         hull.append((x, y))
     corners, heights = np.array(hull).T
-    return stated, least, corners, heights
+    return stated, bounds, corners, heights
 
 
 def _slope(one: tuple[float, float], other: tuple[float, float]) -> float:

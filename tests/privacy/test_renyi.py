@@ -13,6 +13,7 @@ import pymc_dp as dp
 from pymc_dp.privacy import compose, compose_disjoint
 from pymc_dp.privacy._conversions import curve_epsilon, exchanged_curve
 from pymc_dp.privacy._plain import guarantee_from_plain, guarantee_to_plain
+from pymc_dp.privacy.accountant import _SHARES, _worst_case_epsilon
 from pymc_dp.privacy.calibration import gaussian_epsilon
 from pymc_dp.privacy.claims import compare
 from pymc_dp.privacy.guarantee import zcdp_epsilon
@@ -307,6 +308,12 @@ def test_approximate_releases_beside_a_curve():
     assert integrated_delta(found.epsilon, [0.3], [0.5], [1e-6]) <= 1e-4
     assert found.epsilon < 1.3 * compose([G(INF, mu=0.5), G(0.3, 1e-6)], delta=1e-4).epsilon
     assert found.renyi == ()
+    shared = [
+        parts[0].to_approximate(s * 1e-4).epsilon + compose(parts[1:], delta=(1 - s) * 1e-4).epsilon
+        for s in _SHARES
+    ]
+    assert found.epsilon == pytest.approx(min(shared), rel=1e-12)
+    assert _worst_case_epsilon(parts, 1e-4) == INF  # of divergences alone no worst release is known
     with pytest.raises(ValueError, match="promise nothing together at the sum of their deltas"):
         compose(parts)
     with pytest.raises(ValueError, match="is too small for what the releases promise"):
