@@ -183,6 +183,13 @@ STEPS_STATED = {
             {**REGRESSION_AND_NUTS, "slope": "AncillaryUpdate"},
         ),
     ],
+    "docs/how-to/deconvolution.md": [
+        (
+            "integrates them out, and NUTS samples what is left",
+            lambda: normal_values_integrated_out(),
+            {"middle": "NUTS", "spread": "NUTS"},
+        ),
+    ],
     "docs/how-to/known-records.md": [
         ("{class}`~pymc_dp.SplitMerge` for the labels, {class}`~pymc_dp.AtomUpdate` for the atoms", 0, KNOWN),
         (
@@ -254,7 +261,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
 # pages that tell of figures, of attacks and of what is inside, not of what a reader's model gets
 NOT_OF_A_MODEL = {
     f"docs/explanation/{name}.md"
-    for name in ("architecture", "exactness", "performance", "releases", "reproduced")
+    for name in ("architecture", "convergence", "exactness", "performance", "releases", "reproduced")
 } | {"docs/how-to/many-fits.md"}  # of NUTS, which moves every variable or does not
 
 
@@ -277,6 +284,13 @@ def normal_records():
         y = pm.Normal("y", pm.Normal("mu", 0, 2), 1, shape=6)
         dp.LaplaceMechanism("z", dp.record_sum(y), scale=2.0, observed=3.0)
     return model
+
+
+def normal_values_integrated_out():
+    with pm.Model() as model:
+        distance = pm.Normal("distance", pm.Normal("middle", 3, 3), pm.HalfNormal("spread", 3), shape=6)
+        dp.GaussianMechanism("measured", distance, sigma=0.5, observed=np.arange(6.0))
+    return dp.marginalize(model, "distance")
 
 
 def reports():
