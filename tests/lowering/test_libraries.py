@@ -1,7 +1,9 @@
 """Machine code of functions that are parts of others: of the whole, and never of a part alone."""
 
+import ctypes
 import uuid
 
+import llvmlite.binding as llvm
 import numba
 import numpy as np
 import pytensor
@@ -83,6 +85,33 @@ def test_functions_that_call_themselves_are_parts():
         return 1 if n < 2 else n * factorial(n - 1)
 
     assert njit(types.int64(types.int64))(lambda n: factorial(n) + 1)(5) == 121
+
+
+def _of_functions(calls, **bodies):
+    """A part with functions of one number, by their names, that calls other parts."""
+    codegen = cpu_target.target_context.codegen()
+    part = PartLibrary(codegen, uuid.uuid4().hex)
+    text = str(codegen._create_empty_module(part.name))
+    for callee in {name for library in calls for name in library._defined}:
+        text += f"declare double @{callee}(double)\n"
+    for name, lines in bodies.items():
+        text += f"define double @{name}(double %x) {{\n{lines}\n}}\n"
+    part.add_llvm_module(llvm.parse_assembly(text))
+    for library in calls:
+        part.add_linking_library(library)
+    return part
+
+
+def test_what_only_an_unused_function_calls_is_there_for_others():
+    """The linker leaves out what nothing calls so far: who calls a function has to come before it."""
+    shared, wrapper, first, second, outer = (f"_ZN5numba_{uuid.uuid4().hex}" for _ in range(5))
+    plus_one = _of_functions([], **{shared: "%y = fadd double %x, 1.0\nret double %y"})
+    call = "%y = call double @{}(double %x)\nret double %y".format
+    same = _of_functions([plus_one], **{wrapper: call(shared), first: "ret double %x"})
+    other = _of_functions([plus_one], **{second: call(shared)})
+    lines = f"%a = call double @{first}(double %x)\n%b = call double @{second}(double %a)\nret double %b"
+    address = _of_functions([same, other], **{outer: lines}).get_pointer_to_function(outer)
+    assert ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_double)(address)(3.0) == 4.0
 
 
 def test_numba_is_left_as_it_was():

@@ -108,29 +108,30 @@ def verdicts(model_of, series, length=T, draws=2000, seed=1):
 
 
 @pytest.mark.parametrize(
-    ("model_of", "series"),
+    ("model_of", "series", "draws"),
     [
-        (of_parameters, autoregression),
-        (of_records, random_walk),
-        pytest.param(of_parameters, random_walk, marks=pytest.mark.statistical),
-        pytest.param(of_records, autoregression, marks=pytest.mark.statistical),
+        (of_parameters, autoregression, 2000),
+        (of_records, random_walk, 2000),
+        # One of eight draws of its tail counts, in stretches of unequal length: the error of a few stretches
+        # is not known, and with 2000 draws a chain four of 72 seeds were rejected (none of twelve with 8000).
+        pytest.param(of_parameters, random_walk, 8000, marks=pytest.mark.statistical),
+        pytest.param(of_records, autoregression, 2000, marks=pytest.mark.statistical),
     ],
 )
-def test_small_scales_are_visited(model_of, series):
+def test_small_scales_are_visited(model_of, series, draws):
     """Their lower tail of .02 had .001 after 320,000 draws of autoregressions, with R-hat 1.003."""
-    found = verdicts(model_of, series)
+    found = verdicts(model_of, series, draws=draws)
     assert all(verdict.passed for verdict in found.values()), found
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_given_the_series_they_are_not(monkeypatch, seed):
+def test_given_the_series_they_are_not(monkeypatch):
     """Power: without the form of a series, as it was, draws of its parameters are off.
 
     A shorter one is seldom entered where its scale is small, and then for long: too few draws count to tell.
     """
     monkeypatch.setattr(Conditionals, "_noncentred", lambda self: {})
-    found = verdicts(of_parameters, autoregression, LONG, 6000, seed)
+    found = verdicts(of_parameters, autoregression, LONG, 6000)
     assert not found["sigma"].passed, found
 
 

@@ -60,12 +60,15 @@ class PartLibrary(JITCodeLibrary):
         return super().get_pointer_to_function(name)  # type: ignore[no-any-return]
 
     def _called(self, found: dict[Any, None]) -> None:
-        """Collect what the code calls, and what that calls in turn where it is not linked in yet."""
+        """Collect what is called by what the code calls, where that is not linked in yet, then the code."""
+        found[self] = None
         for library in self._linking_libraries:
             if library not in found:
-                found[library] = None
                 if _is_open(library):
                     library._called(found)
+                else:
+                    found[library] = None
+        found[self] = found.pop(self)  # to the end, after all of them
 
     def _copy(self) -> Any:
         """Return the code as another library links it in, which may drop what it does not call."""
@@ -76,14 +79,18 @@ class PartLibrary(JITCodeLibrary):
         return copy
 
     def finalize(self) -> None:
-        """Link everything in, optimise it and make machine code."""
+        """Link everything in, optimise it and make machine code.
+
+        The linker leaves out what nothing calls that it has seen, so that whoever calls a function is linked
+        in before the library of that function.
+        """
         self._codegen._check_llvm_bugs()
         self._raise_if_finalized()
         called: dict[Any, None] = {}
         self._called(called)
-        called.pop(self, None)
+        called.pop(self)
         environments = dict(self._environments)
-        for library in called:
+        for library in reversed(called):
             self._reload_init.update(library._reload_init)
             if _is_open(library):
                 self._final_module.link_in(library._copy())
