@@ -31,6 +31,7 @@ from pymc_dp.mixtures.clusters import n_clusters
 from pymc_dp.mixtures.partition import ChineseRestaurantProcess
 from pymc_dp.plots.budget import plot_budget
 from pymc_dp.plots.mixtures import plot_density, plot_informativeness, plot_similarity
+from pymc_dp.plots.releases import plot_acceptance, plot_plan, plot_table
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
 from pymc_dp.privacy.release import Release
@@ -123,10 +124,13 @@ __all__ = [
     "n_clusters",
     "normal_approximation",
     "plan",
+    "plot_acceptance",
     "plot_budget",
     "plot_density",
     "plot_informativeness",
+    "plot_plan",
     "plot_similarity",
+    "plot_table",
     "point_partition",
     "postprocessed",
     "record_sum",

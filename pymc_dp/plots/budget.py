@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pymc_dp.plots._axes import new_axes
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -47,11 +49,7 @@ def plot_budget(ledger: Any, *, ax: Axes | None = None, **kwargs: Any) -> Axes:
     """
     if not callable(getattr(ledger, "epsilons", None)):
         raise TypeError(f"ledger must be a dp.PrivacyLedger, got {type(ledger).__name__}.")
-    if ax is None:
-        # imported only when needed, since that takes as long as importing PyMC
-        import matplotlib.pyplot as plt
-
-        ax = plt.subplots(figsize=(6.4, 3.6), layout="constrained")[1]
+    ax = new_axes(size=(6.4, 3.6))[0] if ax is None else ax
     entries, after = ledger.entries(), ledger.epsilons()
     before = [0.0, *after[:-1]]
     likelihoods = list(dict.fromkeys(entry.likelihood for entry in entries))

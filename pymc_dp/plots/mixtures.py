@@ -8,6 +8,8 @@ import numpy as np
 import scipy
 import xarray as xr
 
+from pymc_dp.plots._axes import new_axes
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -76,7 +78,7 @@ def plot_density(
         raise ValueError(f"band must be 'both', 'pointwise', 'simultaneous' or 'none', got {band!r}.")
     if isinstance(n_draws, bool) or not isinstance(n_draws, int | np.integer) or n_draws < 0:
         raise ValueError(f"n_draws must be a whole number of at least 0, got {n_draws!r}.")
-    ax = _new_axes(1)[0] if ax is None else ax
+    ax = new_axes()[0] if ax is None else ax
     x, prob = density["point"].values, density.attrs["prob"]
     for kind, prefix, alpha in (("simultaneous", "simultaneous_", 0.2), ("pointwise", "", 0.35)):
         if band in (kind, "both"):
@@ -161,7 +163,7 @@ def plot_similarity(
         _, of = np.unique(clusters, return_inverse=True)
         middle = np.bincount(of, place) / np.bincount(of)
         order = np.lexsort((place, of, middle[of]))
-    ax = _new_axes(1, square=True)[0] if ax is None else ax
+    ax = new_axes(size=(5.5, 4.8))[0] if ax is None else ax
     values = similarity.values[np.ix_(order, order)]
     image = ax.imshow(values, vmin=0, vmax=1, cmap=cmap, interpolation="nearest")
     if colorbar:
@@ -229,7 +231,7 @@ def plot_informativeness(informativeness: xr.Dataset, *, color: str = "C0", axes
         "informativeness",
         "dp.informativeness",
     )
-    axes = _new_axes(2) if axes is None else np.atleast_1d(axes)
+    axes = new_axes(2) if axes is None else np.atleast_1d(axes)
     if len(axes) != 2:
         raise ValueError(f"axes must be two, one above the other, got {len(axes)}.")
     above, below = axes
@@ -269,16 +271,6 @@ def _check(given: Any, names: tuple[str, ...], argument: str, source: str) -> No
             f"{argument} is on points of several numbers, which have no picture: plot {names[0]} yourself, "
             "along a line or on a plane."
         )
-
-
-def _new_axes(rows: int, square: bool = False) -> np.ndarray:
-    # imported when it is needed: it takes as long as PyMC itself
-    import matplotlib.pyplot as plt
-
-    size = (5.5, 4.8) if square else (6.4, 3.0 + 1.8 * (rows - 1))
-    axes = plt.subplots(rows, sharex=True, squeeze=False, figsize=size, layout="constrained")[1]
-    flat: np.ndarray = axes[:, 0]
-    return flat
 
 
 def _side_by_side(similarity: np.ndarray) -> np.ndarray:

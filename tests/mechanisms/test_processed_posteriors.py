@@ -277,7 +277,7 @@ def test_counts_drawn_back(noise):
     values, processing = [NAN, 15.0, 10.0], (0, 5, 10)
     model, weigh = unbounded("Poisson", noise, processing, values)
     idata = pm.sample(
-        4000, tune=1000, chains=2, cores=1, random_seed=3, progressbar=False, model=dp.marginalize(model, "x")
+        1500, tune=500, chains=2, cores=1, random_seed=3, progressbar=False, model=dp.marginalize(model, "x")
     )
     drawn = dp.recover_records(idata, model, random_seed=4)["x"].values.reshape(-1, 3)
     rate = idata.posterior["parameter"].values.ravel()
