@@ -6,23 +6,32 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
+from pytensor.compile.builders import SymbolicOp
+from pytensor.compile.mode import Mode
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.replace import clone_replace, graph_replace
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors, walk_toposort
 from pytensor.tensor.math import Sum
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.query.lengths import with_known_shapes
+from pymc_dp.query.lengths import lengths_of, with_known_shapes
+from pymc_dp.query.linear import NotLinear, read_linear
 from pymc_dp.query.recordrules import named
 from pymc_dp.query.records import RecordBlock, Release
 from pymc_dp.query.rowlocal import leaves_of
 
 # Most cells of a table whose sums are multiplied out.
 _MOST_CELLS = 2_000_000
+_NOT_ALONE = "people have probabilities that do not follow from what is public of each alone"
+# Without rewrites, which print errors of graphs whose lengths do not go together.
+_AS_WRITTEN = Mode(linker="py", optimizer=None)
+_NO_FUNCTION = "what people add is no function of their categories and groups alone"
 
 
 class NotTabulated(ValueError):
@@ -110,6 +119,10 @@ def tabulated(model: Model, record: TensorVariable, block: RecordBlock) -> Tabul
     sums = [_sums(query, record, release) for query, release in zip(queries, own, strict=True)]
     rows = [(total, total.owner.inputs[0]) for found in sums for total in found]
     public = _public([probabilities, *(each for _, each in rows)], n, model)
+    if (anew := _set_anew([probabilities, *(each for _, each in rows)], n, model)) is not None:
+        raise NotTabulated(
+            f"{anew.name} has a row for each person and may be set anew: give it as an array, not as pm.Data"
+        )
     group, first = _groups(public, n)
     if len(first) > max(1, n // 2) or len(first) * k > _MOST_CELLS:
         raise NotTabulated(
@@ -120,7 +133,7 @@ def tabulated(model: Model, record: TensorVariable, block: RecordBlock) -> Tabul
     by_group = _rows(probabilities, of_groups, len(first))
     at = {v: pt.constant(np.repeat(v.data[first], k, axis=0)) for v in public}
     at[record] = pt.constant(np.tile(np.arange(k), len(first)).astype(record.dtype))
-    values = {total: _value(_clone(each, at), total) for total, each in rows}
+    values = {total: _value(_clone(each, at), total, len(first) * k) for total, each in rows}
     table = Tabulated(
         record, group, np.bincount(group, minlength=len(first)), by_group,
         [
@@ -129,6 +142,8 @@ def tabulated(model: Model, record: TensorVariable, block: RecordBlock) -> Tabul
         ],
     )  # fmt: skip
     _check_rows(table, rows, n, k)
+    _check_probabilities(table, probabilities, n, k)
+    _check_linear(table)
     return table
 
 
@@ -182,6 +197,15 @@ def _public(graphs: Sequence[Variable], n: int, model: Model) -> list[Constant]:
     ]
 
 
+def _set_anew(graphs: Sequence[Variable], n: int, model: Model) -> Variable | None:
+    """Return data with a row for each person, of which no groups follow since they may change."""
+    variables = set(model.basic_RVs)
+    for v in ancestors(graphs, blockers=variables):
+        if isinstance(v, SharedVariable) and np.shape(v.get_value(borrow=True))[:1] == (n,):
+            return v
+    return None
+
+
 def _groups(public: Sequence[Constant], n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the group of each person, and the first person of each group."""
     if not public:
@@ -193,15 +217,21 @@ def _groups(public: Sequence[Constant], n: int) -> tuple[np.ndarray, np.ndarray]
 
 def _clone(graph: Variable, replaced: dict[Any, Any]) -> Any:
     """Return a graph of other rows, built anew: lengths that were known are others now."""
-    found = rvs_in_graph([graph])
-    nearest = [v for v in ancestors([graph], blockers=found) if v in found and v not in replaced]
-    held = {rv: rv.type() for rv in nearest}  # or they would be copied too
+    again, kept = dict(replaced), rvs_in_graph([graph])
     try:
-        (other,) = clone_replace(_with(graph, held), replaced, rebuild_strict=False)
+        for v in walk_toposort([graph], lambda v: v.owner.inputs if v.owner and v not in kept else ()):
+            node = v.owner
+            if node is None or v in kept or v in again or not any(i in again for i in node.inputs):
+                continue
+            inputs = [again.get(i, i) for i in node.inputs]
+            if isinstance(node.op, SymbolicOp):  # which holds a graph for the lengths that it was built for
+                outputs = node.op(*inputs, return_list=True)
+            else:
+                outputs = node.clone_with_new_inputs(inputs, strict=False).outputs
+            again.update(zip(node.outputs, outputs, strict=True))
     except (TypeError, ValueError) as error:
-        why = f"what people add is no function of their categories and groups alone ({error})"
-        raise NotTabulated(why) from error
-    return _with(other, {own: rv for rv, own in held.items()})[0]
+        raise NotTabulated(f"{_NO_FUNCTION} ({error})") from error
+    return again.get(graph, graph)
 
 
 def _with(graph: Variable, replaced: dict[Any, Any]) -> list[Any]:
@@ -219,14 +249,24 @@ def _rows(probabilities: TensorVariable, of_groups: dict[Any, Any], n_groups: in
     return found
 
 
-def _value(rows: Any, total: Variable) -> np.ndarray:
+def _value(rows: Any, total: Variable, n_cells: int) -> np.ndarray:
     """Return what is added to a sum, for each cell of a row."""
     if rvs_in_graph([rows]):
         raise NotTabulated("a sum has coefficients that are not known numbers")
-    found = np.asarray(rows.eval())
+    found = _evaluated(rows)
+    if found.shape[:1] != (n_cells,):
+        raise NotTabulated(_NO_FUNCTION)
     axes = total.owner.op.axis
     others = tuple(a for a in (range(found.ndim) if axes is None else axes) if a != 0)
     return found.sum(axis=others) if others else found
+
+
+def _evaluated(graph: Any) -> np.ndarray:
+    """Return the value of a graph of other rows, which may not go together."""
+    try:
+        return np.asarray(pytensor.function([], graph, mode=_AS_WRITTEN)())
+    except (TypeError, ValueError, AssertionError, IndexError) as error:
+        raise NotTabulated(f"{_NO_FUNCTION} ({error})") from error
 
 
 def _added(cells: TensorVariable, each: np.ndarray) -> TensorVariable:
@@ -243,9 +283,41 @@ def _check_rows(table: Tabulated, rows: list[tuple[Variable, Variable]], n: int,
     rng = np.random.default_rng(20260101)
     y = rng.integers(k, size=n)
     for total, each in rows:
-        whole = np.asarray(_clone(each, {table.record: pt.constant(y.astype(table.record.dtype))}).eval())
+        whole = _evaluated(_clone(each, {table.record: pt.constant(y.astype(table.record.dtype))}))
         axes = total.owner.op.axis
         others = tuple(a for a in (range(whole.ndim) if axes is None else axes) if a != 0)
         found = next(of[total] for *_, of in table.queries if total in of)[table.group * k + y]
         if not np.array_equal(whole.sum(axis=others) if others else whole, found):
-            raise NotTabulated("what people add is no function of their categories and groups alone")
+            raise NotTabulated(_NO_FUNCTION)
+
+
+def _check_probabilities(table: Tabulated, probabilities: TensorVariable, n: int, k: int) -> None:
+    """Refuse a table whose groups have other probabilities than their people.
+
+    A row of data may count for another person (data that are shifted, turned or added up), or be one of
+    categories. Probabilities are compared at numbers in place of the variables.
+    """
+    rng, both = np.random.default_rng(20260102), [probabilities, table.probabilities]
+    reading = {
+        rv: pt.constant(rng.uniform(0.2, 0.8, lengths_of(rv)).astype(rv.type.dtype))  # type: ignore[attr-defined]
+        for rv in leaves_of(both, rvs_in_graph(both))
+    }
+    whole, by_group = (_evaluated(_with(p, reading)[0]) for p in both)
+    try:
+        whole = np.broadcast_to(whole, (n, k))
+        found = np.broadcast_to(by_group, (len(table.sizes), k))[table.group]
+    except ValueError as error:
+        raise NotTabulated(_NOT_ALONE) from error
+    if not np.allclose(whole, found, rtol=1e-9, atol=0, equal_nan=True):
+        raise NotTabulated(_NOT_ALONE)
+
+
+def _check_linear(table: Tabulated) -> None:
+    """Refuse a table of which a release is no linear query, which no step for tables knows."""
+    counts = table.law()
+    shape = tuple(counts.type.shape)
+    for release, read, added in table.queries:
+        try:
+            read_linear(table.query(read, added, counts), {counts: 0}, {counts: shape})
+        except NotLinear as error:
+            raise NotTabulated(f"{release.name} is of no linear function of sums: {error}") from error

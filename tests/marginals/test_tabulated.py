@@ -51,6 +51,16 @@ def bits():
     return model
 
 
+def regression():
+    """Probabilities by an expression of a covariate that has few values."""
+    x = np.array([0.0, 1.5, 1.5, 0.0, 1.5])
+    with pm.Model() as model:
+        level, slope = pm.Normal("level", shape=3), pm.Normal("slope", shape=3)
+        y = pm.Categorical("y", logit_p=level + slope * x[:, None], shape=5)
+        dp.LaplaceMechanism("z", dp.record_sum(pt.eye(3)[y]), scale=1.0, observed=np.array([3.0, 0.5, 2]))
+    return model
+
+
 def log_joint_by_people(model, name, values):
     """Log density of a model at parameters, with the records summed over one by one."""
     density = model.compile_logp(sum=True)
@@ -75,7 +85,9 @@ def log_joint_by_table(table, name, values):
     return np.logaddexp.reduce(each)
 
 
-@pytest.mark.parametrize(("build", "name"), [(lambda: one_hot(5), "y"), (grouped, "y"), (bits, "b")])
+@pytest.mark.parametrize(
+    ("build", "name"), [(lambda: one_hot(5), "y"), (grouped, "y"), (regression, "y"), (bits, "b")]
+)
 def test_the_density_is_that_of_people(build, name):
     """Summed over all tables, and over all answers of all people, at random parameters."""
     model = build()
@@ -102,6 +114,7 @@ def test_a_wrong_group_is_seen(build, name, monkeypatch):
 
     monkeypatch.setattr(tabulated, "_groups", exchanged)
     monkeypatch.setattr(tabulated, "_check_rows", lambda *given: None)
+    monkeypatch.setattr(tabulated, "_check_probabilities", lambda *given: None)
     model = build()
     table = dp.marginalize(model, [name])
     values = {k: v + 0.5 * np.arange(v.size).reshape(v.shape) for k, v in table.initial_point().items()}
@@ -229,9 +242,76 @@ def own_probabilities():
     return model
 
 
+X = pt.constant(np.array([0.0, 0.0, 0.0, 0.0, 1.0, 1.0]))
+
+
+def of_data(read, n=6):
+    """Bits whose probabilities are an expression of data with a row for each person."""
+    with pm.Model() as model:
+        a, b = pm.Normal("a"), pm.Normal("b")
+        y = pm.Bernoulli("b_", logit_p=a + b * read(), shape=n)
+        dp.LaplaceMechanism("z", dp.record_sum(y), epsilon=1, bounds=(0, 1), observed=2.0)
+    return model
+
+
+def centred():
+    return of_data(lambda: X - X.mean())
+
+
+def shifted():
+    return of_data(lambda: pt.concatenate([X[:1], X[:-1]]))
+
+
+def set_anew():
+    return of_data(lambda: pm.Data("x", X.data))
+
+
+@pytest.mark.parametrize("build", [centred, shifted])
+def test_data_that_count_for_others_are_seen(build, monkeypatch):
+    """Without the comparison of probabilities, groups have those of nobody, and nothing is said."""
+    from pymc_dp.marginals import tabulated
+
+    monkeypatch.setattr(tabulated, "_check_probabilities", lambda *given: None)
+    model = build()
+    table = dp.marginalize(model, ["b_"])
+    density, values = model.compile_logp(), {"a": np.array(0.4), "b": np.array(0.9)}
+    each = [density({**values, "b_": np.array(y)}) for y in itertools.product(range(2), repeat=6)]
+    assert abs(log_joint_by_table(table, "b__counts", values) - np.logaddexp.reduce(each)) > 0.01
+
+
+def categories_like_people():
+    """As many categories as people: an array of one is not the other's."""
+    with pm.Model() as model:
+        eta = pm.Normal("eta")
+        y = pm.Categorical("y", pm.math.softmax(eta * np.array([0.0, 0.0, 1.0, 1.0])), shape=4)
+        dp.LaplaceMechanism("z", dp.record_sum(pt.eye(4)[y]), scale=1.0, observed=np.ones(4))
+    return model
+
+
+def of_some():
+    with pm.Model() as model:
+        y = pm.Categorical("y", pm.Dirichlet("p", np.ones(3)), shape=9)
+        dp.LaplaceMechanism("z", dp.record_sum(pt.eye(3)[y[:4]]), scale=1, observed=np.ones(3))
+    return model
+
+
+def a_ratio():
+    with pm.Model() as model:
+        y = pm.Categorical("y", pm.Dirichlet("p", np.ones(3)), shape=9)
+        sums = dp.record_sum(pt.eye(3)[y])
+        dp.LaplaceMechanism("z", sums[0] / (sums[1] + 1), scale=0.1, sensitivity=1.0, observed=0.7)
+    return model
+
+
 @pytest.mark.parametrize(
     ("build", "told"),
     [
+        (centred, r"people have probabilities that do not follow from what is public of each alone"),
+        (shifted, r"people have probabilities that do not follow from what is public of each alone"),
+        (set_anew, r"x has a row for each person and may be set anew: give it as an array"),
+        (categories_like_people, r"people have probabilities that do not follow"),
+        (of_some, r"what people add is no function of their categories and groups alone"),
+        (a_ratio, r"z is of no linear function of sums: counts are multiplied or divided by counts"),
         (with_covariate, r"Nor is y counted into a table: there are 9 groups of people .* for 9 people"),
         (one_by_one, r"Nor is y counted into a table: r sees people one by one, not through sums alone"),
         (random_scores, r"a sum has coefficients that are not known numbers"),
@@ -241,8 +321,16 @@ def own_probabilities():
     ],
 )
 def test_what_is_not_counted(build, told):
+    model = build()
     with pytest.raises(ValueError, match=told):
-        dp.marginalize(build(), ["y"])
+        dp.marginalize(model, [v.name for v in model.free_RVs if v.name in ("y", "b_")])
+
+
+def test_refusals_print_nothing(capfd):
+    """PyTensor would print errors of its rewrites."""
+    with pytest.raises(ValueError, match="Nor is y counted"):
+        dp.marginalize(categories_like_people(), "y")
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_length_is_not_taken_for_that_of_people():
