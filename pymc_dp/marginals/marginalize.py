@@ -149,7 +149,12 @@ def _without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> M
         _count(table, graph, memo, copies)
     records = [*(part.record for part in removed), *(table.record for table in tables)]
     # what the listing of keys says is in the law of the release now
-    listed = [f"{release.name}{LISTED}" for part in removed for release in part.releases]
+    listed = [
+        f"{release.name}{LISTED}"
+        for part in removed
+        for release in part.releases
+        if getattr(release.rv.owner.op, "unknown_keys", False)
+    ]
     terms = [p for p in model.potentials if p.name in listed]
     gone = {memo[v] for v in (*records, *terms)}
     for k in reversed([k for k, v in enumerate(graph.outputs) if v in gone]):

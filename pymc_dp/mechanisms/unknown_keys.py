@@ -21,13 +21,12 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.discrete import DiscreteUniformRV
 from pymc.distributions.truncated import TruncatedRV
 from pymc.model.core import Model
 from pymc.pytensorf import constant_fold
-from pytensor.gradient import NullTypeGradError, disconnected_grad
+from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, GeometricRV, NegBinomialRV, PoissonRV
 from pytensor.tensor.random.op import RandomVariable
@@ -35,10 +34,10 @@ from pytensor.tensor.type_other import NoneConst, NoneTypeT
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.functions.log_sums import log_sum
+from pymc_dp.mechanisms._own_entries import has_own_entries
 from pymc_dp.query.lengths import lengths_of
-from pymc_dp.query.readings import substitute
 from pymc_dp.query.records import parameters_of
-from pymc_dp.query.rowlocal import RowAnalysis, leaves_of
+from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.query.supports import clamped_record, finite_support
 from pymc_dp.upstream.pymc_private import printed_name
 
@@ -177,60 +176,13 @@ def _check_shared(name: str, record: TensorVariable, model: Model) -> None:
     params = parameters_of(record)
     n = lengths_of(record)[0]
     for parent in leaves_of(params, variables):
-        if _is_own(parent, params, n, variables):
+        if has_own_entries(parent, params, n, variables):
             raise ValueError(
                 f"{parent.name} has an entry for each key of {record.name}, and keys that {name} does not "
                 "list have theirs, too: the probability to be listed is an average over it. Integrate it out "
                 "of the law of the counts (pm.NegativeBinomial is pm.Poisson with a gamma rate by key), or "
                 "give the keys parameters that they share, or that data tell apart."
             )
-
-
-def _is_own(parent: Any, params: list[Any], n: int, variables: set[Variable]) -> bool:
-    """Whether a variable has an entry for each key, which the law of no other key's count reads."""
-    if parent.type.ndim == 0 or math.prod(lengths_of(parent)) < n:
-        return False
-    if lengths_of(parent)[0] == n:
-        analysis = RowAnalysis({parent}, n, variables)
-        if any(analysis.role(p).kind == "row" for p in params):
-            return True
-    return (
-        n > 1
-        and parent.type.dtype.startswith("float")
-        and _reaches_one_key_each(parent, params, n, variables)
-    )
-
-
-def _reaches_one_key_each(parent: Any, params: list[Any], n: int, variables: set[Variable]) -> bool:
-    """Whether each key has an entry of a variable for itself, by slopes of weighted sums over the keys.
-
-    The slope of an entry that one key alone reads is in proportion to the weight of that key, so that two
-    sums with different weights tell which key it is.
-    """
-    rng = np.random.default_rng(0)
-    weights = rng.uniform(1.0, 2.0, (2, n))
-    # between 0 and 1, where most parameters may be
-    reading: dict[Variable, Any] = {
-        v: pt.constant(rng.uniform(0.2, 0.8, lengths_of(v)).astype(v.type.dtype))  # type: ignore[attr-defined]
-        for v in leaves_of(params, variables)
-    }
-    read = [pt.cast(pt.broadcast_to(p, (n,)), "float64") for p in substitute(params, reading)]
-    try:
-        slopes = [
-            pt.grad(pt.sum(pt.stack([w * p for p in read])), reading[parent], disconnected_inputs="ignore")
-            for w in weights
-        ]
-        first, second = (np.ravel(g) for g in pytensor.function([], slopes, mode="FAST_COMPILE")())
-    except (NotImplementedError, NullTypeGradError):
-        return False  # a law that no slope tells of
-    read_at_all = np.abs(first) > 0
-    with np.errstate(invalid="ignore"):
-        ratio = (second / np.where(read_at_all, first, 1.0))[read_at_all]
-    order = np.sort(weights[1] / weights[0])
-    at = np.clip(np.searchsorted(order, ratio), 1, n - 1)
-    near = np.minimum(np.abs(ratio - order[at]), np.abs(ratio - order[at - 1])) < 1e-9
-    nearest = np.where(np.abs(ratio - order[at]) < np.abs(ratio - order[at - 1]), at, at - 1)
-    return len(set(nearest[near].tolist())) == n
 
 
 def add_listed(name: str, rv: TensorVariable, model: Model) -> None:

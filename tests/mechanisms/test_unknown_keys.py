@@ -150,6 +150,17 @@ def test_laws_of_what_is_listed_add_up_to_one(law):
         assert abs(np.exp(logp({"rate_log__": np.log(rate)})[0]).sum() - 1) < 1e-10
 
 
+@pytest.mark.usefixtures("python_mode")
+def test_a_potential_of_that_name_is_the_users_own():
+    """Integrating records out takes the term of the listing along, and nothing that is only called so."""
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        people = pm.Bernoulli("people", p, shape=3)
+        dp.RandomizedResponse("z", people, epsilon=1, observed=[0, 1, 1])
+        pm.Potential("z_listed", -50 * (p - 0.2) ** 2)
+    assert [v.name for v in dp.marginalize(model, "people").potentials] == ["z_listed"]
+
+
 # -- faults that these tests are there to find ------------------------------------------------------
 
 
@@ -365,6 +376,22 @@ def test_keys_with_parameters_of_their_own():
             ValueError, match="u has an entry for each key of people, and keys that z does not"
         ):
             with_query(lambda x: x, lambda f=form, s=shape: pm.Poisson("people", f(pm.Normal("u", shape=s))))
+    kinds = {
+        "a kind": (lambda u: pt.constant(np.array([1.0, 9.0]))[u], 3),
+        "along another axis": (lambda u: pt.constant(np.array([1.0, 9.0]))[u[0]], (1, 3)),
+        "the last of more": (lambda u: pt.switch(pt.eq(u[1:], 1), 9.0, 1.0), 4),
+        "two for each": (lambda u: 1.0 + u.sum(axis=0), (2, 3)),
+    }
+    for form, shape in kinds.values():
+        with pytest.raises(ValueError, match="u has an entry for each key of people"):
+            with_query(
+                lambda x: x,
+                lambda f=form, s=shape: pm.Poisson("people", f(pm.Bernoulli("u", 1e-4, shape=s)), shape=3),
+            )
+    thresholds = (lambda u: pt.switch(u[0] > 0, 9.0, 1.0), lambda u: pt.exp(pt.round(u[0])))
+    for form in thresholds:  # without slopes
+        with pytest.raises(ValueError, match="u has an entry for each key of people"):
+            with_query(lambda x: x, lambda f=form: pm.Poisson("people", f(pm.Normal("u", shape=(1, 3)))))
     shared = {
         "groups": (lambda u: pt.exp(u)[np.array([0, 1, 1])], 2),
         "groups of which some have no listed key": (lambda u: pt.exp(u)[np.array([0, 4, 4])], 5),
@@ -374,6 +401,25 @@ def test_keys_with_parameters_of_their_own():
     }
     for form, shape in shared.values():
         with_query(lambda x: x, lambda f=form, s=shape: pm.Poisson("people", f(pm.Normal("u", shape=s))))
+    with_query(lambda x: x, lambda: pm.Poisson("people", pt.exp(pm.Flat("u", shape=4)).sum(), shape=3))
+
+
+def test_many_keys_with_parameters_of_their_own():
+    """Some of the entries tell, of which not all are tried."""
+    n = 2000
+    for own, shape in ((lambda u: u[0], (1, n)), (lambda u: u[:n], 2 * n)):
+        with pytest.raises(ValueError, match="u has an entry for each key of people"):
+            with_query(
+                lambda x: x,
+                lambda f=own, s=shape: pm.Poisson("people", pt.exp(f(pm.Normal("u", shape=s)))),
+                values=np.full(n, 9.0),
+            )
+    groups = np.arange(n) // 2
+    with_query(
+        lambda x: x,
+        lambda: pm.Poisson("people", pt.exp(pm.Normal("u", shape=(1, n))[0, groups])),
+        values=np.full(n, 9.0),
+    )
 
 
 def test_sums_that_are_too_long():
