@@ -15,6 +15,7 @@ NAMES = (
     "nuts",
     "unknown_count",
     "tables",
+    "table_parameters",
     "sweeps",
     "mechanisms",
     "cold_start",

@@ -78,6 +78,7 @@ def sample(
     )
     total = time.process_time() - start
     stats = {k: float(v.mean()) for k, v in idata.sample_stats.data_vars.items() if "accept" in k}
+    stats |= {name: worst_ess(idata.posterior, [name]) for name in names}
     stats["R-hat"] = max(float(r.max()) for r in az.rhat(idata.posterior.to_dataset()[names]).values())
     return Run(worst_ess(idata.posterior, names), clock.draws, clock.seconds, total, stats)
 

@@ -198,7 +198,8 @@ class _Reader:
         for k, v in enumerate(node.inputs):
             if k == 0 or isinstance(node.op, Join | MakeVector):
                 part = self.read(v)
-                positions: Any = first + np.arange(part.constant.size).reshape(part.shape)
+                # an array without axes as well: of a number, the type of the entry would be kept
+                positions: Any = np.asarray(first + np.arange(part.constant.size).reshape(part.shape))
                 parts.append(part)
                 first += part.constant.size
             elif self._has_tables(v):

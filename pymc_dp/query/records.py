@@ -140,15 +140,21 @@ def find_count_tables(model: Model) -> list[Tables]:
 
 
 def data_in_queries(model: Model) -> tuple[bytes, ...]:
-    """Return what changes with the data in queries that may be of tables: coefficients, indices."""
-    if not any(map(is_count, model.free_RVs)):
+    """Return what changes with the data in queries that may be of tables, and in laws of counts.
+
+    Those are coefficients, indices, and exposures beside parameters that are not known.
+    """
+    counts = [rv for rv in model.free_RVs if is_count(rv)]
+    if not counts:
         return ()
     queries = [
         rv.owner.inputs[-1] if is_invariant(rv) else query_of(rv)  # type: ignore[union-attr]
         for rv in model.observed_RVs
         if is_invariant(rv) or (is_release(rv) and is_elementwise(rv))
     ]
-    behind = ancestors(queries, blockers=model.basic_RVs)
+    free = set(model.free_RVs)
+    laws = [v for rv in counts for v in parameters_of(rv) if free.intersection(leaves_of([v], free))]
+    behind = ancestors([*queries, *laws], blockers=model.basic_RVs)
     data = [
         v for v in behind if isinstance(v, SharedVariable) and not isinstance(v.type, RandomGeneratorType)
     ]

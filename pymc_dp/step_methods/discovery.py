@@ -12,8 +12,10 @@ from pytensor.graph.basic import Constant, Variable
 from pymc_dp.lowering.compiling.building import building
 from pymc_dp.query.records import RecordBlock, data_in_queries, find_count_tables, find_record_blocks
 from pymc_dp.query.tables import Tables
+from pymc_dp.step_methods.tables.parameters import find_parameters
 
 _TABLES: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[Tables]]]" = WeakKeyDictionary()
+_PARAMETERS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[Variable]]]" = WeakKeyDictionary()
 _BLOCKS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[RecordBlock]]]" = WeakKeyDictionary()
 
 
@@ -34,6 +36,17 @@ def table_blocks(model: Model) -> list[Tables]:
     cached = _TABLES.get(model)
     if cached is None or cached[0] != version:
         _TABLES[model] = cached = (version, find_count_tables(model))
+    return cached[1]
+
+
+@building()
+def parameters_of_tables(model: Model) -> list[Variable]:
+    """Return the parameters whose law given the tables of counts of a model is known, remembered likewise."""
+    version = (*version_of(model), *data_in_queries(model))
+    cached = _PARAMETERS.get(model)
+    if cached is None or cached[0] != version:
+        found = [behind for tables in table_blocks(model) for behind in find_parameters(model, tables)]
+        _PARAMETERS[model] = cached = (version, [rv for behind in found for rv in behind.parameters])
     return cached[1]
 
 

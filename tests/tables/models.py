@@ -27,6 +27,14 @@ class Case:
 CASES: dict[str, Case] = {}
 
 
+def compositions(n: int, k: int) -> np.ndarray:
+    """All tables of k counts that add up to n."""
+    if k == 1:
+        return np.array([[n]])
+    parts = [(first, compositions(n - first, k - 1)) for first in range(n + 1)]
+    return np.concatenate([np.column_stack([np.full(len(rest), first), rest]) for first, rest in parts])
+
+
 def case(largest: int, grid: dict[str, np.ndarray] | None = None) -> Callable:
     def note(build: Callable[[], None]) -> Callable:
         def model() -> pm.Model:

@@ -20,8 +20,8 @@ def noisy(name, query, observed, **noise):
 
 def test_tables_get_their_step_and_parameters_keep_theirs():
     with pm.Model() as model:
-        p = pm.Dirichlet("p", np.ones(3))
-        c = pm.Multinomial("c", 10, p)
+        p = pm.Normal("p", 0, 1, shape=3)
+        c = pm.Multinomial("c", 10, pm.math.softmax(p))
         noisy("z", c, [3, 4, 2])
     assert assigned(model) == {"p": "NUTS", "c": "TableImputation"}
 

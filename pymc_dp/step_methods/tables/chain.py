@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytensor
 from pymc.model.core import Model
@@ -14,8 +16,9 @@ from pymc_dp.lowering.rows.rows import NotScalar
 from pymc_dp.query.tables import SHARED_TOTAL, Tables
 from pymc_dp.step_methods.block.program import static_value
 from pymc_dp.step_methods.tables import kernels
-from pymc_dp.step_methods.tables.densities import laws_of_cells, noises_of_releases
+from pymc_dp.step_methods.tables.densities import densities_of_rows, laws_of_cells
 from pymc_dp.step_methods.tables.directions import Held, entries_of, find_directions
+from pymc_dp.step_methods.tables.parameters import Behind, Draws
 from pymc_dp.step_methods.tables.start import meeting, near_releases
 from pymc_dp.step_methods.tables.state import (
     CELL_COLUMNS,
@@ -36,15 +39,25 @@ _RESCALED = tuple(2**k for k in range(1, 20))
 
 
 class TableChain:
-    """One table as a chain sees it: its densities, directions and state."""
+    """One table as a chain sees it: its densities, directions and state.
 
-    def __init__(self, model: Model, tables: Tables):
+    Parameters
+    ----------
+    model : pymc.Model
+        With known lengths.
+    tables : Tables
+    behind : sequence of Behind
+        Parameters that are integrated out of the moves, and drawn anew after them.
+    """
+
+    def __init__(self, model: Model, tables: Tables, behind: Sequence[Behind] = ()):
         self.model, self.tables, self.n_cells = model, tables, tables.n_cells
+        self.behind, self._draws = list(behind), [Draws(model, each) for each in behind]
         self._values = [model.rvs_to_values[rv] for rv in tables.variables]
         self.names = [str(v.name) for v in self._values]
         try:
-            laws = laws_of_cells(model, tables.variables, tables.shapes)
-            noises = noises_of_releases(model, tables.releases)
+            laws = laws_of_cells(model, tables.variables, tables.shapes, behind)
+            noises = densities_of_rows(model, tables.releases, behind)
         except NotScalar as error:
             raise ValueError(
                 f"The table {', '.join(tables.names)} has a density that is not known cell by cell: {error}. "
@@ -60,15 +73,22 @@ class TableChain:
         self.table = Table(
             cells=np.zeros((self.n_cells, laws.width + CELL_COLUMNS)),
             rows=np.zeros((n_rows, noises.width + ROW_COLUMNS)),
-            **entries_of(tables, self.held),
+            **entries_of(tables, self.held, [each.in_shared(self.n_cells) for each in behind]),
         )
         # columns of these, by name
         self._cells = self.table.cells[:, laws.width :].T
         self._rows = self.table.rows[: noises.which.size, noises.width :].T
         self._cells[LAW_OF], self._rows[NOISE_OF] = laws.which, noises.which
-        self._cells[CELL_PRECISION], self._rows[ROW_PRECISION] = 1.0, self._row_precision()
+        known = self._row_precision()
+        self._of_releases = self._rows[:, : known.size]  # before those of shared entries
+        self._cells[CELL_PRECISION], self._of_releases[ROW_PRECISION] = 1.0, known
         self._mean = np.zeros(self.n_cells)
         self.directions = find_directions(tables, self.held, self._empty())
+
+    @property
+    def parameters(self) -> list[str]:
+        """Names of the values of parameters that are drawn after the moves."""
+        return [name for draws in self._draws for name in draws.names]
 
     def _totals(self) -> dict[str, np.ndarray]:
         """Return the known sums of multinomial variables."""
@@ -180,6 +200,15 @@ class TableChain:
         # where the law is flat, or rises, cells move as far as they have counts
         return np.where(np.isfinite(found), np.maximum(found, 0.25 / middle**2), 1.0 / (counts + 1.0))
 
+    def draw_parameters(
+        self, point: dict[str, np.ndarray], rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
+        """Draw the parameters that moves integrate out, given the counts as they are now."""
+        found: dict[str, np.ndarray] = {}
+        for draws in self._draws:
+            found |= draws.at(point, self._cells[COUNT], rng)
+        return found
+
     def counts(self) -> dict[str, np.ndarray]:
         """Return the counts as values of the model's variables."""
         ends = [*self.tables.first[1:], self.n_cells]
@@ -203,12 +232,13 @@ class TableChain:
             )
         self._cells[CELL_PRECISION] = 1.0 / (counts + 1.0)
         if sweeps:
-            precision = self._rows[ROW_PRECISION].copy()
-            self._rows[NOISE_OF], self._rows[ROW_PRECISION] = -1, 0.0
+            rows = self._of_releases
+            which, precision = rows[NOISE_OF].copy(), rows[ROW_PRECISION].copy()
+            rows[NOISE_OF], rows[ROW_PRECISION] = -1, 0.0
             self._set(counts)
             self.sweep(rng, sweeps * self.n_cells, False)
             drawn = self._cells[COUNT].copy()
-            self._rows[NOISE_OF], self._rows[ROW_PRECISION] = self._noises.which, precision
+            rows[NOISE_OF], rows[ROW_PRECISION] = which, precision
             near = near_releases(drawn, self.tables, self._released(), precision, self._precision(drawn), rng)
             near = np.where(np.isfinite(self._log_laws(near)), near, drawn)
             counts = meeting(near, self.held, self._log_laws, rng)

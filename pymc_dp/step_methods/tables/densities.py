@@ -30,6 +30,7 @@ from pymc_dp.lowering.addresses.modes import default_mode
 from pymc_dp.lowering.addresses.tuples import row
 from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph, scalar_function
 from pymc_dp.query.tables import Known
+from pymc_dp.step_methods.tables.parameters import Behind
 from pymc_dp.upstream.pymc_private import _BaseMixtureRV
 
 # What stands for one function in a chain of them.
@@ -92,9 +93,15 @@ class EntryDensities:
 
 
 def laws_of_cells(
-    model: Model, variables: Sequence[TensorVariable], shapes: Sequence[tuple[int, ...]]
+    model: Model,
+    variables: Sequence[TensorVariable],
+    shapes: Sequence[tuple[int, ...]],
+    integrated: Sequence[Behind] = (),
 ) -> EntryDensities:
     """Return what each cell adds to the log density of its variable, up to what no move changes.
+
+    With some parameters integrated out: cells that share an entry of one also add through their sum, which
+    :func:`densities_of_rows` has.
 
     Raises
     ------
@@ -102,12 +109,18 @@ def laws_of_cells(
         Where a law is not known cell by cell.
     """
     at = [pt.vector(f"cells of {rv.name}", dtype="float64") for rv in variables]
-    graphs = [_law(rv, shape, x) for rv, shape, x in zip(variables, shapes, at, strict=True)]
+    without = {rv: behind for behind in integrated for rv in behind.counts}
+    graphs = [
+        without[rv].law(rv, x) if rv in without else _law(rv, shape, x)
+        for rv, shape, x in zip(variables, shapes, at, strict=True)
+    ]
     return EntryDensities(model, graphs, at, [int(np.prod(shape)) for shape in shapes])
 
 
-def noises_of_releases(model: Model, releases: Sequence[Known]) -> EntryDensities:
-    """Return the log density of each release, as a function of its query."""
+def densities_of_rows(
+    model: Model, releases: Sequence[Known], integrated: Sequence[Behind] = ()
+) -> EntryDensities:
+    """Return the log density of each release, as a function of its query; then of sums by shared entries."""
     at = [pt.vector(f"query of {r.name}", dtype="float64") for r in releases]
     sizes = [r.linear.constant.size for r in releases]
     graphs = []
@@ -118,6 +131,11 @@ def noises_of_releases(model: Model, releases: Sequence[Known]) -> EntryDensitie
         noisy = node.op.make_node(pt.random.shared_rng(seed=None), NoneConst, x, *flat).default_output()
         value = model.rvs_to_values[release.rv]
         graphs.append(pm.logp(noisy, pt.reshape(value, (size,))))
+    for behind in integrated:
+        if behind.shared.size:
+            at.append(pt.vector("sum by an entry", dtype="float64"))
+            sizes.append(behind.shared.size)
+            graphs.append(behind.of_sums(at[-1]))
     return EntryDensities(model, graphs, at, sizes)
 
 

@@ -224,9 +224,9 @@ def _keeping_sums(tables: Tables, held: Held) -> tuple[Classes, np.ndarray]:
     return classes, classes.basis(_MOST_FOR_SUMS)
 
 
-def entries_of(tables: Tables, held: Held) -> dict[str, np.ndarray]:
-    """Return what each cell adds to queries and to what is known exactly, for the state of a table."""
-    parts = [k.linear.matrix for k in tables.releases]
+def entries_of(tables: Tables, held: Held, sums: Sequence[sparse.csr_array]) -> dict[str, np.ndarray]:
+    """Return what each cell adds to queries, to other sums and to what is known exactly, for the state."""
+    parts = [*(k.linear.matrix for k in tables.releases), *sums]
     columns = sparse.csc_array(sparse.vstack([*parts, held.matrix]))
     columns.sort_indices()
     weights = columns.data.astype(float)
@@ -235,7 +235,9 @@ def entries_of(tables: Tables, held: Held) -> dict[str, np.ndarray]:
         "begins": columns.indptr.astype(np.int32),
         "at": columns.indices.astype(np.int32),
         "weights": weights[:1] if weights.size and (weights == weights[0]).all() else weights,
-        "constant": np.concatenate([*(k.linear.constant for k in tables.releases), np.zeros(0)]),
+        "constant": np.concatenate(
+            [*(k.linear.constant for k in tables.releases), np.zeros(sum(part.shape[0] for part in sums))]
+        ),
         "touched": np.zeros(columns.shape[0], dtype=np.int32),
     }
 
