@@ -126,6 +126,7 @@ STATED = {
 RECORDS_AND_PARAMETER = {"mu": "AncillaryUpdate", "y": "RecordImputation"}
 RECORDS_AND_NUTS = {"mu": "NUTS", "y": "RecordImputation"}
 MIXTURE = {"labels": "PrivateNeal5", "y": "PrivateNeal5", "mu": "AtomUpdate", "sigma2": "AtomUpdate"}
+SHARES_AND_COUNTS = {"p": "TableImputation", "c": "TableImputation"}
 KNOWN = {"labels": "SplitMerge", "mu": "AtomUpdate", "sigma2": "AtomUpdate"}
 
 # Of each page that says which steps run: the words, which call of pm.sample on the page they are about (or
@@ -149,7 +150,9 @@ STEPS_STATED = {
             2,
             {**RECORDS_AND_PARAMETER, "sigma": "NUTS"},
         ),
-        ("Naming the variable is enough", 4, {"mu": "NUTS", "y": "NUTS"}),
+        ("# NUTS moves p given the counts", 3, {"p": "NUTS", "c": "TableImputation"}),
+        ("# the counts given p, then p given the counts", 4, SHARES_AND_COUNTS),
+        ("Naming the variable is enough", 6, {"mu": "NUTS", "y": "NUTS"}),
     ],
     "docs/how-to/counts.md": [
         ("differentiable, so NUTS takes the probabilities", 0, {"p": "NUTS"}),
@@ -166,6 +169,8 @@ STEPS_STATED = {
             0,
             {"c": "TableImputation"},
         ),
+        ("The line that `pm.sample` prints is `TableImputation: [p, c]`", 1, SHARES_AND_COUNTS),
+        ("rates of `pm.Poisson` counts", "with_margin", {"rate": "TableImputation", "c": "TableImputation"}),
     ],
     "docs/how-to/unknown-number.md": [
         (
@@ -337,7 +342,7 @@ CHOSEN_FOR = {
     "`PrivateNeal5`": (lambda: mixture(False), {"labels", "y"}),
     "`PrivateSlice`": None,
     "`SplitMerge`": (lambda: mixture(True), {"labels"}),
-    "`TableImputation`": (counts_at_two_levels, {"c"}),
+    "`TableImputation`": (counts_at_two_levels, {"p", "c"}),
     "`Neal2`, `Neal3`, `Neal8`": None,
     "`AtomUpdate`": (lambda: mixture(True), {"mu"}),
     "NUTS": (lambda: mixture(True), {"sd"}),

@@ -75,9 +75,10 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     Categories and bits that are seen through sums of functions of them alone, such as
     ``dp.record_sum(pt.eye(K)[y])``, are counted: a table ``y_counts`` takes their place, of shape (K,), or
     (G, K) for G groups of people with probabilities of their own (``p[group]``, or any expression of arrays
-    that have few different rows), and the releases read that, by linear functions of sums.
-    It costs by its cells, whatever the number of people, and mixes well where the noise is small beside the
-    root of that number; where it is large, leave them to ``pm.sample``, which moves probabilities with them.
+    that have few different rows), and the releases read that, by linear functions of sums. It costs by its
+    cells, whatever the number of people. Dirichlet probabilities are integrated out of its moves
+    (:class:`TableImputation`); with others it mixes well where the noise is small beside the root of that
+    number, and where it is large, leave people to ``pm.sample``, which moves probabilities with them.
 
     Cost per
     density and gradient: 0.6 us per release for a normal record under Laplace noise or a clamp, O(K) for one

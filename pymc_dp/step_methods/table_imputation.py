@@ -89,7 +89,7 @@ class TableImputation(RecordStep):
     Notes
     -----
     A move costs what it touches: some 100 ns for two cells with four levels of sums, however many people are
-    counted; with parameters integrated out, some 150 ns, and a draw of them 30 us and 0.1 us for each entry.
+    counted, and about a tenth more with parameters integrated out.
     An entry that many rows of counts read still mixes slowly where these are small and the noise is large:
     a move changes one row at a time. ``sample_stats`` gets ``table_acceptance``, the share of moves that were
     made.
