@@ -276,7 +276,7 @@ def test_plots_show_what_is_computed_elsewhere():
     """They may use the summaries; nothing uses them."""
     assert {room(name) for name in importing("pymc_dp.plots")} == {"", "plots"}
     assert importing("pymc_dp.plots", {""}) == {"__init__.py"}
-    for package in ("lowering", "mechanisms", "mixtures", "privacy", "records", "step_methods"):
+    for package in ("lowering", "mechanisms", "mixtures", "query", "step_methods"):
         assert not importing(f"pymc_dp.{package}", {"plots"}), package
     drawing = {name for name in MODULES if any(inside(m, "matplotlib") for m in imports(name))}
     assert {room(name) for name in drawing} == {"plots"}

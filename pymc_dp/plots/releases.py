@@ -9,6 +9,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.plots._axes import new_axes
+from pymc_dp.privacy.release import Release
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -185,7 +186,7 @@ def plot_table(
     ----------
     draws : xarray.DataArray, dims (chain, draw, ...)
         Posterior draws of a table of counts, such as ``idata.posterior["counts"]``.
-    released : array_like, optional
+    released : Release or array_like, optional
         The noisy numbers, of the table's shape; what is not a number was not published.
     others : mapping of str to array_like, optional
         Further tables of that shape, by the name that the legend gives them.
@@ -259,7 +260,7 @@ def plot_table(
 
 
 def _of_shape(name: str, table: Any, shape: tuple[int, ...]) -> np.ndarray:
-    values = np.asarray(table, dtype=float)
+    values = np.asarray(table.value if isinstance(table, Release) else table, dtype=float)
     if values.shape != shape:
         raise ValueError(
             f"{name} must have the shape of the table, {shape}, got {values.shape}: give one number for each "

@@ -111,6 +111,12 @@ def test_tables_in_the_order_of_their_cells():
     assert [text.get_text() for text in ax.get_yticklabels()] == [str(k) for k in order]
 
 
+def test_a_release_beside_its_table():
+    released = dp.DiscreteLaplaceMechanism.release([3, 4, 5], epsilon=1.0, sensitivity=2)
+    ax = dp.plot_table(table((3,)), released=released)
+    np.testing.assert_array_equal(ax.lines[1].get_xdata(), released.value)
+
+
 def test_one_count_and_many_cells():
     one = dp.plot_table(table(()), released=3.0)
     assert [text.get_text() for text in one.get_yticklabels()] == ["counts"]
