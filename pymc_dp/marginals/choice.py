@@ -22,6 +22,7 @@ from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.rows.polynomial import degree
+from pymc_dp.marginals.integer_sums import MAX_TERMS
 from pymc_dp.marginals.release_laws import CentralWay, ClosedWay, FiniteWay, MixtureWay, Way, WholeWay
 from pymc_dp.marginals.sums import log_probability
 from pymc_dp.mechanisms.marginals import UNCLAMPED, Ends
@@ -33,9 +34,8 @@ from pymc_dp.upstream.pymc_private import _BaseMixtureRV, printed_name
 
 # Laws of whole numbers from 0 on.
 _FROM_ZERO = (PoissonRV, NegBinomialRV, GeometricRV, DiscreteWeibullRV)
-# The largest number of values of a record that are summed over, and of terms over all releases.
+# The largest number of values of a record that are summed over.
 MAX_VALUES = 2048
-MAX_TERMS = 2**26
 
 
 class NotClosed(ValueError):

@@ -5,6 +5,9 @@ terms with abs(z - k) > r add up to at most q(r + 1), since f adds up to at most
 lower bound of the sum. So r is chosen in the graph, at the present parameters, such that the terms left out
 are at most a stated share of the sum, whatever f is.
 
+Where the noise is large the law of the record may end the sum before, beyond a count that it exceeds with
+less than that share. The two shares are half of the stated one each.
+
 Of a processed release z is within an interval, whose lower end may be infinite. Its probability given k is at
 most that of a tail of the noise, as far as k is from the interval; a law without negative values starts at 0.
 """
@@ -23,10 +26,14 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.functions.log_sums import log_sum
 from pymc_dp.marginals.sums import by_distinct
+from pymc_dp.mechanisms._count_tails import few_beyond
 from pymc_dp.mechanisms.marginals import SymbolicMarginal
 from pymc_dp.mechanisms.processed import ProcessedRV
 from pymc_dp.mechanisms.unknown_keys import CountLaw, log_listed
 from pymc_dp.upstream.pymc_private import _logprob, _support_point
+
+# The largest number of terms over all releases, and of an end of the sum.
+MAX_TERMS, _LARGEST = 2**26, 2.0**52
 
 
 class WholeReleaseRV(SymbolicMarginal, SymbolicRandomVariable):
@@ -106,18 +113,28 @@ def log_terms(
     least = pt.maximum(
         log_f(sure, params) + log_q(sure, noise, like), log_f(likely, params) + log_q(likely, noise, like)
     )
-    level = disconnected_grad(least) + math.log(tolerance)
+    level = disconnected_grad(least) + math.log(tolerance / 2)
     if isinstance(channel, ProcessedRV):
-        first, last = (pt.maximum(end, 0.0) for end in channel.near(value, level, *noise))
-        first = pt.cast(pt.minimum(first, last), "int64")
-        k = first[..., None] + pt.arange(pt.max(pt.cast(last, "int64") - first) + 1)
+        first, last = channel.near(value, level, *noise)
     else:
-        radius = pt.cast(pt.max(channel.reach(level, *noise)), "int64")
-        k = value[..., None] + pt.arange(-radius, radius + 1)
+        reach = channel.reach(level, *noise)
+        first, last = value - reach, value + reach
+    beyond = few_beyond(record, params, level)
+    if beyond is not None:
+        last = pt.minimum(last, beyond)
+    if isinstance(channel, ProcessedRV) or beyond is not None:
+        first, last = pt.maximum(first, 0.0), pt.maximum(last, 0.0)
+    # where noise and record are beyond all that data are like, no number is left
+    last = pt.switch(pt.lt(last, _LARGEST), last, _LARGEST)
+    first = pt.cast(pt.minimum(first, last), "int64")
+    terms = pt.max(pt.cast(last, "int64") - first) + 1
+    short = pt.le(terms, MAX_TERMS)
+    k = first[..., None] + pt.arange(pt.switch(short, terms, 1))
     params, noise, likely = [p[..., None] for p in params], [p[..., None] for p in noise], likely[..., None]
     # derivatives may be NaN at impossible values of the record, which a likely value therefore replaces
     possible = pt.gt(disconnected_grad(log_f(k, params)), -np.inf)
     inside = log_f(pt.switch(possible, k, likely), params)
+    possible = possible & short
     return k, pt.switch(possible, inside, -np.inf) + log_q(k, noise, value[..., None])
 
 
@@ -138,9 +155,9 @@ def _log_probability(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> Tenso
     (value,) = values
     found = by_distinct(density, value, given, [0] * len(given))
     if op.unknown_keys:
-        found = found - log_listed(
-            CountLaw(op.record, params, int(isinstance(op.record, GeometricRV))), op.channel, noise
-        )
+        law = CountLaw(op.record, params, int(isinstance(op.record, GeometricRV)))
+        log_share = log_listed(law, op.channel, noise)
+        found = pt.switch(pt.gt(log_share, -np.inf), found - log_share, -np.inf)
     return (
         found
         if value.type.dtype.startswith("int")

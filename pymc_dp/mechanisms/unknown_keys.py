@@ -9,13 +9,14 @@ which every step that moves parameters reads, and no step that moves counts.
 
 The sum over counts has no end. From some count L on a key is published with a probability of 1 but for a
 share `_TOLERANCE`, by the tail of the noise alone, and P(c >= L) is known in closed form: what is left out is
-at most that share of P, whatever f is.
+at most that share of P, whatever f is. Where the noise is large, or a variable that may become so, L may be
+less: a count beyond which there are fewer than that share of P. Where both are beyond `_MOST_TERMS`, which
+samplers may try and no data are like, the density is zero.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,12 +29,13 @@ from pymc.model.core import Model
 from pymc.pytensorf import constant_fold
 from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import BernoulliRV, BinomialRV, GeometricRV, NegBinomialRV, PoissonRV
+from pytensor.tensor.random.basic import BernoulliRV, GeometricRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneConst, NoneTypeT
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.functions.log_sums import log_sum
+from pymc_dp.mechanisms._count_tails import TAILS, few_beyond, log_tail
 from pymc_dp.mechanisms._own_entries import has_own_entries
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.records import parameters_of
@@ -48,30 +50,11 @@ _TOLERANCE = 1e-14
 # Counts that are summed over beyond the first that is surely listed: where the rest is too small for a number
 # of its own, they are all of it but for a share of that.
 _BEYOND = 32
-_TINY = 1e-290
-# The largest number of values of a count with an end, and of terms over all keys.
-_MOST_VALUES, _MOST_TERMS = 2048, 2**24
+# The largest number of values of a count with an end, and of terms over all keys; and terms from which on the
+# law of the counts may need fewer than the noise.
+_MOST_VALUES, _MOST_TERMS, _MANY = 2048, 2**24, 4096
 
 
-def _of_poisson(k: TensorVariable, mu: TensorVariable) -> TensorVariable:
-    return pt.gammainc(k, mu)
-
-
-def _of_negative_binomial(k: TensorVariable, n: TensorVariable, p: TensorVariable) -> TensorVariable:
-    return pt.betainc(k, n, 1.0 - p)
-
-
-def _of_binomial(k: TensorVariable, n: TensorVariable, p: TensorVariable) -> TensorVariable:
-    left = pt.cast(n, "float64") - k + 1.0
-    return pt.switch(left > 0, pt.betainc(k, pt.maximum(left, 1.0), p), 0.0)
-
-
-# The probability of k and more, an incomplete gamma or beta function, for laws that have many values.
-_TAILS: dict[type, Callable[..., TensorVariable]] = {
-    PoissonRV: _of_poisson,
-    NegBinomialRV: _of_negative_binomial,
-    BinomialRV: _of_binomial,
-}
 _FINITE = (BernoulliRV, DiscreteUniformRV)
 
 
@@ -98,6 +81,8 @@ class CountLaw:
 
 def law_of(record: TensorVariable) -> CountLaw | None:
     """Return the law of counts, None if the probability of many is not known."""
+    if not record.type.dtype.startswith(("int", "uint", "bool")):
+        return None  # PyMC's truncated geometric variables are real numbers
     op: Any = record.owner.op
     params = list(parameters_of(record))
     least = int(isinstance(op, GeometricRV))
@@ -108,7 +93,7 @@ def law_of(record: TensorVariable) -> CountLaw | None:
         if not known or not np.isfinite(ends[0]).all() or not np.isposinf(ends[1]).all():
             return None
         least = max(math.ceil(ends[0].item()), int(isinstance(op, GeometricRV)))
-    if isinstance(op, (*_TAILS, GeometricRV)) and least >= 0:
+    if isinstance(op, (*TAILS, GeometricRV)) and least >= 0:
         return CountLaw(op, params, least)
     support = finite_support(record, _MOST_VALUES) if isinstance(op, _FINITE) else None
     return None if support is None else CountLaw(op, params, int(support[0]), support)
@@ -157,8 +142,8 @@ def _check_law(name: str, record: TensorVariable, nonempty: bool) -> None:
     if law is None:
         raise ValueError(
             f"{record.name} has the law {printed_name(record.owner.op)}, of which the probability that "
-            f"{name} lists a key is not known. With unknown keys counts are pm.Poisson, pm.NegativeBinomial, "
-            "pm.Geometric or pm.Binomial, also truncated by a known lower end (pm.Truncated(..., lower=1)); "
+            f"{name} lists a key is not known. With unknown keys counts are pm.Poisson, pm.NegativeBinomial "
+            "or pm.Binomial, also truncated by a known lower end (pm.Truncated(..., lower=1)); pm.Geometric, "
             f"pm.Bernoulli or pm.DiscreteUniform (of at most {_MOST_VALUES} known values). They are "
             "independent of each other."
         )
@@ -247,16 +232,26 @@ def log_listed(
     if law.support is not None:
         k = pt.constant(law.support)
         return log_sum(log_f(k) + log_shown(k))
-    end = _surely_listed(channel, noise, ends[1], law.least) + _BEYOND
-    _check_terms(end, rows, levels)
+    end = _surely_listed(channel, noise, ends[1], law.least)
+    _check_terms(end + _BEYOND, rows, levels)
+    before: Any = 0.0  # counts that there cannot be, the log probability of the others
+    if law.least:
+        before = log_tail(law.op, rows, log_f, pt.constant([law.least]))[..., 0]
+    short: Any = True
+    if not isinstance(end, int) or end > _MANY:
+        level = before + log_shown(pt.constant([law.least]))[..., 0] + math.log(_TOLERANCE)
+        last = few_beyond(law.op, law.params, level)
+        assert last is not None
+        end = pt.minimum(end, pt.maximum(pt.cast(pt.max(last), "int64"), law.least))
+        short = pt.le(end - law.least, _MOST_TERMS)
+        end = pt.switch(short, end, law.least)
+    end = end + _BEYOND
     k = pt.arange(law.least, end)
     summed = log_sum(log_f(k) + log_shown(k))
     end = pt.as_tensor_variable(end)[None]
-    rest = (_log_tail(law.op, rows, log_f, end) + log_shown(end))[..., 0]
-    total = log_sum(pt.stack(pt.broadcast_arrays(summed, rest), axis=-1))
-    if not law.least:
-        return total
-    return total - _log_tail(law.op, rows, log_f, pt.constant([law.least]))[..., 0]
+    rest = (log_tail(law.op, rows, log_f, end) + log_shown(end))[..., 0]
+    total = log_sum(pt.stack(pt.broadcast_arrays(summed, rest), axis=-1)) - before
+    return total if short is True else pt.switch(short, total, -np.inf)
 
 
 def _check_terms(end: Any, rows: list[Any], levels: list[Any]) -> None:
@@ -279,18 +274,6 @@ def _surely_listed(channel: Any, noise: list[Any], highest: float, least: int) -
         pt.constant(math.log(_TOLERANCE)), *(map(pt.constant, known) if fixed else noise)
     )
     first = pt.ceil(pt.max(reach) + channel.processing.least_published(channel.whole))
+    first = pt.switch(pt.lt(first, 2.0**52), first, 2.0**52)  # of infinite noise, too
     first = pt.cast(pt.clip(first, least, max(highest, least)), "int64")
     return int(first.eval(mode="FAST_COMPILE")) if fixed else disconnected_grad(first)
-
-
-def _log_tail(law: Any, rows: list[Any], log_f: Any, k: TensorVariable) -> TensorVariable:
-    """Return the log probability of k and more."""
-    at = pt.cast(k, "float64")
-    if isinstance(law, GeometricRV):
-        return (at - 1.0) * pt.log1p(-rows[0])
-    (tail,) = (of(at, *rows) for kind, of in _TAILS.items() if isinstance(law, kind))
-    few = pt.gt(tail, _TINY)
-    # beyond, it is a geometric series to within a share of about 1 / k
-    first = log_f(k)
-    ratio = pt.exp(pt.switch(pt.gt(first, -np.inf), pt.minimum(log_f(k + 1) - first, -1e-9), -1.0))
-    return pt.switch(few, pt.log(pt.switch(few, tail, 1.0)), first - pt.log1p(-ratio))

@@ -17,7 +17,7 @@ import pytest
 import scipy.stats as st
 
 import pymc_dp as dp
-from pymc_dp.mechanisms import unknown_keys
+from pymc_dp.mechanisms import _count_tails, unknown_keys
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.processing import SUPPRESSED, Processing
 from tests.mechanisms.keys import COUNTS, LAWS, LEVEL, NOISES, PROCESSINGS, declared, share
@@ -161,18 +161,110 @@ def test_a_potential_of_that_name_is_the_users_own():
     assert [v.name for v in dp.marginalize(model, "people").potentials] == ["z_listed"]
 
 
+K = np.arange(60_000)
+
+
+def shown_by(noise, threshold, level):
+    """Log probability that each count is listed, in closed form."""
+    if noise == "gaussian":
+        return st.norm(K, level).logsf(threshold)
+    q, above = math.exp(-1 / level), np.maximum(K - threshold + 1, 0)
+    return np.where(
+        K < threshold, (K - threshold) / level - math.log1p(q), np.log1p(-np.exp(-above / level) / (1 + q))
+    )
+
+
+@pytest.mark.usefixtures("python_mode")
+@pytest.mark.parametrize("noise", ["discrete laplace", "gaussian"])
+@pytest.mark.parametrize("law", LAWS)
+def test_noise_of_any_level(law, noise):
+    """Where noise is larger than counts these end the sum, also at levels that samplers try on their way."""
+    mechanism, label, _ = NOISES[noise]
+    with pm.Model() as model:
+        rate, level = pm.Gamma("rate", 2, 0.3), pm.HalfCauchy("level", 5)
+        LAWS[law][0](rate, shape=2)
+        observed = dp.postprocessed([9, 12], suppress_below=8, unknown_keys=True)
+        mechanism("z", model["people"], **{label: level}, observed=observed)
+    logp = model.compile_logp(vars=[model["z_listed"]])
+
+    def found(rate, level):
+        point = {"people": np.ones(2, dtype=int), "rate_log__": math.log(rate)}
+        return float(logp({**point, "level_log__": math.log(level)}))
+
+    for rate in (0.01, 3.0, 900.0):
+        f = LAWS[law][1](rate).logpmf(K)
+        for s in (0.3, 40.0, 3000.0, 1e7):
+            exact = -2 * np.logaddexp.reduce(f + shown_by(noise, 8, s))
+            assert abs(found(rate, s) - exact) < 1e-10 * max(1, exact), (rate, s)
+    for s in (1e12, 1e30, 1e300):
+        assert 0 < found(3.0, s) < 2 * math.log(3)
+    if law not in ("binomial", "Bernoulli"):
+        assert found(1e25, 1e25) == -math.inf  # and no array of that length
+
+
+@pytest.mark.usefixtures("python_mode")
+@pytest.mark.parametrize("law", ["Poisson", "negative binomial", "geometric"])
+def test_noise_of_any_level_with_counts_integrated_out(law):
+    with pm.Model() as model:
+        rate, level = pm.Gamma("rate", 2, 0.3), pm.HalfCauchy("level", 5)
+        people = LAWS[law][0](rate, shape=2)
+        dp.DiscreteLaplaceMechanism("z", people, scale=level, observed=[9, -30])
+    marginal = dp.marginalize(model, "people")
+    logp = marginal.compile_logp(vars=[marginal["z"]])
+    for rate in (0.01, 3.0, 900.0):
+        f = LAWS[law][1](rate).logpmf(K)
+        for s in (0.3, 40.0, 3000.0, 1e7):
+            found = float(logp({"rate_log__": math.log(rate), "level_log__": math.log(s)}))
+            exact = sum(
+                np.logaddexp.reduce(f + math.log(math.tanh(0.5 / s)) - np.abs(y - K) / s) for y in (9, -30)
+            )
+            assert abs(found - exact) < 1e-10 * abs(exact), (rate, s)
+    for s in (1e12, 1e30, 1e300):
+        found = float(logp({"rate_log__": 1.0, "level_log__": math.log(s)}))
+        assert abs(found + 2 * math.log(2 * s)) < 1e-9 * abs(found)
+    assert float(logp({"rate_log__": 60.0, "level_log__": 60.0})) == -math.inf
+
+
+@pytest.mark.parametrize("x", [2.0, 30.0, 700.0])
+def test_few_counts_are_beyond(x, rng):
+    """By SciPy's tails; and not many more terms than it takes."""
+    laws = {
+        "p": lambda: ([m := rng.choice([1e-4, 0.3, 9.0, 4e3])], st.poisson(m), pm.Poisson.dist(1.0)),
+        "g": lambda: ([p := rng.choice([1e-5, 0.2, 0.9999])], st.geom(p), pm.Geometric.dist(0.5)),
+        "n": lambda: (
+            [n := rng.choice([0.01, 2.0, 1e5]), p := rng.choice([1e-3, 0.4, 0.9999])],
+            st.nbinom(n, p),
+            pm.NegativeBinomial.dist(n=1.0, p=0.5),
+        ),
+        "b": lambda: (
+            [500.0, p := rng.choice([1e-4, 0.3, 0.99])],
+            st.binom(500, p),
+            pm.Binomial.dist(5, 0.5),
+        ),
+    }
+    for law in laws.values():
+        for _ in range(6):
+            params, exact, rv = law()
+            graph = _count_tails.few_beyond(
+                rv.owner.op, [pt.constant(float(p)) for p in params], pt.constant(-x)
+            )
+            beyond = float(graph.eval(mode="FAST_COMPILE"))
+            assert exact.logsf(beyond) <= -x + 1e-6 or exact.sf(beyond) == 0
+            if x == 30.0:
+                assert beyond <= 12 * (exact.isf(math.exp(-x)) + 10)
+
+
 # -- faults that these tests are there to find ------------------------------------------------------
 
 
 def no_counts_beyond(monkeypatch):
-    monkeypatch.setattr(unknown_keys, "_log_tail", lambda law, rows, log_f, k: pt.full_like(log_f(k), -800.0))
+    monkeypatch.setattr(unknown_keys, "log_tail", lambda law, rows, log_f, k: pt.full_like(log_f(k), -800.0))
     monkeypatch.setattr(unknown_keys, "_BEYOND", 0)
 
 
 def one_count_too_many(monkeypatch):
-    monkeypatch.setattr(unknown_keys, "_of_poisson", None)
-    tails = {kind: lambda k, *row, of=of: of(k + 1.0, *row) for kind, of in unknown_keys._TAILS.items()}
-    monkeypatch.setattr(unknown_keys, "_TAILS", tails)
+    tails = {kind: lambda k, *row, of=of: of(k + 1.0, *row) for kind, of in _count_tails.TAILS.items()}
+    monkeypatch.setattr(_count_tails, "TAILS", tails)
 
 
 def above_the_threshold_only(monkeypatch):
@@ -354,6 +446,7 @@ def test_laws_that_are_not_known():
         "Normal": lambda: pm.Normal("people", 9, 3, shape=3),
         "Multinomial": lambda: pm.Multinomial("people", 40, np.ones(3) / 3),
         "BetaBinomial": lambda: pm.BetaBinomial("people", 1.0, 2.0, 30, shape=3),
+        "TruncatedGeometric": lambda: pm.Truncated("people", pm.Geometric.dist(0.2), lower=3, shape=3),
     }
     for law, count in others.items():
         with pytest.raises(ValueError, match=f"people has the law {law}, of which the probability that z"):
