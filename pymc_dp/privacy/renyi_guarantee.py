@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any
 
 from pymc_dp.privacy._conversions import checked_curve
@@ -76,4 +76,6 @@ class RenyiGuarantee(PrivacyGuarantee):
 def _listed(name: str, values: Any) -> list[Any]:
     if isinstance(values, str | bytes):
         raise TypeError(f"{name} must be numbers, got {values!r}.")
+    if isinstance(values, Set):
+        raise TypeError(f"{name} must be in the order of the others, which a set has not: give a list.")
     return list(values) if isinstance(values, Iterable) and getattr(values, "ndim", None) != 0 else [values]

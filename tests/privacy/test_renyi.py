@@ -510,6 +510,7 @@ def test_prints_as_a_sentence(guarantee, sentence):
         ((["2"], [0.1]), TypeError, "orders must be numbers, got '2'"),
         (("23", [0.1, 0.1]), TypeError, "orders must be numbers, got '23'"),
         (([2], [True]), TypeError, "divergences must be numbers, got True"),
+        (({2, 400, 3}, [0.1, 0.2, 9.0]), TypeError, "orders must be in the order of the others, which a set"),
         (([2], None), TypeError, "divergences must be numbers, got None"),
         (([[2]], [1.0]), TypeError, r"orders must be numbers, got \[2\]"),
     ],
