@@ -64,6 +64,7 @@ from pymc_dp.step_methods.neal import PrivateNeal5
 from pymc_dp.step_methods.slice import PrivateSlice
 from pymc_dp.step_methods.split_merge_step import SplitMerge
 from pymc_dp.step_methods.table_imputation import TableImputation
+from pymc_dp.tabulated_imputation import TabulatedImputation
 
 try:
     __version__ = version("pymc-dp")
@@ -109,6 +110,7 @@ __all__ = [
     "SmoothedHistogramSample",
     "SplitMerge",
     "TableImputation",
+    "TabulatedImputation",
     "UnaryEncoding",
     "WaveletMechanism",
     "acceptance_report",
@@ -149,6 +151,7 @@ for _step in (
     ConjugateUpdate,
     AncillaryUpdate,
     CollapsedUpdate,
+    TabulatedImputation,
     AtomUpdate,
     PrivateSlice,
     PrivateNeal5,

@@ -49,12 +49,12 @@ from pymc_dp.step_methods.conjugate import ConjugateUpdate
 from pymc_dp.step_methods.imputation import RecordImputation
 from pymc_dp.step_methods.record_step import RecordStep
 from pymc_dp.step_methods.starts import check_starting_labels
+from pymc_dp.tabulated_imputation import TabulatedImputation
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
-# People from which on a table in their place is told of: with 500 it gives half as many effective draws a
-# second, with 20,000 ten times as many.
-_MANY = 10_000
+# People from which on a table in their place is told of: drawing and keeping them takes some milliseconds.
+_MANY = 100_000
 # The steps that take parameters behind records by themselves, unless records were given a step.
 _PARAMETER_STEPS = (CollapsedUpdate, AncillaryUpdate, ConjugateUpdate)
 
@@ -84,7 +84,7 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
         given, choice = _steps_in(step), list(methods or STEP_METHODS)
         records_given = any(isinstance(s, RecordImputation) for s in given)
         if records_given:
-            choice = [m for m in choice if m not in _PARAMETER_STEPS]
+            choice = [m for m in choice if m not in (*_PARAMETER_STEPS, TabulatedImputation)]
         provided, selected = assign(model, step, choice)
         _refuse_unobserved_processed(model)
         takers = {model.values_to_rvs[v]: kind for kind, values in selected.items() for v in values}

@@ -313,6 +313,14 @@ def many_tables():
     return model
 
 
+def many_people():
+    with pm.Model() as model:
+        y = pm.Categorical("y", pm.Dirichlet("p", np.ones(3)), shape=5000)
+        query = dp.record_sum(pm.math.eq(y[:, None], np.arange(3)))
+        dp.LaplaceMechanism("z", query, scale=2.0, observed=np.full(3, 1667.0))
+    return model
+
+
 def mixture(known):
     with pm.Model() as model:
         labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=6, max_components=6)
@@ -342,6 +350,7 @@ CHOSEN_FOR = {
     "`PrivateNeal5`": (lambda: mixture(False), {"labels", "y"}),
     "`PrivateSlice`": None,
     "`SplitMerge`": (lambda: mixture(True), {"labels"}),
+    "`TabulatedImputation`": (many_people, {"p", "y"}),
     "`TableImputation`": (counts_at_two_levels, {"p", "c"}),
     "`Neal2`, `Neal3`, `Neal8`": None,
     "`AtomUpdate`": (lambda: mixture(True), {"mu"}),

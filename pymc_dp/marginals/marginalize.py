@@ -110,7 +110,7 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
         raise ValueError(
             f"tolerance must be in (0, 0.01], got {tolerance!r}: it is the share that may be left out."
         )
-    marginal = _without(model, *split_up(model, chosen, float(tolerance)))
+    marginal = without(model, *split_up(model, chosen, float(tolerance)))
     refuse_improper(marginal)
     return marginal
 
@@ -127,7 +127,7 @@ def names_of(model: Any, names: Any) -> list[str]:
     return list(dict.fromkeys(listed))
 
 
-def _without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> Model:
+def without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> Model:
     """Build the model anew, without the records, with the marginal laws of their releases, or with tables."""
     graph, memo = graph_of(model)
     own = [

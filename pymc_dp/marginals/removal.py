@@ -49,7 +49,7 @@ def removals(model: Model, names: Sequence[str], tolerance: float) -> list[Remov
     blocks = find_record_blocks(model)
     chosen = [_record(model, blocks, name) for name in names]
     for record, block in chosen:
-        _check_children(model, record, block)
+        check_children(model, record, block)
     taken = {record for record, _ in chosen}
     found = []
     for record, block in chosen:
@@ -78,7 +78,7 @@ def split_up(model: Model, names: Sequence[str], tolerance: float) -> tuple[list
             removals(model, [name], tolerance)
         except ValueError as error:
             record, block = _record(model, blocks, name)
-            _check_children(model, record, block)
+            check_children(model, record, block)
             if not can_be_counted(record):
                 raise
             try:
@@ -105,7 +105,7 @@ def _record(model: Model, blocks: list[RecordBlock], name: str) -> tuple[TensorV
     )
 
 
-def _check_children(model: Model, record: TensorVariable, block: RecordBlock) -> None:
+def check_children(model: Model, record: TensorVariable, block: RecordBlock) -> None:
     """Refuse a record on which anything but its releases depends."""
     variables = set(model.basic_RVs)
     releases = {release.rv for release in block.releases}

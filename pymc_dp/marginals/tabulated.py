@@ -80,7 +80,9 @@ class Tabulated:
     def query(self, of_people: Any, added: dict[Any, np.ndarray], counts: TensorVariable) -> Any:
         """Return a query of people as one of the table."""
         cells = counts.ravel() if len(self.sizes) > 1 else counts
-        return _with(of_people, {total: _added(cells, each) for total, each in added.items()})[0]
+        # bits add up to whole numbers, which their own table of floats would not be
+        sums = {total: pt.cast(_added(cells, each), total.type.dtype) for total, each in added.items()}
+        return _with(of_people, sums)[0]
 
 
 def can_be_counted(record: TensorVariable) -> bool:

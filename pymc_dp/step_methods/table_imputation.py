@@ -23,7 +23,7 @@ from pymc_dp.step_methods.tables.parameters import Draws, find_parameters
 # Moves per draw for each cell, and for tables of few cells.
 _PER_CELL, _LEAST = 2, 2000
 # Sweeps by the law of the counts alone that disperse the start of a chain.
-_DISPERSING = 20
+DISPERSING = 20
 
 
 @dataclass_state
@@ -116,7 +116,7 @@ class TableImputation(RecordStep):
 
     name = "table_imputation"
     _state_class = TableImputationState
-    _lowered = ("chains", "parts", "given")
+    _lowered: tuple[str, ...] = ("chains", "parts", "given")
     parts: list[TableChain]
     # parameters that are drawn given counts that other steps move: the names of these, and the draws
     given: list[tuple[list[str], Draws]]
@@ -174,19 +174,27 @@ class TableImputation(RecordStep):
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for a new chain: forget what the last one learnt, read the data again."""
         super().setup_chain(rng, tune, draws)
-        model, _ = self._sized()
-        if self._seen != list(map(id, table_blocks(model))):
+        if not self._is_as_built():
             self._rebuild()  # coefficients are data, which have been set since
         for part in self.parts:
             part.forget()
+
+    def _is_as_built(self) -> bool:
+        model, _ = self._sized()
+        return self._seen == list(map(id, table_blocks(model)))
 
     @building()
     def _rebuild(self) -> None:
         self._build()
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-        """Try moves of every table."""
-        point = self._started(point)
+        """Try moves of every table, and draw the parameters that these integrate out."""
+        point, stats = self._after_moves(self._started(point))
+        self.n_steps += 1
+        return self._checked(point), [stats]
+
+    def _after_moves(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return where moves and draws lead from a point, and what is told of them."""
         made = tried = 0.0
         for part in self.parts:
             part.read(point)
@@ -200,13 +208,12 @@ class TableImputation(RecordStep):
             point.update(part.counts() | part.draw_parameters(point, self.rng))
         for names, draws in self.given:
             point.update(draws.at(point, np.concatenate([np.ravel(point[name]) for name in names]), self.rng))
-        self.n_steps += 1
-        return self._checked(point), [{"table_acceptance": made / tried} if self.parts else {}]
+        return point, {"table_acceptance": made / tried} if self.parts else {}
 
     def _starts(self, point: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray] | str]:
         """Yield tables that meet what is known exactly: dispersed by their law, and as near as can be."""
         kept = set_by_the_model(self.model)
-        for sweeps in (_DISPERSING, 0):
+        for sweeps in (DISPERSING, 0):
             values: dict[str, np.ndarray] = {}
             for part in self.parts:
                 given = any(name in kept or not self._is_default(name, point) for name in part.names)

@@ -356,6 +356,17 @@ def test_draws_without_the_table_are_refused(sampled):
         dp.recover_records(without, model)
 
 
+def test_bits_behind_noise_on_whole_numbers():
+    """Bits add up to a whole number, which the query of the table has to be as well."""
+    with pm.Model() as model:
+        y = pm.Categorical("y", pm.Dirichlet("p", np.ones(3)), shape=6)
+        dp.DiscreteLaplaceMechanism("z", dp.record_sum(pt.eq(y, 1)), scale=1.0, observed=2)
+    counted = dp.marginalize(model, ["y"])
+    logp, point = counted.compile_logp(counted["z"]), counted.initial_point()
+    values = [float(logp({**point, "y_counts": np.array(c)})) for c in ([1, 2, 3], [0, 4, 2])]
+    np.testing.assert_allclose(values, np.log(np.tanh(0.5)) - np.array([0, 2]))
+
+
 def test_many_people_are_told_of_a_table(caplog):
     """The remedy is a line to copy; of few people, or of people seen one by one, nothing is said."""
     from tests.steps import assigned

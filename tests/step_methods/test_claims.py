@@ -43,6 +43,12 @@ def counts():
     dp.DiscreteGaussianMechanism("z", c, sigma=2, observed=[7, 7, 4, 2])
 
 
+def people():
+    y = pm.Categorical("y", pm.Dirichlet("p", np.ones(3)), shape=9)
+    query = dp.record_sum(pm.math.eq(y[:, None], np.arange(3)))
+    dp.LaplaceMechanism("z", query, scale=2.0, observed=[3.0, 2.0, 4.0])
+
+
 def mixture(observed=None):
     labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=4, max_components=4)
     mu = pm.Normal("mu", 0, 3, shape=4)
@@ -67,6 +73,7 @@ STEPS = {
     dp.ConjugateUpdate: (categories, {}),
     dp.CollapsedUpdate: (categories, {}),
     dp.TableImputation: (counts, {}),
+    dp.TabulatedImputation: (people, {}),
     dp.PrivateNeal5: (mixture, {}),
     dp.PrivateSlice: (mixture, {}),
     dp.AtomUpdate: (mixture, {}),
