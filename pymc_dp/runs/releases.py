@@ -12,7 +12,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.step_methods.block.program import static_value
-from pymc_dp.step_methods.release_values import fault_of, shape_of
+from pymc_dp.step_methods.release_values import fault_of, processing_of, shape_of
 
 Values = dict[str, np.ndarray]
 
@@ -159,7 +159,7 @@ def _numbers(values: Any, told: str) -> np.ndarray:
 def _as_observed(model: BaseModel, rv: Any, shape: tuple[int, ...], values: Any, told: str) -> np.ndarray:
     array = _numbers(values, told)
     dtype = np.dtype(model.rvs_to_values[rv].dtype)
-    suppressed = getattr(rv.owner.op, "suppressed", None)
+    suppressed = getattr(processing_of(rv), "suppressed", None)
     if array.dtype.kind == "f" and suppressed is not None:
         array = np.where(np.isnan(array), suppressed, array)
     if dtype.kind in "iu" and not np.array_equal(array, np.rint(array)):

@@ -1,5 +1,7 @@
 """Whether what was released can be used: ``pm.set_data`` puts anything in the place of what was declared."""
 
+from typing import Any
+
 import numpy as np
 import pytensor
 from pymc.model.core import Model
@@ -36,7 +38,7 @@ def check_releases(model: Model) -> None:
 
 def fault_of(rv: Variable, values: np.ndarray, shape: tuple[int, ...]) -> str | None:
     """Say why values cannot be those of a variable of that shape, as its predicate; else None."""
-    op = rv.owner.op  # type: ignore[union-attr]
+    op = processing_of(rv)
     if values.shape != shape:
         return f"holds values of shape {values.shape}, but was declared with values of shape {shape}"
     missing = ~(np.isfinite(values) | (values == getattr(op, "suppressed", None)))
@@ -48,6 +50,17 @@ def fault_of(rv: Variable, values: np.ndarray, shape: tuple[int, ...]) -> str | 
         )
     fault = op.fault(values) if hasattr(op, "fault") else None
     return None if fault is None else f"cannot be what was published: {fault}"
+
+
+def processing_of(rv: Any) -> Any:
+    """Return the operation that processes a release, also where its records are integrated out.
+
+    Of one that is not processed, it is the variable's own.
+    """
+    op = rv.owner.op
+    laws = op.laws(rv.owner) if hasattr(op, "laws") else []
+    behind = laws[0].owner.op if laws else getattr(op, "channel", op)
+    return behind if hasattr(behind, "processing") else op
 
 
 def shape_of(rv: Variable) -> tuple[int, ...]:
