@@ -262,3 +262,14 @@ def rates_that_are_values_themselves():
     c = pm.Poisson("c", pt.stack([rate[0], 1.5 * rate[1], 2 * rate[0]]))
     dp.LaplaceMechanism("cells", c, scale=1.0, observed=[2.2, 0.1, 4.1])
     dp.DiscreteGaussianMechanism("some", c[:2].sum(), sigma=1.0, observed=2)
+
+
+@case(
+    lambda: box(8, 1, 8),
+    lambda c, **_: {"rate": Rates(2.0 + c["c"] * np.array([1, 0, 1]), 1.0 + np.array([1.0, 0.0, 2.0]))},
+)
+def a_cell_without_exposure():
+    rate = pm.Gamma("rate", 2.0, 1.0, shape=3)
+    c = pm.Poisson("c", rate * np.array([1.0, 0.0, 2.0]))
+    dp.LaplaceMechanism("cells", c, scale=1.0, observed=[1.2, 0.1, 2.1])
+    dp.DiscreteGaussianMechanism("all", c.sum(), sigma=1.0, observed=3)
