@@ -15,6 +15,7 @@ from pymc_dp.step_methods.block.parents import ancestors_of_records
 from pymc_dp.step_methods.claims import default_parameters, takes_count
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordStep, RecordStepState
+from pymc_dp.step_methods.updates.cycles import Jumps
 from pymc_dp.step_methods.updates.state import GIVEN_NOISE, REDRAWN
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
@@ -78,7 +79,9 @@ class AncillaryUpdate(RecordStep):
         little of the posterior's variance; two trajectories; four proposals with all records, none once
         tuning has shown that less than one in a hundred is accepted, with a message.
     n_cycles : int, optional
-        Cycles per draw; by default more of them for fewer records.
+        Cycles per draw. By default two to eight of them while tuning, more for fewer records; afterwards the
+        number, up to that, with the most effective draws of the worst parameter for its cost, as
+        ``ancillary_cycles`` of ``sample_stats`` says.
     proposals : {"auto", "independence", "informed"}
         As for :class:`RecordImputation`.
     model : pymc.Model, optional
@@ -94,19 +97,29 @@ class AncillaryUpdate(RecordStep):
 
     Notes
     -----
-    A cycle costs one record sweep and one pass over the records for each update, O(n) in all. The
-    covariances of the proposals are learnt while tuning (robust adaptive Metropolis) and then frozen. A
-    trajectory of k numbers takes 15 steps on average and 64 at most, each with a pass over the records that
-    costs about twice that of an update, and some k^2 operations; step sizes and a covariance of momenta for
-    each of the two parametrisations are learnt and then frozen. A proposal with all records costs a draw of
+    A cycle costs one record sweep and one pass over the records for each update, O(n) in all. What is learnt
+    while tuning is frozen afterwards:
+
+    * The covariances of the proposals (robust adaptive Metropolis).
+    * The number of cycles in a draw: in the last two thirds of tuning, the autocorrelations of every
+      parameter after 1, 2, 4, ... cycles say how many independent draws a draw of so many cycles is worth.
+      Its cost is counted in records swept, not timed, so that draws are a function of the seed.
+    * For trajectories, step sizes and a covariance of momenta for each of the two parametrisations, and
+      whether a positive number moves as its logarithm or as it is, with a reflection at zero: what is closer
+      to a normal number, by the product of its variance and the mean square of its slope.
+
+    A trajectory of k numbers takes 15 steps on average and 64 at most, each with a pass over the records that
+    costs about twice that of an update, and some k^2 operations. A proposal with all records costs a draw of
     all of them, O(n).
-    ``sample_stats`` gets ``ancillary_acceptance`` and ``centred_acceptance``.
+
+    ``sample_stats`` gets ``ancillary_acceptance``, ``centred_acceptance`` and ``ancillary_cycles``.
 
     References
     ----------
     Yu & Meng (2011), "To Center or Not to Center: That Is Not the Question"; Vihola (2012), "Robust
     adaptive Metropolis algorithm with coerced acceptance rate"; Neal (2011), "MCMC using Hamiltonian
-    dynamics"; Ju, Awan, Gong & Rao (2022).
+    dynamics"; Afshar & Domke (2015), "Reflection, Refraction, and Hamiltonian Monte
+    Carlo"; Ju, Awan, Gong & Rao (2022).
 
     Examples
     --------
@@ -127,6 +140,7 @@ class AncillaryUpdate(RecordStep):
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "centred_acceptance": (np.float64, []),
         "ancillary_acceptance": (np.float64, []),
+        "ancillary_cycles": (np.int64, []),
     }
 
     def __init__(
@@ -194,7 +208,7 @@ class AncillaryUpdate(RecordStep):
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Run the cycles of one draw; the records of the returned point have moved too."""
         point = self._started(point)
-        tallies = np.zeros((3, 2))
+        tallies, cycles = np.zeros((3, 2)), max(learnt.n_cycles for learnt in self.learnt)
         for part, learnt in zip(self._parts, self.learnt, strict=True):
             before = tallies[REDRAWN].copy()
             point.update(part.run(self, point, learnt, tallies))
@@ -205,14 +219,18 @@ class AncillaryUpdate(RecordStep):
             self.n_adapted = 0 if self.n_steps in self.restarts else self.n_adapted + 1
             for part, learnt in zip(self._parts, self.learnt, strict=True):
                 if self.n_steps == self.restarts[-1]:
+                    learnt.n_cycles = part.worthwhile_cycles(self, learnt)
                     learnt.n_updates = part.worthwhile(self, learnt)
                 elif self.n_adapted == 0:
                     learnt.spread = np.zeros_like(learnt.spread)
+                    learnt.jumps = Jumps(len(part.moving), part.n_cycles)
                 if self.n_steps in self.windows:
                     part.again(learnt)
         tallies[GIVEN_NOISE] += tallies[REDRAWN]
         rates = tallies[:, 0] / np.maximum(tallies[:, 1], 1)
-        return self._checked(point), [{"centred_acceptance": rates[0], "ancillary_acceptance": rates[1]}]
+        return self._checked(point), [
+            {"centred_acceptance": rates[0], "ancillary_acceptance": rates[1], "ancillary_cycles": cycles}
+        ]
 
     @classmethod
     def _claimable(cls, model: Model) -> list[Variable]:

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pymc.logprob.transforms import LogTransform
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 
@@ -24,6 +25,7 @@ from pymc_dp.step_methods.record_step import RecordChain
 from pymc_dp.step_methods.sweeps.moves import independence_move
 from pymc_dp.step_methods.updates import hamiltonian, redraw
 from pymc_dp.step_methods.updates.conditionals import Conditionals
+from pymc_dp.step_methods.updates.cycles import MOST, Jumps, best_number
 from pymc_dp.step_methods.updates.interweaving import interweave, random_walk, slice_update
 from pymc_dp.step_methods.updates.quadratic import quadratic
 from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
@@ -50,7 +52,7 @@ _TRAJECTORY = 20
 # Work that one draw is worth, in records swept. PyMC's own loop costs tens of microseconds a draw and 90 ns
 # per record to store it, so a draw is worth several cycles. Counted, not timed: draws are reproducible.
 _WORK = 6000
-_MIN_CYCLES, _MAX_CYCLES = 2, 8
+_FEWEST_CYCLES = 2
 
 
 @dataclass
@@ -67,6 +69,10 @@ class Tuned:
         Count, means and sums of squares of the parameters since the adaptation last began anew.
     n_updates : int
         Updates given the noise in a cycle, or proposals with all records.
+    n_cycles : int
+        Cycles of a draw.
+    jumps : Jumps
+        How far the parameters moved since then.
     recent : list of ndarray
         Parameters of the draws of tuning in this window, for these proposals.
     redrawn : ndarray, shape (2,)
@@ -78,6 +84,8 @@ class Tuned:
     proposals: redraw.Proposals
     spread: np.ndarray
     n_updates: int
+    n_cycles: int
+    jumps: Jumps
     recent: list[np.ndarray] = field(default_factory=list)
     redrawn: np.ndarray = field(default_factory=lambda: np.zeros(2))
 
@@ -121,6 +129,8 @@ class AncillaryBlock:
         self.names = [str(model.rvs_to_values[rv].name) for rv in mine]
         self.moving = positions(layout, self.names)
         is_whole = np.concatenate([np.full(layout.slice_length(rv), rv in counted) for rv in mine])
+        logs = [isinstance(model.rvs_to_transforms.get(rv), LogTransform) for rv in mine]
+        self.logs = np.repeat(np.array(logs, dtype=np.float64), [layout.slice_length(rv) for rv in mine])
         self.walking, self.whole = self.moving[~is_whole], np.flatnonzero(is_whole)
         self.redraws = step.update == "redraw" or (step.update == "auto" and is_redrawn(model, block))
         redrawn = RedrawnConditionals(program, mine, with_noise=False) if self.redraws else None
@@ -162,7 +172,8 @@ class AncillaryBlock:
             self.draws_records = independence_move(program)  # what is informed by a release has another law
         evaluations = n_ancillary * (_TRAJECTORY if self.follows_slopes else 1)
         cost = program.n * (1 + n_redrawn + evaluations / (25 if smooth else 1))
-        self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, _MIN_CYCLES, _MAX_CYCLES))
+        self.cost = cost
+        self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, _FEWEST_CYCLES, MOST))
         self.counts = np.array([self.n_cycles, n_centred, n_ancillary, n_redrawn], dtype=np.int64)
         self.update = hamiltonian.hamiltonian if self.follows_slopes else random_walk
         if step.update == "slice":
@@ -182,13 +193,19 @@ class AncillaryBlock:
 
     def begun(self) -> Tuned:
         """Return what a chain begins with."""
-        k, begun = len(self.moving), hamiltonian.begun if self.follows_slopes else of_random_walk
+        k = len(self.moving)
+        if self.follows_slopes:
+            given_records, given_noise = hamiltonian.begun(self.logs), hamiltonian.begun(self.logs)
+        else:
+            given_records, given_noise = of_random_walk(len(self.walking)), of_random_walk(k)
         return Tuned(
-            begun(len(self.walking)),
-            begun(k),
+            given_records,
+            given_noise,
             redraw.begun(np.zeros(k)),
             np.zeros((3, k)),
             int(self.counts[2] + self.counts[3]),
+            self.n_cycles,
+            Jumps(k, self.n_cycles),
         )
 
     def again(self, learnt: Tuned) -> None:
@@ -220,14 +237,16 @@ class AncillaryBlock:
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=chain.x)
         counts = self.counts.copy()  # what it holds is the default, which the next chain starts from
+        counts[0] = learnt.n_cycles
         counts[2:] = (0, learnt.n_updates) if self.redraws else (learnt.n_updates, 0)
+        trace = np.empty((learnt.n_cycles + 1, len(self.moving)))
         interweave(
             chain.handle(step.rng), counts, self.addresses,
             *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * self.n_cycles, int(step.tune),
             theta, chain.data, self.walking, self.moving, self.whole, self.gaussian,
             chain.x, chain.totals, learnt.given_records, learnt.given_noise, learnt.proposals,
             self.draws_records.sizes, self.draws_records.addresses,
-            np.array([0.0, 1.0]), tallies,
+            np.array([0.0, 1.0]), tallies, trace,
         )  # fmt: skip
         if step.tune:
             spread, values = learnt.spread, theta[self.moving]
@@ -235,6 +254,7 @@ class AncillaryBlock:
             change = values - spread[1]
             spread[1] += change / spread[0]
             spread[2] += change * (values - spread[1])
+            learnt.jumps.add(trace)
             if self.redraws:
                 learnt.recent.append(values)
         return {
@@ -267,3 +287,10 @@ class AncillaryBlock:
         reach = np.sum(factor**2, axis=1) * len(self.moving) / 2.38**2
         share = np.max(reach / np.maximum(spread[2] / spread[0], 1e-300))
         return int(np.clip(np.ceil(_FULL_FROM * share * n_default), _FEW, n_default))
+
+    def worthwhile_cycles(self, step: "AncillaryUpdate", learnt: Tuned) -> int:
+        """Cycles that a draw is worth, as tuning has shown."""
+        if step.n_cycles is not None:
+            return self.n_cycles
+        variance = learnt.spread[2] / np.maximum(learnt.spread[0], 1)
+        return best_number(learnt.jumps, variance, self.chain.program.n, self.cost)

@@ -10,7 +10,7 @@ from scipy import special, stats
 import pymc_dp as dp
 from pymc_dp.lowering.addresses.bind import plain
 from pymc_dp.step_methods.claims import MAX_DIMENSION
-from pymc_dp.step_methods.updates import hamiltonian
+from pymc_dp.step_methods.updates import hamiltonian, positive
 from pymc_dp.step_methods.updates.state import ParameterState
 from tests.statistics import harness
 from tests.statistics.marginal import from_mixture
@@ -42,6 +42,13 @@ def unknown(theta, data, given, totals, out):
         out[2:] = np.nan, np.inf, -np.inf
 
 
+def positive_numbers(theta, data, given, totals, out):
+    """Logarithms of two positive numbers whose densities end at zero, the first tied to a third number."""
+    (t, v), x = np.exp(theta[1:3]), theta[3]
+    out[0] = -0.5 * (t * t + v * v + x * x) + 0.5 * x * t + t - v + theta[1] + theta[2]
+    out[1:] = 7.0, (0.5 * x - t + 1.0) * t + 1.0, (-v - 1.0) * v + 1.0, 0.5 * t - x
+
+
 def draw_normal(rng):
     return MEAN + ROOT @ rng.normal(size=3)
 
@@ -53,20 +60,36 @@ def draw_halves(rng):
             return np.array([abs(at[0]), *at[1:]])
 
 
+def draw_positive(rng):
+    while True:
+        v = abs(rng.normal())
+        if rng.random() < np.exp(-v):
+            break
+    root = np.linalg.cholesky(np.linalg.inv(np.array([[1.0, -0.5], [-0.5, 1.0]])))
+    while True:
+        t, x = root @ (rng.normal(size=2) + root.T @ np.array([1.0, 0.0]))
+        if t > 0:
+            return np.array([np.log(t), np.log(v), x])
+
+
+AS_LOGARITHMS, AS_THEY_ARE = [0.0, 0.0], [1.0, 1.0]
 TARGETS = {
     "normal": (normal, draw_normal),
     "with an end and a kink": (halves, draw_halves),
     "with slopes that are no numbers": (unknown, draw_normal),
+    "positive numbers as logarithms": (positive_numbers, draw_positive, AS_LOGARITHMS),
+    "positive numbers as they are": (positive_numbers, draw_positive, AS_THEY_ARE),
 }
 
 
 WHOLE = np.zeros(0, dtype=np.intp)
 
 
-def after(kernel, target, start, rng):
+def after(kernel, target, start, rng, as_they_are=()):
     """Where some updates lead from a draw of the target, with momenta of any covariance."""
     factor = np.array([[1.5, 0, 0], [0.4, 0.8, 0], [0, -0.3, 1.2]])
-    learnt = hamiltonian.begun(3)._replace(factor=factor, inverse=np.linalg.inv(factor @ factor.T))
+    learnt = hamiltonian.begun(np.zeros(3))._replace(factor=factor, inverse=np.linalg.inv(factor @ factor.T))
+    learnt.charts[positive.AS_IT_IS, : len(as_they_are)] = as_they_are
     learnt.steps[hamiltonian.KEPT] = np.log(0.9)
     theta, tally = np.array([5.0, *start]), np.zeros(2)
     state = ParameterState(
@@ -82,7 +105,7 @@ def after(kernel, target, start, rng):
 def error_of_moments(name, seed, replicates=4000, **patched):
     """Probability of changes of moments that are as large, from a start in equilibrium."""
     rng = np.random.default_rng(seed)
-    target, draw = TARGETS[name]
+    target, draw, *as_they_are = TARGETS[name]
     names = {
         "function_at": lambda address, kind: address,
         "standard_normal": lambda rng: rng.normal(),
@@ -93,7 +116,7 @@ def error_of_moments(name, seed, replicates=4000, **patched):
     changes = []
     for _ in range(replicates):
         start = draw(rng)
-        end = after(kernel, target, start, rng)
+        end = after(kernel, target, start, rng, *as_they_are)
         changes.append([*(end - start), *(end**2 - start**2), end[0] * end[1] - start[0] * start[1]])
     changes = np.array(changes)
     z = changes.mean(axis=0) / (changes.std(axis=0) / np.sqrt(replicates))
@@ -121,6 +144,68 @@ def eager(rng):
 )
 def test_planted_faults_of_the_kernel_are_caught(name, fault):
     assert error_of_moments(name, 1, replicates=8000, **fault) < 1e-6
+
+
+def without_reflection_in_the_metric(at, velocity, momentum, inverse, charts, size):
+    """Turn what meets zero round, with its own momentum only."""
+    at += size * velocity
+    turned = (charts[positive.AS_IT_IS] > 0) & (at < 0)
+    at[turned] *= -1
+    momentum[turned] *= -1
+    return True
+
+
+def without_jacobian(density, place, moving, charts):
+    """Take the density of a logarithm for that of the number."""
+
+
+def test_a_missing_jacobian_of_positive_numbers_is_caught():
+    fault = {"in_chart": without_jacobian}
+    assert error_of_moments("positive numbers as they are", 1, replicates=8000, **fault) < 1e-6
+
+
+def error_of_return(go, speed):
+    """How far from its start a path leads back, with the momenta turned round, and what energy is lost."""
+    rng, error = np.random.default_rng(1), 0.0
+    inverse = np.linalg.inv(np.array([[2.0, 0.7, 0.3], [0.7, 1.0, -0.2], [0.3, -0.2, 1.5]]))
+    charts = positive.begun(np.ones(3))
+    charts[positive.AS_IT_IS] = 1.0
+    for _ in range(50):
+        start, before = np.abs(rng.normal(size=3)), speed * rng.normal(size=3)
+        at, momentum = start.copy(), before.copy()
+        assert go(at, inverse @ momentum, momentum, inverse, charts, 1.0)
+        assert (at >= 0).all()
+        error = max(error, abs(momentum @ inverse @ momentum - before @ inverse @ before))
+        momentum *= -1
+        assert go(at, inverse @ momentum, momentum, inverse, charts, 1.0)
+        error = max(error, np.abs(at - start).max(), np.abs(momentum + before).max())
+    return error
+
+
+@pytest.mark.parametrize("speed", [1.0, 5.0, 20.0])
+def test_reflections_can_be_taken_back(speed):
+    assert error_of_return(plain(positive.go.py_func, {}), speed) < 1e-8
+    assert error_of_return(without_reflection_in_the_metric, speed) > 0.1
+
+
+@pytest.mark.parametrize(
+    ("draw", "slope", "as_it_is"),
+    [
+        (lambda rng: np.abs(rng.normal(size=500)), lambda t: 1 - t * t, 1.0),
+        (lambda rng: np.exp(2 * rng.normal(size=500)), lambda t: -np.log(t) / 4, 0.0),
+        (lambda rng: 1 / rng.gamma(2.0, size=500), lambda t: 1 / t - 2, 0.0),
+    ],
+    ids=["half normal", "log-normal", "inverse gamma"],
+)
+def test_positive_numbers_move_as_what_is_closer_to_normal(draw, slope, as_it_is):
+    """Slopes are those of the density of the logarithm."""
+    charts, learn = positive.begun(np.ones(1)), plain(positive.learn_charts.py_func, {})
+    for _ in range(3):  # as logarithms first, then as they are where that was chosen
+        for t in draw(np.random.default_rng(6)):
+            at = slope(t) if charts[positive.AS_IT_IS, 0] == 0 else (slope(t) - 1) / t
+            learn(charts, np.array([0.0, at]), np.array([np.log(t)]), np.array([0]))
+        charts, squares = positive.again(charts, 500)
+        assert charts[positive.AS_IT_IS, 0] == as_it_is and squares[0] > 0
 
 
 def test_places_without_slopes_are_visited():
@@ -163,7 +248,7 @@ def test_nothing_moves_where_there_is_no_density():
         out[:] = 0.0 if np.array_equal(theta[1:], MEAN) else -np.inf, 0.0, 1.0, 1.0, 1.0
 
     for target in (nowhere, here_only):
-        theta, learnt = np.array([5.0, *MEAN]), hamiltonian.begun(3)
+        theta, learnt = np.array([5.0, *MEAN]), hamiltonian.begun(np.zeros(3))
         state = ParameterState(
             theta,
             np.zeros(1),
@@ -185,7 +270,7 @@ def test_momenta_learn_the_information():
     names = {"function_at": lambda address, kind: address, "standard_normal": lambda rng: rng.normal()}
     names |= {"random": lambda rng: rng.random(), "_MOST_STEPS": 8}
     kernel = plain(hamiltonian.hamiltonian.py_func, names)
-    rng, learnt = np.random.default_rng(3), hamiltonian.begun(3)
+    rng, learnt = np.random.default_rng(3), hamiltonian.begun(np.zeros(3))
     theta, tally = np.array([5.0, 0.0, 0.0, 0.0]), np.zeros(2)
     for _ in range(6):
         tally[:] = 0
@@ -257,6 +342,42 @@ def test_a_hierarchy_of_many_groups_is_exact(sigma):
         idata = pm.sample(1500, tune=700, random_seed=2, **SAMPLED)
     assert "ancillary_acceptance" in idata.sample_stats
     assert [str(v) for v in verdicts_on_hierarchy(idata, sigma) if not v.passed] == []
+
+
+def scales(groups=60):
+    """A scale of which little is known: effects of groups behind noisy sums, all normal given the scale."""
+    member = np.repeat(np.arange(groups), PEOPLE)
+    z = np.random.default_rng(8).normal(0.0, 5.0, groups)
+    with pm.Model() as model:
+        tau = pm.HalfNormal("tau", 1)
+        a = pm.Normal("a", 0, tau, shape=groups)
+        y = pm.Normal("y", a[member], 1.0, shape=member.size)
+        dp.GaussianMechanism("z", pt.zeros(groups)[member].inc(y), sigma=4.0, observed=z)
+    at = np.linspace(0, 5, 4001)[1:]
+    sd = np.sqrt(PEOPLE**2 * at**2 + PEOPLE + 16.0)
+    log = stats.norm.logpdf(z[:, None], 0, sd).sum(axis=0) + stats.norm.logpdf(at)
+    density = np.exp(log - log.max())
+    return model, at, density / density.sum()
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_scale_that_moves_as_it_is_has_its_posterior(seed):
+    model, at, p = scales()
+    with model:
+        step = dp.AncillaryUpdate()
+        idata = pm.sample(3000, tune=700, random_seed=seed, step=[step], **SAMPLED)
+    assert step.learnt[0].given_noise.charts[positive.AS_IT_IS].any()
+    draws = idata.posterior["tau"].values
+    checks = {"mean": (draws.mean() - p @ at) / float(az.mcse(draws, method="mean"))}
+    for tail in (0.05, 0.5, 0.95):
+        end = at[np.searchsorted(np.cumsum(p), tail)] + (at[1] - at[0]) / 2
+        below, exact = (draws < end).astype(float), p[at < end].sum()
+        ess = min(float(az.ess(below, method="mean")), below.size)
+        checks[f"below {end:.2f}"] = (below.mean() - exact) / np.sqrt(exact * (1 - exact) / ess)
+    assert float(az.ess(draws, method="bulk")) > 300
+    verdict = harness.two_sample_z(checks)
+    assert verdict.passed, verdict
 
 
 # ---- records that are summed over ------------------------------------------------------------------

@@ -96,7 +96,7 @@ def test_slices_are_not_refused():
     step = dp.AncillaryUpdate(update="slice", model=step.model)
     step.setup_chain(np.random.default_rng(2), tune=0, draws=5)
     _, (stats,) = step.step(step.model.initial_point())
-    assert stats == {"centred_acceptance": 1.0, "ancillary_acceptance": 1.0}
+    assert (stats["centred_acceptance"], stats["ancillary_acceptance"]) == (1.0, 1.0)
 
 
 def walk_acceptance(alpha, rng, n=200_000):

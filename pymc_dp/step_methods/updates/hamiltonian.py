@@ -18,6 +18,8 @@ from pymc_dp.lowering.addresses.bind import part_of_kernel
 from pymc_dp.lowering.addresses.native import SLOPES, function_at
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.bits import random, standard_normal
+from pymc_dp.step_methods.updates import positive
+from pymc_dp.step_methods.updates.positive import AS_IT_IS, go, in_chart, learn_charts
 from pymc_dp.step_methods.updates.state import UPDATE, Learnt
 
 _SLOPES = types.FunctionType(SLOPES)
@@ -54,9 +56,10 @@ def add_slopes(density: Any, theta: Any, moving: Sequence[str]) -> Any:
     return pt.concatenate([density[None], slopes])
 
 
-def begun(k: int) -> Learnt:
-    """Return what updates of k numbers begin with."""
-    return Learnt(np.eye(k), np.eye(k), np.zeros((k, k)), _first_steps(np.log(_FIRST_SIZE)))
+def begun(is_log: np.ndarray) -> Learnt:
+    """Return what updates begin with, given which numbers are logarithms of positive ones."""
+    k, steps = is_log.size, _first_steps(np.log(_FIRST_SIZE))
+    return Learnt(np.eye(k), np.eye(k), np.zeros((k, k)), steps, positive.begun(is_log))
 
 
 def _first_steps(size: float) -> np.ndarray:
@@ -72,15 +75,21 @@ def again(learnt: Learnt) -> Learnt:
     k, n = len(learnt.factor), learnt.steps[N_UPDATES]
     mean = learnt.products / max(n, 1.0)
     diagonal = np.diag(mean).copy()
+    charts, squares = positive.again(learnt.charts, n)
     if not (n > 0 and np.all(np.isfinite(mean)) and np.all(diagonal > 0)):
         return learnt
+    # momenta of a number that is to move in the other way have the size of the slopes in that one
+    ratio = np.where(squares > 0, np.sqrt(squares / diagonal), 1.0)
     share = n / (n + k + 5.0)
     root = np.sqrt(diagonal)
     correlation = share * mean / np.outer(root, root) + (1 - share) * np.eye(k)
+    root = root * ratio
     factor = root[:, None] * np.linalg.cholesky(correlation)
     inverse = np.linalg.inv(correlation) / np.outer(root, root)
     steps = _first_steps(np.log(_FIRST_SIZE))
-    return Learnt(np.ascontiguousarray(factor), np.ascontiguousarray(inverse), np.zeros((k, k)), steps)
+    return Learnt(
+        np.ascontiguousarray(factor), np.ascontiguousarray(inverse), np.zeros((k, k)), steps, charts
+    )
 
 
 @part_of_kernel
@@ -131,13 +140,15 @@ def hamiltonian(n_updates, rng, address, state):
     A leapfrog step costs an evaluation of the log density with its slopes, and k^2 operations for k numbers.
     """
     theta, data, given, totals, moving = state.theta, state.data, state.given, state.totals, state.moving
-    factor, inverse, products, steps = state.learnt
+    factor, inverse, products, steps, charts = state.learnt
     tally, adapting = state.tally, state.adapting
     slopes = function_at(address, _SLOPES)
     k = moving.shape[0]
     here, there = np.empty(1 + theta.shape[0]), np.empty(1 + theta.shape[0])
     place, z, momentum, velocity = theta.copy(), np.empty(k), np.empty(k), np.empty(k)
+    at = np.empty(k)
     slopes(theta, data, given, totals, here)
+    in_chart(here, theta, moving, charts)
     accepted = 0
     if not is_finite(here, moving):  # a move from there could not be taken back
         return 0
@@ -152,15 +163,20 @@ def hamiltonian(n_updates, rng, address, state):
             for j in range(i + 1):
                 momentum[i] += factor[i, j] * z[j]
             energy -= 0.5 * z[i] * z[i]
+            at[i] = np.exp(theta[moving[i]]) if charts[AS_IT_IS, i] > 0.0 else theta[moving[i]]
         copy(here, there)
         possible = True
         for _ in range(n_steps):
             for i in range(k):
                 momentum[i] += 0.5 * size * there[1 + moving[i]]
             multiply(inverse, momentum, velocity)
+            possible = go(at, velocity, momentum, inverse, charts, size)
+            if not possible:
+                break
             for i in range(k):
-                place[moving[i]] += size * velocity[i]
+                place[moving[i]] = np.log(at[i]) if charts[AS_IT_IS, i] > 0.0 else at[i]
             slopes(place, data, given, totals, there)
+            in_chart(there, place, moving, charts)
             possible = is_finite(there, moving)
             if not possible:
                 break
@@ -185,6 +201,7 @@ def hamiltonian(n_updates, rng, address, state):
                 place[moving[i]] = theta[moving[i]]
         if adapting:
             learn_size(steps, probability)
+            learn_charts(charts, here, theta, moving)
             for i in range(k):
                 for j in range(k):
                     products[i, j] += here[1 + moving[i]] * here[1 + moving[j]]

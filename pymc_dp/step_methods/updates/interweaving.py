@@ -207,7 +207,8 @@ def run_random_walk(
     rng, address, n_updates, n_adapted, theta, data, given, totals, moving, whole, factor, adapting, tally
 ):
     """Call :func:`random_walk` from Python."""
-    learnt = Learnt(factor, np.empty((0, 0)), np.empty((0, 0)), np.empty(0))
+    nothing = np.empty((0, 0))
+    learnt = Learnt(factor, nothing, nothing, np.empty(0), nothing)
     state = ParameterState(theta, data, given, totals, moving, whole, learnt, n_adapted, adapting, tally)
     return random_walk(n_updates, rng, address, state)
 
@@ -252,7 +253,7 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
         HANDLE, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
         types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), types.int64, types.int64,
         VECTOR, VECTOR, _INDEX, _INDEX, _INDEX, _INDEX, MATRIX, VECTOR, LEARNT, LEARNT, PROPOSALS,
-        types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), VECTOR, MATRIX,
+        types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), VECTOR, MATRIX, MATRIX,
     ),
     cache=True,
     from_python=True,
@@ -260,7 +261,7 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
 def interweave(
     handle, counts, addresses, record_sizes, record_addresses, n_done, adapting,
     theta, data, walking, moving, whole, gaussian, x, totals, centred, ancillary, proposals,
-    draw_sizes, draw_addresses, record_tally, tallies,
+    draw_sizes, draw_addresses, record_tally, tallies, trace,
 ):  # fmt: skip
     """Cycles of: records given parameters, parameters given records, parameters given noise; in place.
 
@@ -280,12 +281,15 @@ def interweave(
     positions with a Gaussian conditional.
     ``draw_sizes``, ``draw_addresses``: of the move that draws records from their law, which is not always
     that of the sweep: an informed one draws from what it proposes from.
-    ``n_done``: cycles already adapted on.
+    ``n_done``: cycles already adapted on. ``trace``: gets ``theta[moving]`` as it was, and as it is
+    after each cycle.
     """
     rng = generator_at(handle)
     n_cycles, n_centred, n_ancillary, n_redrawn = counts
     update = function_at(addresses[7], _UPDATES)
     u, phi = np.empty_like(x), np.empty_like(theta)
+    for i in range(moving.size):
+        trace[0, i] = theta[moving[i]]
     for cycle in range(n_cycles):
         # the records have their own step: the first cycle only sums their contributions
         sweep(rng, min(cycle, 1), 0, record_sizes, record_addresses, theta, data, x, totals, record_tally)
@@ -342,3 +346,5 @@ def interweave(
                         theta[k] = phi[k]
                 if addresses[3] == 0:  # they were summed over: an exact draw, before anything reads them
                     sweep(rng, 1, 0, record_sizes, record_addresses, theta, data, x, totals, record_tally)
+        for i in range(moving.size):
+            trace[cycle + 1, i] = theta[moving[i]]

@@ -19,12 +19,16 @@ class Learnt(NamedTuple):
         Inverse of the covariance of momenta, and sums of products of slopes, of which the next one is made.
     steps
         Of leapfrog steps, in the order that :mod:`pymc_dp.step_methods.updates.hamiltonian` names.
+    charts
+        As what positive numbers move, and what is known of both ways, in the order that
+        :mod:`pymc_dp.step_methods.updates.positive` names.
     """
 
     factor: Any
     inverse: Any
     products: Any
     steps: Any
+    charts: Any
 
 
 class ParameterState(NamedTuple):
@@ -61,7 +65,7 @@ class ParameterState(NamedTuple):
 # Rows of what updates count: given the records, given the noise, with all records drawn anew.
 GIVEN_RECORDS, GIVEN_NOISE, REDRAWN = 0, 1, 2
 
-LEARNT = types.NamedTuple([MATRIX, MATRIX, MATRIX, VECTOR], Learnt)
+LEARNT = types.NamedTuple([MATRIX, MATRIX, MATRIX, VECTOR, MATRIX], Learnt)
 _INDEX = types.Array(types.intp, 1, "C")
 PARAMETERS = types.NamedTuple(
     [
@@ -75,4 +79,4 @@ UPDATE = types.int64(types.int64, GENERATOR, types.intp, PARAMETERS)
 
 def of_random_walk(k: int) -> Learnt:
     """Return what a random walk of some numbers begins with, which learns a covariance only."""
-    return Learnt(np.eye(k) * 0.1, np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(0))
+    return Learnt(np.eye(k) * 0.1, np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(0), np.zeros((0, 0)))
