@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import pymc_dp as dp
+from pymc_dp.step_methods.discovery import table_blocks
 from pymc_dp.step_methods.tables.chain import TableChain
 from pymc_dp.step_methods.tables.lattice import integer_kernel
 from pymc_dp.step_methods.tables.state import LAW, NOISE
@@ -15,7 +16,8 @@ def ratios(name, rng):
     """Log ratios from a table to others, on both sides of every boundary: the step's, and the model's."""
     case = CASES[name]
     with case.build() as model:
-        step = dp.TableImputation()
+        # given their parameters; with these integrated out, see test_table_parameters.py
+        step = dp.TableImputation([rv for tables in table_blocks(model) for rv in tables.variables])
     (part,) = step.parts
     point = model.initial_point()
     logp = log_density(model)
