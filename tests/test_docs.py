@@ -152,7 +152,7 @@ STEPS_STATED = {
         ),
         ("# NUTS moves p given the counts", 3, {"p": "NUTS", "c": "TableImputation"}),
         ("# the counts given p, then p given the counts", 4, SHARES_AND_COUNTS),
-        ("Naming the variable is enough", 6, {"mu": "NUTS", "y": "NUTS"}),
+        ("Naming the variable is enough", 8, {"mu": "NUTS", "y": "NUTS"}),
     ],
     "docs/how-to/counts.md": [
         ("differentiable, so NUTS takes the probabilities", 0, {"p": "NUTS"}),
