@@ -4,7 +4,8 @@
   that does not know of a mechanism must not get its records unasked, and nobody's ``competence`` is asked
   where a step was given for all variables.
 * ``pymc.sampling.mcmc.instantiate_steppers`` says in which order steps run. Steps that know records draw them
-  from their law when a chain starts, before which they may have no density for the steps of others.
+  from their law when a chain starts, before which they may have no density for the steps of others. What is
+  said there of options of NUTS, where no variable is left to it, names steps that nobody asked for.
 * ``BlockedStep.__new__`` fills in all variables of the model where a step is made without their names. With
   and without look the same afterwards, so it is noted there which it was.
 * ``pymc.sampling.forward.compile_forward_sampling_function`` says which variables predictive sampling draws
@@ -104,8 +105,9 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _records_first(instantiate: Callable[..., Any]) -> Callable[..., Any]:
-    def instantiate_steppers(*args: Any, **kwargs: Any) -> Any:
-        made = instantiate(*args, **kwargs)
+    def instantiate_steppers(model: Model, steps: Any, selected_steps: Any, **kwargs: Any) -> Any:
+        _refuse_options(model, steps, selected_steps, kwargs.get("step_kwargs") or {})
+        made = instantiate(model, steps, selected_steps, **kwargs)
         if not isinstance(made, list):
             return made
         return sorted(made, key=lambda step: not any(isinstance(s, RecordStep) for s in flatten_steps(step)))
@@ -192,6 +194,27 @@ def _refuse_selected(takers: dict[Variable, type[BlockedStep]], hidden: dict[Var
     raise ValueError(
         f"{mechanism.name} {reason}: {named(moved)} would be moved by {kinds}, unaware of it. Either {remedy}"
         f"; or, if that is what you mean, name the variables in steps of your own: step=[{steps}]."
+    )
+
+
+def _refuse_options(model: Model, steps: Any, selected: dict[Any, list[Any]], options: Any) -> None:
+    """Refuse options of NUTS where steps that PyMC chose leave nothing to it."""
+    ours = {
+        kind: [model.values_to_rvs[v] for v in values]
+        for kind, values in selected.items()
+        if values and issubclass(kind, RecordStep)
+    }
+    has_nuts = selected.get(NUTS) or any(isinstance(s, NUTS) for s in _steps_in(steps))
+    if "nuts" not in options or has_nuts or not ours:
+        return
+    given = options["nuts"]
+    moved = " and ".join(f"{kind.__name__} moves {named(rvs)}" for kind, rvs in ours.items())
+    left_out = " and ".join(map(str, given)) if isinstance(given, dict) and given else "nuts"
+    to_nuts = RecordImputation in ours and any(issubclass(kind, _PARAMETER_STEPS) for kind in ours)
+    raise ValueError(
+        f"nuts, or target_accept, which is an option of it: no variable is left to NUTS. {moved}. Leave out "
+        f"{left_out}"
+        + (", or give step=[dp.RecordImputation()], which leaves the parameters to NUTS." if to_nuts else ".")
     )
 
 

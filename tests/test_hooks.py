@@ -304,6 +304,28 @@ def test_parameters_are_pymcs_where_records_were_given_a_step(name, caplog):
         assert not caplog.text
 
 
+@pytest.mark.parametrize("options", [{"target_accept": 0.9}, {"nuts": {"max_treedepth": 8}}], ids=str)
+def test_options_of_nuts_where_nothing_is_left_to_it(options):
+    """PyMC's own error would name a step that nobody asked for."""
+    (name,) = options if "nuts" not in options else options["nuts"]
+    with normal():
+        said = rf"AncillaryUpdate moves mu .* Leave out {name}, or give step=\[dp"
+        with pytest.raises(ValueError, match=said) as e:
+            pm.sample(**QUICK, **options)
+        remedy = re.search(r"step=\[(.*?)\]", str(e.value))[1]
+        pm.sample(**QUICK, **options, step=[eval(remedy)])
+        pm.sample(**QUICK)
+
+
+def test_options_of_nuts_beside_a_table():
+    """Where the parameters are integrated out, no remedy is offered that would not be one."""
+    with pm.Model():
+        c = pm.Multinomial("c", 9, pm.Dirichlet("p", np.ones(3)))
+        dp.LaplaceMechanism("z", c, scale=2.0, observed=[3.0, 4.0, 1.0])
+        with pytest.raises(ValueError, match=r"TableImputation moves .* Leave out target_accept\.$"):
+            pm.sample(**QUICK, target_accept=0.9)
+
+
 def test_a_parameter_that_no_given_step_names_is_pymcs():
     with pm.Model() as model:
         mu, sigma = pm.Normal("mu"), pm.HalfNormal("sigma")

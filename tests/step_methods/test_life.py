@@ -13,6 +13,7 @@ from scipy import stats
 
 import pymc_dp as dp
 from pymc_dp.lowering.compiling.nopython import Declared
+from pymc_dp.step_methods.updates.cycles import Jumps
 from tests.step_methods.test_sampling import assert_same, central
 
 pytestmark = pytest.mark.compiles(2)
@@ -135,6 +136,8 @@ UNUSED = {
         for name in ("ancillary, by turns", "slice", "hamiltonian")
         for what in ("proposals", "recent", "redrawn")
     ),
+    # the number of cycles while tuning is often the best one (tests/step_methods/test_cycles.py has others)
+    *((name, "n_cycles") for name in ("ancillary, by turns", "slice", "hamiltonian", "redraw")),
 }  # fmt: skip
 
 
@@ -143,6 +146,7 @@ def learnt(step):
     for of_block in getattr(step, "learnt", ()):
         for name, value in vars(deepcopy(of_block)).items():
             together = np.concatenate([v.ravel() for v in value]) if isinstance(value, tuple) else value
+            together = value.squares.copy() if isinstance(value, Jumps) else together
             found[name] = [*found.get(name, ()), together]
     return found
 
