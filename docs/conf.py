@@ -1,6 +1,12 @@
-"""Sphinx configuration; the API reference is made from ``pymc_dp.__all__`` at every build."""
+"""Sphinx configuration.
+
+The API reference is made from ``pymc_dp.__all__`` at every build, and programs of pages run, so that a page
+shows what they print and draw. Outputs are kept in ``_build/outputs`` until a page's programs change.
+"""
 
 import inspect
+import os
+import re
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +26,7 @@ except metadata.PackageNotFoundError:  # built from a checkout that is on the pa
     release = "unreleased"
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
@@ -42,6 +48,43 @@ autodoc_typehints = "none"
 numpydoc_show_class_members = False
 # The `>>>` examples of docstrings run under pytest, once; here only explicit directives of pages.
 doctest_test_doctest_blocks = ""
+
+
+# ---- what programs of pages print and draw ------------------------------------------------------
+
+# "off" shows programs alone: the tests run them all, so that nothing is run twice where these follow.
+nb_execution_mode = os.environ.get("DOCS_EXECUTE", "cache")
+nb_execution_cache_path = str(HERE / "_build" / "outputs")
+nb_execution_in_temp = True  # pages write ledgers and stores
+nb_execution_raise_on_error = True
+nb_execution_timeout = 600
+nb_merge_streams = True
+
+# Pages are plain Markdown, which sites that show repositories know. Here their programs become cells; a
+# comment before one says what its figure shows, for those who do not see it; "hidden figure" that the program
+# itself is not shown.
+PROGRAM = re.compile(
+    r"(?:^<!-- (?P<kind>not run|figure|hidden figure): (?P<said>[^>]+) -->\n+)?^```python\n", re.MULTILINE
+)
+NOTEBOOK = "---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n\n"
+
+
+def as_cell(found: re.Match) -> str:
+    """First lines of the cell that a program becomes."""
+    if found["kind"] == "not run":
+        return found[0]
+    options = ["tags: [remove-input]"] if found["kind"] == "hidden figure" else []
+    if found["kind"]:
+        alt = " ".join(found["said"].split())
+        options += ["mystnb:", "  image:", f"    alt: {alt!r}"]
+    return "\n".join(["```{code-cell} ipython3", *(["---", *options, "---"] if options else []), ""])
+
+
+def programs_run(app, name, source):
+    """Make a page with programs a notebook."""
+    text = PROGRAM.sub(as_cell, source[0])
+    if "```{code-cell}" in text:
+        source[0] = NOTEBOOK + text
 
 
 # ---- the API reference ---------------------------------------------------------------------
@@ -124,5 +167,6 @@ def signature_of_distribution(app, what, name, obj, options, signature, return_a
 def setup(app):
     """Connect to Sphinx."""
     write_reference(HERE / "reference" / "generated" / "index.rst")
+    app.connect("source-read", programs_run)
     app.connect("autodoc-skip-member", skip_foreign_members)
     app.connect("autodoc-process-signature", signature_of_distribution)
