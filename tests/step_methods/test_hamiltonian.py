@@ -265,6 +265,28 @@ def test_nothing_moves_where_there_is_no_density():
         np.testing.assert_array_equal(theta[1:], MEAN)
 
 
+def test_energies_that_are_no_numbers_are_refused_and_not_learnt():
+    """Steps that are far too long end where the density is a number, and the energy is infinite less infinite."""
+    names = {"function_at": lambda address, kind: address, "standard_normal": lambda rng: rng.normal()}
+    kernel = plain(hamiltonian.hamiltonian.py_func, names | {"random": lambda rng: rng.random()})
+
+    def steep(theta, data, given, totals, out):
+        out[:] = 0.0, 0.0, *(np.zeros(3) if np.array_equal(theta[1:], MEAN) else np.full(3, 1e200))
+
+    inverse = np.array([[1.0, -2.0, 0.0], [-2.0, 5.0, 0.0], [0.0, 0.0, 1.0]])
+    factor = np.linalg.cholesky(np.linalg.inv(inverse))
+    learnt = hamiltonian.begun(np.zeros(3))._replace(factor=factor, inverse=inverse)
+    theta, tally = np.array([5.0, *MEAN]), np.zeros(2)
+    state = ParameterState(
+        theta, np.zeros(1), np.zeros((1, 1)), np.zeros(1), np.arange(1, 4), WHOLE, learnt, 0, 1, tally
+    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert kernel(5, np.random.default_rng(1), steep, state) == 0
+    np.testing.assert_array_equal(theta[1:], MEAN)
+    np.testing.assert_array_equal(tally, [0.0, 5.0])
+    assert np.all(np.isfinite(learnt.steps))
+
+
 def test_momenta_learn_the_information():
     """From the slopes alone: of normal numbers, the covariance of momenta is their precision."""
     names = {"function_at": lambda address, kind: address, "standard_normal": lambda rng: rng.normal()}

@@ -188,7 +188,11 @@ def hamiltonian(n_updates, rng, address, state):
             ratio = there[0] - energy
             for i in range(k):
                 ratio -= 0.5 * momentum[i] * velocity[i]
-            probability = 1.0 if ratio >= 0.0 else np.exp(ratio)
+            # an energy that is no number is refused: what is learnt of it would be none either
+            if ratio >= 0.0:
+                probability = 1.0
+            elif ratio < 0.0:
+                probability = np.exp(ratio)
         tally[0] += probability
         tally[1] += 1.0
         if random(rng) < probability:
