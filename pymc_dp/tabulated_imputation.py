@@ -17,7 +17,7 @@ from pymc_dp.lowering.compiling.building import building
 from pymc_dp.marginals.marginalize import without
 from pymc_dp.marginals.removal import check_children
 from pymc_dp.marginals.tabulated import Tabulated, can_be_counted, tabulated
-from pymc_dp.query.records import parameters_of
+from pymc_dp.query.records import data_in_queries, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.query.tables import Tables
 from pymc_dp.step_methods.discovery import model_of, record_blocks, table_blocks, version_of
@@ -87,9 +87,9 @@ _COUNTED: WeakKeyDictionary[Model, dict[int, tuple[tuple[Any, ...], list[Counted
 def counted_people(model: Model, least: int = 0) -> list[Counted]:
     """Return the people of a model, so many at least, that can be moved as tables.
 
-    They are remembered until the model gets other variables or lengths.
+    They are remembered until the model gets other variables or lengths, or data in its queries change.
     """
-    version = version_of(model)
+    version = (*version_of(model), *data_in_queries(model, can_be_counted))
     known = _COUNTED.setdefault(model, {})
     if least not in known or known[least][0] != version:
         sized = with_known_lengths(model)
@@ -104,7 +104,7 @@ def _counted(model: Model, block: Any, least: int) -> Counted | None:
     if others or not can_be_counted(record) or (record.type.shape[0] or 0) < least:
         return None
     try:
-        check_children(model, record, block)
+        check_children(model, record, block, drawn_back=True)
         table = tabulated(model, record, block)
     except ValueError:
         return None

@@ -9,6 +9,7 @@ from pymc.model.fgraph import model_free_rv, model_from_fgraph, model_observed_r
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type_other import NoneConst
 
 from pymc_dp.marginals.removal import Removed, split_up
@@ -157,7 +158,11 @@ def without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> Mo
         if getattr(release.rv.owner.op, "unknown_keys", False)
     ]
     terms = [p for p in model.potentials if p.name in listed]
-    gone = {memo[v] for v in (*records, *terms)}
+    # functions of records would keep these in the model
+    functions = [
+        d for d in model.deterministics if set(records) & set(ancestors([d], blockers=model.basic_RVs))
+    ]
+    gone = {memo[v] for v in (*records, *terms, *functions)}
     for k in reversed([k for k, v in enumerate(graph.outputs) if v in gone]):
         graph.remove_output(k)
     result = model_from_fgraph(graph, mutate_fgraph=True)

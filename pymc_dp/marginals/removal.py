@@ -105,8 +105,13 @@ def _record(model: Model, blocks: list[RecordBlock], name: str) -> tuple[TensorV
     )
 
 
-def check_children(model: Model, record: TensorVariable, block: RecordBlock) -> None:
-    """Refuse a record on which anything but its releases depends."""
+def check_children(
+    model: Model, record: TensorVariable, block: RecordBlock, *, drawn_back: bool = False
+) -> None:
+    """Refuse a record on which anything but its releases depends.
+
+    Deterministic functions of it may depend on it where it is drawn back before they are worked out.
+    """
     variables = set(model.basic_RVs)
     releases = {release.rv for release in block.releases}
     for rv in model.basic_RVs:
@@ -119,7 +124,8 @@ def check_children(model: Model, record: TensorVariable, block: RecordBlock) -> 
             )
         if record in leaves_of(parameters_of(rv)[1:], variables):
             raise ValueError(f"The noise level of {rv.name} depends on {record.name}. {_WAY_OUT}")
-    for what, graphs in (("potential", model.potentials), ("deterministic", model.deterministics)):
+    deterministics = [] if drawn_back else model.deterministics
+    for what, graphs in (("potential", model.potentials), ("deterministic", deterministics)):
         for graph in graphs:
             if record in set(ancestors([graph], blockers=variables)):
                 raise ValueError(

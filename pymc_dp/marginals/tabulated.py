@@ -54,14 +54,15 @@ class Tabulated:
         Of the categories, in each group.
     queries : list of (Release, Variable, dict)
         For each release, its query, and what one person adds to each sum in it, by the sum: shape (G K, ...),
-        a row for each category of the first group, then of the next.
+        a row for each category of the first group, then of the next. It is a graph where it depends on data
+        that may be set anew, and an array elsewhere.
     """
 
     record: TensorVariable
     group: np.ndarray
     sizes: np.ndarray
     probabilities: TensorVariable
-    queries: list[tuple[Release, Variable, dict[Variable, np.ndarray]]]
+    queries: list[tuple[Release, Variable, dict[Variable, Any]]]
 
     @property
     def name(self) -> str:
@@ -77,7 +78,7 @@ class Tabulated:
             return pm.Multinomial.dist(n=sizes[0], p=self.probabilities[0])
         return pm.Multinomial.dist(n=sizes, p=self.probabilities)
 
-    def query(self, of_people: Any, added: dict[Any, np.ndarray], counts: TensorVariable) -> Any:
+    def query(self, of_people: Any, added: dict[Any, Any], counts: TensorVariable) -> Any:
         """Return a query of people as one of the table."""
         cells = counts.ravel() if len(self.sizes) > 1 else counts
         # bits add up to whole numbers, which their own table of floats would not be
@@ -251,8 +252,8 @@ def _rows(probabilities: TensorVariable, of_groups: dict[Any, Any], n_groups: in
     return found
 
 
-def _value(rows: Any, total: Variable, n_cells: int) -> np.ndarray:
-    """Return what is added to a sum, for each cell of a row."""
+def _value(rows: Any, total: Variable, n_cells: int) -> Any:
+    """Return what is added to a sum, for each cell of a row: numbers, or a graph of data set anew."""
     if rvs_in_graph([rows]):
         raise NotTabulated("a sum has coefficients that are not known numbers")
     found = _evaluated(rows)
@@ -260,7 +261,11 @@ def _value(rows: Any, total: Variable, n_cells: int) -> np.ndarray:
         raise NotTabulated(_NO_FUNCTION)
     axes = total.owner.op.axis
     others = tuple(a for a in (range(found.ndim) if axes is None else axes) if a != 0)
-    return found.sum(axis=others) if others else found
+    found = found.sum(axis=others) if others else found
+    if any(isinstance(v, SharedVariable) for v in ancestors([rows])):
+        graph = pt.sum(rows, axis=others, dtype=str(found.dtype)) if others else rows
+        return pt.specify_shape(graph, found.shape)
+    return found
 
 
 def _evaluated(graph: Any) -> np.ndarray:
@@ -271,8 +276,13 @@ def _evaluated(graph: Any) -> np.ndarray:
         raise NotTabulated(f"{_NO_FUNCTION} ({error})") from error
 
 
-def _added(cells: TensorVariable, each: np.ndarray) -> TensorVariable:
+def _added(cells: TensorVariable, each: Any) -> TensorVariable:
     """Return the sum over the cells of a table of what each adds, times its count."""
+    if isinstance(each, Variable):
+        found: Any = each
+        weights = found.reshape((found.type.shape[0], -1))
+        total = pt.dot(cells, pt.cast(weights, "float64") if found.type.dtype == "bool" else weights)
+        return total.reshape(found.type.shape[1:])
     if each.ndim == 2 and each.shape[0] == each.shape[1] and np.array_equal(each, np.eye(len(each))):
         return pt.cast(cells, each.dtype if each.dtype.kind == "f" else "int64")
     weights = each.reshape(len(each), -1).astype(float if each.dtype.kind == "b" else each.dtype)
@@ -288,7 +298,9 @@ def _check_rows(table: Tabulated, rows: list[tuple[Variable, Variable]], n: int,
         whole = _evaluated(_clone(each, {table.record: pt.constant(y.astype(table.record.dtype))}))
         axes = total.owner.op.axis
         others = tuple(a for a in (range(whole.ndim) if axes is None else axes) if a != 0)
-        found = next(of[total] for *_, of in table.queries if total in of)[table.group * k + y]
+        of_cells = next(of[total] for *_, of in table.queries if total in of)
+        of_cells = _evaluated(of_cells) if isinstance(of_cells, Variable) else of_cells
+        found = of_cells[table.group * k + y]
         if not np.array_equal(whole.sum(axis=others) if others else whole, found):
             raise NotTabulated(_NO_FUNCTION)
 

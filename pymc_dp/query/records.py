@@ -7,7 +7,7 @@ latent per-record parents. Everything else behind a query is a parameter.
 """
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from itertools import combinations
@@ -139,12 +139,13 @@ def find_count_tables(model: Model) -> list[Tables]:
     return find_tables(model, [(rv, query_of(rv)) for rv in released])
 
 
-def data_in_queries(model: Model) -> tuple[bytes, ...]:
+def data_in_queries(model: Model, of: Callable[[Any], bool] = is_count) -> tuple[bytes, ...]:
     """Return what changes with the data in queries that may be of tables, and in laws of counts.
 
-    Those are coefficients, indices, and exposures beside parameters that are not known.
+    Those are coefficients, indices, and exposures beside parameters that are not known. `of` says which
+    variables count.
     """
-    counts = [rv for rv in model.free_RVs if is_count(rv)]
+    counts = [rv for rv in model.free_RVs if of(rv)]
     if not counts:
         return ()
     queries = [

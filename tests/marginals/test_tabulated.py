@@ -266,6 +266,38 @@ def set_anew():
     return of_data(lambda: pm.Data("x", X.data))
 
 
+def of_weights():
+    """Weights of categories, and of both categories and groups, that may be set anew; a stack of sums."""
+    with pm.Model() as model:
+        weights = pm.Data("weights", np.array([0.0, 1.0, 3.0]))
+        in_group = pm.Data("in_group", np.array([[0, 1, 2], [1, 0, 5]]))
+        y = pm.Categorical("y", pm.Dirichlet("p", np.ones(3), shape=(2, 3))[GROUP], shape=5)
+        sums = pt.stack([weights[y], weights[y] ** 2], axis=-1)
+        dp.LaplaceMechanism("z", dp.record_sum(sums), scale=1.5, observed=[4.0, 8.0])
+        dp.DiscreteLaplaceMechanism("w", dp.record_sum(in_group[GROUP, y]), scale=2.0, observed=7)
+        above = pt.gt(weights, 0.5)[y]
+        dp.DiscreteLaplaceMechanism("above", dp.record_sum(above), scale=2.0, observed=3)
+    return model
+
+
+def test_coefficients_that_are_data_are_set_anew():
+    model = of_weights()
+    table = dp.marginalize(model, ["y"])
+    p = np.array([[0.2, -0.1], [0.4, 0.3]])
+    density = model.compile_logp()
+    for weights, in_group in (
+        ([0.0, 1.0, 3.0], [[0, 1, 2], [1, 0, 5]]),
+        ([2.0, -1.0, 0.0], [[3, 0, 0], [0, 4, 1]]),
+    ):
+        for each in (model, table):
+            pm.set_data({"weights": np.array(weights), "in_group": np.array(in_group)}, model=each)
+        people = [
+            density({"p_simplex__": p, "y": np.array(y)}) for y in itertools.product(range(3), repeat=5)
+        ]
+        by_table = log_joint_by_table(table, "y_counts", {"p_simplex__": p})
+        np.testing.assert_allclose(by_table, np.logaddexp.reduce(people), rtol=1e-10)
+
+
 @pytest.mark.parametrize("build", [centred, shifted])
 def test_data_that_count_for_others_are_seen(build, monkeypatch):
     """Without the comparison of probabilities, groups have those of nobody, and nothing is said."""

@@ -173,3 +173,43 @@ def test_a_release_that_is_data_is_read_again():
         for _ in range(30):
             point, _ = step.step(point)
         assert np.bincount(point["y"]).argmax() == k
+
+
+def weighed(*, n=6, initial=(0.0, 1.0, 3.0)):
+    with pm.Model() as model:
+        weights = pm.Data("weights", np.array(initial))
+        y = pm.Categorical("y", pm.Dirichlet("p", np.ones(3)), shape=n)
+        dp.LaplaceMechanism("z", dp.record_sum(weights[y]), scale=0.3, observed=2.0 * n)
+    return model
+
+
+def test_coefficients_that_are_data_are_read_again():
+    """By a step that was made before, and by one that is made now."""
+    model = weighed(initial=(9.0, 2.0, 9.0), n=30)
+    with model:
+        step = dp.TabulatedImputation()
+    for made, best in (("before", 1), ("after", 2)):
+        pm.set_data({"weights": np.where(np.arange(3) == best, 2.0, 9.0)}, model=model)
+        for chosen in (step, dp.TabulatedImputation(model=model)):
+            chosen.setup_chain(1, 0, 100)
+            point = model.initial_point()
+            for _ in range(30):
+                point, _ = chosen.step(point)
+            assert np.bincount(point["y"]).argmax() == best, made
+
+
+def test_people_are_a_table_beside_functions_of_them():
+    """What is computed of people does not keep them from being counted, and is of those that are drawn."""
+    with many() as model:
+        share = pm.Deterministic("share", pt.eq(model["y"], 0).mean())
+        pm.Deterministic("gap", share - model["p"][0, 0])
+    assert set(assigned(model).values()) == {"TabulatedImputation"}
+    drawn = pm.sample(
+        5, tune=5, chains=1, model=model, random_seed=1, progressbar=False, quiet=True,
+        compute_convergence_checks=False,
+    ).posterior  # fmt: skip
+    share = (drawn["y"].values == 0).mean(axis=-1)
+    np.testing.assert_allclose(drawn["share"].values, share)
+    np.testing.assert_allclose(drawn["gap"].values, share - drawn["p"].values[..., 0, 0])
+    with pytest.raises(ValueError, match="deterministic share depends on y"):
+        dp.marginalize(model, ["y"])
