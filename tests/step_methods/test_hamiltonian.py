@@ -266,7 +266,7 @@ def test_nothing_moves_where_there_is_no_density():
 
 
 def test_energies_that_are_no_numbers_are_refused_and_not_learnt():
-    """Steps that are far too long end where the density is a number, and the energy is infinite less infinite."""
+    """Steps that are far too long end where the density is a number, and the energy is none."""
     names = {"function_at": lambda address, kind: address, "standard_normal": lambda rng: rng.normal()}
     kernel = plain(hamiltonian.hamiltonian.py_func, names | {"random": lambda rng: rng.random()})
 
