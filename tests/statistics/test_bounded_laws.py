@@ -28,7 +28,7 @@ Z, SCALE = np.array([0.2, 1.1, 0.7]), 0.8
 PRIOR = (1.0, 0.7)
 X = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
 GROUP = np.array([0, 1, 0, 1, 1, 0])
-U = (np.arange(4000) + 0.5) / 4000
+U = (np.arange(1000) + 0.5) / 1000
 
 
 @dataclass
@@ -50,7 +50,13 @@ class Law:
             weights = law.pdf(values) * (high - low)
             dense = [(weights * stats.laplace.pdf(z, values, SCALE)).mean(axis=1) for z in Z]
             return np.log(dense).sum(axis=0)
-        values = self.scipy(np.asarray(b)[:, None]).ppf(U)
+        law = self.scipy(np.asarray(b)[:, None])
+        if isinstance(law.dist, stats.rv_discrete):
+            values = np.arange(200)  # with b up to 6, more have a probability below 1e-14
+            mass = law.pmf(values)
+            dense = [mass @ stats.laplace.pdf(z, values, SCALE) for z in Z]
+            return np.log(dense).sum(axis=0)
+        values = law.ppf(U)
         dense = [stats.laplace.pdf(z, values, SCALE).mean(axis=1) for z in Z]
         return np.log(dense).sum(axis=0)
 
