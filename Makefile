@@ -4,7 +4,8 @@
 #   make test     set-up, then the tests (FULL=1: the statistical suites in full; ARGS=... to pytest)
 #   make coverage set-up, then the tests, and which lines of Python they ran (kernels: those in plain Python)
 #   make bounds   set-up, then the tests, with every index of machine code checked (slower; caches of their own)
-#   make docs     set-up, then the documentation, in docs/_build/html
+#   make docs     set-up, then the documentation, in docs/_build/html, with what the programs of pages print and
+#                 draw: minutes the first time, then for changed pages only (DOCS_EXECUTE=off: without)
 #   make lint     set-up, then formatting, lint and types; `make format` mends what can be mended
 #   make bench    set-up, then the benchmarks
 #   make clean    remove what the build made; `make distclean` removes the environment too

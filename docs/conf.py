@@ -64,20 +64,25 @@ nb_merge_streams = True
 # comment before one says what its figure shows, for those who do not see it; "hidden figure" that the program
 # itself is not shown.
 PROGRAM = re.compile(
-    r"(?:^<!-- (?P<kind>not run|figure|hidden figure): (?P<said>[^>]+) -->\n+)?^```python\n", re.MULTILINE
+    r"(?:^<!-- (?P<kind>not run|figure|hidden figure): (?P<said>[^>]+) -->\n+)?"
+    r"^```python\n(?P<code>.*?)\n```$",
+    re.MULTILINE | re.DOTALL,
 )
 NOTEBOOK = "---\nfile_format: mystnb\nkernelspec:\n  name: python3\n---\n\n"
 
 
 def as_cell(found: re.Match) -> str:
-    """First lines of the cell that a program becomes."""
+    """The cell that a program becomes; of one that draws, the value of the last line is not shown."""
     if found["kind"] == "not run":
         return found[0]
-    options = ["tags: [remove-input]"] if found["kind"] == "hidden figure" else []
+    options, code = [], found["code"]
     if found["kind"]:
         alt = " ".join(found["said"].split())
-        options += ["mystnb:", "  image:", f"    alt: {alt!r}"]
-    return "\n".join(["```{code-cell} ipython3", *(["---", *options, "---"] if options else []), ""])
+        options = ["---", "mystnb:", "  image:", f"    alt: {alt!r}", "---"]
+        code += ";"
+    if found["kind"] == "hidden figure":
+        options.insert(1, "tags: [remove-input]")
+    return "\n".join(["```{code-cell} ipython3", *options, code, "```"])
 
 
 def programs_run(app, name, source):

@@ -263,6 +263,20 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
         plt.close("all")
 
 
+def test_figures_say_what_they_show():
+    """The documentation runs these programs, and whoever does not see a figure is told what is on it."""
+    draws = re.compile(r"\.plot_\w+\(|plt\.subplots\(")
+    told = re.compile(r"<!-- (hidden )?figure: [^>]{40,} -->\s*\Z")
+    found = 0
+    for page in (ROOT / "docs").rglob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        for match in FENCE.finditer(text):
+            if match["language"] == "python" and draws.search(match["code"]):
+                found += 1
+                assert told.search(text[: match.start()]), f"{page.name}: {match['code'][-60:]}"
+    assert found >= 10
+
+
 # pages that tell of figures, of attacks and of what is inside, not of what a reader's model gets
 NOT_OF_A_MODEL = {
     f"docs/explanation/{name}.md"
