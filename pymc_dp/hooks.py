@@ -212,8 +212,7 @@ def _refuse_options(model: Model, steps: Any, selected: dict[Any, list[Any]], op
     left_out = " and ".join(map(str, given)) if isinstance(given, dict) and given else "nuts"
     to_nuts = RecordImputation in ours and any(issubclass(kind, _PARAMETER_STEPS) for kind in ours)
     raise ValueError(
-        f"nuts, or target_accept, which is an option of it: no variable is left to NUTS. {moved}. Leave out "
-        f"{left_out}"
+        f"{left_out}: options of NUTS, to which no variable is left. {moved}. Leave out {left_out}"
         + (", or give step=[dp.RecordImputation()], which leaves the parameters to NUTS." if to_nuts else ".")
     )
 

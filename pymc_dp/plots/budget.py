@@ -67,5 +67,6 @@ def plot_budget(ledger: Any, *, ax: Axes | None = None, **kwargs: Any) -> Axes:
     ax.set(
         xlabel="debit", ylabel=f"epsilon spent, at delta = {ledger.delta:g}", ylim=(0, 1.08 * ledger.epsilon)
     )
-    ax.legend(frameon=False)
+    # above the axes: inside, it would lie over the line of the budget, or over the last debits
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
     return ax
