@@ -165,3 +165,8 @@ for _step in (
         STEP_METHODS.insert(0, _step)
 del _step
 hooks.install()
+
+
+def __dir__() -> list[str]:
+    """Names to be relied on; rooms and what this module imports can be reached, and may change."""
+    return [*__all__, "__version__"]
