@@ -172,6 +172,7 @@ def signature_of_distribution(app, what, name, obj, options, signature, return_a
 def setup(app):
     """Connect to Sphinx."""
     write_reference(HERE / "reference" / "generated" / "index.rst")
-    app.connect("source-read", programs_run)
+    if nb_execution_mode != "off":
+        app.connect("source-read", programs_run)
     app.connect("autodoc-skip-member", skip_foreign_members)
     app.connect("autodoc-process-signature", signature_of_distribution)
