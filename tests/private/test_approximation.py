@@ -87,10 +87,14 @@ def test_noise_is_what_is_paid_for(newton, rows):
 
 
 @pytest.mark.statistical
-def test_approximation_of_a_normal_posterior(rows):
-    """Started two hundred standard deviations away; some standard errors of the noise allowed."""
+@pytest.mark.filterwarnings("ignore:insecure_noise_seed")
+@pytest.mark.parametrize("seed", range(3))
+def test_approximation_of_a_normal_posterior(rows, seed):
+    """Started two hundred standard deviations away; three standard deviations of the noise allowed."""
     model = correlated_model(rows, clip_gradient=8.0)
-    found = dp.normal_approximation(model=model, noise_multiplier=2.0, rounds=5, clip=3.0)
+    found = dp.normal_approximation(
+        model=model, noise_multiplier=2.0, rounds=5, clip=3.0, insecure_noise_seed=seed
+    )
     precision = len(rows) * np.linalg.inv(COVARIANCE) + np.eye(2) / 9
     exact = np.linalg.solve(precision, len(rows) * np.linalg.inv(COVARIANCE) @ rows.mean(axis=0))
     whitener = np.linalg.cholesky(precision).T
