@@ -1,7 +1,7 @@
 """The model's own log density, the reference of every step; and how a step's functions are evaluated here.
 
 PyMC's density is compiled with its checks of parameters on, which raise: outside of a law's domain it is
-minus infinity. The steps' graphs are evaluated by Python, because compiling hundreds of them takes minutes.
+minus infinity. The steps' graphs are evaluated by Python: compiling hundreds of them takes minutes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from collections.abc import Callable
 import numpy as np
 import pymc as pm
 import pytensor
+from pymc.logprob.utils import local_check_parameter_to_ninf_switch
 from pymc.pytensorf import collect_default_updates
 from pytensor.compile.mode import Mode
+from pytensor.graph.rewriting.basic import dfs_rewriter
 from pytensor.graph.traversal import ancestors
 
-# as compiled functions have it: a parameter outside of its domain has density zero
-PYTHON = Mode(linker="py", optimizer="fast_compile").including("local_check_parameter_to_ninf_switch")
+# A parameter outside of its domain has density zero, as in compiled functions. Nothing else is rewritten.
+PYTHON = Mode(linker="py", optimizer=dfs_rewriter(local_check_parameter_to_ninf_switch))
 
 LogDensity = Callable[[dict[str, np.ndarray]], float]
 
@@ -26,7 +28,7 @@ def log_density(model: pm.Model, of=None, jacobian: bool = True) -> LogDensity:
     """Log density of some variables of a model, or of all, at a point in value space."""
     graph = model.logp(vars=of, jacobian=jacobian)
     function = pytensor.function(
-        model.value_vars, graph, mode=Mode(linker="py", optimizer="fast_compile"), on_unused_input="ignore",
+        model.value_vars, graph, mode=Mode(linker="py", optimizer=None), on_unused_input="ignore",
         allow_input_downcast=True,
     )  # fmt: skip
 
