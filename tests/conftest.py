@@ -15,6 +15,8 @@ import numpy as np
 import pytensor
 import pytest
 
+from tests import trust
+
 # Constants in graphs are folded by C++ code where there is a compiler, made for each kind of operation:
 # seconds that many tests would wait for. Everything else is compiled by numba, or computed in Python.
 pytensor.config.cxx = ""
@@ -34,6 +36,17 @@ def pytest_addoption(parser):
         default=float("inf"),
         help="begin no test after so many minutes; those left over are skipped, the statistical suites first",
     )
+    parser.addoption(
+        "--record",
+        type=Path,
+        help="write to a file which steps met which mechanisms in which tests (for the trust report)",
+    )
+
+
+def pytest_configure(config):
+    path = config.getoption("--record")
+    if path:
+        config.pluginmanager.register(trust.Plugin(path, writes=not hasattr(config, "workerinput")))
 
 
 STARTED = time.monotonic()
