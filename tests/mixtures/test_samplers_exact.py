@@ -46,7 +46,7 @@ FOR_LITTLE_NOISE = (
     "conditional", "auto", "auto of 2", "closed", "auto closed", "kept splits", "released splits",
 )  # fmt: skip
 # what runs when not in full
-SHORT = {("NIG", "laplace", "joint"), ("NIG", "laplace", "conditional")}
+SHORT = {("NIG", "laplace", "joint"), ("NIG", "laplace", "conditional"), ("NIG", "laplace", "slice")}
 
 
 def _rows():
@@ -79,6 +79,15 @@ def test_posterior_is_exact(sampler, kernel, channel, urn):
     draws = 2 * DRAWS if channel == "little noise" else DRAWS
     n = 3 if kernel == "Beta" else 5
     verdict = verdict_on(ALL_SAMPLERS[sampler], kernel, channel, urn, n=n, draws=draws, seed=seed)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.statistical
+def test_a_finite_mixture_by_slices():
+    """Its weights have the Dirichlet law of counts to which each component adds more than one."""
+    verdict = verdict_on(
+        ALL_SAMPLERS["slice"], "NIG", "laplace", Urn(3.0, components=3), draws=40_000, seed=1
+    )
     assert verdict.passed, verdict
 
 

@@ -292,7 +292,7 @@ def test_exact_answers_reject(monkeypatch, line, sampler, kernel, channel, urn):
     verdict = small.verdict_on(
         ALL_SAMPLERS[sampler], kernel, channel, urn, n=n, draws=draws, seed=3, model=model
     )
-    assert broken
+    assert broken, f"no line of {kernels} is like {pattern!r}: is the term missing already?"
     assert verdict.outcome == "rejected", verdict
     if line in SLOTS_ONLY:
         # partitions, atoms and records are right all the same
@@ -334,7 +334,7 @@ def test_joint_distribution_test_rejects(monkeypatch, line, sampler, model_type,
     broken = rewritten(monkeypatch, pattern, by, *kernels)
     kernel = kernel_of(model_type(epsilon), sampler, crc32(line.encode()))
     verdict = kernel.short_chains(seed=4, alpha=ALPHA, replicates=2000, transitions=2)
-    assert broken
+    assert broken, f"no line of {kernels} is like {pattern!r}: is the term missing already?"
     assert verdict.outcome == "rejected", verdict
 
 
@@ -343,7 +343,7 @@ def test_exact_histograms_reject(monkeypatch, line):
     pattern, by, kernels = LINES[line]
     broken = rewritten(monkeypatch, pattern, by, *kernels)
     verdict = histogram_verdict(ALL_SAMPLERS["joint"], "perturbed", ONE, 10_000)
-    assert broken
+    assert broken, f"no line of {kernels} is like {pattern!r}: is the term missing already?"
     assert verdict.outcome == "rejected", verdict
 
 

@@ -215,7 +215,9 @@ def test_a_debit_that_was_decided_on_older_debits_would_be_seen(path, monkeypatc
     """The same where nobody looks again, under the lock, whether others have debited meanwhile."""
     source = textwrap.dedent(inspect.getsource(dp.PrivacyLedger.reserve))
     planted = source.replace('if book.rows["entry"] != decided:', "if False:")
-    assert planted != source
+    assert planted != source, (
+        "reserve no longer has the line that this error is planted in: does it look again?"
+    )
     exec("from __future__ import annotations\n" + planted, names := dict(vars(ledger_module)))
     monkeypatch.setattr(dp.PrivacyLedger, "reserve", names["reserve"])
     assert sum(map(len, overspenders(path))) > 100
