@@ -280,7 +280,16 @@ def test_figures_say_what_they_show():
 # pages that tell of figures, of attacks and of what is inside, not of what a reader's model gets
 NOT_OF_A_MODEL = {
     f"docs/explanation/{name}.md"
-    for name in ("architecture", "convergence", "exactness", "performance", "releases", "reproduced")
+    for name in (
+        "architecture",
+        "comparison",
+        "convergence",
+        "exactness",
+        "performance",
+        "releases",
+        "reproduced",
+        "trust",
+    )
 } | {"docs/how-to/many-fits.md"}  # of NUTS, which moves every variable or does not
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +18,13 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.privacy.release import Release
+from pymc_dp.query.clamping import largest
 from pymc_dp.query.contributions import is_masked
 from pymc_dp.query.lengths import known_lengths
 
 StaticShape = tuple[int | None, ...]
+# Minus the logarithm of a chance that is taken for none.
+_UNLIKELY = 14.0
 
 
 def as_variable(value: Any) -> Any:
@@ -221,6 +226,38 @@ def check_observed(observed: Any, expected: StaticShape, suppresses: bool = Fals
                 "the query as well."
             )
     return data
+
+
+def tell_of_far_values(name: str, query: TensorVariable, rv: TensorVariable, observed: Any) -> None:
+    """Warn where a release is beyond what its bounds leave of the query, by more than its noise can be.
+
+    Bounds of what one person adds to a count were given for the count, say. The chance that noise of a right
+    release is so large is below 1e-6.
+    """
+    op, values = rv.owner.op, observed_numbers(observed)  # type: ignore[union-attr]
+    if op.bounds is None or not op.additive_noise or op.family is None or values is None or not values.size:
+        return
+    level = op.dist_params(rv.owner)[1]
+    while level.owner is not None and len(level.owner.inputs) == 1:  # it was cast, and given leading axes
+        level = level.owner.inputs[0]
+    noise = known_values(level)
+    if noise is None:
+        return
+    most = largest(query, op.bounds)
+    with np.errstate(invalid="ignore", over="ignore"):
+        beyond = (np.abs(values) - most) / noise
+        unlikely = beyond if "laplace" in op.family else beyond**2 / 2
+    far = (beyond > 0) & (unlikely > _UNLIKELY + math.log(values.size))
+    if not far.any():
+        return
+    value, end, times = (np.broadcast_to(v, far.shape)[far][0] for v in (values, most, beyond))
+    warnings.warn(
+        f"{name} was released as {value:g}, but with these bounds the query is at most {end:g} in absolute "
+        f"value: noise of {times:.3g} times its level has a chance below 1e-6. bounds= clamps each row, "
+        "released or added up. Where rows are groups of people, such as counts, leave it out, and give as "
+        "sensitivity= how far one person changes the query; or mend the bounds, or the level of the noise.",
+        skip_file_prefixes=(str(Path(__file__).parent),),
+    )
 
 
 def beyond_32_bits(observed: np.ndarray) -> np.ndarray:

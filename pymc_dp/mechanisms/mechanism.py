@@ -16,11 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.distribution import Distribution
-from pymc.distributions.shape_utils import (
-    convert_dims,
-    convert_shape,
-    convert_size,
-)
+from pymc.distributions.shape_utils import convert_dims, convert_shape, convert_size
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
 from pytensor.tensor.random.op import RandomVariable
@@ -33,6 +29,7 @@ from pymc_dp.mechanisms._checks import (
     checked_sensitivity,
     length_of,
     names_of_records,
+    tell_of_far_values,
 )
 from pymc_dp.mechanisms._numbers import check_neighbours, check_number_of_records, resizable_lengths
 from pymc_dp.mechanisms._postprocessed import refuse_processed
@@ -227,7 +224,9 @@ class Mechanism(Distribution):
             lengths = Model.get_context().dim_lengths
             shape = tuple(length_of(lengths[d]) if d in lengths else None for d in convert_dims(dims))
             check_static_shape("dims", shape, expected)
-        return super().__new__(cls, name, query, *args, observed=observed, dims=dims, **kwargs)
+        rv = super().__new__(cls, name, query, *args, observed=observed, dims=dims, **kwargs)
+        tell_of_far_values(name, query, rv, observed)
+        return rv
 
     @classmethod
     def release(cls, query: Any, **noise: Any) -> Release:

@@ -73,6 +73,29 @@ def clamp_query(
     return clamp(query, public_array(lo), public_array(hi)), np.broadcast_to(hi - lo, row)
 
 
+def largest(query: TensorVariable, bounds: tuple[Any, Any]) -> np.ndarray:
+    """Return a bound of the absolute value of a query that :func:`clamp_query` clamps, for each statistic.
+
+    With an unknown number of people it is that of all slots.
+    """
+    lo, hi = (np.asarray(b, dtype=float) for b in bounds)
+    reading, most = read_sums(query), _CHANGES["add-remove"]
+    if reading is None:
+        return most(lo, hi)
+    return _most_rows(reading) * _clamp(reading, lo, hi, most)[1]
+
+
+def _most_rows(reading: Reading) -> int:
+    """Return how many records are added up, in the longest of several sums."""
+    match reading:
+        case Total():
+            return lengths_of(reading.contributions)[0]
+        case Stack():
+            return max(map(_most_rows, reading.parts))
+        case _:
+            return _most_rows(reading.part)
+
+
 type _Change = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 # By how much a sum of numbers within bounds changes when one of them becomes another, or comes or goes.
