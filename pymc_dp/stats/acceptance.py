@@ -262,8 +262,8 @@ def acceptance_report(
         warnings.append(
             f"a record was accepted with probability {minimum:.3g} only, below exp(-epsilon) = "
             f"{lowest:.3g}. The bound is that of rows which are one person each: where a row is a group, "
-            "such as a count, it does not apply, and nothing is wrong. Where rows are people, the sensitivity is "
-            "smaller than what one of them can change, or the draws are not of this model."
+            "such as a count, it does not apply, and nothing is wrong. Where rows are people, the "
+            "sensitivity is smaller than what one of them can change, or the draws are not of this model."
         )
     if iterations > max_iterations:
         advice = _advice(idata, model, parameter)
