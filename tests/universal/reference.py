@@ -59,6 +59,7 @@ class Evaluated:
         self.takes_generator = "NumPyRandomGeneratorType" in str(signature.args[0])
         self.n_inputs = 2 + len(inputs)
         lifted = program.data.lift(outputs)
+        self.generators = list(collect_default_updates(lifted))
         self.function = pytensor.function(
             [program.theta, program.data.data, *inputs], lifted, mode=evaluation_mode(lifted),
             on_unused_input="ignore", updates=collect_default_updates(lifted),
@@ -66,7 +67,10 @@ class Evaluated:
         self.address, self.cache_key = 0, None
 
     def dispatcher(self, *args):
-        args = args[1:] if self.takes_generator else args
+        if self.takes_generator:
+            rng, *args = args
+            for shared in self.generators:  # the graph draws from its own, which would differ from run to run
+                shared.set_value(rng.spawn(1)[0], borrow=True)
         with np.errstate(all="ignore"):
             results = self.function(*args[: self.n_inputs])
         if len(args) == self.n_inputs:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -199,6 +200,7 @@ def given_noise(blocks, rng):
         density = conditionals.ancillary().dispatcher
         to_noise, to_records = (f().dispatcher for f in (conditionals.noise, conditionals.records))
         there, back = _coordinates(conditionals)
+        given_back = cache(lambda c=conditionals: c._native("given back", c.u, c._guard(), False))
         data, u = program.data.gather(), np.empty_like(x)
         to_noise(rng, placed.theta, data, x, u)
         if not np.isfinite(density(placed.theta, data, u, placed.totals)):
@@ -217,7 +219,10 @@ def given_noise(blocks, rng):
         here = there(placed.theta, data)
         at, value = target(here), density(here, data, u, placed.totals)
         for other in places(here, where, rng):
-            yield Pair(target(other) - at, density(other, data, u, placed.totals) - value)
+            got = density(other, data, u, placed.totals) - value
+            # A move to where a record does not give its noise back is refused, and so is the one from there.
+            if got > -np.inf or np.isfinite(given_back().dispatcher(other, data, u, placed.totals)):
+                yield Pair(target(other) - at, got)
 
 
 @claim("AncillaryUpdate, Gaussian draws")
