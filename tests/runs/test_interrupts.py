@@ -52,11 +52,13 @@ def test_an_interrupt_before_the_first_draw(tmp_path, monkeypatch, call):
     assert_same(blocks("sums", tmp_path), blocks("sums", tmp_path.with_name("whole")))
 
 
+# What runs in the background of a shell without a terminal inherits that interrupts are ignored.
 PROGRAM = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from tests.runs.killed import blocks
 print("imported", flush=True)
-found = blocks("sums", sys.argv[1], draws=1_000_000, tune=20, block=500, cores=2)
+found = blocks("sums", sys.argv[1], draws=100_000, tune=20, block=500, cores=2)
 print(dict(found.posterior.sizes)["draw"], flush=True)
 """
 
@@ -74,7 +76,7 @@ def test_an_interrupt_of_chains_in_processes_returns_what_is_kept(tmp_path):
     os.kill(process.pid, signal.SIGINT)
     told, said = process.communicate(timeout=120)
     assert process.returncode == 0, said
-    assert 0 < int(told) < 1_000_000
+    assert 0 < int(told) < 100_000
     before = sorted((p, p.stat().st_mtime) for p in (tmp_path / "b").rglob("*.state"))
     time.sleep(1)  # no worker goes on
     assert before == sorted((p, p.stat().st_mtime) for p in (tmp_path / "b").rglob("*.state"))
