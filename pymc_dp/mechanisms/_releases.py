@@ -21,10 +21,13 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.flags import flags_lock
 from pymc_dp.mechanisms._checks import as_variable
+from pymc_dp.mechanisms._debit import Debit
 from pymc_dp.mechanisms._numbers import records_averaged
+from pymc_dp.privacy._ledger_file import LedgerFileError
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.entropy import NoEntropyError
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.ledger import BudgetExceededError
 from pymc_dp.privacy.release import Release
 from pymc_dp.query.publicshapes import is_number, value_is_public
 
@@ -90,7 +93,7 @@ def refuse_internal(mechanism: Any, given: dict[str, Any]) -> None:
         raise TypeError(f"{mechanism.__name__} got an unexpected keyword argument {min(internal)!r}.")
 
 
-def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
+def draw_release(mechanism: Any, query: Any, noise: dict[str, Any], debit: Debit) -> Release:
     """Draw a release of confidential data by a mechanism; see ``Mechanism.release``."""
     name = mechanism.__name__
     for key in _NEVER:
@@ -100,8 +103,8 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
     refusal: Exception | None = None
     try:
         noise = {key: _level(value) if key in _LEVELS else value for key, value in noise.items()}
-        op, value, known, guarantee, published = _draw(mechanism, query, noise)
-    except (OSError, NoEntropyError):
+        op, value, known, guarantee, published = _draw(mechanism, query, noise, debit)
+    except (OSError, NoEntropyError, BudgetExceededError, LedgerFileError):
         raise
     except Exception as error:
         if str(error).startswith(_NOISE_TOO_LARGE):
@@ -117,6 +120,7 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any]) -> Release:
             str(refusal), mechanism, query, noise
         ):
             refusal = type(refusal)(_without_data(str(refusal), query, noise))
+        refusal = type(refusal)(str(refusal) + debit.after_refusal())
         # It is raised outside of the except block: Python would show the original error with it, and the
         # messages of libraries may quote confidential numbers.
         raise refusal
@@ -146,7 +150,7 @@ def _too_much_noise(noise: dict[str, Any]) -> str:
 
 
 def _draw(
-    mechanism: Any, query: Any, noise: dict[str, Any]
+    mechanism: Any, query: Any, noise: dict[str, Any], debit: Debit
 ) -> tuple[Any, np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
     """Return the operation, and the result of ``Mechanism._draw_release``."""
     name = mechanism.__name__
@@ -170,6 +174,7 @@ def _draw(
                 "Clean the confidential values first."
             )
         known = [evaluate(p) for p in params]
+        debit.pay(op.guarantee)
         value, known, guarantee, published = mechanism._draw_release(op, clamped, known)
         if op.additive_noise and op.bounds is not None and noise.get("sensitivity") is None:
             # bounds in a file do not show how the query changes with one person's contribution

@@ -31,6 +31,7 @@ from pymc_dp.mechanisms._checks import (
     names_of_records,
     tell_of_far_values,
 )
+from pymc_dp.mechanisms._debit import Debit
 from pymc_dp.mechanisms._numbers import check_neighbours, check_number_of_records, resizable_lengths
 from pymc_dp.mechanisms._postprocessed import refuse_processed
 from pymc_dp.mechanisms._releases import as_declared, declared_by, draw_release, evaluate, refuse_internal
@@ -38,6 +39,7 @@ from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.bounds import hashable_bounds, parse_bounds
 from pymc_dp.privacy.entropy import draw_securely
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.ledger import PrivacyLedger
 from pymc_dp.privacy.release import Release
 from pymc_dp.query.choices import tell_of_choices
 from pymc_dp.query.clamping import clamp_query
@@ -229,17 +231,23 @@ class Mechanism(Distribution):
         return rv
 
     @classmethod
-    def release(cls, query: Any, **noise: Any) -> Release:
+    def release(
+        cls, query: Any, *, ledger: PrivacyLedger | None = None, name: str | None = None, **noise: Any
+    ) -> Release:
         """Draw one release from confidential data, with noise that nobody can predict.
 
-        The random bits are the operating system's; no seed has any influence on them. Every call
-        draws anew and spends the budget anew.
+        The random bits are the operating system's; no seed has any influence on them. Every call draws anew
+        and spends anew: a ledger is debited before the noise is drawn.
 
         Parameters
         ----------
         query : array_like
             The query as for the distribution, but of data: an array, or an expression of one such as
             ``dp.record_sum(array)``.
+        ledger : PrivacyLedger, optional
+            The budget that pays for the release.
+        name : str, optional
+            What is released, for the entry in the ledger.
         **noise
             The noise level and settings, as for the distribution.
 
@@ -253,14 +261,16 @@ class Mechanism(Distribution):
         ------
         TypeError, ValueError
             As for the distribution; or `query` depends on random variables or is not finite; or a setting,
-            which is published, is computed from arrays.
+            which is published, is computed from arrays; or there is a ledger, and the guarantee is not known.
+        BudgetExceededError
+            The release does not fit into what is left of the ledger's budget. Nothing is debited.
 
         Warns
         -----
         UserWarning
             The guarantee is not known, because the sensitivity of the query is not.
         """
-        return draw_release(cls, query, noise)
+        return draw_release(cls, query, noise, Debit.of(cls.__name__, ledger, name))
 
     @classmethod
     def _draw_release(
@@ -279,17 +289,8 @@ class Mechanism(Distribution):
     def _declaration(cls, op: MechanismOp, params: list[np.ndarray]) -> dict[str, Any]:
         """Return the keyword arguments that declare an operation again.
 
-        Parameters
-        ----------
-        op : MechanismOp
-        params : list of ndarray
-            The operation's parameters after the query.
-
-        Returns
-        -------
-        dict
-            The parameters by the names that the log density gives them, and those properties of the
-            operation, such as its bounds, that ``dist`` has an argument for.
+        They are the parameters after the query, by the names that the log density gives them, and those
+        properties of the operation, such as its bounds, that ``dist`` has an argument for.
         """
         names = list(inspect.signature(cls.logp).parameters)[2:]  # type: ignore[attr-defined]
         levels = {name: as_declared(param) for name, param in zip(names, params, strict=True)}

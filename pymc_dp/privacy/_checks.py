@@ -82,8 +82,11 @@ def probability(name: str, value: Any) -> float:
 
 
 def as_budget(epsilon: Any, delta: Any) -> tuple[float, float]:
-    """Return a budget as two floats; refuse one for which noise cannot be computed."""
-    epsilon, delta = not_both_tiny(positive("epsilon", epsilon), probability("delta", delta))
+    """Return a budget as two floats, delta = 0 for a pure one; refuse one for which noise is not computed."""
+    delta = as_number("delta", delta)
+    epsilon, delta = not_both_tiny(
+        positive("epsilon", epsilon), probability("delta", delta) if delta else 0.0
+    )
     if epsilon > _LARGEST_EPSILON:
         raise ValueError(
             f"epsilon must be at most {_LARGEST_EPSILON:g} for a budget, got {epsilon:g}: a larger one "

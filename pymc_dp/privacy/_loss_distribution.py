@@ -23,14 +23,17 @@ from collections.abc import Sequence
 import numpy as np
 import scipy
 from scipy.fft import irfft, next_fast_len, rfft
-from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.special import logsumexp
 
-from pymc_dp.privacy.costs import Cost, grouped
+from pymc_dp.privacy._loss_pairs import Pair, PurePair, pairs_of
+from pymc_dp.privacy.costs import Cost
 
 _CELLS_PER_SD = 60.0
 _MOST_CELLS = 1 << 21  # if more were needed, the grid is coarser, so that the cost is larger but still valid
 _MOST_PLACES = 1 << 24  # the same for the grid of one loss
 _LOG_OUTSIDE = math.log(1e-9)  # mass outside of the window or at infinity, relative to delta
+_ORDERS = (-8, 20)  # logarithms of the orders of tilting that are tried
+_NEARLY = 1.1
 _ROUNDING = float(np.finfo(float).eps)
 
 
@@ -43,21 +46,20 @@ class _Part:
 
     def __init__(
         self,
-        kind: tuple[float, float],
+        pair: Pair,
         count: int,
         step: float,
         log_infinite: float,
         one_way: bool,
         few: bool,
     ) -> None:
-        noise, rate = kind
         self.count = count
-        below, above = _ends(kind, count, log_infinite)
+        below, above = pair.ends(count, log_infinite)
         self.places = _places(math.ceil(above / step), few)
         if one_way:
             below_places = _places(math.ceil(-below / step), few)
             self.places = np.concatenate([-below_places[:0:-1], self.places])
-        mass, self.infinite = _masses(step * self.places, noise, rate)
+        mass, self.infinite = pair.masses(step * self.places)
         if not one_way:
             mirrored = mass[:0:-1] * np.exp(-step * self.places[:0:-1])
             middle = max(0.0, 1 - mirrored.sum() - mass[1:].sum() - self.infinite)
@@ -77,45 +79,12 @@ class _Part:
         return np.bincount(self.places % size, weights=tilted, minlength=size)
 
 
-def _ends(kind: tuple[float, float], count: int, log_infinite: float) -> tuple[float, float]:
-    """Return the smallest and the largest loss of one release that do not count as infinite."""
-    noise, rate = kind
-    none = math.log1p(-rate) if rate < 1 else -math.inf
-    top = 1 - noise * _normal_quantile(log_infinite - math.log(count))
-    largest = _ratio(top, noise)
-    if abs(largest) < 1e-3:  # logarithms near 0 would lose its digits
-        above = math.log1p(rate * math.expm1(largest))
-    else:
-        above = float(np.logaddexp(none, math.log(rate) + largest))
-    return max(none, _ratio(-top, noise)), above
-
-
 def _places(last: int, few: bool) -> np.ndarray:
     """Return 0, 1, ..., last, or a few of them."""
     if not few or last < 256:
         return np.arange(max(last, 1) + 1)
     beyond = np.geomspace(256, last, math.ceil(200 * math.log(last / 256)) + 2)
     return np.concatenate([np.arange(256), np.unique(np.rint(beyond).astype(np.int64))])
-
-
-def _masses(losses: np.ndarray, noise: float, rate: float) -> tuple[np.ndarray, float]:
-    """Return P's mass at the losses of a grid, without mass from below the grid, and P's mass above it."""
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        ratio = np.maximum(1 + np.expm1(losses) / rate, 0.0)
-        # log ratio of the Gaussian pair at the points where the mixture's log ratio is the loss
-        log_ratio = np.where(losses < 30, np.log(ratio), losses - math.log(rate))
-        edges = noise * log_ratio + 0.5 / noise
-        base, shifted = -np.diff(ndtr(-edges)), -np.diff(ndtr(1 / noise - edges))
-        mass = (1 - rate) * base + rate * shifted
-        slope = 1 + np.expm1(losses[:-1]) / rate
-        upper = rate * (shifted - slope * base) / -np.expm1(losses[:-1] - losses[1:])
-    # NaN comes from underflow, and is rounded up
-    upper = np.clip(np.where(np.isfinite(upper), upper, mass), 0.0, mass)
-    at = np.zeros(losses.size)
-    at[1:] += upper
-    at[:-1] += mass - upper
-    beyond = (1 - rate) * ndtr(-edges[-1]) + rate * ndtr(1 / noise - edges[-1])
-    return at, float(beyond)
 
 
 class LossDistribution:
@@ -141,17 +110,18 @@ class LossDistribution:
         delta: float | None = None,
         one_way: bool = False,
     ) -> None:
-        kinds = grouped(costs)
-        variance = sum(count * _variance(*kind) for kind, count in kinds.items())
-        step = math.sqrt(variance / sum(kinds.values())) / _CELLS_PER_SD
+        pairs = pairs_of(costs)
+        self._bounded = any(isinstance(pair, PurePair) for pair in pairs)
+        variance = sum(count * pair.variance for pair, count in pairs.items())
+        step = math.sqrt(variance / sum(pairs.values())) / _CELLS_PER_SD
 
         def largest_loss(log_infinite: float) -> float:
-            each = log_infinite - math.log(len(kinds))
-            return max(abs(end) for kind, count in kinds.items() for end in _ends(kind, count, each))
+            each = log_infinite - math.log(len(pairs))
+            return max(abs(end) for pair, count in pairs.items() for end in pair.ends(count, each))
 
         def parts(log_infinite: float, step: float, few: bool = True) -> list[_Part]:
-            each = log_infinite - math.log(len(kinds))
-            return [_Part(kind, count, step, each, one_way, few) for kind, count in kinds.items()]
+            each = log_infinite - math.log(len(pairs))
+            return [_Part(pair, count, step, each, one_way, few) for pair, count in pairs.items()]
 
         log_delta = None if delta is None else math.log(delta)
         if log_delta is None:
@@ -189,9 +159,14 @@ class LossDistribution:
             return (self._log_moment(order) - log_delta) / order
 
         best = scipy.optimize.minimize_scalar(
-            bound, bounds=(-8, 20), method="bounded", options={"xatol": 0.02}
+            bound, bounds=_ORDERS, method="bounded", options={"xatol": 0.02}
         )
         self._order = math.exp(best.x)
+        if log_delta is not None and self._bounded:
+            # If their largest sum has more than delta, the best order is infinite, at which all other sums
+            # would be lost to rounding. A lower one with nearly as good a bound does.
+            while bound(math.log(self._order / 2)) < _NEARLY * best.fun:
+                self._order /= 2
         return float(best.fun)
 
     def _window(self, step: float, log_delta: float) -> float:
@@ -260,18 +235,3 @@ def _rounding(transforms: list[np.ndarray], counts: list[int], size: int, chance
         # the error of a power; errors of all frequencies are added up as if they had the same sign
         total += count * 2 * float(np.sum(sizes[k] ** (count - 1) * others))
     return 4 * _ROUNDING * bits * (total + math.sqrt(size) * float(np.linalg.norm(chance)))
-
-
-def _ratio(x: float, noise: float) -> float:
-    """Return log N(x | 1, noise^2) - log N(x | 0, noise^2)."""
-    return (2 * x - 1) / (2 * noise * noise)
-
-
-def _normal_quantile(log_tail: float) -> float:
-    """Return x with log(Phi(x)) = log_tail, to three decimals."""
-    return scipy.optimize.brentq(lambda x: float(log_ndtr(x)) - log_tail, -60.0, 5.0, xtol=1e-3)
-
-
-def _variance(noise: float, rate: float) -> float:
-    """Return an approximate variance of one loss."""
-    return rate**2 * min(math.expm1(min(noise**-2, 40.0)), 1 / (rate * noise) ** 2)

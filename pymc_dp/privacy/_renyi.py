@@ -8,7 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.special import gammaln, logsumexp
 
-from pymc_dp.privacy.costs import Cost, grouped
+from pymc_dp.privacy._loss_pairs import GaussianPair, pairs_of
+from pymc_dp.privacy.costs import Cost
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
 # Orders: all whole numbers up to 256, and fewer beyond.
 _ORDERS = np.unique(np.concatenate([np.arange(2, 257), np.geomspace(257, 4096, 60).astype(int)]))
@@ -16,15 +18,22 @@ _ORDERS = np.unique(np.concatenate([np.arange(2, 257), np.geomspace(257, 4096, 6
 
 def renyi_epsilon(costs: Sequence[Cost], delta: float) -> float:
     """Return the epsilon of the sum of Rényi divergences, converted by log(1 / delta) / (order - 1)."""
-    kinds = grouped(costs)
-    rho = sum(0.5 / noise**2 for noise, rate in kinds if rate == 1)
-    subsampled = {kind: count for kind, count in kinds.items() if kind[1] < 1}
+    rho, subsampled = 0.0, {}
+    for cost in costs:
+        if isinstance(cost, PrivacyGuarantee):
+            rho += float(cost.to_zcdp().rho or 0.0)
+    for pair, count in pairs_of(cost for cost in costs if not isinstance(cost, PrivacyGuarantee)).items():
+        assert isinstance(pair, GaussianPair)
+        if pair.rate == 1:
+            rho += 0.5 / pair.noise**2
+        else:
+            subsampled[pair] = count
     if not subsampled:
         return rho + 2 * math.sqrt(-rho * math.log(delta))
     best = math.inf
     for order in _ORDERS:
         divergence = rho * order + sum(
-            count * _subsampled(int(order), *kind) for kind, count in subsampled.items()
+            count * _subsampled(int(order), pair.noise, pair.rate) for pair, count in subsampled.items()
         )
         best = min(best, divergence - math.log(delta) / (order - 1))
     return float(best)

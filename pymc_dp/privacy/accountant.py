@@ -280,7 +280,7 @@ def _together(
 
 def _epsilon_at(parts: list[PrivacyGuarantee], delta: float, disjoint: bool) -> float:
     if not disjoint:
-        return _epsilon(parts, delta)
+        return epsilon_of(parts, delta)
     return max(p.to_approximate(delta).epsilon for p in parts)
 
 
@@ -304,8 +304,8 @@ def _curve(parts: list[PrivacyGuarantee], disjoint: bool = False) -> Curve:
     return tuple(curve)
 
 
-def _epsilon(parts: list[PrivacyGuarantee], delta: float) -> float:
-    """Return the smallest epsilon of all valid accountings; inf if there is none."""
+def epsilon_of(parts: list[PrivacyGuarantee], delta: float) -> float:
+    """Return the smallest epsilon of all valid accountings at a delta above 0; inf if there is none."""
     candidates = [math.inf]
     if sum(p.delta for p in parts) <= delta:
         candidates.append(math.fsum(p.epsilon for p in parts))

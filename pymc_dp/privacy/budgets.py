@@ -1,8 +1,6 @@
 """The cost of runs on confidential rows, and the runs that a budget allows.
 
-Gaussian releases compose in closed form: their 1 / noise_multiplier^2 add up to mu^2 of Gaussian
-differential privacy, whose curve of delta over epsilon is exact. Releases on batches go through the
-distribution of their privacy loss.
+How costs compose is in :mod:`pymc_dp.privacy.composition`.
 """
 
 from __future__ import annotations
@@ -14,10 +12,19 @@ from typing import Any
 import scipy
 
 from pymc_dp.privacy import _renyi
-from pymc_dp.privacy._checks import as_budget, positive, probability, whole
+from pymc_dp.privacy._checks import as_budget, as_number, positive, probability, whole
 from pymc_dp.privacy._loss_distribution import LossDistribution
-from pymc_dp.privacy.calibration import gaussian_delta, gaussian_epsilon, gaussian_sigma_analytic
-from pymc_dp.privacy.costs import MOST_ON_BATCHES, NOISE_ON_BATCHES, Cost, as_costs, cost_of
+from pymc_dp.privacy.calibration import gaussian_sigma_analytic
+from pymc_dp.privacy.composition import delta_of, epsilon_of, fits, gaussian_mu
+from pymc_dp.privacy.composition import excess as above
+from pymc_dp.privacy.costs import (
+    MOST_ON_BATCHES,
+    NOISE_ON_BATCHES,
+    Cost,
+    RunCost,
+    as_costs,
+    cost_of,
+)
 
 _MARGIN = 1 + 1e-12  # tolerance, so that a plan that was made to fit is not refused because of rounding
 
@@ -35,15 +42,16 @@ def epsilon(costs: Any, delta: float) -> float:
     Parameters
     ----------
     costs : cost or sequence of costs
-        :class:`GaussianCost` and :class:`SubsampledGaussianCost`; none cost 0.
+        :class:`GaussianCost`, :class:`SubsampledGaussianCost`, guarantees, or releases; none cost 0.
     delta : float
-        In (0, 1).
+        In [0, 1); at 0, only pure releases have a finite epsilon, the sum of theirs.
 
     Returns
     -------
     float
         In nats, for replace-one neighbours. It is exact where all costs are Gaussian; otherwise it is never
-        too small, and exceeds the best value that the proof gives by about a thousandth at most.
+        too small. For batches it exceeds the best value that the proof gives by about a thousandth at most;
+        without them it is that of :func:`~pymc_dp.guarantee`.
 
     Raises
     ------
@@ -53,7 +61,8 @@ def epsilon(costs: Any, delta: float) -> float:
     References
     ----------
     Räisä (2021), theorems 6 and 11, for Gaussian noise on all rows; Balle, Barthe and Gaboardi (2018),
-    theorem 9, and Zhu, Dong and Wang (2022), theorems 10 and 11, for batches without replacement.
+    theorem 9, and Zhu, Dong and Wang (2022), theorems 10 and 11, for batches without replacement; Kairouz, Oh
+    and Viswanath (2015), theorem 3.3, for pure and approximate guarantees.
 
     Examples
     --------
@@ -62,11 +71,8 @@ def epsilon(costs: Any, delta: float) -> float:
     >>> round(dp.accounting.epsilon(penalty, delta=1e-6), 4)
     3.508
     """
-    costs, delta = as_costs(costs), probability("delta", delta)
-    mu = gaussian_mu(costs)
-    if mu is None:
-        return LossDistribution(costs, delta=delta).epsilon(delta)
-    return gaussian_epsilon(delta, 1.0, mu) if mu > 0 else 0.0
+    costs, delta = as_costs(costs), as_number("delta", delta)
+    return epsilon_of(costs, delta if delta == 0 else probability("delta", delta))
 
 
 def delta(costs: Any, epsilon: float) -> float:
@@ -95,11 +101,7 @@ def delta(costs: Any, epsilon: float) -> float:
     >>> f"{dp.accounting.delta(penalty, epsilon=3.508):.2g}"
     '1e-06'
     """
-    costs, epsilon = as_costs(costs), positive("epsilon", epsilon)
-    mu = gaussian_mu(costs)
-    if mu is None:
-        return LossDistribution(costs, epsilon=epsilon).delta(epsilon)
-    return gaussian_delta(epsilon, 1.0, mu) if mu > 0 else 0.0
+    return delta_of(as_costs(costs), positive("epsilon", epsilon))
 
 
 def lower_bound(costs: Any, delta: float) -> float:
@@ -136,7 +138,12 @@ def lower_bound(costs: Any, delta: float) -> float:
     """
     costs, delta = as_costs(costs), probability("delta", delta)
     if gaussian_mu(costs) is not None:
-        return epsilon(costs, delta)
+        return epsilon_of(costs, delta)
+    if not all(isinstance(cost, RunCost) for cost in costs):
+        raise ValueError(
+            "costs holds releases of which only a guarantee is known, which may be better than was promised: "
+            "a lower bound is known of Gaussian noise alone."
+        )
     return LossDistribution(costs, delta=delta, one_way=True).epsilon(delta)
 
 
@@ -214,7 +221,7 @@ def noise_multiplier(
     53.376
     """
     releases = whole("releases", releases)
-    epsilon, delta = as_budget(epsilon, delta)
+    epsilon, delta = _for_noise(epsilon, delta)
     before = as_costs(spent, "spent")
     if not fits(before, epsilon, delta):
         raise NothingLeftError("more than")
@@ -266,7 +273,7 @@ def smallest_noise(costs: Callable[[float], Sequence[Cost]], epsilon: float, del
     """
 
     def excess(log_noise: float) -> float:
-        return _excess(costs(math.exp(log_noise)), epsilon, delta)
+        return above(costs(math.exp(log_noise)), epsilon, delta)
 
     upper = 0.0
     while excess(upper) > 0:
@@ -328,7 +335,7 @@ def iterations(
     2527
     """
     noise_multiplier = positive("noise_multiplier", noise_multiplier)
-    epsilon, delta = as_budget(epsilon, delta)
+    epsilon, delta = _for_noise(epsilon, delta)
     each = whole("releases_per_iteration", releases_per_iteration)
     before = as_costs(spent, "spent")
 
@@ -344,7 +351,7 @@ def iterations(
         def excess(count: int) -> float:
             if count * each > MOST_ON_BATCHES:
                 raise too_many
-            return _excess(with_more(count), epsilon, delta)
+            return above(with_more(count), epsilon, delta)
 
         return _last_allowed(excess)
     left = gaussian_sigma_analytic(epsilon, delta, 1.0) ** -2 - (gaussian_mu(before) or 0.0) ** 2
@@ -356,24 +363,15 @@ def iterations(
     return count
 
 
-def fits(costs: Sequence[Cost], epsilon: float, delta: float) -> bool:
-    """Return whether these costs together are within a budget."""
-    mu = gaussian_mu(costs)
-    if mu is None:
-        return _excess(costs, epsilon, delta) <= 0
-    return mu <= 1 / gaussian_sigma_analytic(epsilon, delta, 1.0)
-
-
-def gaussian_mu(costs: Sequence[Cost]) -> float | None:
-    """Return mu of Gaussian differential privacy where all costs are Gaussian, otherwise None."""
-    if any(cost.rate < 1 for cost in costs):
-        return None
-    return math.sqrt(math.fsum(cost.releases / cost.noise_multiplier**2 for cost in costs))
-
-
-def _excess(costs: Sequence[Cost], epsilon: float, delta: float) -> float:
-    """Return log(delta of the costs / delta), which is positive if the costs exceed the budget."""
-    return math.log(max(LossDistribution(costs, epsilon=epsilon).delta(epsilon), 1e-300) / delta)
+def _for_noise(epsilon: Any, delta: Any) -> tuple[float, float]:
+    """Return a budget that can pay for Gaussian noise; refuse a pure one."""
+    epsilon, delta = as_budget(epsilon, delta)
+    if delta == 0:
+        raise ValueError(
+            "delta must be strictly between 0 and 1 for Gaussian noise, got 0: none fits into pure privacy, "
+            "however much it is. Choose it far below 1 / (number of people)."
+        )
+    return epsilon, delta
 
 
 def _last_allowed(excess: Callable[[int], float]) -> int:

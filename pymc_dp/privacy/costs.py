@@ -1,14 +1,16 @@
-"""The cost of a planned run: how many numbers it releases, and the noise level of each of them."""
+"""What is debited from a budget: planned runs, by their noise, and releases, by their guarantee."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pymc_dp.privacy._checks import positive, whole
+from pymc_dp.privacy._plain import guarantee_from_plain, guarantee_to_plain
+from pymc_dp.privacy.accountant import ComposedGuarantee
+from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.privacy.release import Release
 
 # Limits for releases on batches: beyond them rounding errors outweigh delta, and the cost would take minutes
 # to compute.
@@ -137,13 +139,15 @@ class SubsampledGaussianCost:
         )
 
 
-Cost = GaussianCost | SubsampledGaussianCost
-KINDS: dict[str, type[Cost]] = {"gaussian": GaussianCost, "subsampled gaussian": SubsampledGaussianCost}
+RunCost = GaussianCost | SubsampledGaussianCost
+Cost = RunCost | PrivacyGuarantee
+KINDS: dict[str, type[RunCost]] = {"gaussian": GaussianCost, "subsampled gaussian": SubsampledGaussianCost}
+_GUARANTEE = "guarantee"
 
 
 def cost_of(
     releases: int, noise_multiplier: float, n: int | None = None, batch_size: int | None = None
-) -> Cost:
+) -> RunCost:
     """Return the cost of releases from all rows, or from batches if `n` and `batch_size` are given."""
     if n is None and batch_size is None:
         return GaussianCost(releases, noise_multiplier)
@@ -154,37 +158,43 @@ def cost_of(
 
 
 def as_costs(costs: Any, name: str = "costs") -> tuple[Cost, ...]:
-    """Return one cost or several as a tuple of copies, which are checked anew; refuse anything else.
+    """Return costs, guarantees or releases, one or several, as a tuple of costs; refuse anything else.
 
-    The checks are repeated because even a frozen dataclass can be modified on purpose.
+    Guarantees are for replace-one neighbours, a composed one in parts. All are copies, which are checked
+    anew, because even a frozen dataclass can be modified on purpose.
     """
-    if isinstance(costs, Cost):
+    if isinstance(costs, Cost | Release):
         costs = (costs,)
     if not isinstance(costs, Iterable) or isinstance(costs, str | bytes):
-        raise TypeError(f"{name} must be a cost or a sequence of costs, got {type(costs).__name__}.")
-    found = tuple(costs)
-    for cost in found:
-        if type(cost) not in KINDS.values():
-            raise TypeError(
-                f"{name} must hold GaussianCost and SubsampledGaussianCost only, got {type(cost).__name__}."
-            )
-    return tuple(from_plain(to_plain(cost)) for cost in found)
+        raise TypeError(
+            f"{name} must be a cost of dp.accounting, a guarantee or a release, or a sequence of them, got "
+            f"{type(costs).__name__}."
+        )
+    return tuple(from_plain(to_plain(part)) for cost in costs for part in _parts(name, cost))
 
 
-def grouped(costs: Sequence[Cost]) -> dict[tuple[float, float], int]:
-    """Return how many releases there are of each (noise multiplier, rate), all Gaussian ones as one."""
-    kinds: Counter[tuple[float, float]] = Counter()
-    precision = math.fsum(c.releases / c.noise_multiplier**2 for c in costs if c.rate == 1)
-    if precision > 0:
-        kinds[1 / math.sqrt(precision), 1.0] = 1
-    for cost in costs:
-        if cost.rate < 1:
-            kinds[cost.noise_multiplier, cost.rate] += cost.releases
-    return dict(kinds)
+def _parts(name: str, cost: Any) -> list[Cost]:
+    """Return a cost, or the guarantees behind a release or behind several together."""
+    if isinstance(cost, Release):
+        if cost.guarantee is None:
+            raise ValueError(f"{name} holds a release whose guarantee is not known: give one that states it.")
+        cost = cost.guarantee
+    if isinstance(cost, ComposedGuarantee) and not cost.disjoint:
+        return [part for _, guarantee in cost.parts for part in _parts(name, guarantee)]
+    if isinstance(cost, PrivacyGuarantee):
+        return [cost.to_replace_one()]
+    if type(cost) not in KINDS.values():
+        raise TypeError(
+            f"{name} must hold costs of dp.accounting, guarantees or releases only, got "
+            f"{type(cost).__name__}."
+        )
+    return [cost]
 
 
 def to_plain(cost: Cost) -> dict[str, Any]:
     """Return a cost as plain numbers and strings, for JSON."""
+    if isinstance(cost, PrivacyGuarantee):
+        return {"kind": _GUARANTEE, **guarantee_to_plain(cost)}
     (kind,) = (word for word, known in KINDS.items() if type(cost) is known)
     return {"kind": kind, **asdict(cost)}
 
@@ -192,4 +202,5 @@ def to_plain(cost: Cost) -> dict[str, Any]:
 def from_plain(plain: dict[str, Any]) -> Cost:
     """Return the cost from the output of :func:`to_plain`."""
     content = dict(plain)
-    return KINDS[content.pop("kind")](**content)
+    kind = content.pop("kind")
+    return guarantee_from_plain(content) if kind == _GUARANTEE else KINDS[kind](**content)

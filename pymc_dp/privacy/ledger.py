@@ -1,4 +1,4 @@
-"""A privacy budget in a file: runs on confidential rows are debited from it before they begin."""
+"""A privacy budget in a file: releases and runs on confidential rows are debited before they begin."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pymc_dp.privacy import budgets
 from pymc_dp.privacy._checks import as_budget, as_name, whole
 from pymc_dp.privacy._ledger_chain import Book
 from pymc_dp.privacy._ledger_file import LedgerFile, LedgerFileError, as_path, say_where, temporary_path
-from pymc_dp.privacy._ledger_table import LedgerEntry, as_text, now, table_of, user
-from pymc_dp.privacy.costs import Cost, as_costs, cost_of, from_plain, to_plain
+from pymc_dp.privacy._ledger_table import LedgerEntry, as_text, in_words, left, now, refusal, table_of, user
+from pymc_dp.privacy.costs import Cost, as_costs, from_plain, to_plain
 
 
 class BudgetExceededError(ValueError):
-    """A run asks for more than is left of a privacy budget; nothing was debited.
+    """A run or a release asks for more than is left of a privacy budget; nothing was debited.
 
     Examples
     --------
@@ -29,17 +29,18 @@ class BudgetExceededError(ValueError):
     >>> ledger.reserve(cost, likelihood="x", step="PenaltyMetropolis", chains=1)
     Traceback (most recent call last):
     ...
-    pymc_dp.privacy.ledger.BudgetExceededError: This run does not fit into what is left of the budget...
+    pymc_dp.privacy.ledger.BudgetExceededError: This does not fit into what is left of the budget...
     """
 
 
 class PrivacyLedger:
-    """A budget of (epsilon, delta), and all that was debited from it.
+    """A budget of (epsilon, delta), or of a pure epsilon, and all that was debited from it.
 
     A debit is on the disk before anything is drawn, so that a run that is killed still counts. Processes,
     chains and sessions may share the file: a debit is written only if no other debit was written since it was
-    found to fit. All runs count together, whatever likelihood they are for, since the same people may be
-    behind the rows of several likelihoods. Debits are never given back.
+    found to fit. All releases and runs count together, whatever they are of, since the same people may be
+    behind the rows of several likelihoods. Debits are never given back. Mechanisms and private steps take it
+    by ``ledger=``.
 
     Parameters
     ----------
@@ -52,7 +53,8 @@ class PrivacyLedger:
     epsilon : float
         The whole budget in nats, > 0, for replace-one neighbours.
     delta : float
-        In (0, 1); choose it far below 1 / (number of people).
+        In [0, 1); choose it far below 1 / (number of people). With 0, the budget is of pure privacy: epsilons
+        of pure releases add up, and nothing with Gaussian noise fits, such as private steps.
     entries : int, optional
         Number of debits in the file, as you know it from elsewhere; a file with another number is refused.
         Needed only if the file beside the ledger is lost, which is then created anew.
@@ -71,9 +73,13 @@ class PrivacyLedger:
 
     Notes
     -----
-    If the plan of a run is chosen after looking at results of earlier runs, the total cost is proven for
-    Gaussian costs. For releases on batches it is proven for plans that are fixed beforehand, whatever the
-    queries are; for plans that are chosen later we know of no proof.
+    If the plan of a run, or the epsilon of a release, is chosen after looking at earlier results, the total
+    cost is proven for Gaussian costs, and for pure releases with delta = 0. For releases on batches, and for
+    pure releases with delta > 0, which come to less than their sum, it is proven for plans that are fixed
+    beforehand, whatever the queries are; for plans that are chosen later we know of no proof.
+
+    A release for neighbours with a person added or removed counts as what it implies for one exchanged, twice
+    its epsilon.
 
     Each debit, and each chain's claim, is chained to the one before it by a SHA-256 digest that begins with
     the budget; the file beside the ledger has the last digest, and so has every open ledger. So a ledger that
@@ -96,6 +102,15 @@ class PrivacyLedger:
     >>> reservation = ledger.reserve(run, likelihood="x", step="PenaltyMetropolis", chains=4)
     >>> round(ledger.epsilon_spent, 6), ledger.epsilon_left
     (4.0, 0.0)
+
+    A budget of pure privacy, and a release that is debited from it:
+
+    >>> ledger = dp.PrivacyLedger(epsilon=1.5, delta=0)
+    >>> hours = dp.LaplaceMechanism.release(
+    ...     dp.record_sum([38.5, 20.0, 35.0]), epsilon=0.5, bounds=(0, 60), ledger=ledger, name="sum of hours"
+    ... )
+    >>> ledger.epsilon_left
+    1.0
     """
 
     def __init__(
@@ -130,26 +145,32 @@ class PrivacyLedger:
 
     @property
     def epsilon(self) -> float:
-        """The whole budget in nats, with which the file was created."""
+        """The whole budget in nats."""
         return self._file.budget[0]
 
     @property
     def delta(self) -> float:
-        """The delta at which epsilon is stated, with which the file was created."""
+        """The delta at which epsilon is stated."""
         return self._file.budget[1]
 
     def reserve(
-        self, cost: Any, *, likelihood: str, step: str, chains: int, insecure_noise: bool = False
+        self,
+        cost: Any,
+        *,
+        likelihood: str,
+        step: str = "release",
+        chains: int = 1,
+        insecure_noise: bool = False,
     ) -> Reservation:
-        """Debit a planned run, with all of its chains, before it begins.
+        """Debit a planned run, with all of its chains, or a release, before it begins.
 
         Parameters
         ----------
-        cost : cost or sequence of costs
-            Cost of all chains together, tuning included.
+        cost : cost, PrivacyGuarantee, Release, or a sequence of these
+            Cost of all chains together, tuning included; a guarantee costs what it promises.
         likelihood, step : str
-            Names of the confidential likelihood and of the step method.
-        chains : int
+            Names of the confidential likelihood, or of what is released, and of the step method or mechanism.
+        chains : int, default 1
             How many chains will claim a share.
         insecure_noise : bool, default False
             Whether the noise comes from a known seed; the entry records it.
@@ -177,7 +198,7 @@ class PrivacyLedger:
         """
         costs = as_costs(cost, "cost")
         if not costs:
-            raise ValueError("cost is empty: give what the run costs.")
+            raise ValueError("cost is empty: give what the run or the release costs.")
         chains = whole("chains", chains)
         row = (
             now(),
@@ -194,7 +215,7 @@ class PrivacyLedger:
                 decided, spent = book.rows["entry"], self._spent(book)
                 epsilon, delta, _ = book.budget
             if not budgets.fits((*spent, *costs), epsilon, delta):
-                raise BudgetExceededError(self._refusal(spent, costs))
+                raise BudgetExceededError(refusal(spent, costs, epsilon, delta))
             with self._file.transaction(write=True) as book:
                 if book.rows["entry"] != decided:
                     continue  # others have debited meanwhile, so that the decision is made again
@@ -240,8 +261,9 @@ class PrivacyLedger:
         """Largest epsilon, at the ledger's delta, that a run with Gaussian noise on all rows may still have.
 
         It is more than the difference to the whole budget, because epsilons compose to less than their sum.
+        Of a budget of pure privacy it is that difference.
         """
-        return self._left(self.spent)
+        return left(self.spent, self.epsilon, self.delta)
 
     def epsilons(self) -> list[float]:
         """Return, for each debit, the epsilon of all debits up to and including it, at the ledger's delta.
@@ -278,16 +300,21 @@ class PrivacyLedger:
         Raises
         ------
         BudgetExceededError
-            Nothing is left.
+            Nothing is left, or the budget is of pure privacy.
         """
+        if self.delta == 0:
+            raise BudgetExceededError(
+                f"The budget is {in_words(self.epsilon, self.delta)}, into which no Gaussian noise fits, "
+                "however much it is: make a ledger with a delta in (0, 1), far below 1 / (number of people)."
+            )
         try:
             return budgets.noise_multiplier(
                 releases, epsilon=self.epsilon, delta=self.delta, spent=self.spent, n=n, batch_size=batch_size
             )
         except budgets.NothingLeftError as error:
             raise BudgetExceededError(
-                f"Nothing is left of the budget of {self._budget()}: it is all spent. Further runs need a "
-                "budget of their own, which adds to what is known about the same people."
+                f"Nothing is left of the budget of {in_words(self.epsilon, self.delta)}: it is all spent. "
+                "Further runs need a budget of their own, which adds to what is known about the same people."
             ) from error
 
     def _spent(self, book: Book) -> tuple[Cost, ...]:
@@ -302,28 +329,6 @@ class PrivacyLedger:
                 f"({error}). Put back the file as it was after its last debit."
             ) from None
 
-    def _budget(self) -> str:
-        return f"epsilon = {self.epsilon:g} at delta = {self.delta:g}"
-
-    def _left(self, spent: tuple[Cost, ...]) -> float:
-        try:
-            noise = budgets.noise_multiplier(1, epsilon=self.epsilon, delta=self.delta, spent=spent)
-        except ValueError:
-            return 0.0
-        return budgets.epsilon(cost_of(1, noise), self.delta)
-
-    def _refusal(self, spent: tuple[Cost, ...], asked: tuple[Cost, ...]) -> str:
-        def cost(costs: tuple[Cost, ...]) -> str:
-            return f"epsilon = {budgets.epsilon(costs, self.delta):.4g}"
-
-        return (
-            f"This run does not fit into what is left of the budget of {self._budget()}. Spent: "
-            f"{cost(spent)}. Asked for: {cost(asked)} ({'; '.join(map(str, asked))}). Left: epsilon = "
-            f"{self._left(spent):.4g}. Spent and asked for make {cost((*spent, *asked))} together. "
-            "Nothing was debited. Ask for fewer draws or chains, or for more noise: "
-            "ledger.noise_multiplier(releases) says how much would do."
-        )
-
     def __repr__(self) -> str:
         where = "" if self.path is None else f"{str(self.path)!r}, "
         return f"PrivacyLedger({where}epsilon={self.epsilon!r}, delta={self.delta!r})"
@@ -334,16 +339,16 @@ class PrivacyLedger:
     def __rich__(self) -> Table:
         entries = self.entries()
         spent = tuple(cost for entry in entries for cost in entry.costs)
-        caption = (
-            f"Spent: epsilon = {budgets.epsilon(spent, self.delta):.4g}. Left: epsilon = "
-            f"{self._left(spent):.4g}. They compose, and do not add up."
-        )
-        return table_of(entries, self.delta, f"Privacy budget of {self._budget()}", caption)
+        gone, rest = budgets.epsilon(spent, self.delta), left(spent, self.epsilon, self.delta)
+        composing = " They compose, and do not add up." if self.delta else ""
+        caption = f"Spent: epsilon = {gone:.4g}. Left: epsilon = {rest:.4g}.{composing}"
+        title = f"Privacy budget of {in_words(self.epsilon, self.delta)}"
+        return table_of(entries, self.delta, title, caption)
 
 
 @dataclass(frozen=True, repr=False)
 class Reservation:
-    """A debited run, of which each chain claims a share. :meth:`PrivacyLedger.reserve` makes it.
+    """A debited run or release, of which each chain claims a share. :meth:`PrivacyLedger.reserve` makes it.
 
     It can be pickled; copies in other processes claim from the same file.
 

@@ -17,7 +17,7 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.lowering.addresses.native import VECTOR, NativeFunction
-from pymc_dp.privacy.costs import Cost
+from pymc_dp.privacy.costs import RunCost
 from pymc_dp.private.clipped_ratios import RowRatio
 from pymc_dp.private.confidential import RowTerm, confidential_terms, refuse_shared_transforms
 from pymc_dp.private.density import RowDensity, domain
@@ -261,7 +261,7 @@ class PrivateStep(Life):
             )
         return scales
 
-    def cost(self, draws: int, tune: int, chains: int) -> list[Cost]:
+    def cost(self, draws: int, tune: int, chains: int) -> list[RunCost]:
         """Return the cost of a run, for :func:`pymc_dp.accounting.epsilon`.
 
         Parameters

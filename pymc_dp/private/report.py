@@ -10,7 +10,7 @@ import numpy as np
 import xarray as xr
 
 from pymc_dp.privacy import budgets
-from pymc_dp.privacy.costs import Cost, to_plain
+from pymc_dp.privacy.costs import RunCost, to_plain
 from pymc_dp.privacy.ledger import PrivacyLedger
 from pymc_dp.private.gradients import GradientStep
 from pymc_dp.private.integer_noise import kept_delta
@@ -112,7 +112,7 @@ def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
 
 
 def _table(
-    idata: Any, steps: tuple[PrivateStep, ...], spent: list[dict[str, Cost]], delta: float
+    idata: Any, steps: tuple[PrivateStep, ...], spent: list[dict[str, RunCost]], delta: float
 ) -> xr.Dataset:
     terms = [step.term for step in steps]
     rows: dict[str, list[Any]] = {
@@ -161,7 +161,7 @@ def _clip_gradient(step: PrivateStep) -> float:
 
 
 def _clipped_fractions(
-    idata: Any, steps: tuple[PrivateStep, ...], spent: list[dict[str, Cost]]
+    idata: Any, steps: tuple[PrivateStep, ...], spent: list[dict[str, RunCost]]
 ) -> list[tuple[float, float] | None]:
     """Return each step's mean noisy share of clipped rows, and the standard deviation of its noise."""
     counting = [step for step in steps if step.clipped_noise is not None]

@@ -13,7 +13,7 @@ import numpy as np
 
 from pymc_dp.privacy import budgets
 from pymc_dp.privacy._checks import positive
-from pymc_dp.privacy.costs import Cost, GaussianCost, cost_of
+from pymc_dp.privacy.costs import GaussianCost, RunCost, cost_of
 from pymc_dp.privacy.ledger import BudgetExceededError, PrivacyLedger
 from pymc_dp.private import calling_frames
 from pymc_dp.private.integer_noise import kept_delta
@@ -128,7 +128,7 @@ class Plan:
         found = hashlib.blake2b(chain.to_bytes(8, "big"), key=self._secret, digest_size=8).digest()
         return int.from_bytes(found, "big") >> (64 - _NAME_BITS)
 
-    def releases(self, lengths: Iterable[int], noise_multiplier: float) -> dict[str, Cost]:
+    def releases(self, lengths: Iterable[int], noise_multiplier: float) -> dict[str, RunCost]:
         """Return the cost of chains of these lengths, tuning included, for each kind of release."""
         lengths = list(lengths)
         many = (
@@ -142,7 +142,7 @@ class Plan:
             if count
         }
 
-    def costs(self, length: int, chains: int, noise_multiplier: float) -> list[Cost]:
+    def costs(self, length: int, chains: int, noise_multiplier: float) -> list[RunCost]:
         """Return the cost of so many chains of so many draws, tuning included."""
         return list(self.releases([length] * chains, noise_multiplier).values())
 
@@ -275,7 +275,7 @@ class Plan:
         """Return how many chains have begun, over all processes."""
         return len(self.lengths())
 
-    def spent(self) -> dict[str, Cost]:
+    def spent(self) -> dict[str, RunCost]:
         """Return the debited cost, or, without a ledger, the cost of all chains that have begun."""
         if self.reservation is None:
             return self.releases(self._tally.lengths(), self.noise_multiplier)

@@ -421,7 +421,7 @@ BAD = {
     "epsilon is 0": (opened(same, epsilon=0), ValueError, "epsilon must be a finite number > 0"),
     "endless epsilon": (opened(same, epsilon=math.inf), ValueError, "epsilon must be a finite number"),
     "epsilon is an array": (opened(same, epsilon=np.ones(2)), TypeError, "epsilon must be one real number"),
-    "delta is 0": (opened(same, delta=0.0), ValueError, "delta must be strictly between 0 and 1"),
+    "delta is 1": (opened(same, delta=1.0), ValueError, "delta must be strictly between 0 and 1"),
     "negative delta": (opened(same, delta=-1e-6), ValueError, "delta must be strictly between 0 and 1"),
     "path is a number": (opened(lambda p: 3), TypeError, "path must be the name of a file"),
     "path is empty": (opened(lambda p: ""), TypeError, "path must be the name of a file"),
