@@ -31,7 +31,7 @@ def number_of_categories(query: TensorVariable, given: Any = None) -> int:
                 raise ValueError(
                     f"query must hold the category of each person, a whole number, but {reason}: pass "
                     "records such as those of pm.Bernoulli or pm.Categorical. If it holds the probabilities "
-                    "of all categories, give n=, the number of people, and observe the counts of their reports."
+                    "of all categories, give n=, the number of people, and observe counts of reports."
                 )
             raise ValueError(
                 "n_categories cannot be told from the query: it is known for a Categorical variable whose "
