@@ -121,7 +121,10 @@ def check_guarantee(
             b not in (None, a) for a, b in zip(q.shape, query.type.shape, strict=True)
         ):
             raise ValueError(
-                f"neighbours has a query of shape {q.shape}, but that of {label} has {query.type.shape}."
+                f"neighbours has a query of shape {q.shape}, but that of {label} has {query.type.shape}: "
+                "give queries of that shape, and values=; or, where each entry is released by itself, the "
+                f"release of one, dp.{_name(op)}.dist({np.ravel(q)[0] if q.size else 0:g}, ...) with "
+                "the same settings and guarantee."
             )
         whole = np.dtype(query.dtype).kind in "biu"
         if not np.isfinite(said).all() or (whole and (q != said).any()):
@@ -176,6 +179,10 @@ def check_guarantee(
     return compare(
         log_density, pairs, guarantee, values=values, dtype=release.dtype, scalar=scalar, orders=orders
     )
+
+
+def _name(op: Any) -> str:
+    return str(op._print_name[0])
 
 
 def _pairs(neighbours: Any) -> list[tuple[np.ndarray, ...]]:

@@ -111,6 +111,26 @@ def private_draws(names):
     assert names["ledger"].epsilon_left < 0.1
 
 
+def randomized_response(names):
+    shares, k, q, p = {3 / 4: 3, 5 / 6: 5}, 5, 0.4, 0.7  # the rows of the table
+    for p_truth, odds in {**shares, p: p / (1 - p)}.items():
+        release = dp.RandomizedResponse.dist(0, p_truth=p_truth, n_categories=2)
+        assert dp.guarantee(release).epsilon == pytest.approx(math.log(odds))
+    release = dp.RandomizedResponse.dist(0, p_truth=1 - q + q / k, n_categories=k)
+    assert dp.guarantee(release).epsilon == pytest.approx(math.log(1 + k * (1 - q) / q))
+    assert math.log(3) == pytest.approx(1.10, abs=0.005) and math.log(5) == pytest.approx(1.61, abs=0.005)
+    share, p = names["share"], names["p"].mean(-1)
+    assert abs(share.mean().item() - names["has"].mean()) < 4 * share.std().item()
+    assert p.std() > share.std().item()  # "which is less certain"
+    drawn, chance = names["records"]["truth"].mean(("chain", "draw")).values, names["chance"]
+    errors = (drawn - chance) / np.sqrt(np.maximum(chance * (1 - chance), 1e-3) / 1000)
+    assert abs(errors.mean()) < 0.5 and errors.std() < 1.3
+    one = dp.CustomMechanism.dist(0, **names["settings"])
+    assert not dp.testing.check_guarantee(one, [(0, 1)]).contradicted
+    alone = dp.CustomMechanism.dist(0, **names["forced_yes_alone"])
+    assert dp.testing.check_guarantee(alone, [(0, 1)]).log_ratio == math.inf
+
+
 # Numbers that a page states in its text.
 STATED = {
     "README.md": readme,
@@ -118,6 +138,7 @@ STATED = {
     "docs/how-to/densities.md": densities,
     "docs/how-to/import-releases.md": import_releases,
     "docs/how-to/private-mcmc-budget.md": private_mcmc_budget,
+    "docs/how-to/randomized-response.md": randomized_response,
     "docs/tutorials/private-draws.md": private_draws,
     "docs/tutorials/publish-and-analyse.md": publish_and_analyse,
 }
@@ -127,6 +148,7 @@ RECORDS_AND_PARAMETER = {"mu": "AncillaryUpdate", "y": "RecordImputation"}
 RECORDS_AND_NUTS = {"mu": "NUTS", "y": "RecordImputation"}
 MIXTURE = {"labels": "PrivateNeal5", "y": "PrivateNeal5", "mu": "AtomUpdate", "sigma2": "AtomUpdate"}
 SHARES_AND_COUNTS = {"p": "TableImputation", "c": "TableImputation"}
+ANSWERS_AS_RECORDS = {"b": "AncillaryUpdate", "truth": "RecordImputation"}
 KNOWN = {"labels": "SplitMerge", "mu": "AtomUpdate", "sigma2": "AtomUpdate"}
 
 # Of each page that says which steps run: the words, which call of pm.sample on the page they are about (or
@@ -205,6 +227,10 @@ STEPS_STATED = {
     ],
     "docs/how-to/marginalize.md": [
         ("`pm.sample` then moves the parameters with NUTS alone", 0, {"mu": "NUTS", "sigma": "NUTS"}),
+    ],
+    "docs/how-to/randomized-response.md": [
+        ("NUTS then moves the coefficients alone", 0, {"b": "NUTS"}),
+        ("`pm.sample(model=model)` draws from the same posterior", lambda: answers(), ANSWERS_AS_RECORDS),
     ],
     "docs/how-to/read-acceptance.md": [
         (
@@ -325,6 +351,13 @@ def reports():
     with pm.Model() as model:
         c = pm.Bernoulli("c", pm.Beta("p", 1, 1), shape=6)
         dp.RandomizedResponse("z", c, epsilon=1, observed=[0, 1, 1, 0, 1, 1])
+    return model
+
+
+def answers():
+    with pm.Model() as model:
+        truth = pm.Bernoulli("truth", logit_p=np.linspace(-1, 1, 6) * pm.Normal("b"), shape=6)
+        dp.RandomizedResponse("answer", truth, p_truth=5 / 6, observed=[0, 1, 1, 0, 1, 1])
     return model
 
 

@@ -76,18 +76,19 @@ def _local(
     law: TensorVariable, channel: Any, noise: list, ends: Ends, tolerance: float, release: Release
 ) -> Way:
     op: Any = law.owner.op
+    discrete = op.ndim_supp == 0 and law.type.dtype.startswith(("int", "bool", "uint"))
     pair = channel.record_marginals.get(type(op))
-    if pair is not None:
-        why = None if pair.refuse is None else pair.refuse(channel, ends)
-        if why is not None:
-            raise NotClosed(why)
+    why = None if pair is None or pair.refuse is None else pair.refuse(channel, ends)
+    if why is not None and not discrete:  # values of a discrete record are summed over where it is not closed
+        raise NotClosed(why)
+    if pair is not None and why is None:
         params = list(parameters_of(law))
         if op.ndim_supp:
             noise = [pt.broadcast_to(p, params[0].shape[-1:]) if p.type.ndim == 0 else p for p in noise]
         return ClosedWay(pair, op, channel, ends, (*params, *noise))
     if isinstance(op, _BaseMixtureRV):
         return _mixture(law, channel, noise, ends, tolerance, release)
-    if op.ndim_supp == 0 and law.type.dtype.startswith(("int", "bool", "uint")):
+    if discrete:
         return _discrete(law, channel, noise, ends, tolerance, release)
     raise NotClosed(f"{printed_name(op)} records have no closed marginal under {printed_name(channel)}")
 

@@ -64,8 +64,9 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     * normal records under Gaussian or Laplace noise, clamped or not, also behind several releases of which
       all but one have unclamped Gaussian noise; multivariate normal records under unclamped Gaussian noise;
       mixtures of these;
-    * records with finite support (at most 2048 values) under any mechanism for single records: a sum over the
-      values;
+    * Bernoulli records under :class:`RandomizedResponse` of two categories;
+    * other records with finite support (at most 2048 values) under any mechanism for single records: a sum
+      over the values;
     * beta records under :class:`BinomialMechanism`: a sum of (m + 1)^2 terms at most;
     * other whole-numbered records under unclamped discrete Laplace or Gaussian noise: a sum over as many
       values as `tolerance` requires;

@@ -26,6 +26,13 @@ def number_of_categories(query: TensorVariable, given: Any = None) -> int:
     known = _categories_of(query)
     if given is None:
         if known is None:
+            reason = not_whole(query) if rvs_in_graph([query]) else None
+            if reason is not None:
+                raise ValueError(
+                    f"query must hold the category of each person, a whole number, but {reason}: pass "
+                    "records such as those of pm.Bernoulli or pm.Categorical. If it holds the probabilities "
+                    "of all categories, give n=, the number of people, and observe counts of reports."
+                )
             raise ValueError(
                 "n_categories cannot be told from the query: it is known for a Categorical variable whose "
                 "probabilities have a length known in advance, and for a Bernoulli variable. Give "
@@ -162,13 +169,19 @@ def whole_within(value: TensorVariable, highest: Any) -> TensorVariable:
     )
 
 
-def check_probabilities(probs: TensorVariable, n_categories: Any = None) -> int | None:
-    """Return the number of categories of the probabilities behind a table of counts, if it is known."""
+def check_axis(probs: TensorVariable) -> None:
+    """Refuse a single number as the probabilities of categories."""
     if probs.ndim == 0:
         raise ValueError(
-            "probs must have the categories as last axis, shape (..., K), got one number: with n= the query "
-            "holds the probabilities of the categories."
+            "query must hold the probabilities of all categories, shape (..., K), where n= is given, but it "
+            "is one number: for no and yes with the probability p of yes that is pt.stack([1 - p, p]), and "
+            "observed= has a number for each category."
         )
+
+
+def check_probabilities(probs: TensorVariable, n_categories: Any = None) -> int | None:
+    """Return the number of categories of the probabilities behind a table of counts, if it is known."""
+    check_axis(probs)
     k = probs.type.shape[-1]
     if k is None:
         return None if n_categories is None else number_of_categories(probs, n_categories)

@@ -6,7 +6,6 @@ import math
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.mechanisms._arguments import DECLARING
 from pymc_dp.privacy.release import Release
 from pymc_dp.query.clamping import largest
 from pymc_dp.query.contributions import is_masked
@@ -256,7 +256,7 @@ def tell_of_far_values(name: str, query: TensorVariable, rv: TensorVariable, obs
         f"value: noise of {times:.3g} times its level has a chance below 1e-6. bounds= clamps each row, "
         "released or added up. Where rows are groups of people, such as counts, leave it out, and give as "
         "sensitivity= how far one person changes the query; or mend the bounds, or the level of the noise.",
-        skip_file_prefixes=(str(Path(__file__).parent),),
+        skip_file_prefixes=DECLARING,
     )
 
 

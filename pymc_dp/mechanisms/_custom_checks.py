@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor
 import pytensor.scalar as ps
 import pytensor.tensor as pt
 from pymc.pytensorf import rvs_in_graph
-from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.math import Sum
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.mechanisms._arguments import DECLARING
 from pymc_dp.mechanisms._checks import held
+from pymc_dp.mechanisms._custom_points import (
+    PYTHON,
+    Point,
+    different_queries,
+    function_at,
+    points_of,
+    released_dtype,
+    short,
+)
 from pymc_dp.privacy._line import integrate
+from pymc_dp.privacy.claims import NoDensity
 from pymc_dp.privacy.guarantee import PrivacyGuarantee, in_words
 from pymc_dp.query.contributions import says_its_records
 from pymc_dp.query.lengths import lengths_of
@@ -29,16 +37,11 @@ from pymc_dp.query.recordrules import parameter_message
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.query.sums import rows_added_up
 
-_DRAWS = 8  # of the query from its prior
+_A_LAW_OF_WHOLE_NUMBERS = (
+    'If only whole numbers are released, their probabilities add up to 1 instead: give dtype="int64".'
+)
+_NEVER_RELEASED = "It must be -inf at whole numbers that are never released (pt.switch)."
 _MORE, _LESS = 1e-4, 1e-3  # by which a density may miss an integral of one
-_PYTHON = Mode(linker="py", optimizer="fast_compile")
-
-type Point = list[np.ndarray]
-
-
-def released_dtype(dtype: str) -> str:
-    """Return the dtype of a release, as PyTensor's configuration has it."""
-    return pytensor.config.floatX if dtype == "floatX" else dtype
 
 
 def check_functions(logp: Any, random: Any, guarantee: Any) -> None:
@@ -244,14 +247,14 @@ def check_law(
     `said` is whether the user gave the signature; otherwise the shape of the density told it.
     """
     try:
-        points = _points([query, *params])
+        points = points_of([query, *params])
     except Exception as error:  # a flat prior, parameters outside of a law's domain, an input without a value
         warnings.warn(
             "The density, draws and guarantee of this CustomMechanism are not compared with each other, "
             f"because its query cannot be drawn from the prior ({type(error).__name__}): see to it that logp "
             "integrates to one.",
             UserWarning,
-            stacklevel=2,
+            skip_file_prefixes=DECLARING,
         )
         return []
     if op.random is not None:
@@ -266,26 +269,6 @@ def check_law(
     return points
 
 
-def _points(graphs: list[TensorVariable]) -> list[Point]:
-    """Return values of the query and the parameters: what they are, or draws from the prior."""
-    if not rvs_in_graph(graphs):
-        return [[np.asarray(v) for v in pytensor.function([], graphs, mode=_PYTHON)()]]
-    drawn = pm.draw(graphs, draws=_DRAWS, random_seed=0, mode=_PYTHON)
-    return [list(each) for each in zip(*map(np.asarray, drawn), strict=True)]
-
-
-def function_at(op: Any, value: TensorVariable, point: Point, axes: Sequence[int]) -> Callable[..., Any]:
-    """Return the log density as a function of values, and of a query and parameters of so many axes."""
-    inputs = [pt.tensor(dtype=p.dtype, shape=(None,) * k) for p, k in zip(point, axes, strict=True)]
-    compiled = pytensor.function([value, *inputs], op.log_density(value, *inputs), mode=_PYTHON)
-
-    def evaluated(*args: Any) -> np.ndarray:
-        with np.errstate(all="ignore"):
-            return np.asarray(compiled(*args))
-
-    return evaluated
-
-
 def _check_entries(op: Any, query: TensorVariable, params: Sequence[Any], points: list[Point]) -> None:
     """Refuse a density that has one number for each entry, but depends on the other entries."""
     if op.ndims_params[0] == query.ndim:
@@ -293,7 +276,7 @@ def _check_entries(op: Any, query: TensorVariable, params: Sequence[Any], points
     inputs = [pt.tensor(dtype=p.dtype, shape=p.type.shape) for p in (query, *params)]
     value = pt.tensor(dtype=released_dtype(op.dtype), shape=query.type.shape)
     both = [op.log_density_apart(value, *inputs), op.density(value, *inputs)]
-    compiled = pytensor.function([value, *inputs], both, mode=_PYTHON, on_unused_input="ignore")
+    compiled = pytensor.function([value, *inputs], both, mode=PYTHON, on_unused_input="ignore")
     for point in points[:2]:
         spread = np.linspace(-1, 1, point[0].size).reshape(point[0].shape)
         with np.errstate(all="ignore"):
@@ -315,7 +298,7 @@ def _check_observed(op: Any, points: list[Point], observed: Any) -> None:
         found = density(np.asarray(value, dtype=released.dtype), *point)
         if np.isnan(found).any():
             raise ValueError(
-                f"logp is NaN at the observed value {_short(value)} for the query {_short(point[0])}: return "
+                f"logp is NaN at the observed value {short(value)} for the query {short(point[0])}: return "
                 "-inf where a release is impossible (pt.switch), with logarithms of positive numbers only."
             )
 
@@ -324,7 +307,8 @@ def _check_density(op: Any, points: list[Point], observed: Any) -> None:
     """Integrate the density of one entry, at a few queries."""
     value = pt.vector(dtype=released_dtype(op.dtype))
     whole = np.dtype(value.dtype).kind == "i"
-    singles = _different_queries(op, points)
+    discrete = _NEVER_RELEASED if whole else _A_LAW_OF_WHOLE_NUMBERS
+    singles = different_queries(op, points)
     density = function_at(op, value, singles[0], op.ndims_params)
     near = [] if observed is None else np.ravel(np.asarray(held(observed), dtype=float))[:4].tolist()
     # with parameters, nobody knows which of the two it is that a density changes with
@@ -341,8 +325,8 @@ def _check_density(op: Any, points: list[Point], observed: Any) -> None:
             found = density(values, *single)
             if np.isnan(found).any():
                 where = values[int(np.argmax(np.isnan(np.broadcast_to(found, values.shape))))]
-                raise ValueError(
-                    f"logp is NaN at the value {where:g} for the query {_short(single[0])}: return -inf "
+                raise NoDensity(
+                    f"logp is NaN at the value {where:g} for the query {short(single[0])}: return -inf "
                     "where a release is impossible (pt.switch)."
                 )
             if ignored:  # compared wherever the integral goes, as it looks for mass and jumps of any scale
@@ -351,20 +335,21 @@ def _check_density(op: Any, points: list[Point], observed: Any) -> None:
                 return np.exp(np.broadcast_to(found, values.shape))[None]
 
         (total,), (error,) = integrate(mass, centres, whole=whole)
-        at = f"for the query {_short(single[0])}"
+        at = f"for the query {short(single[0])}"
         kind = "adds up" if whole else "integrates"
         if not total < 1 + _MORE + 10 * error:
             raise ValueError(
                 f"logp is no log density of the value: its exponential {kind} to {total:g} {at}, not to 1. "
-                "Subtract the logarithm of that, as a function of the query and of the parameters."
+                "Subtract the logarithm of that, as a function of the query and of the parameters. "
+                f"{discrete}"
             )
         if total + error < 1 - _LESS:
             warnings.warn(
                 f"The exponential of logp {kind} to {total:g} {at}, not to 1. Either it is no density of the "
                 "value, or its mass is where the quadrature does not look (far from the query, 0, the "
                 "observed value and the draws of random=; in a pole so steep that floating point has no "
-                "numbers there).",
-                stacklevel=6,
+                f"numbers there). {discrete}",
+                skip_file_prefixes=DECLARING,
             )
             ignored = False  # the rest of the mass may well depend on the query
     if ignored:
@@ -372,25 +357,3 @@ def _check_density(op: Any, points: list[Point], observed: Any) -> None:
             "logp ignores the query: it has the same values at the queries that were drawn from the prior. "
             "It must be the log density of the released value given the query."
         )
-
-
-def _different_queries(op: Any, points: list[Point], most: int = 4) -> list[Point]:
-    """Return queries and parameters of single releases, with different queries."""
-    found: dict[bytes, Point] = {}
-    for point in points:
-        for _, single in itertools.islice(single_releases(op, point), 2):
-            found.setdefault(single[0].tobytes(), single)
-    return list(found.values())[:most]
-
-
-def single_releases(op: Any, point: Point) -> Iterator[tuple[tuple[int, ...], Point]]:
-    """Go through the releases that are drawn independently: the index, query and parameters of each."""
-    cores = [p.shape[p.ndim - k :] for p, k in zip(point, op.ndims_params, strict=True)]
-    batch = np.broadcast_shapes(*(p.shape[: p.ndim - k] for p, k in zip(point, op.ndims_params)))
-    rows = [np.broadcast_to(p, (*batch, *core)) for p, core in zip(point, cores, strict=True)]
-    for i in np.ndindex(*batch):
-        yield i, [np.asarray(r[i]) for r in rows]
-
-
-def _short(what: Any) -> str:
-    return np.array2string(np.asarray(what), precision=6, threshold=8)

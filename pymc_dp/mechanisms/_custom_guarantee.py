@@ -14,16 +14,13 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.mechanisms._custom_checks import (
-    Point,
-    function_at,
-    release_shape,
-    released_dtype,
-    single_releases,
-)
+from pymc_dp.mechanisms._arguments import DECLARING
+from pymc_dp.mechanisms._custom_checks import release_shape
+from pymc_dp.mechanisms._custom_points import Point, function_at, released_dtype, single_releases
 from pymc_dp.mechanisms.mechanism import PreparedQuery
-from pymc_dp.privacy.claims import GuaranteeCheck, compare
+from pymc_dp.privacy.claims import GuaranteeCheck, NoDensity, compare
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.query.sums import read_sums
 
 _ROUNDING = 1e-5  # relative, of integrals
 _ENTRIES, _KINDS = 1 << 15, 1024  # that are looked at and, if each has its own noise, compared at most
@@ -50,18 +47,22 @@ def check_guarantee(op: Any, points: list[Point], stated: PrivacyGuarantee, prep
     if prepared.width is None and points[0][0].size > 1:
         return
     width = np.asarray(prepared.sensitivity if prepared.width is None else prepared.width, dtype=float)
+    ends = None
+    if prepared.bounds is not None and read_sums(prepared.query) is None:  # the query is the clamped records
+        ends = tuple(np.broadcast_to(np.asarray(end, dtype=float), width.shape) for end in prepared.bounds)
     for point in points[:2]:
-        people = _entries_by_person(op, point, stated, width)
+        people = _entries_by_person(op, point, stated, width, ends)
     if width.size > 1:
         _check_together(people, stated, width.size)
 
 
 def _entries_by_person(
-    op: Any, point: Point, stated: PrivacyGuarantee, width: np.ndarray
+    op: Any, point: Point, stated: PrivacyGuarantee, width: np.ndarray, ends: Any
 ) -> list[list[GuaranteeCheck]]:
     """Compare each entry, changed by its own width; return the comparisons of what a person can change.
 
     That is all of a sum, or one row of a local query. Entries of equal noise and width are compared once.
+    With `ends`, a query is a record between these, which becomes another one: it never leaves them.
     """
     value = pt.vector(dtype=released_dtype(op.dtype))
     density = function_at(op, value, point, op.ndims_params)
@@ -70,7 +71,8 @@ def _entries_by_person(
     for i, (query, *others) in itertools.islice(single_releases(op, point), _ENTRIES):
         own = len(i) - width.ndim
         change = width[i[own:]]
-        kind = b"".join(p.tobytes() for p in (*others, change))
+        within = [] if ends is None else [end[i[own:]] for end in ends]
+        kind = b"".join(p.tobytes() for p in (*others, change, *within))
 
         def log_density(values: np.ndarray, at: np.ndarray, others: Point = others) -> np.ndarray:
             here = density(values.astype(value.dtype), at.astype(point[0].dtype), *others)
@@ -79,7 +81,16 @@ def _entries_by_person(
         if kind not in kinds:
             if len(kinds) == _KINDS:
                 break
-            found = compare(log_density, [(query, query + change)], stated, dtype=value.dtype)
+            pairs = [(query, end) for end in within] + [tuple(within)] if within else []
+            try:
+                found = compare(log_density, pairs or [(query, query + change)], stated, dtype=value.dtype)
+            except NoDensity as error:
+                raise NoDensity(
+                    f"{str(error).rstrip('.')}. There guarantee= is compared with logp, since sensitivity= "
+                    f"or bounds= say that one record changes the query by {change:g}: let logp have a "
+                    "density there (as by clipping the query), or leave these out, and give the queries "
+                    "yourself to dp.testing.check_guarantee."
+                ) from None
             if found.contradicted:
                 raise ValueError(
                     f"guarantee = {stated._statements()[0]} is not what logp gives: {found.faults[0]}, "
@@ -119,5 +130,5 @@ def _check_together(people: list[list[GuaranteeCheck]], stated: PrivacyGuarantee
         f"record may change all {entries} entries at once, for which logp gives {spent}: state that. If no "
         "record can, as in counts of categories, give sensitivity= instead of bounds.",
         UserWarning,
-        stacklevel=7,
+        skip_file_prefixes=DECLARING,
     )

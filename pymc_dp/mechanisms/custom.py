@@ -16,7 +16,9 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mechanisms import _custom_checks as checks
 from pymc_dp.mechanisms._custom_guarantee import check_guarantee, check_settled
+from pymc_dp.mechanisms._custom_points import released_dtype
 from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp
+from pymc_dp.privacy.claims import NoDensity
 from pymc_dp.privacy.guarantee import as_stated
 from pymc_dp.privacy.release import Release
 from pymc_dp.upstream.pymc_private import _logprob
@@ -97,7 +99,7 @@ class CustomMechanismRV(MechanismOp, RandomVariable):
             lengths.update(zip(names, core, strict=True))
         shape = tuple(lengths[name] for name in self.output_sig)
         rows = [np.broadcast_to(p, (*batch, *core)) for p, core in zip(params, cores, strict=True)]
-        out = np.empty((*batch, *shape), dtype=checks.released_dtype(self.dtype))
+        out = np.empty((*batch, *shape), dtype=released_dtype(self.dtype))
         for i in np.ndindex(*batch):
             out[i] = checks.checked_draw(self.random, [r[i] for r in rows], rng, shape, self.dtype)
         return out
@@ -214,7 +216,10 @@ class CustomMechanism(Mechanism):
         """Register the release; the density is looked at where it was observed."""
         known = observed.value if isinstance(observed, Release) else observed
         looked = {} if known is None else {"looked_at": known}
-        return super().__new__(cls, name, query, *params, observed=observed, **looked, **kwargs)
+        try:
+            return super().__new__(cls, name, query, *params, observed=observed, **looked, **kwargs)
+        except NoDensity as error:
+            raise ValueError(f"{name}: {error}") from None
 
     @classmethod
     def _release_shape(cls, query: TensorVariable, **settings: Any) -> tuple[int | None, ...]:

@@ -22,6 +22,7 @@ from pymc.pytensorf import rvs_in_graph
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.mechanisms._arguments import RefusesUnknown, unexpected
 from pymc_dp.mechanisms._checks import (
     as_query,
     check_observed,
@@ -176,7 +177,7 @@ class PreparedQuery:
     neighbours: str = "replace-one"
 
 
-class Mechanism(Distribution):
+class Mechanism(RefusesUnknown, Distribution):
     """Base of the mechanisms: a PyMC distribution over releases of a query.
 
     Subclasses define ``rv_op`` (an operation with :class:`MechanismOp`), ``dist``, ``logp`` and
@@ -369,9 +370,7 @@ class Mechanism(Distribution):
                 "and dp.PerturbedHistogram can hide how many there are."
             )
         if kwargs:
-            raise TypeError(
-                f"{cls.__name__} got an unexpected keyword argument {', '.join(repr(k) for k in kwargs)}."
-            )
+            raise unexpected(cls, kwargs)
         check_number_of_records(n_records, prepared.query)
         expected = cls._release_shape(prepared.query) if expected is None else expected
         if shape is not None and size is not None:

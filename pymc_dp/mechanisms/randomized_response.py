@@ -8,18 +8,23 @@ model and the cost of a density does not grow with n.
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import factln
 from pymc.distributions.distribution import Discrete
+from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.functions.samplers import register_draw, register_draw_of
 from pymc_dp.mechanisms import _categories, _response_draws
 from pymc_dp.mechanisms._checks import as_query, booleans_as_numbers, exactly_one, noise_parameter
+from pymc_dp.mechanisms._told_bits import TOLD_BIT
+from pymc_dp.mechanisms.marginals import RecordMarginal
 from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery
 from pymc_dp.privacy._checks import positive
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
@@ -34,6 +39,7 @@ class RandomizedResponseRV(MechanismOp, RandomVariable):
     signature = "(),()->()"
     dtype = "int64"
     __props__ = ("name", "signature", "dtype", "inplace", "n_categories", *MECHANISM_PROPS)
+    record_marginals: ClassVar[Mapping[type, RecordMarginal]] = MappingProxyType({BernoulliRV: TOLD_BIT})
     _print_name = ("RandomizedResponse", "\\operatorname{RandomizedResponse}")
 
     def __init__(self, name: str | None = None, *, n_categories: int = 2, **kwargs: Any):
@@ -96,7 +102,8 @@ class RandomizedResponse(Mechanism, Discrete):
         Budget of each person, in nats.
     p_truth : tensor_like, optional
         Probability of a true report, at least 1/K and below 1; one number, or one per person (on counts:
-        per table); may be random.
+        per table); may be random. An answer that is forced by a die or a coin counts as true where it
+        happens to be: with 1 for a forced "yes", 6 for a forced "no", and the truth otherwise, it is 5/6.
     n_categories : int, optional
         Number K of categories. It may be left out for a Categorical or Bernoulli variable, and on counts.
     n : int or array_like, optional
@@ -167,6 +174,7 @@ class RandomizedResponse(Mechanism, Discrete):
             k = _categories.number_of_categories(as_query(query), n_categories)
             _categories.check_categories("observed", observed, k)
         else:
+            _categories.check_axis(as_query(query))
             _categories.check_table("observed", observed, n)
 
     @classmethod

@@ -188,6 +188,7 @@ class UnaryEncoding(Mechanism, Discrete):
             if kwargs.get("n") is None:
                 _categories.check_bits("observed", values)
             else:
+                _categories.check_axis(as_query(query))
                 _categories.check_totals("observed", values, kwargs["n"])
         return super().__new__(cls, name, query, *args, observed=observed, **kwargs)
 

@@ -23,6 +23,10 @@ _GRID = np.exp(np.arange(-20.0, 20.0, 0.02))
 type LogDensity = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
+class NoDensity(ValueError):
+    """A log density that has no value at a query."""
+
+
 @dataclass(frozen=True)
 class GuaranteeCheck:
     """What a comparison of a guarantee with a density found, and what it covered.
@@ -112,7 +116,7 @@ def compare(
             bad = np.isnan(here) | np.isnan(there)
             if bad.any():
                 value = grid[int(np.argmax(bad))]
-                raise ValueError(f"logp is NaN at the value {value} for the query {one} or {other}.")
+                raise NoDensity(f"logp is NaN at the value {value} for the query {one} or {other}.")
             tried += len(grid)
             ratio = _log_ratio(here, there)
             # what rounding of large log densities can make of it

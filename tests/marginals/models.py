@@ -179,6 +179,28 @@ def _response_density(i, z, a, b):
     return float(q @ _probabilities(a, b))
 
 
+ANSWERS = np.array([1, 0, 1])
+
+
+def _answers(**noise):
+    def build():
+        with pm.Model() as model:
+            a, b = _parameters()
+            y = pm.Bernoulli("y", logit_p=a + b * X)
+            dp.RandomizedResponse("z", y, observed=ANSWERS, **noise)
+        return model
+
+    return build
+
+
+def _answers_density(p_truth, p_lie):
+    def density(i, z, a, b):
+        p = [1 / (1 + np.exp(a + b * X[i])), 1 / (1 + np.exp(-a - b * X[i]))]
+        return sum(p[y] * (p_truth if y == z else p_lie) for y in (0, 1))
+
+    return density
+
+
 BITS = np.random.default_rng(3).integers(0, 2, (5, 3))
 
 
@@ -362,6 +384,10 @@ CASES = {
     "mixture of vectors": Case(_vector_mixture, ("y",), _vector_mixture_log),
     "randomized response": Case(
         _response(dp.RandomizedResponse, REPORTS, epsilon=1), ("y",), _logs(REPORTS, _response_density)
+    ),
+    "answers": Case(_answers(p_truth=5 / 6), ("y",), _logs(ANSWERS, _answers_density(5 / 6, 1 / 6))),
+    "answers, three categories": Case(
+        _answers(p_truth=0.5, n_categories=3), ("y",), _logs(ANSWERS, _answers_density(0.5, 0.25))
     ),
     "unary encoding": Case(_response(dp.UnaryEncoding, BITS, epsilon=1), ("y",), _logs(BITS, _bits_density)),
     "Bernoulli, Laplace": Case(_yes, ("y",), _logs(Z, _yes_density)),

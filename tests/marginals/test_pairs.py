@@ -14,6 +14,8 @@ QUICK = {
     "normal, Gaussian, clamped",
     "mixture of normals",
     "randomized response",
+    "answers",
+    "answers, three categories",
     "Poisson, discrete Laplace",
     "beta, tosses, wide bounds",
     "two sums",
@@ -107,3 +109,32 @@ def test_releases_are_drawn_as_before(pair):
             error = np.sqrt((x.var(axis=0) + y.var(axis=0)) / n)
             difference = np.abs(x.mean(axis=0) - y.mean(axis=0))
             assert (difference <= 5 * error + 1e-12).all(), (power, difference / error)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 40.0, 690.0, 2000.0])
+@pytest.mark.parametrize("p", [0.0, 1e-300, 0.3, 1 - 1e-15, 1.0])
+def test_answers_of_equal_people_at_any_budget(python_mode, p, epsilon):
+    """One probability for all; the truth may be certain, and lies rarer than numbers can say."""
+    with pm.Model() as model:
+        share = pm.Uniform("share", 0, 1, default_transform=None)
+        y = pm.Bernoulli("y", share, shape=4)
+        dp.RandomizedResponse("z", y, epsilon=epsilon, observed=[0, 1, 1, 0])
+    marginal = dp.marginalize(model, "y")
+    found = marginal.compile_logp(vars=[marginal["z"]], sum=False)({"share": np.array(p)})[0]
+    with np.errstate(divide="ignore"):
+        told = np.logaddexp(np.log([1 - p, p]), np.log([p, 1 - p]) - epsilon) - np.log1p(np.exp(-epsilon))
+    np.testing.assert_allclose(found, told[[0, 1, 1, 0]], rtol=1e-12)
+
+
+def test_mixtures_of_answers(python_mode):
+    """A share of the people answers by another law."""
+    with pm.Model() as model:
+        q = pm.Uniform("q", 0, 1, shape=2, default_transform=None)
+        parts = [pm.Bernoulli.dist(q[0]), pm.Bernoulli.dist(q[1])]
+        y = pm.Mixture("y", [0.3, 0.7], parts, shape=3)
+        dp.RandomizedResponse("z", y, p_truth=0.8, n_categories=2, observed=[0, 1, 1])
+    marginal = dp.marginalize(model, "y")
+    found = marginal.compile_logp(vars=[marginal["z"]], sum=False)({"q": np.array([0.2, 0.9])})[0]
+    yes = 0.3 * 0.2 + 0.7 * 0.9
+    told = 0.8 * yes + 0.2 * (1 - yes)
+    np.testing.assert_allclose(found, np.log([1 - told, told, told]), rtol=1e-12)

@@ -112,6 +112,14 @@ def test_categories():
         frequencies_agree(draws[:, i], chances / chances.sum())
 
 
+def test_answers():
+    draws = recovered("answers")
+    for i, z in enumerate(models.ANSWERS):
+        yes = 1 / (1 + np.exp(-A - B * X[i]))
+        chances = np.array([1 - yes, yes]) * np.where(np.arange(2) == z, 5 / 6, 1 / 6)
+        frequencies_agree(draws[:, i], chances / chances.sum())
+
+
 def test_counts():
     draws = recovered("Poisson, discrete Laplace")
     k = np.arange(300)

@@ -69,6 +69,9 @@ def test_bad_input():
         check(z, [])
     with pytest.raises(ValueError, match=r"neighbours has a query of shape \(2,\)"):
         check(z, [([0.0, 1.0], [1.0, 1.0])])
+    many = dp.LaplaceMechanism.dist(np.zeros(3000), scale=2.0, sensitivity=1.0)
+    with pytest.raises(ValueError, match=r"\(3000,\).*values=; or, .*LaplaceMechanism\.dist\(0, \.\.\.\)"):
+        check(many, [(0, 1)])
     with pytest.raises(ValueError, match="is not known: give guarantee="):
         check(dp.LaplaceMechanism.dist(0.0, scale=2.0), [(0, 1)])
     noisy = dp.LaplaceMechanism.dist(0.0, scale=pm.HalfNormal.dist())

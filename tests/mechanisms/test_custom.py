@@ -738,3 +738,64 @@ def test_what_cannot_be_drawn_from_its_prior_is_said():
         y = pm.Normal("y", pm.Flat("mu"), 1, shape=4)
         with pytest.warns(UserWarning, match="query cannot be drawn from the prior"):
             dp.CustomMechanism("z", y.sum(), 2.0, logp=huber_logp, observed=1.0)
+
+
+def die(yes, no):
+    """Log probability of an answer where yes and no are forced with these probabilities."""
+
+    def logp(value, query):
+        share = yes + (1 - yes - no) * query
+        return pt.switch(
+            pt.eq(value, 1), pt.log(share), pt.switch(pt.eq(value, 0), pt.log(1 - share), -np.inf)
+        )
+
+    return logp
+
+
+def bernoulli(value, query):
+    return pm.logp(pm.Bernoulli.dist(1 / 3 + query / 2), value)
+
+
+TOLD = {"dtype": "int64", "bounds": (0, 1), "observed": [1, 0, 1]}
+
+
+@pytest.mark.parametrize("logp", [die(1 / 3, 1 / 6), bernoulli])
+def test_bounds_say_where_a_record_can_be(logp):
+    """Neighbours of a record are within its bounds, where alone the density may exist."""
+    with pm.Model(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        y = pm.Bernoulli("y", pm.Beta("p", 1, 1), shape=3)
+        dp.CustomMechanism("z", y, logp=logp, guarantee=dp.PrivacyGuarantee(math.log(4)), **TOLD)
+        with pytest.raises(ValueError, match=r"is not what logp gives: the log ratio is 1\.386"):
+            dp.CustomMechanism("w", y, logp=logp, guarantee=dp.PrivacyGuarantee(1.38), **TOLD)
+
+
+def test_a_forced_yes_alone_has_no_finite_epsilon():
+    """Whoever says no has told the truth."""
+    with pm.Model():
+        y = pm.Bernoulli("y", pm.Beta("p", 1, 1), shape=3)
+        with pytest.raises(ValueError, match="the log ratio is inf"):
+            dp.CustomMechanism("z", y, logp=die(1 / 6, 0), guarantee=dp.PrivacyGuarantee(20), **TOLD)
+
+
+@pytest.mark.parametrize(("logp", "error"), [(die(1 / 3, 1 / 6), r"logp is NaN"), (bernoulli, "0 <= p <= 1")])
+def test_queries_without_a_density_are_named(logp, error):
+    """What PyMC refuses is said of the variable and its argument."""
+    dist = {"logp": logp, "dtype": "int64", "guarantee": dp.PrivacyGuarantee(math.log(4))}
+    with pytest.raises(ValueError, match=rf"{error}.*sensitivity= or bounds= say .* by 1: .*check_guarantee"):
+        dp.CustomMechanism.dist(1, sensitivity=1, **dist)
+    with pm.Model():
+        y = pm.Bernoulli("y", 0.9, shape=3)
+        with pytest.raises(ValueError, match=rf"^z: .*{error}"):
+            dp.CustomMechanism("z", dp.record_sum(y), bounds=(0, 1), **dist)
+
+
+def test_laws_of_whole_numbers_are_told_of():
+    with pytest.warns(UserWarning, match=r"integrates to .*, not to 1.*give dtype=\"int64\"") as found:
+        dp.CustomMechanism.dist(1, logp=bernoulli)
+    assert [w.filename for w in found] == [__file__]
+    endless = lambda v, q: pt.switch(pt.eq(v, q), np.log(5 / 6), np.log(1 / 6))  # noqa: E731
+    with pytest.raises(ValueError, match=r"give dtype=\"int64\""):
+        dp.CustomMechanism.dist(1, logp=endless)
+    with pytest.raises(ValueError, match="-inf at whole numbers that are never released"):
+        dp.CustomMechanism.dist(1, logp=endless, dtype="int64")

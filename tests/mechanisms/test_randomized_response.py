@@ -277,7 +277,7 @@ BAD = {
     "n zero": (PROBS, {"n": 0, "epsilon": 1}, ValueError, "n must be a whole number >= 1"),
     "n random": (PROBS, {"n": pt.lscalar(), "epsilon": 1}, TypeError, "n must be a known whole number"),
     "n longer": (PROBS, {"n": [3, 4], "epsilon": 1}, ValueError, "n has shape"),
-    "probs a number": (0.5, {"n": 3, "epsilon": 1}, ValueError, "categories as last axis"),
+    "probs a number": (0.5, {"n": 3, "epsilon": 1}, ValueError, "the probabilities of all categories"),
     "probs one": ([1.0], {"n": 3, "epsilon": 1}, ValueError, "probs has 1 category"),
     "probs sum": ([0.5, 0.6], {"n": 3, "epsilon": 1}, ValueError, "sum to 1 over the last axis"),
     "probs and categories": (PROBS, {"n": 3, "n_categories": 4, "epsilon": 1}, ValueError, "contradicts pr"),
@@ -402,3 +402,32 @@ def test_categories_that_only_values_show_are_refused_with_a_remedy():
     assert np.isfinite(logp.eval({c: [0, 1, 2]})).all()
     with pytest.raises(ParameterValueError, match=r"query in 0, \.\.\., 2: give n_categories="):
         logp.eval({c: [0, 1, 3]})
+
+
+def test_what_the_query_must_be_is_said():
+    """A probability in place of a record, one number in place of the probabilities of all categories."""
+    with pm.Model():
+        p = pm.Beta("p", 1, 1)
+        for mechanism in (dp.RandomizedResponse, dp.UnaryEncoding):
+            for observed in (60, [40, 60]):
+                with pytest.raises(ValueError, match=r"^query must hold the probabilities .*\[1 - p, p\]"):
+                    mechanism("r", p, n=100, epsilon=1, observed=observed)
+            for query in (p, pm.math.sigmoid(p * np.ones(3))):
+                with pytest.raises(ValueError, match=r"query must hold the category .*pm.Bernoulli.*n="):
+                    mechanism("r", query, epsilon=1, observed=np.ones(3))
+        dp.RandomizedResponse("r", pm.math.stack([1 - p, p]), n=100, epsilon=1, observed=[40, 60])
+
+
+def test_unknown_arguments_are_named_first():
+    """Before the noise level that is missing beside them, and before what is wrong with the query."""
+    match = r"^RandomizedResponse got an unexpected keyword argument 'p_yes'\. Its own are epsilon=, p_t"
+    with pm.Model():
+        for query in (pm.Bernoulli("y", 0.5, shape=3), pm.Normal("x", 0, 1, shape=3)):
+            with pytest.raises(TypeError, match=match):
+                dp.RandomizedResponse("r", query, p_yes=0.8)
+            with pytest.raises(TypeError, match=match):
+                dp.RandomizedResponse("r", query, p_yes=0.8, observed=[7, 0.5, 0])
+    with pytest.raises(TypeError, match=match):
+        dp.RandomizedResponse.dist(0, p_yes=0.8)
+    with pytest.raises(TypeError, match=match):
+        dp.RandomizedResponse.release([0, 1], p_yes=0.8)
