@@ -376,7 +376,12 @@ def _advice(idata: Any, model: Model, parameter: str | None) -> str:
     if (parameter or "").split("[")[0] not in offered and parameter not in offered:
         return "AncillaryUpdate does not move this parameter by default: draw longer."
     if ran:
-        return "AncillaryUpdate ran already: draw longer, or give it more cycles (n_cycles=)."
+        cycles = int(stats["ancillary_cycles"].max()) if "ancillary_cycles" in stats else 2
+        return (
+            "AncillaryUpdate ran already: draw longer, or give pm.sample ancillary_update={'update': "
+            "'hamiltonian'}, whose trajectories follow parameters that depend on each other along a curve, or "
+            f"{{'n_cycles': {10 * cycles}}}, which makes each draw worth more."
+        )
     return (
         "Given imputed records the parameters hardly move: leave "
         "AncillaryUpdate on for them (it is the default where it applies; dp.AncillaryUpdate() in "

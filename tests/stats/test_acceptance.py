@@ -196,9 +196,10 @@ def test_advice_looks_at_what_ran():
     """No advice to turn on what was on; nor to turn on what would do nothing."""
     asked_for = "leave AncillaryUpdate on"
     for rate, words in ((0.3, "AncillaryUpdate ran already"), (0.0, asked_for)):
-        idata = beside(good(mean=0.98, mu=walk()), ancillary_acceptance=rate, centred_acceptance=0.4)
+        idata = beside(good(mean=0.98, mu=walk()), ancillary_acceptance=rate, ancillary_cycles=3)
         (warning,) = acceptance_report(idata, sums()).warnings
         assert words in warning and (asked_for in warning) == (rate == 0)
+        assert ("{'n_cycles': 30}" in warning) == ("'hamiltonian'" in warning) == (rate > 0)
     with pm.Model() as model:
         k = pm.Poisson("k", 3)
         x = pm.Normal("x", k, 1, shape=8)
