@@ -379,8 +379,8 @@ def _advice(idata: Any, model: Model, parameter: str | None) -> str:
         cycles = int(stats["ancillary_cycles"].max()) if "ancillary_cycles" in stats else 2
         return (
             "AncillaryUpdate ran already: draw longer, or give pm.sample ancillary_update={'update': "
-            "'hamiltonian'}, whose trajectories follow parameters that depend on each other along a curve, or "
-            f"{{'n_cycles': {10 * cycles}}}, which makes each draw worth more."
+            "'hamiltonian'}, whose trajectories follow parameters that depend on each other along a curve, "
+            f"or {{'n_cycles': {10 * cycles}}}, which makes each draw worth more."
         )
     return (
         "Given imputed records the parameters hardly move: leave "
