@@ -1,6 +1,6 @@
 """Write the page of the trust report from what the tests recorded: ``python scripts/trust.py FILE ...``.
 
-FILE is made by ``make test FULL=1 ARGS="--record FILE"``. The page says what was tried with which result, and
+FILE is made by ``make test FULL=1 ARGS="--record=FILE"``. The page says what was tried with which result, and
 what was not tried.
 """
 

@@ -1,6 +1,6 @@
 """Which steps met which mechanisms in which kind of test: what the page of the trust report is made from.
 
-With ``--record FILE`` the tests write there, for each that ran: its outcome, the pairs of a step that
+With ``--record=FILE`` the tests write there, for each that ran: its outcome, the pairs of a step that
 moved and a mechanism of its model. ``scripts/trust`` makes the page.
 """
 
@@ -47,6 +47,7 @@ class Recorder:
         """See every step that moves from now on."""
         made = BlockedStep.__new__
 
+        @wraps(made)  # so that the package still knows it as its own
         def new(cls, *args, **kwargs):
             step = made(cls, *args, **kwargs)
             if cls.__module__.startswith("pymc_dp"):
@@ -58,7 +59,7 @@ class Recorder:
 
     def _see(self, cls) -> None:
         owner = next(c for c in cls.__mro__ if "step" in vars(c))
-        if hasattr(owner.step, "recorded"):
+        if getattr(owner.step, "recorded", None) is self:
             return
         moved = owner.step
 
@@ -68,7 +69,7 @@ class Recorder:
             self.met.update((name, mechanism) for mechanism in self._mechanisms.get(id(this), ()))
             return moved(this, point)
 
-        step.recorded = True
+        step.recorded = self
         owner.step = step
 
 

@@ -39,6 +39,7 @@ def test_density_is_multivariate_normal(name, python_mode):
         np.testing.assert_allclose(logp({"mu": np.array(at)}), expected, rtol=1e-12)
 
 
+@pytest.mark.statistical
 def test_records_are_recovered():
     """Given the release, records have the normal law of a linear model."""
     c, released = np.array([[1.0, 1, 1], [1, 0, -1]]), np.array([1.0, -0.5])

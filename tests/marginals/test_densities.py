@@ -78,6 +78,7 @@ def test_everything_is_finite(kind, bounds, rng):
     assert np.isfinite(found).all()
 
 
+@pytest.mark.compiles(4)
 @CASES
 def test_log_density_and_gradient(kind, bounds, rng, full):
     checked = 0

@@ -85,6 +85,7 @@ def log_joint_by_table(table, name, values):
     return np.logaddexp.reduce(each)
 
 
+@pytest.mark.compiles(2)
 @pytest.mark.parametrize(
     ("build", "name"), [(lambda: one_hot(5), "y"), (grouped, "y"), (regression, "y"), (bits, "b")]
 )

@@ -76,6 +76,7 @@ def worst(draws=4000):
     return max(errors)
 
 
+@pytest.mark.statistical
 def test_enumerated():
     assert worst() < 4.8  # of 144 numbers
 

@@ -167,6 +167,7 @@ def sampled(model, step, draws=5000):
     return idata.posterior["parameter"].values
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     "case", [c if c in SHORT else pytest.param(c, marks=pytest.mark.statistical) for c in CASES]
 )
@@ -246,6 +247,7 @@ def unbounded(law, noise, processing, values, level=2.0):
     return model, weigh(level)
 
 
+@pytest.mark.compiles(2)
 @pytest.mark.usefixtures("python_mode")
 @pytest.mark.parametrize("noise", WHOLE_NOISES)
 @pytest.mark.parametrize("law", LAWS)

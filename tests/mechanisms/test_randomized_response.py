@@ -378,6 +378,7 @@ OFFERED = {
 }
 
 
+@pytest.mark.compiles(2)
 @pytest.mark.parametrize("query", OFFERED)
 def test_what_is_offered_samples(query):
     declare, k = OFFERED[query]

@@ -41,6 +41,7 @@ def off(law, noise, processing, rates=RATES):
     return np.abs(found - exact) / (1e-12 + 1e-13 * np.abs(exact))
 
 
+@pytest.mark.compiles(6)
 @pytest.mark.usefixtures("python_mode")
 @pytest.mark.parametrize("noise", NOISES)
 @pytest.mark.parametrize("law", LAWS)

@@ -33,6 +33,7 @@ def regression(way, confidential):
     return model
 
 
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("confidential", [True, False], ids=["confidential", "known"])
 def test_draws_do_not_depend_on_how_lengths_are_written(confidential):
     found = {}

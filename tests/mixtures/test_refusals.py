@@ -456,6 +456,7 @@ def labels_of_their_own():
     released_with_noise(pm.Normal("y", mu[one], 1), pm.Bernoulli("b", p[two]))
 
 
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("declare", [columns_of_one_law, a_given_number_of_components, labels_of_their_own])
 def test_what_is_offered_for_two_kernels(declare):
     with pm.Model():

@@ -35,7 +35,7 @@ def assert_same(one, other):
             np.testing.assert_array_equal(a[name].values, b[name].values, err_msg=name)
 
 
-@pytest.mark.compiles(3)
+@pytest.mark.compiles(1)
 @pytest.mark.parametrize("case", CASES)
 def test_draws_are_those_of_pm_sample_whatever_the_blocks(case, tmp_path):
     """In one block, in many, and continued by models that were built anew, with more draws each time."""
@@ -284,7 +284,7 @@ class Program:
         getattr,
         subprocess.Popen,
         pm.sample,
-        dp.RecordImputation.step,
+        dp.RecordImputation.competence,
     ],
 )
 def test_a_state_runs_no_program(what):

@@ -25,6 +25,7 @@ def right():
     return dp.testing.calibrate(sums(), simulations=100, **SHORT)
 
 
+@pytest.mark.statistical
 def test_a_right_sampler_passes(right):
     assert not right.rejected and right.p_value > 0.01
     assert list(right.ranks.data_vars) == ["mu", DATA]
@@ -79,6 +80,7 @@ def test_a_sampler_that_ignores_the_data_is_rejected():
     assert float(found.p_values["mu"]) > 1e-3 > 10 * float(found.p_values[DATA])
 
 
+@pytest.mark.statistical
 def test_a_sampler_that_is_too_sure_is_rejected():
     steps = lambda m: [Narrow([m["mu"]], model=m), dp.RecordImputation(model=m)]  # noqa: E731
     found = dp.testing.calibrate(sums(), simulations=100, step=steps, **SHORT)

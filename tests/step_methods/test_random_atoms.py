@@ -169,6 +169,7 @@ def the_query_of_mixed(mu, c):
     return pt.switch(b, c, pm.Normal("x", mu, 1, shape=3))
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("query", "released"), [(the_query_of_censored, censored), (the_query_of_mixed, mixed)]
 )
@@ -347,6 +348,7 @@ def test_an_atom_among_normal_numbers_is_refused_and_the_query_is_exact():
     assert abs(float(idata.posterior["w"].mean()) - exact) < 4 * error
 
 
+@pytest.mark.statistical
 def test_mixtures_of_laws_with_the_same_atom_are_exact():
     """Both components have a probability at 0, which PyMC adds: quadrature over the weight and a mean."""
     mus, ws, z, scale = (

@@ -68,6 +68,7 @@ CASES = [
 ]
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(("noise", "clip", "lo", "hi"), CASES)
 def test_posterior(noise, clip, lo, hi):
     with pm.Model():

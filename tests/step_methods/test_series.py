@@ -107,6 +107,7 @@ def verdicts(model_of, series, length=T, draws=2000, seed=1):
     }
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("model_of", "series", "draws"),
     [
@@ -206,6 +207,7 @@ def by_hand(scale):
 HELD = [vectors, of_a_skew, of_shares, walk_of_vectors, walk_of_skew_steps]
 
 
+@pytest.mark.compiles(3)
 @pytest.mark.parametrize("declare", [*HELD, normal, positive, walk, by_hand])
 def test_what_is_held_fast_is_told(declare, caplog, monkeypatch):
     monkeypatch.setattr(logging.getLogger("pymc"), "propagate", True)
