@@ -51,7 +51,7 @@ class PrivateSlice(MixtureStep):
     References
     ----------
     Beraha, Favaro & Rao, "MCMC for Bayesian nonparametric mixture
-    modeling under differential privacy", algorithm 2; Kalli,
+    modeling under differential privacy", section 3.2; Kalli,
     Griffin & Walker (2011), "Slice sampling mixture models".
 
     Examples
