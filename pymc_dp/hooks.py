@@ -1,8 +1,8 @@
-"""Six functions of PyMC that are wrapped, because it has no hook for what has to be known there.
+"""Seven functions of PyMC that are wrapped, because it has no hook for what has to be known there.
 
 * ``pymc.sampling.mcmc.assign_step_methods`` says which step of ``pm.sample`` moves which variable. A step
-  that does not know of a mechanism must not get its records unasked, and nobody's ``competence`` is asked
-  where a step was given for all variables.
+  that does not know of a mechanism must not get its records unasked, nor one that does not know of clusters
+  their labels, and nobody's ``competence`` is asked where a step was given for all variables.
 * ``pymc.sampling.mcmc.instantiate_steppers`` says in which order steps run. Steps that know records draw them
   from their law when a chain starts, before which they may have no density for the steps of others. What is
   said there of options of NUTS, where no variable is left to it, names steps that nobody asked for.
@@ -12,6 +12,8 @@
   anew. Records that were not stored are among them, and are then drawn as if nothing had been released.
 * ``pymc.sampling.mcmc.make_initial_point_fns_per_chain`` gets ``initvals``, and nobody else sees them before
   atoms are looked up by labels that may be no slots.
+* ``pymc.sampling.mcmc.run_convergence_checks`` warns of labels and atoms of a mixture, whose slots change
+  places from draw to draw, in every good run.
 * ``pymc.sampling.mcmc.init_traces`` compiles the function that records draws, which takes seconds for tables
   of probabilities, and less in a mode of ours.
 
@@ -44,11 +46,12 @@ from pymc_dp.query.recordrules import named
 from pymc_dp.query.records import is_release, query_of
 from pymc_dp.query.thresholds import behind_thresholds
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
-from pymc_dp.step_methods.behind import behind_mechanisms
+from pymc_dp.step_methods.behind import behind_mechanisms, known_to_steps
 from pymc_dp.step_methods.collapsed import CollapsedUpdate
 from pymc_dp.step_methods.conjugate import ConjugateUpdate
 from pymc_dp.step_methods.imputation import RecordImputation
 from pymc_dp.step_methods.record_step import RecordStep
+from pymc_dp.step_methods.slot_checks import of_slots
 from pymc_dp.step_methods.starts import check_starting_labels
 from pymc_dp.tabulated_imputation import TabulatedImputation
 
@@ -68,6 +71,7 @@ def install() -> None:
         (BlockedStep, "__new__", _noting_names),
         (mcmc, "make_initial_point_fns_per_chain", _of_slots),
         (mcmc, "init_traces", _recording),
+        (mcmc, "run_convergence_checks", _of_numbers_with_a_meaning),
         (forward, "compile_forward_sampling_function", _warning),
     ):
         function: Any = getattr(owner, name)
@@ -89,11 +93,10 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
         provided, selected = assign(model, step, choice)
         _refuse_unobserved_processed(model)
         takers = {model.values_to_rvs[v]: kind for kind, values in selected.items() for v in values}
-        hidden = behind_mechanisms(model)
+        kept, hidden = known_to_steps(model), behind_mechanisms(model)
         if any(hasattr(getattr(rv.owner, "op", None), "guarantee") for rv in model.observed_RVs):
             refuse_improper(model)
-        for s in given:
-            _refuse_unasked(s, model, hidden)
+        _refuse_unasked(given, model, kept)
         _refuse_selected(takers, hidden)
         if records_given:
             _tell_of_parameters(model, takers)
@@ -138,22 +141,56 @@ def _steps_in(step: Any) -> list[BlockedStep]:
     return [s for g in given if isinstance(g, BlockedStep | CompoundStep) for s in flatten_steps(g)]
 
 
-def _refuse_unasked(step: BlockedStep, model: Model, hidden: dict[Variable, Variable]) -> None:
-    """Refuse a given step that moves records without having been made with their variables."""
-    moved = [rv for rv in (model.values_to_rvs[v] for v in step.vars) if rv in hidden]
-    if isinstance(step, RecordStep) or not moved:
+def _refuse_unasked(
+    given: Sequence[BlockedStep], model: Model, kept: dict[Variable, Variable | None]
+) -> None:
+    """Refuse given steps that move records or labels without having been made with their variables."""
+    found: dict[tuple[type[BlockedStep], bool], list[Variable]] = {}
+    for step in given:  # one for each variable, where a step moves them one by one
+        rvs = [model.values_to_rvs[v] for v in step.vars]
+        if not isinstance(step, RecordStep):
+            found.setdefault((type(step), _was_named(step)), []).extend(rv for rv in rvs if rv in kept)
+    for (kind, was_named), moved in found.items():
+        if moved:
+            _refuse_or_confirm(kind.__name__, was_named, moved, model, kept)
+
+
+def _refuse_or_confirm(
+    name: str,
+    was_named: bool,
+    moved: Sequence[Variable],
+    model: Model,
+    kept: dict[Variable, Variable | None],
+) -> None:
+    """Refuse what steps of one kind move if nobody named it; otherwise say that they do."""
+    clusters = [rv for rv in moved if kept[rv] is None]
+    mechanisms = {kept[rv]: rv for rv in moved if kept[rv] is not None}
+    records = [rv for rv in moved if rv not in clusters]
+    behind = f"{named(records)} behind the mechanism {named(mechanisms)}" if records else ""
+    of_clusters = f"{named(clusters)} of a random partition" if clusters else ""
+    if was_named:
+        if records:
+            _log.info("%s moves %s, as it was asked to.", name, behind)
+        if clusters:
+            _log.warning(
+                "%s moves %s, as it was asked to. It does not know of clusters, and their number may stand "
+                "still: dp.SplitMerge and dp.Neal8 know them.", name, of_clusters,
+            )  # fmt: skip
         return
-    name, mechanisms = type(step).__name__, named({hidden[rv] for rv in moved})
-    if not _was_named(step):
-        rest = [rv for rv in model.free_RVs if rv not in hidden]
-        raise ValueError(
-            f"step: {name} was made without the names of its variables, so it would also move "
-            f"{named(moved)} behind the mechanism {mechanisms}, for which there are steps that know it. "
-            f"Leave {name} out"
-            + (f", make it for parameters alone, {name}({_listed(rest)})," if rest else "")
-            + f" or, if it is meant to move them, name them: {name}({_listed([*rest, *moved])})."
-        )
-    _log.info("%s moves %s behind the mechanism %s, as it was asked to.", name, named(moved), mechanisms)
+    rest = _listed([rv for rv in model.free_RVs if rv not in kept])
+    remedies = [f"Leave {name} out"]
+    if rest != "[]":
+        remedies.append(f"make it for parameters alone, {name}({rest})")
+    if clusters and rest != "[]":
+        remedies.append(f"give clusters a step that knows them, step=[dp.Neal8(), pm.{name}({rest})]")
+    if records:
+        wanted = _listed(rv for rv in model.free_RVs if rv not in kept or rv in moved)
+        remedies.append(f"if it is meant to move them, name them: {name}({wanted})")
+    raise ValueError(
+        f"step: {name} was made without the names of its variables, so it would also move "
+        f"{' and '.join(filter(None, (behind, of_clusters)))}, for which there are steps that know it. "
+        f"{', or '.join(remedies)}."
+    )
 
 
 def _refuse_unobserved_processed(model: Model) -> None:
@@ -284,6 +321,17 @@ def _of_slots(make: Callable[..., Any]) -> Callable[..., Any]:
         return make(model=model, overrides=overrides, **kwargs)
 
     return make_initial_point_fns_per_chain
+
+
+# -- what is said of convergence ------------------------------------------------------------------
+
+
+def _of_numbers_with_a_meaning(check: Callable[..., Any]) -> Callable[..., Any]:
+    def run_convergence_checks(idata: Any, model: Model) -> list[Any]:
+        told = check(idata, model)
+        return [*told, *of_slots(check, idata, model, told)]
+
+    return run_convergence_checks
 
 
 # -- how draws are recorded -----------------------------------------------------------------------

@@ -224,6 +224,7 @@ STEPS_STATED = {
             "noisy",
             MIXTURE,
         ),
+        ("NUTS moves `alpha` given the labels", 1, {**KNOWN, "alpha": "NUTS"}),
     ],
     "docs/how-to/marginalize.md": [
         ("`pm.sample` then moves the parameters with NUTS alone", 0, {"mu": "NUTS", "sigma": "NUTS"}),
@@ -257,6 +258,11 @@ STEPS_STATED = {
             "{class}`~pymc_dp.PrivateSlice` draws the weights",
             1,
             {**MIXTURE, "labels": "PrivateSlice", "y": "PrivateSlice"},
+        ),
+        (
+            "the concentration is learnt along, and NUTS moves it given the labels",
+            "random_concentration",
+            {**MIXTURE, "alpha": "NUTS"},
         ),
     ],
 }

@@ -228,6 +228,107 @@ def test_models_without_a_mechanism_are_left_alone():
         assert set(assigned(model, step=[pm.Metropolis()]).values()) == {"Metropolis"}
 
 
+def clusters(confidential=False):
+    with pm.Model() as model:
+        alpha = pm.Gamma("alpha", 2, 2)
+        labels = dp.ChineseRestaurantProcess("labels", concentration=alpha, shape=6, max_components=6)
+        mu = pm.Normal("mu", 0, 3, shape=6)
+        velocities = np.array([-8.0, -4.0, -3.9, 3.0, 3.1, 9.0])
+        if confidential:
+            y = pm.Normal("y", mu[labels], 0.5)
+            dp.LaplaceMechanism("z", y, scale=1.0, observed=velocities)
+        else:
+            pm.Normal("y", mu[labels], 0.5, observed=velocities)
+    return model
+
+
+# Those of PyMC's steps that take discrete variables too where none are named, in the forms that users give.
+DISCRETE = {
+    "alone": ("Metropolis", lambda: pm.Metropolis()),
+    "in a list": ("Metropolis", lambda: [pm.Metropolis()]),
+    "in a compound": ("Slice", lambda: CompoundStep([pm.Slice()])),
+    "beside a step that knows them": ("Metropolis", lambda: [dp.Neal8(), pm.Metropolis()]),
+}
+
+
+@pytest.mark.parametrize("form", DISCRETE)
+def test_labels_of_known_records_are_refused_to_steps_for_all_variables(form):
+    """The number of clusters stood still at its start, in silence, whatever the data were."""
+    name, step = DISCRETE[form]
+    model = clusters()
+    said = f"{name} was made without the names of its variables, so it would also move labels of a random"
+    with model, pytest.raises(ValueError, match=said) as refusal:
+        pm.sample(step=step(), **QUICK)
+    # the remedies: the step left out, for the parameters alone, and beside a step of this package
+    assert f"Leave {name} out" in str(refusal.value)
+    remedies = re.findall(
+        r"make it for parameters alone, (.*\]\)), or .* step=(\[.*\])\.", str(refusal.value)
+    )
+    alone, beside = remedies[0]
+    names = {"pm": pm, "dp": dp, **{rv.name: rv for rv in model.free_RVs}}
+    with model:
+        default = {"alpha": "NUTS", "labels": "SplitMerge", "mu": "AtomUpdate"}
+        assert assigned(model) == default
+        others = {"alpha": name, "mu": name}
+        assert assigned(model, step=eval(f"pm.{alone}", names)) == {**others, "labels": "SplitMerge"}
+        steps = eval(beside, names)
+        assert assigned(model, step=steps) == {**others, "labels": "Neal8"}
+        idata = pm.sample(step=steps, **{**QUICK, "draws": 200, "tune": 200})
+    # there are six records a long way from each other, but for two pairs
+    assert idata.sample_stats["n_clusters"].values.mean() > 3.5
+
+
+@pytest.mark.parametrize("kind", [pm.Metropolis, pm.Slice, pm.NUTS])
+def test_atoms_are_anyones(kind, caplog):
+    model = clusters()
+    with model, caplog.at_level(logging.INFO, logger="pymc.dp"):
+        taken = assigned(model, step=[kind([model["mu"]])])
+        assert taken == {"alpha": "NUTS", "labels": "SplitMerge", "mu": kind.__name__}
+        for own in (dp.SplitMerge, dp.Neal2, dp.Neal3, dp.Neal8):
+            by_name = kind([model["alpha"], model["mu"]])
+            taken = assigned(model, step=CompoundStep([own([model["labels"]]), by_name]))
+            assert taken == {"alpha": kind.__name__, "labels": own.__name__, "mu": kind.__name__}
+    assert "asked to" not in caplog.text
+
+
+def test_labels_are_given_by_name(caplog):
+    """With a warning, since draws that stand still look like draws."""
+    model = clusters()
+    with model, caplog.at_level(logging.INFO, logger="pymc.dp"):
+        assert assigned(model, step=pm.Metropolis([model["labels"]]))["labels"] == "Metropolis"
+        (record,) = caplog.records
+        assert record.levelno == logging.WARNING
+        assert "Metropolis moves labels of a random partition, as it was asked to." in record.getMessage()
+        assert "dp.SplitMerge and dp.Neal8 know them" in record.getMessage()
+
+
+def test_labels_of_confidential_records_are_behind_the_mechanism():
+    """The remedy that was named gave labels away, and the next call was refused."""
+    model = clusters(confidential=True)
+    said = "also move labels, y behind the mechanism z"
+    with model, pytest.raises(ValueError, match=said) as refusal:
+        pm.sample(step=pm.Metropolis(), **QUICK)
+    alone = re.search(r"Metropolis\(\[(.*?)\]\)", str(refusal.value))[1]
+    assert alone == "alpha, mu" and "random partition" not in str(refusal.value)
+    with model:
+        step = pm.Metropolis([model[name] for name in alone.split(", ")])
+        taken = {"alpha": "Metropolis", "labels": "PrivateNeal5", "mu": "Metropolis", "y": "PrivateNeal5"}
+        assert assigned(model, step=step) == taken
+        pm.sample(step=step, **QUICK)
+
+
+def test_labels_that_our_steps_refuse_are_named_too():
+    """Two laws by one partition: only steps of others can move it, and only if they are asked to."""
+    with pm.Model() as model:
+        labels = dp.ChineseRestaurantProcess("c", concentration=1, shape=4, max_components=4)
+        mu = pm.Normal("mu", shape=4)
+        for name in "xy":
+            pm.Normal(name, mu[labels], 1, observed=np.zeros(4))
+        with pytest.raises(ValueError, match="would also move c of a random partition"):
+            assigned(model, step=pm.Metropolis())
+        assert assigned(model, step=pm.Metropolis([labels, mu])) == {"c": "Metropolis", "mu": "Metropolis"}
+
+
 def test_pymcs_functions_are_wrapped_once():
     """By the names that `pm.sample` and `pm.sample_posterior_predictive` look up."""
 
@@ -254,7 +355,7 @@ def test_starting_labels_are_slots(first):
         labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=4, max_components=5)
         y = pm.Normal("y", pm.Normal("mu", shape=5)[labels], 1)
         dp.LaplaceMechanism("z", y, scale=1, observed=np.zeros(4))
-        message = rf"labels labels must be slots.* 0 to 4 .*got {first} at index 3"
+        message = rf"of the labels must be slots.* 0 to 4 .*got {first} at index 3"
         for given in ({"labels": start}, [{labels: start}, None]):
             with pytest.raises(ValueError, match=message):
                 pm.sample(draws=1, tune=0, chains=2, initvals=given, progressbar=False)

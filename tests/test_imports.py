@@ -18,6 +18,7 @@ WRAPPED = {
     "pymc.sampling.mcmc.init_traces",
     "pymc.sampling.mcmc.instantiate_steppers",
     "pymc.sampling.mcmc.make_initial_point_fns_per_chain",
+    "pymc.sampling.mcmc.run_convergence_checks",
     "pymc.step_methods.compound.BlockedStep.__new__",
 }
 

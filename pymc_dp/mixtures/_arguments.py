@@ -20,6 +20,11 @@ from pytensor.tensor.variable import TensorVariable
 DEFAULT_SLOTS = 50
 
 
+def the_labels(name: Any, article: str = "the") -> str:
+    """Return how a sentence calls labels: by their name too, unless it is that word itself."""
+    return f"{article} labels" if name == "labels" else f"{article} labels {name}"
+
+
 def number_of_records(shape: Any) -> int:
     """Return the number of records that a shape has now."""
     if shape is None:
@@ -131,7 +136,7 @@ def check_start(name: str, value: Any, slots: int) -> None:
     wrong = ~((labels >= 0) & (labels < slots) & (labels == np.floor(labels)))
     if wrong.any():
         raise ValueError(
-            f"The starting values of the labels {name} must be slots, whole numbers from 0 to {slots - 1} "
+            f"The starting values of {the_labels(name)} must be slots, whole numbers from 0 to {slots - 1} "
             f"(max_components = {slots}), got {labels[wrong][0]:g} at index {int(np.flatnonzero(wrong)[0])}: "
             "give each record one of these, or raise max_components and the shape of the atoms."
         )

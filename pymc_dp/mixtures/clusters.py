@@ -20,7 +20,8 @@ def n_clusters(labels: Any) -> TensorVariable:
     Returns
     -------
     TensorVariable of int64, shape (...)
-        An expression, for ``pm.Deterministic``.
+        An expression, for ``pm.Deterministic``. The steps for labels store the same number of each draw as
+        ``sample_stats["n_clusters"]``, for all mixtures of a model together.
 
     Raises
     ------

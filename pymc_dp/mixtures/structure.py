@@ -14,6 +14,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.mixtures._arguments import the_labels
 from pymc_dp.mixtures.partition import ChineseRestaurantProcessRV
 from pymc_dp.query.recordrules import named
 from pymc_dp.query.records import parameters_of
@@ -67,23 +68,23 @@ def _mixture(model: Model, labels: Any) -> Mixture:
     for potential in model.potentials:
         if labels in leaves_of([potential], variables):
             raise ValueError(
-                f"The potential {potential.name} depends on the labels {labels.name}; labels may enter a "
+                f"The potential {potential.name} depends on {the_labels(labels.name)}; labels may enter a "
                 "model only as the index of atoms in the law of the records, as in mu[labels]."
             )
     if not users:
         raise ValueError(
-            f"Nothing depends on the labels {labels.name}; use them as the index of atoms in the law of the "
+            f"Nothing depends on {the_labels(labels.name)}; use them as the index of atoms in the law of the "
             f"records, as in pm.Normal('y', mu[{labels.name}], 1)."
         )
     # PyMC splits a variable in two if its data have missing values
     if {str(rv.name).rpartition("_")[2] for rv in users} == {"observed", "unobserved"}:
         raise ValueError(
-            f"The data whose law uses the labels {labels.name} have missing values ({named(users)}), and a "
+            f"The data whose law uses {the_labels(labels.name)} have missing values ({named(users)}), and a "
             "record needs a value to have a cluster: leave these records out."
         )
     if len(users) > 1:
         raise ValueError(
-            f"The labels {labels.name} are used by {named(users)}, and one kernel is supported. "
+            f"{the_labels(labels.name, 'The')} are used by {named(users)}, and one kernel is supported. "
             f"Columns with the same law are one variable, pm.Normal('y', mu[{labels.name}], 1) with mu of "
             f"shape ({op.max_components}, columns). Variables with different laws take labels of K "
             f"components in its place, {labels.name} = pm.Categorical('{labels.name}', pm.Dirichlet('w', "
@@ -101,22 +102,42 @@ def _mixture(model: Model, labels: Any) -> Mixture:
                 atoms.add(parent)
                 queue.append(parent)
     if not atoms:
-        raise ValueError(
-            f"The labels {labels.name} pick no atoms: index a free variable of shape "
-            f"({op.max_components}, ...), max_components rows, as in mu[{labels.name}]."
-        )
+        raise ValueError(_no_atoms(labels, [v for v in leaves_of(tables, variables) if v in free]))
     _check_used_through_labels(model, atoms, picks, kernel)
     ordered = [rv for rv in model.free_RVs if rv in atoms]
     return Mixture(labels, op.n, op.max_components, ordered, kernel)
 
 
 def _has_slots(rv: Any, max_components: int) -> bool:
-    batch = rv.ndim - getattr(rv.owner.op, "ndim_supp", 0)
-    if batch < 1:
-        return False
-    length = rv.type.shape[0]
-    # PyTensor does not know the lengths of dims that may change
-    return bool((int(rv.shape[0].eval(mode="FAST_COMPILE")) if length is None else length) == max_components)
+    return _has_rows(rv) and _shape_now(rv)[0] == max_components
+
+
+def _has_rows(rv: Any) -> bool:
+    return bool(rv.ndim - getattr(rv.owner.op, "ndim_supp", 0) >= 1)
+
+
+def _shape_now(rv: Any) -> tuple[int, ...]:
+    """Return the shape of a variable; PyTensor does not know the lengths of dims that may change."""
+    return tuple(
+        int(rv.shape[k].eval(mode="FAST_COMPILE")) if length is None else length
+        for k, length in enumerate(rv.type.shape)
+    )
+
+
+def _no_atoms(labels: Any, picked: list[Any]) -> str:
+    """Say which shapes are there, and which are asked for."""
+    slots = labels.owner.op.max_components
+    said = [
+        f"{rv.name} has shape {_shape_now(rv)}" + ("" if _has_rows(rv) else ", all of it one vector")
+        for rv in sorted(picked, key=lambda rv: str(rv.name))
+    ]
+    rows = {_shape_now(rv)[0] for rv in picked if _has_rows(rv)}
+    return (
+        f"{the_labels(labels.name, 'The')} pick no atoms: {'; '.join(said) or 'nothing random is indexed'}. "
+        f"Atoms are free variables, picked as in mu[{labels.name}], with a row of their own for each of the "
+        f"max_components={slots} slots: declare them with shape=({slots}, ...)"
+        + (f", or {the_labels(labels.name)} with max_components={rows.pop()}." if len(rows) == 1 else ".")
+    )
 
 
 def _picks(labels: Any, kernel: Variable, variables: set[Variable]) -> list[Any]:
@@ -129,7 +150,7 @@ def _picks(labels: Any, kernel: Variable, variables: set[Variable]) -> list[Any]
         index = isinstance(node.op, AdvancedSubtensor) and node.inputs[0] is not labels
         if not index or node.op.idx_list[0] != 0 or node.inputs[1] is not labels:
             raise ValueError(
-                f"The law of {kernel.name} uses the labels {labels.name} otherwise than as the first index "
+                f"The law of {kernel.name} uses {the_labels(labels.name)} otherwise than as the first index "
                 f"of atoms, as in mu[{labels.name}]. Labels are slots without an order or a size of their "
                 "own: give each component an atom with what should depend on it."
             )

@@ -21,7 +21,7 @@ from pymc_dp.stats._draws import group_of
 from pymc_dp.stats._printing import as_text, entry_name, table_of
 from pymc_dp.step_methods.claims import default_parameters
 from pymc_dp.step_methods.discovery import record_blocks, table_blocks
-from pymc_dp.step_methods.mixture.step import private_mixtures
+from pymc_dp.step_methods.mixture.step import plain_mixtures, private_mixtures
 
 _STATISTICS = ("record_acceptance", "record_acceptance_min")
 # Rounding error that the lowest probability may have, since it is computed from differences of log densities.
@@ -241,6 +241,13 @@ def acceptance_report(
         raise ValueError(
             f"model has no confidential records: {names} are tables of counts, whose moves have no bound on "
             "their acceptance. sample_stats.table_acceptance is the share of moves that were made."
+        )
+    if not blocks and (known := plain_mixtures(model)):
+        names = " and ".join(str(mixture.kernel.name) for mixture, _ in known)
+        raise ValueError(
+            f"model has no confidential records: {names} is a mixture of known records, none of which is "
+            "proposed, so that there is no acceptance to report. Look at n_clusters, labels_moved and "
+            "splits_accepted in sample_stats, and at r_hat and ess of dp.mixture_density."
         )
     if not blocks:
         raise ValueError(

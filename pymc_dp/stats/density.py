@@ -73,11 +73,11 @@ def mixture_density(
     -------
     xarray.Dataset
         ``density`` (chain, draw, point): draws. ``mean`` (point): the posterior mean, from the expected
-        weights given labels. ``lower`` and ``upper`` (point): equal-tailed credible band, at every point by
-        itself. ``simultaneous_lower`` and ``simultaneous_upper`` (point): the band that contains a share
-        `prob` of the draws entirely. ``ess`` (point): effective draws of the density's mean. ``r_hat``
-        (point): whether chains agree on the density; nan for a single chain. The coordinate of ``point`` is
-        `grid`.
+        weights given labels, which is the predictive density of one more record. ``lower`` and ``upper``
+        (point): equal-tailed credible band, at every point by itself. ``simultaneous_lower`` and
+        ``simultaneous_upper`` (point): the band that contains a share `prob` of the draws entirely. ``ess``
+        (point): effective draws of the density's mean. ``r_hat`` (point): whether chains agree on the
+        density; nan for a single chain. The coordinate of ``point`` is `grid`.
 
     Raises
     ------

@@ -9,6 +9,7 @@ from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
+from pymc_dp.mixtures._arguments import the_labels
 from pymc_dp.mixtures.structure import Mixture, is_labels
 from pymc_dp.query.records import RecordBlock
 from pymc_dp.step_methods.discovery import model_of
@@ -42,6 +43,9 @@ class AtomUpdate(RecordStep):
 
     ``pm.sample`` chooses this step by itself for the atoms of a mixture, of confidential records or of data.
     The steps for the labels move atoms in the same way between their sweeps.
+
+    ``sample_stats`` get ``atom_acceptance``, the share of Langevin moves that were accepted; it is nan where
+    all atoms are drawn from a known law, which accepts every draw.
 
     Parameters
     ----------
@@ -112,8 +116,8 @@ class AtomUpdate(RecordStep):
             missing = [str(model.rvs_to_values[rv].name) for rv in mixture.atoms if rv not in moving]
             if missing:
                 raise ValueError(
-                    f"The atoms of {mixture.labels.name} have to move together; `vars` leaves out "
-                    f"{', '.join(missing)}."
+                    f"The atoms of {the_labels(mixture.labels.name)} have to move together; `vars` leaves "
+                    f"out {', '.join(missing)}."
                 )
             found = chain_of(
                 model, mixture, block, "auto", self._default_point, n_auxiliary=0, conditional=""

@@ -1,4 +1,7 @@
-"""What stands behind the mechanisms of a model, also where a mechanism is part of another distribution."""
+"""What stands behind the mechanisms of a model, also where a mechanism is part of another distribution.
+
+And what else belongs to the steps of this package, because steps of others hardly move it.
+"""
 
 from collections.abc import Iterable, Iterator
 
@@ -7,6 +10,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import ancestors
 
+from pymc_dp.mixtures.structure import is_labels
 from pymc_dp.query.lengths import leading_lengths
 from pymc_dp.query.records import is_noisy_count, is_release, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
@@ -49,6 +53,20 @@ def behind_mechanisms(model: Model) -> dict[Variable, Variable]:
             records += [p for p in parents if p in lengths and p not in records]
         for v in [*records, *({rv} & free)]:
             found.setdefault(v, rv)
+    return found
+
+
+def known_to_steps(model: Model) -> dict[Variable, Variable | None]:
+    """Return the variables that steps of others get by their names only, each with its mechanism.
+
+    These are the variables of mechanisms, and the labels of random partitions, which have a mechanism where
+    the records of their mixture have one, and otherwise none.
+    """
+    variables, found = set(model.basic_RVs), dict[Variable, Variable | None](behind_mechanisms(model))
+    for labels in filter(is_labels, model.free_RVs):
+        of_law = {rv: leaves_of(parameters_of(rv), variables) for rv in found}
+        hidden = (found[rv] for rv, leaves in of_law.items() if labels in leaves)
+        found.setdefault(labels, next(hidden, None))
     return found
 
 

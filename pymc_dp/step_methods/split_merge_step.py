@@ -1,5 +1,6 @@
 """Splits and merges of clusters, with sweeps over the labels: what pm.sample chooses for plain mixtures."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -8,10 +9,13 @@ from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
 
+from pymc_dp.query.recordrules import named
 from pymc_dp.step_methods.mixture.counters import SPLIT, TRIED
 from pymc_dp.step_methods.mixture.cycles import Plan
 from pymc_dp.step_methods.mixture.label_step import CYCLES, LabelStep
 from pymc_dp.step_methods.record_step import check_positive
+
+_log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
 # Splits and merges after a sweep if all were accepted, how many at most, and the acceptance below which they
 # are had in one draw of this many only.
@@ -69,7 +73,8 @@ class SplitMerge(LabelStep):
     numbers of the record, some more passes for the modes. Where atoms are whole numbers, or their density has
     no second derivative in scalar form, there are sweeps only, and a message says so. ``sample_stats`` get
     ``n_clusters``, ``labels_moved`` (share of records that changed their cluster in a sweep) and
-    ``splits_accepted`` (share of splits and merges).
+    ``splits_accepted`` (share of splits and merges). A line before sampling says which sweeps ``auto`` has
+    chosen, that is, whether the base was recognised as conjugate.
 
     References
     ----------
@@ -113,6 +118,18 @@ class SplitMerge(LabelStep):
         check_positive("n_cycles", n_cycles, or_none=True)
         self.n_scans, self.sweeps, self.n_moves, self.n_cycles = n_scans, sweeps, n_moves, n_cycles
         self._prepare(vars, model, rng, initial_point)
+        if sweeps == "auto":
+            self._tell_of_sweeps()
+
+    def _tell_of_sweeps(self) -> None:
+        """Say which sweeps were chosen: whether a base is conjugate is found in the model, not stated."""
+        for chain in self._mixtures:
+            conjugate = chain.sweep == "neal2"
+            _log.info(
+                "SplitMerge sweeps over %s by Neal's algorithm %s: the base of %s %s.",
+                chain.mixture.labels.name, "2" if conjugate else "8", named(chain.mixture.atoms),
+                "is conjugate" if conjugate else "is not conjugate, or not in a form that is recognised",
+            )  # fmt: skip
 
     @property
     def _kernels(self) -> dict[str, Any]:

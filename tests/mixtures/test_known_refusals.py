@@ -117,8 +117,8 @@ CASES = {
     "exposures and Neal 2": (exposures, ValueError, "an exposure differs between records. Use dp.Neal8"),
     "one vector": (one_vector, ValueError, "tied together by one multivariate distribution"),
     "a mixture as kernel": (mixture_kernel, NotImplementedError, "The mixture of y cannot be lowered"),
-    "two kernels": (two_kernels, ValueError, "labels labels are used by x, y, and one kernel is supported"),
-    "no kernel": (no_kernel, ValueError, "Nothing depends on the labels labels"),
+    "two kernels": (two_kernels, ValueError, "labels are used by x, y, and one kernel is supported"),
+    "no kernel": (no_kernel, ValueError, "Nothing depends on the labels"),
     "no labels": (no_labels, ValueError, "Neal8 found no mixture in this model whose records are known"),
     "confidential records": (confidential, ValueError, "SplitMerge found no mixture .* dp.PrivateNeal5"),
     "whole atoms": (whole_atoms, NotImplementedError, "mu is an integer"),
@@ -163,6 +163,17 @@ def test_refused_before_sampling(declare, error, message, monkeypatch):
 
 
 @pytest.mark.statistical
+@pytest.mark.parametrize("step", [dp.SplitMerge, dp.Neal2, dp.Neal3, dp.Neal8])
+def test_too_few_slots_end_the_run(step):
+    """Nothing is cut off in silence: of three records far from each other, two would have to share."""
+    with pm.Model():
+        mu, c = pm.Normal("mu", 0, 9, shape=2), labels(shape=3, max_components=2)
+        pm.Normal("y", mu[c], 0.5, observed=[-9.0, 0.0, 9.0])
+        with pytest.raises(ValueError, match=r"All 2 slots of labels are occupied .* raise max_components"):
+            pm.sample(200, tune=0, chains=1, cores=1, step=[step()], random_seed=1, progressbar=False)
+
+
+@pytest.mark.statistical
 def test_default_steps(caplog):
     """Labels, then atoms; the concentration is left to others."""
     caplog.set_level(logging.INFO)
@@ -176,3 +187,25 @@ def test_default_steps(caplog):
     k = [[len(np.unique(draw)) for draw in chain] for chain in idata.posterior["labels"].values]
     assert np.array_equal(idata.sample_stats["n_clusters"].values.reshape(2, 30), k)
     assert "y" not in idata.posterior
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("conjugate", [True, False])
+def test_whether_the_base_is_conjugate_is_said(conjugate, caplog):
+    """Once, by the line of the step that chose its sweeps by it, and by the acceptance of atoms."""
+    caplog.set_level(logging.INFO)
+    with pm.Model() as model:
+        mu = means() if conjugate else pm.Laplace("mu", 0, 2, shape=H)
+        pm.Normal("y", mu[labels()], 1, observed=np.array([-4.0, -3.0, 3.0, 3.5]))
+        idata = pm.sample(30, tune=30, chains=2, cores=2, random_seed=1, progressbar=False)
+    told = [r.getMessage() for r in caplog.records if "sweeps over" in r.getMessage()]
+    said = "2: the base of mu is conjugate."
+    if not conjugate:
+        said = "8: the base of mu is not conjugate, or not in a form that is recognised."
+    assert told == [f"SplitMerge sweeps over labels by Neal's algorithm {said}"]
+    acceptance = idata.sample_stats["atom_acceptance"]
+    assert acceptance.isnull().all() if conjugate else (acceptance > 0).any()
+    caplog.clear()
+    with model:
+        assert dp.SplitMerge(sweeps="neal8").vars  # chosen by the user, who need not be told
+    assert "sweeps over" not in caplog.text

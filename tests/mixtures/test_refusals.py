@@ -185,8 +185,8 @@ def two_columns_of_atoms():
 ORDERED = pm.distributions.transforms.ordered
 
 CASES = {
-    "two kernels": (two_kernels, ValueError, "labels labels are used by x, y, and one kernel is supported"),
-    "a public kernel": (public_kernel, ValueError, "labels labels are used by w, y"),
+    "two kernels": (two_kernels, ValueError, "labels are used by x, y, and one kernel is supported"),
+    "a public kernel": (public_kernel, ValueError, "labels are used by w, y"),
     "labels in arithmetic": (
         used_by(lambda mu, c: mu[c] + c),
         ValueError,
@@ -240,8 +240,17 @@ CASES = {
         ValueError,
         "pick no atoms",
     ),
-    "too many atoms": (atoms_with(lambda: means(shape=H + 1)), ValueError, r"of shape \(6, ...\)"),
+    "too many atoms": (
+        atoms_with(lambda: means(shape=H + 1)),
+        ValueError,
+        r"mu has shape \(7,\)\. .*shape=\(6, ...\), or the labels with max_components=7",
+    ),
     "no atoms": (atoms_with(lambda: pt.as_tensor(np.arange(float(H)))), ValueError, "pick no atoms"),
+    "atoms of which one has too few": (
+        atoms_with(lambda: means(shape=H + 1) + pm.Normal("nu", shape=3)[:1]),
+        ValueError,
+        r"mu has shape \(7,\); nu has shape \(3,\)\. .* declare them with shape=\(6, ...\)\.",
+    ),
     "atoms elsewhere": (
         outside(lambda mu, c: pm.Normal("w", mu[0], 1, observed=0.0)),
         ValueError,
@@ -256,20 +265,20 @@ CASES = {
     "potential on labels": (
         outside(lambda mu, c: pm.Potential("p", -pt.sum(pt.eq(c, 0)))),
         ValueError,
-        "potential p depends on the labels labels",
+        "potential p depends on the labels",
     ),
     "potential on a record's atoms": (
         outside(lambda mu, c: pm.Potential("p", -pt.sum(mu[c] ** 2))),
         ValueError,
-        "potential p depends on the labels labels",
+        "potential p depends on the labels",
     ),
     "concentration of atoms": (
         concentration_of_atoms,
         ValueError,
         "The law of labels depends on the atoms mu",
     ),
-    "noise of atoms": (noise_of_atoms, ValueError, "labels labels are used by y, z"),
-    "query of labels": (query_of_labels, ValueError, "labels labels are used by y, z"),
+    "noise of atoms": (noise_of_atoms, ValueError, "labels are used by y, z"),
+    "query of labels": (query_of_labels, ValueError, "labels are used by y, z"),
     "atoms shared by labels": (atoms_shared_by_labels, ValueError, "depends on the atoms mu otherwise"),
     "kernel of a mixture": (
         kernel(lambda m: pm.NormalMixture("y", [0.5, 0.5], pt.stack([m, -m], axis=1), 1)),
@@ -321,7 +330,7 @@ CASES = {
         ValueError,
         "y was built from a log density alone.*give its CustomDist random=",
     ),
-    "unused labels": (unused_labels, ValueError, "Nothing depends on the labels labels"),
+    "unused labels": (unused_labels, ValueError, "Nothing depends on the labels"),
     "auxiliary records of a sum": (auxiliaries_of_a_sum, ValueError, "`n_auxiliary` must be 1, got 2"),
     "no auxiliary record": (
         step(lambda c, mu: dp.PrivateNeal5(n_auxiliary=0)),

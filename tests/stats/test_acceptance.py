@@ -302,6 +302,21 @@ def test_the_table_is_readable():
     assert max(map(len, text.splitlines())) <= 96
 
 
+def test_a_mixture_of_known_records_has_no_acceptance():
+    """It was told to declare a release, as if something had been forgotten."""
+    with pm.Model() as model:
+        labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=4, max_components=4)
+        pm.Normal("y", pm.Normal("mu", shape=4)[labels], 1, observed=np.zeros(4))
+    with pytest.raises(ValueError, match="y is a mixture of known records") as refusal:
+        acceptance_report(None, model)
+    assert "with a mechanism" not in str(refusal.value) and "dp.mixture_density" in str(refusal.value)
+    with model:
+        idata = pm.sample(5, tune=5, chains=1, progressbar=False, random_seed=1, quiet=True)
+    for name in ("n_clusters", "labels_moved", "splits_accepted"):
+        assert name in str(refusal.value) and name in idata.sample_stats
+    assert {"r_hat", "ess"} <= set(dp.mixture_density(idata, model, [0.0], random_seed=1))
+
+
 def test_names_with_brackets_are_shown_as_they_are():
     with pm.Model() as model:
         mu = pm.Normal("mu", 0, 2)

@@ -13,6 +13,7 @@ from pytensor.graph.basic import Variable
 from rich.progress import ProgressColumn, TextColumn
 from rich.table import Column
 
+from pymc_dp.mixtures._arguments import the_labels
 from pymc_dp.mixtures.structure import Mixture, find_mixtures, is_labels
 from pymc_dp.query.records import RecordBlock
 from pymc_dp.step_methods.block.program import RecordProgram, shared_program
@@ -78,7 +79,7 @@ def _large_enough(found: list[tuple[Mixture, RecordBlock]]) -> list[tuple[Mixtur
 
 def _other_length(mixture: Mixture, n: int) -> str:
     return (
-        f"{mixture.kernel.name} has {n} records, and its labels {mixture.labels.name} are those of "
+        f"{mixture.kernel.name} has {n} records, and {the_labels(mixture.labels.name)} are those of "
         f"{mixture.n}, as many as there were when they were declared: build the model again with the data of "
         "now."
     )
@@ -165,8 +166,8 @@ class MixtureStep(RecordStep):
         missing = [name for name in mine if name not in taken]
         if missing:
             raise ValueError(
-                f"The labels {mixture.labels.name} and the records {', '.join(block.names)} have to move "
-                f"together; `vars` leaves out {', '.join(missing)}."
+                f"{the_labels(mixture.labels.name, 'The')} and the records {', '.join(block.names)} have to "
+                f"move together; `vars` leaves out {', '.join(missing)}."
             )
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
