@@ -16,17 +16,15 @@ class Debit:
 
     mechanism: str
     ledger: PrivacyLedger | None
-    name: str
+    name: str | None
     entry: int | None = None
 
     @classmethod
     def of(cls, mechanism: str, ledger: Any, name: Any) -> Debit:
-        """Check the arguments of a release that concern the ledger."""
+        """Check the ledger and the name of a release."""
         if ledger is not None and not isinstance(ledger, PrivacyLedger):
             raise TypeError(f"ledger must be a dp.PrivacyLedger, got {type(ledger).__name__}.")
-        if name is not None and ledger is None:
-            raise TypeError(f"name is that of an entry in a ledger: give {mechanism}.release a ledger= too.")
-        return cls(mechanism, ledger, "release" if name is None else as_name("name", name))
+        return cls(mechanism, ledger, None if name is None else as_name("name", name))
 
     def pay(self, guarantee: PrivacyGuarantee | None) -> None:
         """Debit the release."""
@@ -37,7 +35,7 @@ class Debit:
                 "ledger cannot be debited, since the guarantee of this release is not known: give "
                 "sensitivity= or bounds=. Nothing was debited."
             )
-        reservation = self.ledger.reserve(guarantee, likelihood=self.name, step=self.mechanism)
+        reservation = self.ledger.reserve(guarantee, likelihood=self.name or "release", step=self.mechanism)
         self.entry = reservation.entry
         reservation.claim()
 

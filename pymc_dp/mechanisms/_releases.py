@@ -133,7 +133,7 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any], debit: Debit
     parameters = mechanism._declaration(op, known) | published
     if noise.get("sensitivity") is not None:
         parameters.setdefault("sensitivity", float(noise["sensitivity"]))
-    return Release(value, name, parameters, guarantee)
+    return Release(value, name, parameters, guarantee, name=debit.name)
 
 
 def _too_much_noise(noise: dict[str, Any]) -> str:

@@ -248,7 +248,7 @@ class Mechanism(RefusesUnknown, Distribution):
         ledger : PrivacyLedger, optional
             The budget that pays for the release.
         name : str, optional
-            What is released, for the entry in the ledger.
+            What is released, in words for people; it is published, and stands in the ledger.
         **noise
             The noise level and settings, as for the distribution.
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from pymc_dp.privacy._checks import words
+from pymc_dp.privacy._checks import as_name, words
 from pymc_dp.privacy._operations import NONEMPTY, OF_SELECTION
 from pymc_dp.privacy._plain import (
     DEEPEST,
@@ -34,8 +34,8 @@ from pymc_dp.privacy.processing import SUPPRESSED, Processing
 
 FORMAT = "pymc_dp.Release"
 # A release that was processed after the noise is written in version 2, in version 3 if its keys are unknown
-# (which older readers would take for all keys), any other in version 1.
-VERSION = 3
+# (which older readers would take for all keys), in version 4 if it has a name, any other in version 1.
+VERSION = 4
 _FIELDS = {"format", "version", "mechanism", "parameters", "guarantee", "value"}
 # Mechanisms whose processed releases have a law, and those of them that give whole numbers.
 _WHOLE = {"DiscreteLaplaceMechanism", "DiscreteGaussianMechanism"}
@@ -62,6 +62,8 @@ class Release:
         The guarantee of the release for each person; None when it is not known.
     processing : Processing or None
         What was done to the noisy value; see :meth:`postprocessed`.
+    name : str or None
+        What was released, in words for people: "sum of hours".
 
     Attributes
     ----------
@@ -92,8 +94,11 @@ class Release:
     parameters: Mapping[str, Any]
     guarantee: PrivacyGuarantee | None = None
     processing: Processing | None = None
+    name: str | None = None
 
     def __post_init__(self) -> None:
+        if self.name is not None:
+            as_name("name", self.name)
         if not isinstance(self.mechanism, str) or not self.mechanism:
             raise TypeError(f"mechanism must be the name of a mechanism's class, got {self.mechanism!r}.")
         words("mechanism", self.mechanism)
@@ -133,14 +138,15 @@ class Release:
     def __reduce__(self) -> tuple:
         # not the default of a dataclass, since a mapping proxy cannot be pickled
         content = (self.value, self.mechanism, dict(self.parameters), self.guarantee, self.processing)
-        return type(self), content
+        return type(self), (*content, self.name)
 
     def __str__(self) -> str:
         shape = " x ".join(map(str, self.value.shape))
         what = f"{shape} values" if shape else f"the value {self.value}"
         promise = "Its guarantee is not known." if self.guarantee is None else str(self.guarantee)
         done = "" if self.processing is None else f" Processed after the noise: {self.processing}."
-        return f"Release of {what} by {self.mechanism}. {promise}{done}"
+        named = "" if self.name is None else f"{self.name}: "
+        return f"{named}Release of {what} by {self.mechanism}. {promise}{done}"
 
     def postprocessed(
         self,
@@ -226,6 +232,12 @@ class Release:
         """Whether empty keys got no noise."""
         return self.processing is not None and self.processing.unknown_keys == NONEMPTY
 
+    def _version(self) -> int:
+        """Return the version of the format that holds what this release has."""
+        if self.name is not None:
+            return 4
+        return 1 if self.processing is None else 3 if self.processing.unknown_keys else 2
+
     def to_json(self) -> str:
         """Return the release as JSON text, without loss.
 
@@ -244,7 +256,7 @@ class Release:
         """
         content = {
             "format": FORMAT,
-            "version": 1 if self.processing is None else 3 if self.processing.unknown_keys else 2,
+            "version": self._version(),
             "mechanism": self.mechanism,
             "parameters": {k: to_plain(v) for k, v in self.parameters.items()},
             "guarantee": None if self.guarantee is None else guarantee_to_plain(self.guarantee),
@@ -254,8 +266,10 @@ class Release:
                 "data": [to_plain(v) for v in self.value.ravel().tolist()],
             },
         }
-        if self.processing is not None:
-            content["postprocessed"] = self.processing.arguments()
+        if self.processing is not None or self.name is not None:
+            content["postprocessed"] = None if self.processing is None else self.processing.arguments()
+        if self.name is not None:
+            content["name"] = self.name
         return json.dumps(content, allow_nan=False)
 
     @classmethod
@@ -286,7 +300,7 @@ class Release:
         >>> dp.Release.from_json('{"format": "pymc_dp.Release", "version": 99}')
         Traceback (most recent call last):
         ...
-        ValueError: This release has format version 99, newer than version 3, the newest that ...
+        ValueError: This release has format version 99, newer than version 4, the newest that ...
         """
         if not isinstance(text, str | bytes | bytearray):
             raise TypeError(f"text must be the JSON text of a release, got {type(text).__name__}.")
@@ -310,19 +324,25 @@ class Release:
                 f"This release has format version {version}, newer than version {VERSION}, the newest "
                 "that this pymc_dp reads: install a newer pymc_dp."
             )
-        fields = _FIELDS if version == 1 else {*_FIELDS, "postprocessed"}
+        fields = {*_FIELDS, *["postprocessed", "name"][: 0 if version == 1 else 1 if version < 4 else 2]}
         if content.keys() != fields:
             missing, unknown = sorted(fields - content.keys()), sorted(content.keys() - fields)
             raise ValueError(
                 f"This release is damaged: fields missing {missing}, not known {shortened(unknown)}."
             )
+        processed = content.get("postprocessed")
+        as_it_is = version == 1 or (version > 3 and processed is None)
+        says_keys = version == 3 or (
+            isinstance(processed, dict) and "unknown_keys" in processed and version > 3
+        )
         try:
             return cls(
                 array_from_plain(content["value"]),
                 content["mechanism"],
                 {k: from_plain(k, v) for k, v in named_fields("parameters", content["parameters"]).items()},
                 None if content["guarantee"] is None else guarantee_from_plain(content["guarantee"]),
-                Processing.from_plain(content["postprocessed"], version > 2) if version > 1 else None,
+                None if as_it_is else Processing.from_plain(processed, says_keys),
+                as_name("name", content["name"]) if version > 3 else None,
             )
         except (TypeError, ValueError) as error:
             raise ValueError(f"This release is damaged: {shortened(error)}") from None

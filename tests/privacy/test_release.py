@@ -9,8 +9,10 @@ import tracemalloc
 from collections import Counter
 
 import numpy as np
+import pymc as pm
 import pytest
 
+import pymc_dp as dp
 from pymc_dp.privacy import PrivacyGuarantee
 from pymc_dp.privacy.release import VERSION, Release
 
@@ -148,6 +150,35 @@ def test_what_may_just_be_written_is_read_back():
     release = Release(deepest, "M", {"x": 1 - 2**64, "y": deepest.tolist(), "z": "\U0001f600\0"})
     assert Release.from_json(release.to_json()) == release
     assert Release.from_json(release.to_json().encode("utf-16")) == release
+
+
+def test_a_name_is_published():
+    release = dp.LaplaceMechanism.release(
+        dp.record_sum(np.ones(4)), epsilon=1, bounds=(0, 1), name="people who smoke"
+    )
+    assert json.loads(release.to_json())["version"] == 4
+    counts = dp.Release([31, -2, 4], "DiscreteLaplaceMechanism", {"scale": 2.0}, name="people who smoke")
+    listed = counts.postprocessed(suppress_below=3, unknown_keys=True)
+    for one in (release, release.postprocessed(round_to=5), counts, listed):
+        for again in (Release.from_json(one.to_json()), pickle.loads(pickle.dumps(one))):
+            assert again == one and again.name == "people who smoke"
+            assert again.processing == one.processing
+        assert str(one).startswith("people who smoke: Release of ")
+    other = dp.LaplaceMechanism.release(dp.record_sum(np.ones(4)), epsilon=1, bounds=(0, 1))
+    assert json.loads(other.to_json())["version"] == 1 and other.name is None
+    assert "people who smoke and LaplaceMechanism together" in str(dp.guarantee([release, other]))
+    with pm.Model():
+        x = pm.Bernoulli("x", 0.5, shape=4)
+        dp.LaplaceMechanism("z", dp.record_sum(x), observed=release)
+    with pytest.raises(TypeError, match="name must be a name"):
+        Release(1.0, "M", {}, name=3)
+    with pytest.raises(ValueError, match="damaged: name must be a name"):
+        Release.from_json(changed(version=4, postprocessed=None, name=None))
+    for broken in (5, "x", [1], {"unknown_keys": True}):
+        with pytest.raises(ValueError, match="damaged"):
+            Release.from_json(changed(version=4, postprocessed=broken, name="x"))
+    with pytest.raises(ValueError, match=r"damaged: fields missing \['name', 'postprocessed'\]"):
+        Release.from_json(changed(version=4))
 
 
 def changed(**fields):
