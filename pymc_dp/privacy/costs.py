@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pymc_dp.privacy._checks import positive, whole
-from pymc_dp.privacy._plain import guarantee_from_plain, guarantee_to_plain
+from pymc_dp.privacy._plain import guarantee_from_plain, guarantee_to_plain, named_once
 from pymc_dp.privacy.accountant import ComposedGuarantee, compose
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
@@ -224,3 +225,19 @@ def from_plain(plain: dict[str, Any]) -> Cost:
     content = dict(plain)
     kind = content.pop("kind")
     return guarantee_from_plain(content) if kind == _GUARANTEE else KINDS[kind](**content)
+
+
+def to_text(costs: Iterable[Cost]) -> str:
+    """Return costs as the text of an entry in a ledger."""
+    return json.dumps([to_plain(cost) for cost in costs])
+
+
+def from_text(text: str) -> tuple[Cost, ...]:
+    """Return the costs from the output of :func:`to_text`; refuse what it never is, which might cost less."""
+    listed = json.loads(text, object_pairs_hook=named_once)
+    if not isinstance(listed, list) or not listed:
+        raise ValueError("it is no list of costs")
+    costs = tuple(from_plain(plain) for plain in listed)
+    if any(isinstance(cost, PrivacyGuarantee) and cost.neighbours != "replace-one" for cost in costs):
+        raise ValueError("a guarantee is not for replace-one neighbours")
+    return costs

@@ -10,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import pymc_dp as dp
-from pymc_dp.privacy import ComposedGuarantee, _loss_pairs, budgets
+from pymc_dp.privacy import ComposedGuarantee, _loss_pairs, budgets, composition
 from pymc_dp.privacy._loss_distribution import LossDistribution
 from pymc_dp.privacy.costs import cost_of
 from pymc_dp.privacy.guarantee import zcdp_epsilon
@@ -153,6 +153,28 @@ def test_a_composed_guarantee_costs_at_least_its_own_numbers():
     assert A.epsilon([gone, half], 0) == 1.5
     rho = dp.guarantee([Guarantee(math.inf, rho=0.1)] * 2)
     assert A.epsilon(replace(rho, rho=0.4), 1e-6) == pytest.approx(zcdp_epsilon(0.4, 1e-6))
+
+
+def test_next_to_no_noise_costs_everything():
+    """In place of errors of the arithmetic, by which a ledger's own report failed."""
+    large, pure = Guarantee(math.inf, mu=1e150), Guarantee(1.0)
+    for costs in (
+        [large] * 2,
+        [large, pure],
+        [A.GaussianCost(4, 1e-150), pure],
+        A.GaussianCost(2**62, 1e-150),
+    ):
+        assert A.epsilon(costs, 1e-6) == math.inf and A.delta(costs, 1.0) == 1.0
+
+
+def test_next_to_free_batches_beside_a_large_release():
+    """No grid holds both losses, but the pure epsilon may be added."""
+    batches, pure = A.SubsampledGaussianCost(100_000, 1e5, 10_000, 100), Guarantee(5.0)
+    apart = 5 + A.epsilon(batches, 1e-8)
+    assert 5 * (1 - 1e-6) <= A.epsilon([batches, pure], 1e-8) <= apart
+    assert composition.fits((batches, pure), 5.001, 1e-8) and not composition.fits(
+        (batches, pure), 4.99, 1e-8
+    )
 
 
 def test_many_different_releases_take_no_time():

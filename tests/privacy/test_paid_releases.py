@@ -107,6 +107,19 @@ def test_names_do_not_steer_the_terminal(ledger):
     assert "\x1b" not in str(ledger) and r"\x1b[2Jhours\nof" in str(ledger)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{}", '[{"kind": "laser"}]', '[{"kind": "guarantee", "epsilon": 1, "epsilon": 0}]',
+     '[{"kind": "guarantee", "epsilon": 1, "neighbours": "add-remove"}]',
+     '[{"kind": "guarantee", "epsilon": NaN}]'],
+)  # fmt: skip
+def test_an_entry_that_costs_nothing_or_less_is_refused(ledger, text):
+    with ledger._file.transaction(write=True) as book:
+        book.add("entry", ("2026-01-01T00:00:00", "me", "x", "release", text, 1, 0))
+    with pytest.raises(ValueError, match="is damaged: the cost of an entry cannot be read"):
+        ledger.reserve(dp.PrivacyGuarantee(0.1), likelihood="x")
+
+
 def test_people_added_or_removed_count_twice(ledger):
     dp.LaplaceMechanism.release(QUERY, **TERMS, neighbours="add-remove", ledger=ledger)
     assert ledger.epsilon_spent == 1.0
