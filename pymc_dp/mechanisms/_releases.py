@@ -104,7 +104,9 @@ def draw_release(mechanism: Any, query: Any, noise: dict[str, Any], debit: Debit
     try:
         noise = {key: _level(value) if key in _LEVELS else value for key, value in noise.items()}
         op, value, known, guarantee, published = _draw(mechanism, query, noise, debit)
-    except (OSError, NoEntropyError, BudgetExceededError, LedgerFileError):
+    except (OSError, NoEntropyError, BudgetExceededError, LedgerFileError) as error:
+        if debit.entry is not None:
+            error.add_note(debit.after_refusal().strip())
         raise
     except Exception as error:
         if str(error).startswith(_NOISE_TOO_LARGE):

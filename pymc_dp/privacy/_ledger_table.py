@@ -21,6 +21,7 @@ from pymc_dp.privacy.costs import Cost, cost_of
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
 _WIDTH = 110
+_MOST_NAMED = 5  # costs that a message lists
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,18 @@ def table_of(entries: Iterable[LedgerEntry], delta: float, title: str, caption: 
             str(entry.id),
             f"{entry.at:%Y-%m-%d %H:%M}",
             # names are plain text, since brackets in them would be read as markup
-            Text(entry.user),
-            Text(entry.likelihood),
-            Text(entry.step + (" (insecure noise)" if entry.insecure_noise else "")),
+            Text(_shown(entry.user)),
+            Text(_shown(entry.likelihood)),
+            Text(_shown(entry.step) + (" (insecure noise)" if entry.insecure_noise else "")),
             f"{entry.claimed} of {entry.chains}",
             f"{budgets.epsilon(entry.costs, delta):.4g}",
         )
     return table
+
+
+def _shown(name: str) -> str:
+    """Return a name with escapes for control characters, which would steer the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name)
 
 
 def as_text(renderable: Any) -> str:
@@ -133,7 +139,9 @@ def refusal(spent: tuple[Cost, ...], asked: tuple[Cost, ...], epsilon: float, de
     def cost(costs: tuple[Cost, ...]) -> str:
         return f"epsilon = {budgets.epsilon(costs, delta):.4g}"
 
-    what = "; ".join(str(c).removesuffix(".") for c in asked)
+    what = "; ".join(str(c).removesuffix(".") for c in asked[:_MOST_NAMED])
+    if len(asked) > _MOST_NAMED:
+        what += f"; and {len(asked) - _MOST_NAMED} more"
     if delta == 0 and math.isinf(budgets.epsilon(asked, 0.0)):
         remedy = (
             "A budget of pure privacy has room for pure releases only: make a ledger with a delta in (0, 1)."

@@ -18,16 +18,14 @@ from typing import Any
 
 import numpy as np
 import scipy
-from scipy.special import expit
 
 from pymc_dp.privacy._checks import probability
 from pymc_dp.privacy._conversions import Curve, curve_epsilon, zcdp_epsilon
 from pymc_dp.privacy._gaussian_curve import deltas
+from pymc_dp.privacy._responses import summed_losses
 from pymc_dp.privacy.calibration import gaussian_epsilon
 from pymc_dp.privacy.guarantee import PrivacyGuarantee, in_words
 
-# If the loss has more values than this, they are merged upwards, which overstates the cost slightly.
-_MOST_LOSSES = 1 << 16
 # Shares of delta that are tried for the parts accounted by rho, if other parts are accounted exactly.
 _SHARES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 
@@ -351,7 +349,7 @@ def _worst_case_epsilon(parts: list[PrivacyGuarantee], delta: float) -> float:
     if delta <= 0:
         return math.inf
     mu = math.sqrt(math.fsum(p.mu**2 for p in gaussian if p.mu is not None))
-    loss, chance = _losses([p.epsilon for p in others])
+    loss, chance = summed_losses([p.epsilon for p in others])
 
     def excess(epsilon: float) -> float:
         if mu == 0:
@@ -364,6 +362,13 @@ def _worst_case_epsilon(parts: list[PrivacyGuarantee], delta: float) -> float:
         upper += gaussian_epsilon(delta, 1.0, mu)
     if excess(0.0) <= delta:
         return 0.0
+    if excess(upper) > delta:  # by rounding
+        return upper
+    if mu > 0:  # each point is costly, and the curve is smooth
+        root = scipy.optimize.brentq(lambda e: math.log(excess(e) / delta), 0.0, upper, rtol=1e-12)
+        while excess(root) > delta:
+            root += 1e-12 * max(root, 1e-6)
+        return float(root)
     # The guarantee holds at the upper end at all times, up to rounding.
     while upper - lower > 1e-12 * upper:
         middle = 0.5 * (lower + upper)
@@ -371,22 +376,3 @@ def _worst_case_epsilon(parts: list[PrivacyGuarantee], delta: float) -> float:
             break
         lower, upper = (middle, upper) if excess(middle) > delta else (lower, middle)
     return upper
-
-
-def _losses(epsilons: list[float]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the law of the summed log ratio of independent randomized responses."""
-    loss, chance = np.zeros(1), np.ones(1)
-    for epsilon, count in sorted(Counter(epsilons).items()):
-        truths = np.arange(count + 1)
-        one = _merged((2 * truths - count) * epsilon, scipy.stats.binom.pmf(truths, count, expit(epsilon)))
-        loss, chance = _merged(np.add.outer(loss, one[0]).ravel(), np.multiply.outer(chance, one[1]).ravel())
-    return loss, chance
-
-
-def _merged(loss: np.ndarray, chance: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Merge equal losses; if many differ, move them up to a grid, so that no loss is understated."""
-    if loss.size > _MOST_LOSSES:
-        lowest, width = loss.min(), (loss.max() - loss.min()) / (_MOST_LOSSES // 2)
-        loss = lowest + width * np.ceil((loss - lowest) / width) if width > 0 else loss
-    values, where = np.unique(loss, return_inverse=True)
-    return values, np.bincount(where.ravel(), weights=chance)

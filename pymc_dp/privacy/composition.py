@@ -20,6 +20,7 @@ from pymc_dp.privacy.costs import Cost
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
 _ROUNDING = 1 + 1e-12  # tolerance, so that what was made to fit is not refused because of rounding
+_LARGEST_MU = 1e100  # whose epsilon is 5e199
 
 
 def gaussian_mu(costs: Sequence[Cost]) -> float | None:
@@ -42,6 +43,8 @@ def epsilon_of(costs: Sequence[Cost], delta: float) -> float:
     if delta == 0:
         pure = [c.epsilon if isinstance(c, PrivacyGuarantee) and c.is_pure else math.inf for c in costs]
         return math.fsum(pure)
+    if _promise_nothing(costs):
+        return math.inf
     mu = gaussian_mu(costs)
     if mu is not None:
         return gaussian_epsilon(delta, 1.0, mu) if mu > 0 else 0.0
@@ -51,11 +54,21 @@ def epsilon_of(costs: Sequence[Cost], delta: float) -> float:
     if others:
         return epsilon_of(known, delta / 2) + epsilon_of(others, delta / 2)
     left = _left(delta, _failing(known))
-    return LossDistribution(known, delta=left).epsilon(left) if left > 0 else math.inf
+    if left <= 0:
+        return math.inf
+    found = LossDistribution(known, delta=left).epsilon(left)
+    pure = [c.epsilon for c in known if isinstance(c, PrivacyGuarantee) and c.mu is None]
+    if math.isfinite(found) or not pure:
+        return found
+    # no grid holds large losses beside very small ones, but pure epsilons may be added
+    noise = [c for c in known if not isinstance(c, PrivacyGuarantee) or c.mu is not None]
+    return math.fsum(pure) + epsilon_of(noise, left)
 
 
 def delta_of(costs: Sequence[Cost], epsilon: float) -> float:
     """Return the smallest delta that is proven for these costs together; inverse of :func:`epsilon_of`."""
+    if _promise_nothing(costs):
+        return 1.0
     mu = gaussian_mu(costs)
     if mu is not None:
         return gaussian_delta(epsilon, 1.0, mu) if mu > 0 else 0.0
@@ -80,11 +93,13 @@ def delta_of(costs: Sequence[Cost], epsilon: float) -> float:
 
 def fits(costs: Sequence[Cost], epsilon: float, delta: float) -> bool:
     """Return whether these costs together are within a budget."""
+    if delta > 0 and _promise_nothing(costs):
+        return False
     mu = gaussian_mu(costs)
     if mu is not None and delta > 0:
         return mu <= 1 / gaussian_sigma_analytic(epsilon, delta, 1.0)
     if delta > 0 and _on_batches(costs):
-        return excess(costs, epsilon, delta) <= 0
+        return excess(costs, epsilon, delta) <= 0 or epsilon_of(costs, delta) <= epsilon
     return epsilon_of(costs, delta) <= epsilon * _ROUNDING
 
 
@@ -101,6 +116,12 @@ def excess(costs: Sequence[Cost], epsilon: float, delta: float) -> float:
         return math.inf
     found = LossDistribution(known, epsilon=epsilon).delta(epsilon)
     return math.log(max(found, 1e-300) / _left(delta, failing))
+
+
+def _promise_nothing(costs: Sequence[Cost]) -> bool:
+    """Return whether Gaussian noise on all rows is so small that its epsilon is not computed."""
+    everywhere = [c for c in costs if (c.mu is not None if isinstance(c, PrivacyGuarantee) else c.rate == 1)]
+    return (gaussian_mu(everywhere) or 0.0) > _LARGEST_MU
 
 
 def _on_batches(costs: Sequence[Cost]) -> bool:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pymc_dp.privacy._checks import positive, whole
-from pymc_dp.privacy._plain import guarantee_from_plain, guarantee_to_plain
-from pymc_dp.privacy.accountant import ComposedGuarantee
+from pymc_dp.privacy._plain import guarantee_from_plain, guarantee_to_plain, named_once
+from pymc_dp.privacy.accountant import ComposedGuarantee, compose
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.release import Release
 
@@ -160,8 +162,8 @@ def cost_of(
 def as_costs(costs: Any, name: str = "costs") -> tuple[Cost, ...]:
     """Return costs, guarantees or releases, one or several, as a tuple of costs; refuse anything else.
 
-    Guarantees are for replace-one neighbours, a composed one in parts. All are copies, which are checked
-    anew, because even a frozen dataclass can be modified on purpose.
+    Guarantees are for replace-one neighbours, a composed one in parts if its numbers follow from them. All
+    are copies, which are checked anew, because even a frozen dataclass can be modified on purpose.
     """
     if isinstance(costs, Cost | Release):
         costs = (costs,)
@@ -179,7 +181,7 @@ def _parts(name: str, cost: Any) -> list[Cost]:
         if cost.guarantee is None:
             raise ValueError(f"{name} holds a release whose guarantee is not known: give one that states it.")
         cost = cost.guarantee
-    if isinstance(cost, ComposedGuarantee) and not cost.disjoint:
+    if isinstance(cost, ComposedGuarantee) and _is_that_of_its_parts(cost):
         return [part for _, guarantee in cost.parts for part in _parts(name, guarantee)]
     if isinstance(cost, PrivacyGuarantee):
         return [cost.to_replace_one()]
@@ -189,6 +191,25 @@ def _parts(name: str, cost: Any) -> list[Cost]:
             f"{type(cost).__name__}."
         )
     return [cost]
+
+
+def _is_that_of_its_parts(whole: ComposedGuarantee) -> bool:
+    """Return whether the parts imply the numbers of the whole, and so cost no less than it promises.
+
+    A composed guarantee that was made or changed by hand may have no parts, or others.
+    """
+    if whole.disjoint or not whole.parts:
+        return False
+    try:
+        implied = compose([part for _, part in whole.parts], delta=whole.delta or None)
+    except ValueError:
+        return False
+    pairs = [(whole.epsilon, implied.epsilon)]
+    if math.isinf(whole.epsilon):  # what is promised is rho, mu or divergences
+        pairs = [(whole.rho, implied.rho), (whole.mu, implied.mu)]
+    return implied.neighbours == whole.neighbours and all(
+        one is None or other is None or one <= other * (1 + 1e-9) for one, other in pairs
+    )
 
 
 def to_plain(cost: Cost) -> dict[str, Any]:
@@ -204,3 +225,19 @@ def from_plain(plain: dict[str, Any]) -> Cost:
     content = dict(plain)
     kind = content.pop("kind")
     return guarantee_from_plain(content) if kind == _GUARANTEE else KINDS[kind](**content)
+
+
+def to_text(costs: Iterable[Cost]) -> str:
+    """Return costs as the text of an entry in a ledger."""
+    return json.dumps([to_plain(cost) for cost in costs])
+
+
+def from_text(text: str) -> tuple[Cost, ...]:
+    """Return the costs from the output of :func:`to_text`; refuse what it never is, which might cost less."""
+    listed = json.loads(text, object_pairs_hook=named_once)
+    if not isinstance(listed, list) or not listed:
+        raise ValueError("it is no list of costs")
+    costs = tuple(from_plain(plain) for plain in listed)
+    if any(isinstance(cost, PrivacyGuarantee) and cost.neighbours != "replace-one" for cost in costs):
+        raise ValueError("a guarantee is not for replace-one neighbours")
+    return costs

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,7 +14,7 @@ from pymc_dp.privacy._checks import as_budget, as_name, whole
 from pymc_dp.privacy._ledger_chain import Book
 from pymc_dp.privacy._ledger_file import LedgerFile, LedgerFileError, as_path, say_where, temporary_path
 from pymc_dp.privacy._ledger_table import LedgerEntry, as_text, in_words, left, now, refusal, table_of, user
-from pymc_dp.privacy.costs import Cost, as_costs, from_plain, to_plain
+from pymc_dp.privacy.costs import Cost, as_costs, from_text, to_text
 
 
 class BudgetExceededError(ValueError):
@@ -205,7 +204,7 @@ class PrivacyLedger:
             user(),
             as_name("likelihood", likelihood),
             as_name("step", step),
-            json.dumps([to_plain(c) for c in costs]),
+            to_text(costs),
             chains,
             int(bool(insecure_noise)),
         )
@@ -322,7 +321,7 @@ class PrivacyLedger:
 
     def _costs(self, text: str) -> tuple[Cost, ...]:
         try:
-            return tuple(from_plain(plain) for plain in json.loads(text))
+            return from_text(text)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise LedgerFileError(
                 f"The ledger {str(self._file.path)!r} is damaged: the cost of an entry cannot be read "

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats as st
 
 from pymc_dp.privacy import ComposedGuarantee, PrivacyGuarantee, compose, compose_disjoint
-from pymc_dp.privacy.accountant import _losses
+from pymc_dp.privacy._responses import summed_losses
 from pymc_dp.privacy.calibration import gaussian_delta, gaussian_epsilon
 from pymc_dp.privacy.guarantee import zcdp_epsilon
 
@@ -148,7 +148,7 @@ def test_rho_without_a_worst_case():
 
 def test_many_different_releases_are_never_understated(rng):
     epsilons = rng.uniform(0.01, 0.3, size=60)
-    loss, chance = _losses(epsilons.tolist())
+    loss, chance = summed_losses(epsilons.tolist())
     assert chance.sum() == pytest.approx(1, rel=1e-12)
     true_mean = float(np.sum(epsilons * np.tanh(epsilons / 2)))
     assert true_mean - 1e-9 <= loss @ chance <= true_mean + 0.02 * epsilons.sum()

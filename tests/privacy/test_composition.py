@@ -1,6 +1,8 @@
 """Costs of several kinds together: against exact sums over all outcomes, closed forms and another library."""
 
 import math
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 import pymc_dp as dp
-from pymc_dp.privacy import _loss_pairs, budgets
+from pymc_dp.privacy import ComposedGuarantee, _loss_pairs, budgets, composition
 from pymc_dp.privacy._loss_distribution import LossDistribution
 from pymc_dp.privacy.costs import cost_of
 from pymc_dp.privacy.guarantee import zcdp_epsilon
@@ -135,6 +137,61 @@ def test_guarantees_and_releases_cost_what_they_promise():
         A.epsilon([unknown], 1e-6)
     with pytest.raises(TypeError, match=r"costs must hold costs of dp.accounting, .* releases only, got int"):
         A.epsilon([3], 1e-6)
+
+
+def test_a_composed_guarantee_costs_at_least_its_own_numbers():
+    """Not less because it has no parts, or other ones, as when it was made by hand."""
+    half = Guarantee(0.5)
+    together = dp.guarantee([half, half])
+    assert A.epsilon([together, half], 0) == 1.5
+    assert A.epsilon(dp.guarantee([half, half], delta=1e-6), 0) == 1.0
+    assert A.epsilon([ComposedGuarantee(5.0), half], 0) == 5.5
+    assert A.epsilon([replace(together, epsilon=50.0), half], 0) == 50.5
+    assert A.epsilon([replace(together, epsilon=0.1), half], 0) == 1.5
+    gone = dp.guarantee([half, half])
+    object.__setattr__(gone, "parts", ())
+    assert A.epsilon([gone, half], 0) == 1.5
+    rho = dp.guarantee([Guarantee(math.inf, rho=0.1)] * 2)
+    assert A.epsilon(replace(rho, rho=0.4), 1e-6) == pytest.approx(zcdp_epsilon(0.4, 1e-6))
+
+
+def test_next_to_no_noise_costs_everything():
+    """In place of errors of the arithmetic, by which a ledger's own report failed."""
+    large, pure = Guarantee(math.inf, mu=1e150), Guarantee(1.0)
+    for costs in (
+        [large] * 2,
+        [large, pure],
+        [A.GaussianCost(4, 1e-150), pure],
+        A.GaussianCost(2**62, 1e-150),
+    ):
+        assert A.epsilon(costs, 1e-6) == math.inf and A.delta(costs, 1.0) == 1.0
+
+
+def test_next_to_free_batches_beside_a_large_release():
+    """No grid holds both losses, but the pure epsilon may be added."""
+    batches, pure = A.SubsampledGaussianCost(100_000, 1e5, 10_000, 100), Guarantee(5.0)
+    apart = 5 + A.epsilon(batches, 1e-8)
+    assert 5 * (1 - 1e-6) <= A.epsilon([batches, pure], 1e-8) <= apart
+    assert composition.fits((batches, pure), 5.001, 1e-8) and not composition.fits(
+        (batches, pure), 4.99, 1e-8
+    )
+
+
+def test_many_different_releases_take_no_time():
+    """Twenty different epsilons took a minute: the summed loss has a million values."""
+    pure = np.random.default_rng(0).uniform(0.01, 0.1, 20)
+    spent, begun = [Guarantee(e) for e in pure], time.process_time()
+    found = A.epsilon([*spent, A.GaussianCost(100, 1000.0)], 1e-6)
+    assert (
+        exact_delta(pure, np.zeros(20), 0.01, found)
+        <= 1e-6
+        <= exact_delta(pure, np.zeros(20), 0.01, found * 0.999)
+    )
+    many = [Guarantee(e) for e in np.random.default_rng(0).uniform(0.001, 0.1, 1000)]
+    assert 10.0 < A.epsilon(many, 1e-6) < 10.14  # 10.124 by another accounting, 10.4 before
+    noise = A.noise_multiplier(10, epsilon=5, delta=1e-6, spent=spent)
+    assert A.iterations(noise, epsilon=5, delta=1e-6, spent=spent) == 10
+    assert time.process_time() - begun < 15
 
 
 def test_what_is_left_for_noise_counts_releases():

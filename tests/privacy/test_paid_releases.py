@@ -62,8 +62,9 @@ def test_the_debit_is_written_before_the_noise_is_drawn(ledger, monkeypatch):
 
     monkeypatch.setattr(entropy.os, "urandom", no_bytes)
     monkeypatch.setattr(exact_noise.secrets, "token_bytes", no_bytes)
-    with pytest.raises((OSError, entropy.NoEntropyError)):
+    with pytest.raises((OSError, entropy.NoEntropyError)) as refused:
         dp.LaplaceMechanism.release(QUERY, **TERMS, ledger=ledger)
+    assert refused.value.__notes__ == ["Nothing was released; entry 1 of the ledger stays."]
     assert seen and set(seen) == {0.5}
     assert ledger.epsilon_spent == 0.5
 
@@ -91,6 +92,31 @@ def test_a_failure_after_the_debit_says_that_it_stays(ledger, monkeypatch):
     with pytest.raises(ValueError, match="entry 1 of the ledger stays"):
         dp.LaplaceMechanism.release(QUERY, **TERMS, ledger=ledger)
     assert ledger.epsilon_spent == 0.5
+
+
+def test_a_refusal_lists_only_a_few_costs(ledger):
+    with pytest.raises(dp.BudgetExceededError, match="; and 495 more") as refused:
+        ledger.reserve([dp.PrivacyGuarantee(0.1)] * 500, likelihood="x")
+    assert len(str(refused.value)) < 1500
+
+
+def test_names_do_not_steer_the_terminal(ledger):
+    ledger.reserve(dp.PrivacyGuarantee(0.1), likelihood="\x1b[2Jhours\nof all")
+    assert ledger.entries()[0].likelihood == "\x1b[2Jhours\nof all"
+    assert "\x1b" not in str(ledger) and r"\x1b[2Jhours\nof" in str(ledger)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[]", "{}", '[{"kind": "laser"}]', '[{"kind": "guarantee", "epsilon": 1, "epsilon": 0}]',
+     '[{"kind": "guarantee", "epsilon": 1, "neighbours": "add-remove"}]',
+     '[{"kind": "guarantee", "epsilon": NaN}]'],
+)  # fmt: skip
+def test_an_entry_that_costs_nothing_or_less_is_refused(ledger, text):
+    with ledger._file.transaction(write=True) as book:
+        book.add("entry", ("2026-01-01T00:00:00", "me", "x", "release", text, 1, 0))
+    with pytest.raises(ValueError, match="is damaged: the cost of an entry cannot be read"):
+        ledger.reserve(dp.PrivacyGuarantee(0.1), likelihood="x")
 
 
 def test_people_added_or_removed_count_twice(ledger):
