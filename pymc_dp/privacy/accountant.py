@@ -365,7 +365,10 @@ def _worst_case_epsilon(parts: list[PrivacyGuarantee], delta: float) -> float:
     if excess(upper) > delta:  # by rounding
         return upper
     if mu > 0:  # each point is costly, and the curve is smooth
-        root = scipy.optimize.brentq(lambda e: math.log(excess(e) / delta), 0.0, upper, rtol=1e-12)
+        least = 5e-324  # what underflows is still positive
+        root = scipy.optimize.brentq(
+            lambda e: math.log(max(excess(e), least) / delta), 0.0, upper, rtol=1e-12
+        )
         while excess(root) > delta:
             root += 1e-12 * max(root, 1e-6)
         return float(root)

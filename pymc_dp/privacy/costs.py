@@ -204,7 +204,7 @@ def _is_that_of_its_parts(whole: ComposedGuarantee) -> bool:
         implied = compose([part for _, part in whole.parts], delta=whole.delta or None)
     except ValueError:
         return False
-    pairs = [(whole.epsilon, implied.epsilon)]
+    pairs: list[tuple[float | None, float | None]] = [(whole.epsilon, implied.epsilon)]
     if math.isinf(whole.epsilon):  # what is promised is rho, mu or divergences
         pairs = [(whole.rho, implied.rho), (whole.mu, implied.mu)]
     return implied.neighbours == whole.neighbours and all(
