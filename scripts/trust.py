@@ -102,7 +102,7 @@ def cell(number: int) -> str:
     return str(number) if number else "-"
 
 
-def page(tests: dict, commit: str) -> str:
+def page(tests: dict, commit: str, not_begun: int = 0) -> str:
     """Return the page."""
     steps, mechanisms = by_step(tests), by_mechanism(tests)
     outcomes = Counter(test["outcome"] for test in tests.values())
@@ -124,6 +124,7 @@ def page(tests: dict, commit: str) -> str:
         passed=outcomes["passed"],
         failed=outcomes["failed"],
         skipped=outcomes["skipped"],
+        left=f" {not_begun} tests were not begun in the time given." if not_begun else "",
         models=len(MODELS),
         claims=len(STEPS),
         steps="\n".join(tables),
@@ -135,13 +136,18 @@ def main() -> None:
     """Read what was recorded, in one run or several, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("record", type=Path, nargs="+")
+    parser.add_argument("--commit", default="HEAD", help="what was tested")
+    parser.add_argument(
+        "--not-begun", type=int, default=0, help="tests that time did not suffice for"
+    )
+    given = parser.parse_args()
     tests: dict = {}
-    for path in parser.parse_args().record:
+    for path in given.record:
         tests |= json.loads(path.read_text())
     commit = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "rev-parse", "--short=12", given.commit], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
-    PAGE.write_text(page(tests, commit), encoding="utf-8")
+    PAGE.write_text(page(tests, commit, given.not_begun), encoding="utf-8")
 
 
 if __name__ == "__main__":
