@@ -62,3 +62,17 @@ def test_only_the_reporting_process_writes(tmp_path):
         plugin.pytest_sessionfinish()
     assert json.loads((tmp_path / "True.json").read_text()) == {}
     assert not (tmp_path / "False.json").exists()
+
+
+def test_the_page_has_every_step_and_mechanism():
+    """And a reason for each kind of test that a step was not given, as the generator asks for."""
+    page = report.PAGE.read_text(encoding="utf-8")
+    for step in report.public_steps():
+        _, found, after = page.partition(f"### {step}\n")
+        total = next(line for line in after.splitlines() if line.startswith("| all"))
+        part = after.partition("###")[0]
+        missing = [kind for kind, cell in zip(report.COLUMNS, total.split("|")[2:]) if cell.strip() == "-"]
+        assert found and all(f"* *{kind}*: " in part for kind in missing), step
+    for mechanism in report.public_mechanisms():
+        assert f"\n| `{mechanism}` | " in page, mechanism
+    assert ", 0 failed" in page
