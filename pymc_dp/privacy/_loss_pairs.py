@@ -17,6 +17,7 @@ import numpy as np
 import scipy
 from scipy.special import expit, log_ndtr, ndtr
 
+from pymc_dp.privacy._responses import upper_share
 from pymc_dp.privacy.costs import Cost
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
 
@@ -90,9 +91,7 @@ class PurePair:
         chance = float(expit(self.epsilon))
         k = min(int(np.searchsorted(losses, self.epsilon)), losses.size - 1)
         at = np.zeros(losses.size)
-        # P and Q both keep their totals
-        upper = np.expm1(losses[k - 1] - self.epsilon) / np.expm1(losses[k - 1] - losses[k])
-        at[k] = chance * min(float(upper), 1.0)
+        at[k] = chance * float(upper_share(self.epsilon, losses[k - 1], losses[k]))
         at[k - 1] = chance - at[k]
         return at, 0.0
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import scipy
@@ -76,8 +77,12 @@ def _on_lattice(counts: tuple[tuple[float, int], ...]) -> tuple[np.ndarray, np.n
 def _split(loss: np.ndarray, chance: np.ndarray, width: float) -> tuple[int, np.ndarray]:
     """Return a law on the lattice: the index of its first point, and chances."""
     below = np.floor(loss / width)
-    share = np.expm1(below * width - loss) / math.expm1(-width)
-    upper = chance * np.clip(share, 0.0, 1.0)
+    upper = chance * upper_share(loss, below * width, (below + 1) * width)
     at = (below - below[0]).astype(int)
     on = np.bincount(at, weights=chance - upper, minlength=at[-1] + 2)
     return int(below[0]), on + np.bincount(at + 1, weights=upper, minlength=at[-1] + 2)
+
+
+def upper_share(loss: Any, below: Any, above: Any) -> np.ndarray:
+    """Return the share of a loss that goes to the upper of two around it: P and Q keep their totals."""
+    return np.clip(np.expm1(below - loss) / np.expm1(below - above), 0.0, 1.0)
