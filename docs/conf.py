@@ -98,7 +98,7 @@ def programs_run(app, name, source):
 SECTIONS = {
     "mechanisms": "Mechanisms",
     "privacy": "Privacy guarantees",
-    "importers": "Releases of other tools",
+    "importers": "Releases and models of other tools",
     "records": "Records and queries",
     "marginals": "Records integrated out",
     "step_methods": "Step methods",

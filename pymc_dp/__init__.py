@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pymc.step_methods import STEP_METHODS
 
 from pymc_dp import accounting, hooks, importers, testing
+from pymc_dp.importers._models import unobserve
 from pymc_dp.marginals.marginalize import marginalize
 from pymc_dp.marginals.recover import recover_records
 from pymc_dp.mechanisms import (
@@ -141,6 +142,7 @@ __all__ = [
     "sample_in_blocks",
     "similarity_matrix",
     "testing",
+    "unobserve",
     "with_privacy",
 ]
 
