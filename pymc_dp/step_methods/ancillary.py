@@ -15,14 +15,11 @@ from pymc_dp.step_methods.block.parents import ancestors_of_records
 from pymc_dp.step_methods.claims import default_parameters, takes_count
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordStep, RecordStepState
-from pymc_dp.step_methods.updates.cycles import Jumps
 from pymc_dp.step_methods.updates.state import GIVEN_NOISE, REDRAWN
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
 UPDATES = ("auto", "random_walk", "slice", "hamiltonian", "redraw", "off")
-# Draws after which what is learnt begins anew for the first time; this doubles, up to so much of the tuning.
-_FIRST_WINDOW, _LAST_WINDOW = 10, 0.8
 
 
 @dataclass_state
@@ -31,7 +28,6 @@ class AncillaryUpdateState(RecordStepState):
 
     n_adapted: int
     restarts: list
-    windows: list
     learnt: list
 
 
@@ -168,8 +164,7 @@ class AncillaryUpdate(RecordStep):
         self.update, self.proposals = update, proposals
         self.n_centred, self.n_ancillary = n_centred, 0 if update == "off" else n_ancillary
         self.n_cycles, self.n_adapted = n_cycles, 0
-        self.restarts: list[int] = [-1]
-        self.windows: list[int] = []
+        self.restarts: list[int] = [-1, -1, -1]
         self._prepare(vars, model, rng, initial_point)
         held = dict.fromkeys(name for part in self._parts for name in part.held)
         if held and update != "off":
@@ -202,7 +197,6 @@ class AncillaryUpdate(RecordStep):
         """Prepare for a new chain: forget what the last one learnt, read the data again."""
         super().setup_chain(rng, tune, draws)
         self.n_adapted, self.restarts = 0, [tune // 10, tune // 3, tune]
-        self.windows = [n for n in (_FIRST_WINDOW * 2**k for k in range(30)) if n <= _LAST_WINDOW * tune]
         self._forget()
 
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
@@ -218,14 +212,7 @@ class AncillaryUpdate(RecordStep):
             # start afresh twice: what was learnt on the way to the posterior is no guide to its shape
             self.n_adapted = 0 if self.n_steps in self.restarts else self.n_adapted + 1
             for part, learnt in zip(self._parts, self.learnt, strict=True):
-                if self.n_steps == self.restarts[-1]:
-                    learnt.n_cycles = part.worthwhile_cycles(self, learnt)
-                    learnt.n_updates = part.worthwhile(self, learnt)
-                elif self.n_adapted == 0:
-                    learnt.spread = np.zeros_like(learnt.spread)
-                    learnt.jumps = Jumps(len(part.moving), part.n_cycles)
-                if self.n_steps in self.windows:
-                    part.again(learnt)
+                part.adapt(self, learnt)
         tallies[GIVEN_NOISE] += tallies[REDRAWN]
         rates = tallies[:, 0] / np.maximum(tallies[:, 1], 1)
         return self._checked(point), [

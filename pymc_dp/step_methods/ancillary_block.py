@@ -10,7 +10,8 @@ from pymc.logprob.transforms import LogTransform
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 
-from pymc_dp.lowering.addresses.native import addresses_of
+from pymc_dp.lowering.addresses.native import compile_lowered
+from pymc_dp.lowering.compiling.building import building
 from pymc_dp.query.records import RecordBlock
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import continuous_parameters, counts_of
@@ -21,13 +22,12 @@ from pymc_dp.step_methods.claims import (
     takes_count,
     without_slopes,
 )
+from pymc_dp.step_methods.parameter_updates import ParameterUpdates
 from pymc_dp.step_methods.record_step import RecordChain
-from pymc_dp.step_methods.sweeps.moves import independence_move
 from pymc_dp.step_methods.updates import hamiltonian, redraw
 from pymc_dp.step_methods.updates.conditionals import Conditionals
-from pymc_dp.step_methods.updates.cycles import MOST, Jumps, best_number
-from pymc_dp.step_methods.updates.interweaving import interweave, random_walk, slice_update
-from pymc_dp.step_methods.updates.quadratic import quadratic
+from pymc_dp.step_methods.updates.cycles import FEWEST, Jumps, best_number, cost_of_a_draw
+from pymc_dp.step_methods.updates.interweaving import interweave
 from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
 from pymc_dp.step_methods.updates.state import Learnt, of_random_walk
 
@@ -36,23 +36,32 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pymc.dp")
 
-# Trajectories in a cycle, given records and given the noise.
-_TRAJECTORIES = (1, 2)
-# Updates given the noise in a cycle: one costs 2 ns per record for location-scale families, against 60 for
-# the sweep, and up to 300 where quantile functions are computed.
-_CHEAP, _DEAR = 16, 6
-# Proposals of parameters with all records in a cycle, each of which costs a sweep; and the share of them that
-# has to be accepted in the last window of tuning for any to be made afterwards.
-_REDRAWN, _WORTH = 4, 0.01
-# Fewest of them, and how much more than the share of the posterior's variance that they reach is done: from a
-# quarter of the variance on, all.
+# Share of the proposals with all records, in the last window of tuning, that has to be accepted for any to be
+# made afterwards.
+_WORTH = 0.01
+# Fewest updates given the noise, and how much more than the share of the posterior's variance that they reach
+# is done: from a quarter of the variance on, all.
 _FEW, _FULL_FROM = 4, 4.0
-# Evaluations of a log density that a trajectory costs, those with slopes for three.
-_TRAJECTORY = 20
-# Work that one draw is worth, in records swept. PyMC's own loop costs tens of microseconds a draw and 90 ns
-# per record to store it, so a draw is worth several cycles. Counted, not timed: draws are reproducible.
-_WORK = 6000
-_FEWEST_CYCLES = 2
+# A draw by random walks is poor if, for the worst parameter, it is worth less of an independent one than
+# this: then trajectories are tried. The autocorrelations of some cycles tell at no cost what may be poor, all
+# draws together what is.
+_POOR, _MAY_BE_POOR = 0.15, 0.3
+# How much more random walks have to be worth for the same cost to be gone back to: theirs was poor, and a
+# chain that has seen a part of the posterior only looks better than it is.
+_BETTER = 2.0
+# Draws after which what is learnt begins anew for the first time; this doubles, up to so much of the tuning.
+_FIRST_WINDOW, _LAST_WINDOW = 10, 0.8
+
+
+@dataclass
+class Walked:
+    """What random walks had learnt when trajectories took over, and how well they did."""
+
+    given_records: Learnt
+    given_noise: Learnt
+    n_updates: int
+    n_cycles: int
+    draws: np.ndarray
 
 
 @dataclass
@@ -77,6 +86,14 @@ class Tuned:
         Parameters of the draws of tuning in this window, for these proposals.
     redrawn : ndarray, shape (2,)
         Sum of their probabilities of acceptance in this window, and their number.
+    draws : list of ndarray
+        Parameters of the draws of tuning since the adaptation last began anew, where the updates may change.
+    begun_at : int
+        Draw at which the updates that run began to learn.
+    walked : Walked, optional
+        What random walks had learnt, where trajectories are tried in their place.
+    follows : bool
+        Whether trajectories are followed in their place.
     """
 
     given_records: Learnt
@@ -88,6 +105,10 @@ class Tuned:
     jumps: Jumps
     recent: list[np.ndarray] = field(default_factory=list)
     redrawn: np.ndarray = field(default_factory=lambda: np.zeros(2))
+    draws: list[np.ndarray] = field(default_factory=list)
+    begun_at: int = 0
+    walked: Walked | None = None
+    follows: bool = False
 
 
 class AncillaryBlock:
@@ -142,59 +163,54 @@ class AncillaryBlock:
                 "the parameters, and is not known. Leave `update` out."
             )
         self.held = [str(rv.name) for rv in conditionals.held()]
-        smooth = all(form.smooth for form in conditionals.forms.values())
-        summed = self.chain.moves[0].exact and integrates_out(model, block)
-        has_slopes = summed or (smooth and not without_slopes(model, block, conditionals.forms))
+        self.conditionals, self.mine, self.block, self.model = conditionals, mine, block, model
+        self.summed = self.chain.moves[0].exact and integrates_out(model, block)
+        self.given = (step.n_centred, step.n_ancillary, step.n_cycles)
+        kind = "redraw" if self.redraws else "slice" if step.update == "slice" else "random_walk"
         many = len(self.moving) > MAX_DIMENSION and not self.redraws
-        self.follows_slopes = step.update == "hamiltonian" or (step.update == "auto" and many and has_slopes)
-        n_centred, n_ancillary = self._defaults(smooth)
-        n_centred = n_centred if step.n_centred is None else step.n_centred
-        n_ancillary = n_ancillary if step.n_ancillary is None else step.n_ancillary
-        n_ancillary, n_redrawn = (0, n_ancillary) if self.redraws else (n_ancillary, 0)
-        self.ancillary = self.noise = self.records = None
-        if n_ancillary:
-            summed = summed and self.follows_slopes
-            given_noise = conditionals.marginal if summed else conditionals.ancillary
-            self.ancillary = given_noise(self.follows_slopes)
-            if not summed:
-                self.noise, self.records = conditionals.noise(), conditionals.records()
-        drawn = None if self.follows_slopes else quadratic(conditionals)
-        self.quadratic, self.gaussian = None, np.zeros(0, dtype=np.intp)
-        if drawn is not None:
-            exact, self.quadratic = drawn
-            self.gaussian = positions(layout, [str(model.rvs_to_values[rv].name) for rv in exact])
-            n_centred = 0 if len(exact) == len(mine) - len(counted) else n_centred
-        n_centred = n_centred if len(self.walking) else 0
-        self.centred = conditionals.centred(self.follows_slopes) if n_centred else None
-        self.with_records = redrawn.with_records() if redrawn and n_redrawn else (None, None)
-        self.draws_records = self.chain.moves[0]
-        if n_redrawn and self.draws_records.name != "independence":
-            self.draws_records = independence_move(program)  # what is informed by a release has another law
-        evaluations = n_ancillary * (_TRAJECTORY if self.follows_slopes else 1)
-        cost = program.n * (1 + n_redrawn + evaluations / (25 if smooth else 1))
-        self.cost = cost
-        self.n_cycles = step.n_cycles or int(np.clip(_WORK / cost, _FEWEST_CYCLES, MOST))
-        self.counts = np.array([self.n_cycles, n_centred, n_ancillary, n_redrawn], dtype=np.int64)
-        self.update = hamiltonian.hamiltonian if self.follows_slopes else random_walk
-        if step.update == "slice":
-            self.update = slice_update
-        interweave.ready()
-        self.update.ready()
-        self.coordinates = (conditionals.coordinates() if n_ancillary else None) or (None, None)
+        if step.update == "hamiltonian" or (step.update == "auto" and many and self._has_slopes()):
+            kind = "hamiltonian"
+        self.updates = self._lowered(kind)
+        # what a user chose is not changed; whole numbers have no slopes
+        self.may_change = (
+            step.update == "auto" and kind == "random_walk" and not counted
+            and all(given is None for given in self.given)
+        )  # fmt: skip
 
-    def _defaults(self, smooth: bool) -> tuple[int, int]:
-        """Updates of a cycle given records, and given the noise or with all records."""
-        if self.follows_slopes:
-            return _TRAJECTORIES
-        k = len(self.moving)
-        if self.redraws:
-            return max(4, k), _REDRAWN
-        return max(4, k), max(_CHEAP, 2 * k) if smooth else max(_DEAR, k)
+    def _has_slopes(self) -> bool:
+        """Whether what trajectories would follow has slopes."""
+        forms = self.conditionals.forms
+        smooth = all(form.smooth for form in forms.values())
+        return self.summed or (smooth and not without_slopes(self.model, self.block, forms))
+
+    def _lowered(self, kind: str) -> ParameterUpdates:
+        n_centred, n_ancillary, n_cycles = self.given
+        return ParameterUpdates(
+            self.chain, self.conditionals, self.mine, kind, n_walking=len(self.walking), summed=self.summed,
+            n_centred=n_centred, n_ancillary=n_ancillary, n_cycles=n_cycles,
+        )  # fmt: skip
+
+    @cached_property
+    def trajectories(self) -> ParameterUpdates | None:
+        """Trajectories in place of random walks, lowered when a chain asks for them; None without slopes."""
+        if not self._has_slopes():
+            return None
+        with building():
+            made = self._lowered("hamiltonian")
+            compile_lowered()
+        return made
+
+    def running(self, learnt: "Tuned") -> ParameterUpdates:
+        """Return the updates that run in a chain."""
+        if not learnt.follows:
+            return self.updates
+        assert self.trajectories is not None
+        return self.trajectories
 
     def begun(self) -> Tuned:
         """Return what a chain begins with."""
-        k = len(self.moving)
-        if self.follows_slopes:
+        k, updates = len(self.moving), self.updates
+        if updates.follows_slopes:
             given_records, given_noise = hamiltonian.begun(self.logs), hamiltonian.begun(self.logs)
         else:
             given_records, given_noise = of_random_walk(len(self.walking)), of_random_walk(k)
@@ -203,29 +219,72 @@ class AncillaryBlock:
             given_noise,
             redraw.begun(np.zeros(k)),
             np.zeros((3, k)),
-            int(self.counts[2] + self.counts[3]),
-            self.n_cycles,
-            Jumps(k, self.n_cycles),
+            int(updates.counts[2] + updates.counts[3]),
+            updates.n_cycles,
+            Jumps(k, updates.n_cycles),
         )
 
-    def again(self, learnt: Tuned) -> None:
+    def adapt(self, step: "AncillaryUpdate", learnt: Tuned) -> None:
+        """Go on with what was learnt, after a draw of tuning."""
+        first, second, tune = step.restarts
+        if step.n_steps == tune:
+            self._settle(step, learnt)
+        elif self.may_change and not learnt.follows and step.n_steps in (second, tune // 2):
+            # asked twice: a chain that has seen little of a curve seems to mix well
+            self._try_trajectories(step, learnt)
+        if step.n_steps in (first, second) or learnt.begun_at == step.n_steps:
+            learnt.spread = np.zeros_like(learnt.spread)
+            learnt.jumps, learnt.draws = Jumps(len(self.moving), self.running(learnt).n_cycles), []
+        n = step.n_steps - learnt.begun_at
+        if step.n_steps <= _LAST_WINDOW * tune and n in (_FIRST_WINDOW * 2**k for k in range(30)):
+            self._again(learnt)
+
+    def _again(self, learnt: Tuned) -> None:
         """Go on with what was learnt when a window of tuning ends."""
-        if self.follows_slopes:
+        if self.running(learnt).follows_slopes:
             learnt.given_records = hamiltonian.again(learnt.given_records)
             learnt.given_noise = hamiltonian.again(learnt.given_noise)
+            learnt.draws = []
         if self.redraws and len(learnt.recent) > 1:
             learnt.proposals = redraw.again(learnt.proposals, np.array(learnt.recent))
         learnt.recent, learnt.redrawn = [], np.zeros(2)
 
-    @cached_property
-    def addresses(self) -> np.ndarray:
-        """Addresses of the native functions, in the order that :func:`interweave` takes them."""
-        return addresses_of(
-            (
-                self.centred, self.ancillary, self.noise, self.records, self.quadratic, *self.coordinates,
-                self.update, *self.with_records,
-            )
+    def _try_trajectories(self, step: "AncillaryUpdate", learnt: Tuned) -> None:
+        """Follow trajectories from here on if random walks have done poorly; remember what these learnt."""
+        if learnt.jumps.n_draws < FEWEST or learnt.jumps.effective(_variance(learnt))[-1] > _MAY_BE_POOR:
+            return
+        draws = np.array(learnt.draws)
+        if _worth(draws, draws.var(axis=0)) > _POOR or self.trajectories is None:
+            return
+        learnt.walked = Walked(
+            learnt.given_records, learnt.given_noise, self.worthwhile(step, learnt),
+            self.worthwhile_cycles(step, learnt), draws,
         )  # fmt: skip
+        learnt.given_records, learnt.given_noise = hamiltonian.begun(self.logs), hamiltonian.begun(self.logs)
+        learnt.n_updates = int(self.trajectories.counts[2])
+        learnt.follows, learnt.begun_at, learnt.n_cycles = True, step.n_steps, self.trajectories.n_cycles
+
+    def _settle(self, step: "AncillaryUpdate", learnt: Tuned) -> None:
+        """Choose how often each update is made from now on, and whether to go back to random walks."""
+        n_cycles, n_updates = self.worthwhile_cycles(step, learnt), self.worthwhile(step, learnt)
+        if learnt.walked is not None:
+            walked, n, draws = learnt.walked, self.chain.program.n, np.array(learnt.draws)
+            variance = np.maximum(walked.draws.var(axis=0), draws.var(axis=0))
+            by_walks, by_trajectories = _worth(walked.draws, variance), _worth(draws, variance)
+            price = [
+                cost_of_a_draw(n, each.n_cycles, each.cost) for each in (self.updates, self.running(learnt))
+            ]
+            if by_walks / price[0] < _BETTER * by_trajectories / price[1]:
+                _log.info(
+                    "AncillaryUpdate follows trajectories for %s: such a draw is worth %.2g independent "
+                    "ones, and %.2g by random walks.",
+                    ", ".join(self.names), by_trajectories, by_walks,
+                )  # fmt: skip
+            else:
+                learnt.follows = False
+                learnt.given_records, learnt.given_noise = walked.given_records, walked.given_noise
+                n_cycles, n_updates = walked.n_cycles, walked.n_updates
+        learnt.n_cycles, learnt.n_updates, learnt.draws = n_cycles, n_updates, []
 
     def run(
         self, step: "AncillaryUpdate", point: dict[str, np.ndarray], learnt: Tuned, tallies: np.ndarray
@@ -236,16 +295,17 @@ class AncillaryBlock:
             chain.refresh_data()
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=chain.x)
-        counts = self.counts.copy()  # what it holds is the default, which the next chain starts from
+        updates = self.running(learnt)
+        counts = updates.counts.copy()  # what it holds is the default, which the next chain starts from
         counts[0] = learnt.n_cycles
         counts[2:] = (0, learnt.n_updates) if self.redraws else (learnt.n_updates, 0)
         trace = np.empty((learnt.n_cycles + 1, len(self.moving)))
         interweave(
-            chain.handle(step.rng), counts, self.addresses,
-            *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * self.n_cycles, int(step.tune),
-            theta, chain.data, self.walking, self.moving, self.whole, self.gaussian,
+            chain.handle(step.rng), counts, updates.addresses,
+            *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * updates.n_cycles, int(step.tune),
+            theta, chain.data, self.walking, self.moving, self.whole, updates.gaussian,
             chain.x, chain.totals, learnt.given_records, learnt.given_noise, learnt.proposals,
-            self.draws_records.sizes, self.draws_records.addresses,
+            updates.draws_records.sizes, updates.draws_records.addresses,
             np.array([0.0, 1.0]), tallies, trace,
         )  # fmt: skip
         if step.tune:
@@ -255,6 +315,8 @@ class AncillaryBlock:
             spread[1] += change / spread[0]
             spread[2] += change * (values - spread[1])
             learnt.jumps.add(trace)
+            if self.may_change:
+                learnt.draws.append(values)
             if self.redraws:
                 learnt.recent.append(values)
         return {
@@ -268,7 +330,8 @@ class AncillaryBlock:
         They can only move the parameters as far as the noise and the releases allow. Where that is little of
         the posterior's spread (weak privacy), a few updates do all that they can; else the default number.
         """
-        n_default, spread = int(self.counts[2] + self.counts[3]), learnt.spread
+        updates, spread = self.running(learnt), learnt.spread
+        n_default = int(updates.counts[2] + updates.counts[3])
         if self.redraws:
             accepted, tried = learnt.redrawn
             rate = accepted / max(tried, 1.0)
@@ -280,7 +343,7 @@ class AncillaryBlock:
             )  # fmt: skip
             return 0
         factor = learnt.given_noise.factor
-        chosen = step.n_ancillary is not None or self.coordinates[0] is not None or self.follows_slopes
+        chosen = step.n_ancillary is not None or updates.coordinates[0] is not None or updates.follows_slopes
         if chosen or n_default <= _FEW or step.update == "slice" or spread[0, 0] < 50:
             return n_default
         # a random walk of the acceptance aimed at has 2.38^2 / dimension times the covariance of its target
@@ -290,7 +353,24 @@ class AncillaryBlock:
 
     def worthwhile_cycles(self, step: "AncillaryUpdate", learnt: Tuned) -> int:
         """Cycles that a draw is worth, as tuning has shown."""
+        updates = self.running(learnt)
         if step.n_cycles is not None:
-            return self.n_cycles
-        variance = learnt.spread[2] / np.maximum(learnt.spread[0], 1)
-        return best_number(learnt.jumps, variance, self.chain.program.n, self.cost)
+            return updates.n_cycles
+        return best_number(learnt.jumps, _variance(learnt), self.chain.program.n, updates.cost)
+
+
+def _worth(draws: np.ndarray, variance: np.ndarray) -> float:
+    """Return how many independent draws one of a chain is worth, for the parameter that mixes worst.
+
+    Draws that have seen less than the variance of a parameter are worth as much less.
+    """
+    # imported here, because it takes a second to load, and few chains need it
+    from arviz_stats.base import array_stats
+
+    sizes = array_stats.ess(draws[None], chain_axis=0, draw_axis=1, method="bulk")
+    return float(np.min(sizes * draws.var(axis=0) / np.maximum(variance, 1e-300))) / len(draws)
+
+
+def _variance(learnt: Tuned) -> np.ndarray:
+    """Of each parameter, since the adaptation last began anew."""
+    return learnt.spread[2] / np.maximum(learnt.spread[0], 1)

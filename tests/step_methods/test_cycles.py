@@ -94,11 +94,11 @@ def test_what_is_learnt_stays_after_tuning(update):
     step = dp.AncillaryUpdate(update=update, model=central())
     changed, cycles = changed_after_tuning(step)
     assert not changed
-    assert set(cycles[:200]) == {step._parts[0].n_cycles}
+    assert set(cycles[:200]) == {step._parts[0].updates.n_cycles}
     (chosen,) = set(cycles[200:])
-    assert 1 <= chosen <= step._parts[0].n_cycles
+    assert 1 <= chosen <= step._parts[0].updates.n_cycles
     if update == "random_walk":
-        assert chosen < step._parts[0].n_cycles
+        assert chosen < step._parts[0].updates.n_cycles
     # planted: tuning that does not end
     step.stop_tuning = lambda: None
     assert changed_after_tuning(step)[0]

@@ -187,7 +187,7 @@ def test_slopes_are_asked_of_all_that_the_update_follows(term, caplog):
         assert not default_parameters(model)
         step = dp.AncillaryUpdate()
     assert f"the density of {name} has no slopes" in caplog.text
-    assert not any(part.follows_slopes for part in step._parts)
+    assert not any(part.updates.follows_slopes for part in step._parts)
 
 
 def test_slopes_are_asked_of_records_that_depend_on_records():
@@ -201,4 +201,4 @@ def test_slopes_are_asked_of_records_that_depend_on_records():
         dp.GaussianMechanism("s", sums, sigma=2.0, observed=np.zeros((25, 2)))
     assert {rv.name for rv in default_parameters(model)} == {"coefficients", "m", "mx"}
     with model:
-        assert dp.AncillaryUpdate()._parts[0].follows_slopes
+        assert dp.AncillaryUpdate()._parts[0].updates.follows_slopes

@@ -220,7 +220,7 @@ def test_places_without_slopes_are_visited():
         y = pm.Normal("y", m + pt.sqrt(pt.maximum(t, 0.0)) * e[member], 1.0, shape=2 * groups)
         dp.GaussianMechanism("z", pt.zeros(groups)[member].inc(y), sigma=1.5, observed=z)
         step = dp.AncillaryUpdate()
-        assert step._parts[0].follows_slopes
+        assert step._parts[0].updates.follows_slopes
         idata = pm.sample(
             2000, tune=500, chains=2, cores=1, step=[step], random_seed=1, progressbar=False, quiet=True
         )

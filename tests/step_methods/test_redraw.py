@@ -228,7 +228,7 @@ def test_records_are_drawn_from_their_law_whatever_the_sweep(declare, which):
     assert verdict_on(model, density, [step]).passed
     (block,) = step._parts
     assert block.chain.moves[which].name != "independence"
-    block.draws_records = block.chain.moves[which]
+    block.updates.draws_records = block.chain.moves[which]
     assert verdict_on(model, density, [step]).outcome == "rejected"
 
 

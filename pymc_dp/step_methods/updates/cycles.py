@@ -7,6 +7,8 @@ after 1, 2, 4, ... cycles it follows how many independent draws one draw of n cy
 records swept, not timed: draws are a function of the seed.
 """
 
+from typing import Any
+
 import numpy as np
 
 # Most cycles of a draw.
@@ -17,7 +19,7 @@ _DRAW, _RECORD = 1500.0, 3.0
 _CYCLE = 250.0
 # Draws of tuning from which autocorrelations are known, and how much better than the default another number
 # has to be: chance alone makes one look better by less.
-_FEWEST, _BETTER = 50, 1.1
+FEWEST, _BETTER = 50, 1.1
 # Largest ratio of autocorrelations, one after a draw more than the other, that is believed.
 _LARGEST = 0.98
 
@@ -92,8 +94,13 @@ def best_number(jumps: Jumps, variance: np.ndarray, n_records: int, cost: float)
         Of a cycle, in records swept.
     """
     default = int(jumps.lags[-1])
-    if jumps.n_draws < _FEWEST:
+    if jumps.n_draws < FEWEST:
         return default
-    rates = jumps.effective(variance) / (_DRAW + _RECORD * n_records + jumps.lags * (_CYCLE + cost))
+    rates = jumps.effective(variance) / cost_of_a_draw(n_records, jumps.lags, cost)
     best = int(np.argmax(rates))
     return int(jumps.lags[best]) if rates[best] > _BETTER * rates[-1] else default
+
+
+def cost_of_a_draw(n_records: int, n_cycles: Any, cost: float) -> Any:
+    """Return what draws of some numbers of cycles cost, in records swept, given the cost of a cycle."""
+    return _DRAW + _RECORD * n_records + n_cycles * (_CYCLE + cost)

@@ -33,6 +33,12 @@ _SHRINKAGE, _DELAY, _FORGETTING = 0.05, 10.0, 0.75
 # Steps of a trajectory at most. Their number is uniform in its logarithm: most trajectories are as short as
 # most numbers want them, and some as long as a wide law does, such as that of the logarithm of a small scale.
 _MOST_STEPS = 64
+# Shares of trajectories whose steps are shorter, of few numbers and of more than so many, and by how much at
+# most: the factor is uniform in its logarithm. Where the law is much narrower than elsewhere, such as at the far
+# end of a curve, steps of the size that suits most of it are refused: without shorter ones a chain would not go
+# there, or not leave. In hierarchies of many numbers a share as large costs a quarter of the effective draws.
+_SHORT, _SHORT_OF_MANY, _MANY = 0.25, 0.125, 40
+_SHORTEST = 1 / 16
 # Where step sizes begin, and the largest.
 _FIRST_SIZE, _LARGEST_SIZE = 0.1, 2.0
 
@@ -154,6 +160,9 @@ def hamiltonian(n_updates, rng, address, state):
         return 0
     for _ in range(n_updates):
         size = np.exp(steps[TRIED] if adapting else steps[KEPT])
+        is_short = random(rng) < (_SHORT if k <= _MANY else _SHORT_OF_MANY)
+        if is_short:
+            size *= np.exp(random(rng) * np.log(_SHORTEST))
         n_steps = int(np.exp(random(rng) * np.log(1.0 + _MOST_STEPS)))
         for i in range(k):
             z[i] = standard_normal(rng)
@@ -203,7 +212,7 @@ def hamiltonian(n_updates, rng, address, state):
         else:
             for i in range(k):
                 place[moving[i]] = theta[moving[i]]
-        if adapting:
+        if adapting and not is_short:
             learn_size(steps, probability)
             learn_charts(charts, here, theta, moving)
             for i in range(k):

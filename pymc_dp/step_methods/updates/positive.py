@@ -7,7 +7,9 @@ Far from zero the two are alike; where the tail is towards large values, the log
 
 While tuning, both are measured: of a normal number, variance times mean square of the slope is 1, and the
 larger this product, the further is the law from one that a step size fits. The number moves as it is where
-the product is less than half of that of its logarithm when a window of tuning ends; the last one decides.
+the product is less than that of its logarithm when a window of tuning ends; the last one decides. To ask for
+much less would not do: a chain that has not yet been near zero sees products that are nearly equal, and as
+its logarithm the number does not get there.
 
 A trajectory that meets zero is reflected there (Afshar & Domke 2015): what it had of velocity towards zero
 changes its sign, in the metric of its momenta, so that its energy stays.
@@ -24,8 +26,6 @@ _LOG, _LOG_SQUARED, _LOG_SLOPE, _SELF, _SELF_SQUARED, _SELF_SLOPE = range(2, 8)
 _ROWS = 8
 # Updates from which variances are known; and reflections in one step, after which it is refused.
 _FEWEST, _MOST_REFLECTIONS = 20, 100
-# How much smaller the product has to be for a number to move as it is: near zero, its law has an end.
-_SMALLER = 0.5
 
 
 def begun(is_log: np.ndarray) -> np.ndarray:
@@ -51,7 +51,7 @@ def again(charts: np.ndarray, n: float) -> tuple[np.ndarray, np.ndarray]:
     with np.errstate(invalid="ignore", over="ignore"):
         of_log = (mean[_LOG_SQUARED] - mean[_LOG] ** 2) * mean[_LOG_SLOPE]
         of_self = (mean[_SELF_SQUARED] - mean[_SELF] ** 2) * mean[_SELF_SLOPE]
-        new[AS_IT_IS] = (charts[IS_LOG] > 0) & (of_self < _SMALLER * of_log)
+        new[AS_IT_IS] = (charts[IS_LOG] > 0) & (of_self < of_log)
     return new, np.where(new[AS_IT_IS] > 0, mean[_SELF_SLOPE], mean[_LOG_SLOPE]) * charts[IS_LOG]
 
 

@@ -1,0 +1,113 @@
+"""Which updates a chain keeps: random walks, or trajectories where walks have done poorly while tuning.
+
+The posterior of a place and of the logarithm of a shift, of which a precise sum tells what they make
+together, is a narrow curve. It is known on a grid.
+"""
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+import pymc_dp as dp
+from pymc_dp.step_methods import ancillary_block
+from tests.statistics import harness
+
+N, SIGMA, RELEASED = 400, 5.0, 1000.0
+SAMPLED = {"progressbar": False, "cores": 1, "compute_convergence_checks": False}
+
+
+def curve():
+    with pm.Model() as model:
+        a = pm.Normal("a", 0, 2)
+        b = pm.Normal("b", 0, 1)
+        y = pm.Normal("y", a + pm.math.exp(b), 1, shape=N)
+        dp.GaussianMechanism("z", dp.record_sum(y), sigma=SIGMA, observed=RELEASED)
+    return model
+
+
+def exact():
+    """Values of b, and their probabilities: given b, the sum of a and exp(b) is normal, a priori and told."""
+    b = np.linspace(-6, 3, 20_001)
+    log = stats.norm.logpdf(b)
+    log += stats.norm.logpdf(RELEASED, N * np.exp(b), np.sqrt(N + SIGMA**2 + (2 * N) ** 2))
+    p = np.exp(log - log.max())
+    return b, p / p.sum()
+
+
+def sampled(model, seed, **options):
+    with model:
+        step = dp.AncillaryUpdate(**options)
+        idata = pm.sample(2000, tune=1000, chains=1, random_seed=seed, step=[step], **SAMPLED)
+    return step.learnt[0], idata.posterior["b"].values
+
+
+def check(draws):
+    b, p = exact()
+    checks = {}
+    for share in (0.1, 0.3, 0.5, 0.7, 0.9):
+        end = b[np.searchsorted(np.cumsum(p), share)] + (b[1] - b[0]) / 2
+        below, probability = (draws < end).astype(float), p[b < end].sum()
+        ess = min(float(az.ess(below, method="mean")), below.size)
+        checks[f"below {end:.2f}"] = (below.mean() - probability) / np.sqrt(
+            probability * (1 - probability) / ess
+        )
+    verdict = harness.two_sample_z(checks)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.statistical)])
+def test_a_narrow_curve_is_followed(seed, caplog):
+    caplog.set_level("INFO", "pymc.dp")
+    learnt, draws = sampled(curve(), seed)
+    assert learnt.follows and not learnt.draws
+    assert "follows trajectories for a, b" in caplog.text
+    assert float(az.ess(draws)) > 150
+    check(draws)
+
+
+def test_random_walks_are_poor_there():
+    """What the test above would not pass with, whose number of effective draws is a condition."""
+    learnt, draws = sampled(curve(), 1, update="random_walk")
+    assert not learnt.follows and learnt.walked is None
+    assert float(az.ess(draws)) < 75
+
+
+def test_walks_are_gone_back_to(monkeypatch, caplog):
+    """Where they were worth more: with what they had learnt, and the posterior stays what it is."""
+    caplog.set_level("INFO", "pymc.dp")
+    monkeypatch.setattr(ancillary_block, "_BETTER", 0.0)
+    learnt, draws = sampled(curve(), 1)
+    assert learnt.walked is not None and not learnt.follows
+    assert learnt.given_noise is learnt.walked.given_noise
+    assert "follows trajectories" not in caplog.text
+    assert draws.std() > 0.1
+
+
+def test_walks_that_do_well_are_kept():
+    with pm.Model():
+        mu = pm.Normal("mu", 0, 2)
+        sd = pm.HalfNormal("sd", 1)
+        y = pm.Normal("y", mu, sd, shape=100)
+        dp.LaplaceMechanism("z", dp.record_sum(y), epsilon=1, bounds=(-3, 3), observed=20.0)
+        step = dp.AncillaryUpdate()
+        pm.sample(10, tune=500, chains=1, random_seed=1, step=[step], **SAMPLED)
+    assert step.learnt[0].walked is None
+    assert "trajectories" not in vars(step._parts[0])  # nor were any lowered
+
+
+@pytest.mark.parametrize("chosen", [{"update": "slice"}, {"n_ancillary": 16}, {"n_cycles": 2}])
+def test_what_a_user_chose_is_kept(chosen):
+    with curve():
+        step = dp.AncillaryUpdate(**chosen)
+    assert not step._parts[0].may_change
+
+
+def test_discrete_records_have_no_slopes_to_follow():
+    with pm.Model() as model:
+        rate = pm.Gamma("rate", 2, 1)
+        k = pm.Poisson("k", rate, shape=50)
+        dp.DiscreteLaplaceMechanism("z", dp.record_sum(k), epsilon=1, bounds=(0, 9), observed=90)
+        step = dp.AncillaryUpdate(model=model)
+    assert step._parts[0].trajectories is None
