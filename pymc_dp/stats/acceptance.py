@@ -16,7 +16,7 @@ from pymc.model.core import BaseModel, Model
 from rich.markup import escape
 from rich.table import Table
 
-from pymc_dp.query.records import RecordBlock
+from pymc_dp.stats._bounds import RecordBound, bound_of
 from pymc_dp.stats._draws import group_of
 from pymc_dp.stats._printing import as_text, entry_name, table_of
 from pymc_dp.step_methods.claims import default_parameters
@@ -26,43 +26,9 @@ from pymc_dp.step_methods.mixture.step import plain_mixtures, private_mixtures
 _STATISTICS = ("record_acceptance", "record_acceptance_min")
 # Rounding error that the lowest probability may have, since it is computed from differences of log densities.
 _ROUNDING = 1e-9
-# The reason why there is no bound for the records of a mixture.
-_MIXED = "they are moved with their labels, and the minimum is of the shares accepted in a draw"
 # Acceptance from here on counts as high, and warnings of slow mixing say "although"; below, slow mixing is no
 # surprise.
 _HIGH_ACCEPTANCE = 0.5
-
-
-@dataclass(frozen=True)
-class RecordBound:
-    """Lower bound of the acceptance of records that are updated together.
-
-    Attributes
-    ----------
-    records : tuple of str
-        Names of the record variables.
-    n : int
-        Number of records.
-    releases : tuple of str
-        Names of the releases that contain them.
-    epsilon : float
-        Sum of the releases' budgets for replace-one neighbours, in nats; nan when one of them is
-        not known or not pure.
-    bound : float
-        exp(-epsilon) where this bound holds, otherwise nan.
-    reason : str
-        The reason why there is no bound; empty where there is one.
-    stated : tuple of str
-        Those of the releases whose budget was stated by the user, not proven; the bound rests on it.
-    """
-
-    records: tuple[str, ...]
-    n: int
-    releases: tuple[str, ...]
-    epsilon: float
-    bound: float
-    reason: str
-    stated: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -257,7 +223,7 @@ def acceptance_report(
         )
     mixed = {id(block) for _, block in private_mixtures(model)}
     mean, minimum = _measured(idata, len(mixed), len(blocks))
-    bounds = tuple(_bound(block, proposals, id(block) in mixed) for block in blocks)
+    bounds = tuple(bound_of(block, proposals, id(block) in mixed) for block in blocks)
     records = {name for block in blocks for name in block.names}
     parameter, effective, iterations = _slowest(
         idata, [str(rv.name) for rv in model.free_RVs if rv.name not in records]
@@ -296,46 +262,6 @@ def _measured(idata: Any, n_mixed: int, n_blocks: int) -> tuple[float, float]:
     if n_mixed < n_blocks:
         lowest.append(float(np.asarray(stats[_STATISTICS[1]], dtype=float).min()))
     return float(shares.mean()), min(lowest)
-
-
-def _bound(block: RecordBlock, proposals: str, mixed: bool) -> RecordBound:
-    guarantees = [getattr(r.rv.owner.op, "guarantee", None) for r in block.releases]  # type: ignore[union-attr]
-    pure = all(g is not None and g.is_pure for g in guarantees)
-    epsilon = (
-        sum(g.epsilon * (2 if g.neighbours == "add-remove" else 1) for g in guarantees)  # type: ignore[union-attr]
-        if pure
-        else math.nan
-    )
-    reason = _MIXED if mixed else _why_not(block, guarantees, proposals)
-    return RecordBound(
-        records=tuple(block.names),
-        n=block.n,
-        releases=tuple(r.name for r in block.releases),
-        epsilon=epsilon,
-        bound=math.nan if reason else math.exp(-epsilon),
-        reason=reason,
-        stated=tuple(r.name for r, g in zip(block.releases, guarantees, strict=True) if g and g.stated),
-    )
-
-
-def _why_not(block: RecordBlock, guarantees: list, proposals: str) -> str:
-    """Say which condition of the bound fails; return an empty string if none does."""
-    for release, guarantee in zip(block.releases, guarantees, strict=True):
-        if guarantee is None:
-            return f"the guarantee of {release.name} is not known"
-        if not guarantee.is_pure:
-            return f"{release.name} promises approximate privacy, not pure"
-    others = [str(v.name) for v in (*block.terms, *block.potentials)]
-    if others:
-        return f"{', '.join(others)} depends on the records too"
-    # This is the choice of proposals that RecordImputation makes, inferred from the model alone.
-    may_look = len(block.records) == 1 and any(
-        r.kind == "local" or getattr(r.rv.owner.op, "cells", None) is not None  # type: ignore[union-attr]
-        for r in block.releases
-    )
-    if proposals == "informed" or (proposals == "auto" and may_look):
-        return "the proposals look at the release instead of following the records' own law"
-    return ""
 
 
 def _slowest(idata: Any, names: list[str]) -> tuple[str | None, float, float]:
@@ -384,10 +310,12 @@ def _advice(idata: Any, model: Model, parameter: str | None) -> str:
         return "AncillaryUpdate does not move this parameter by default: draw longer."
     if ran:
         cycles = int(stats["ancillary_cycles"].max()) if "ancillary_cycles" in stats else 2
+        follows = "ancillary_trajectories" in stats and bool(stats["ancillary_trajectories"].any())
+        how = ", by trajectories" if follows else ""
+        more = "" if follows else "{'update': 'hamiltonian'}, whose trajectories follow curves, or "
         return (
-            "AncillaryUpdate ran already: draw longer, or give pm.sample ancillary_update={'update': "
-            "'hamiltonian'}, whose trajectories follow parameters that depend on each other along a curve, "
-            f"or {{'n_cycles': {10 * cycles}}}, which makes each draw worth more."
+            f"AncillaryUpdate ran already{how}: draw longer, or give pm.sample ancillary_update={more}"
+            f"{{'n_cycles': {10 * cycles}}}, which makes each draw worth more."
         )
     return (
         "Given imputed records the parameters hardly move: leave "

@@ -200,6 +200,9 @@ def test_advice_looks_at_what_ran():
         (warning,) = acceptance_report(idata, sums()).warnings
         assert words in warning and (asked_for in warning) == (rate == 0)
         assert ("{'n_cycles': 30}" in warning) == ("'hamiltonian'" in warning) == (rate > 0)
+    followed = beside(idata, ancillary_acceptance=0.8, ancillary_trajectories=True)
+    (warning,) = acceptance_report(followed, sums()).warnings
+    assert "ran already, by trajectories" in warning and "'hamiltonian'" not in warning
     with pm.Model() as model:
         k = pm.Poisson("k", 3)
         x = pm.Normal("x", k, 1, shape=8)

@@ -7,7 +7,8 @@ import pytest
 import xarray as xr
 
 import pymc_dp as dp
-from pymc_dp.stats.acceptance import AcceptanceReport, RecordBound
+from pymc_dp.stats._bounds import RecordBound
+from pymc_dp.stats.acceptance import AcceptanceReport
 from pymc_dp.stats.plan import Plan, PlannedParameter
 
 

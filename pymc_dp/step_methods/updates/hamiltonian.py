@@ -34,9 +34,10 @@ _SHRINKAGE, _DELAY, _FORGETTING = 0.05, 10.0, 0.75
 # most numbers want them, and some as long as a wide law does, such as that of the logarithm of a small scale.
 _MOST_STEPS = 64
 # Shares of trajectories whose steps are shorter, of few numbers and of more than so many, and by how much at
-# most: the factor is uniform in its logarithm. Where the law is much narrower than elsewhere, such as at the far
-# end of a curve, steps of the size that suits most of it are refused: without shorter ones a chain would not go
-# there, or not leave. In hierarchies of many numbers a share as large costs a quarter of the effective draws.
+# most: the factor is uniform in its logarithm. Where the law is much narrower than elsewhere, such as at the
+# far end of a curve, steps of the size that suits most of it are refused: without shorter ones a chain would
+# not go there, or not leave. In hierarchies of many numbers a share as large costs a quarter of the effective
+# draws.
 _SHORT, _SHORT_OF_MANY, _MANY = 0.25, 0.125, 40
 _SHORTEST = 1 / 16
 # Where step sizes begin, and the largest.
