@@ -37,7 +37,7 @@ class LedgerEntry:
     user : str
         Login name of the user who made the debit.
     likelihood, step : str
-        Names of the confidential likelihood and of the step method.
+        Names of the confidential likelihood, or of what was released, and of the step method or mechanism.
     costs : tuple of cost
         The debited cost, for all chains together.
     chains, claimed : int
@@ -60,7 +60,7 @@ class LedgerEntry:
 def table_of(entries: Iterable[LedgerEntry], delta: float, title: str, caption: str) -> Table:
     """Return a table of debits, each with its epsilon by itself."""
     table = Table(title=title, caption=caption, title_justify="left", caption_justify="left")
-    for column in ("", "when (UTC)", "who", "likelihood", "step", "chains", "epsilon"):
+    for column in ("", "when (UTC)", "who", "what", "by", "chains", "epsilon"):
         table.add_column(column, justify="right" if column in ("", "chains", "epsilon") else "left")
     for entry in entries:
         table.add_row(
