@@ -88,6 +88,7 @@ class StepKernel:
         self.model, self.gibbs = model, gibbs
         rng = np.random.default_rng(seed)
         state = model.draw_prior(rng)
+        self.names, self.observed = tuple(model.query(state)), {}
         self.pymc = model.build(state)
         with self.pymc:
             self.steps = list(make_steps(self.pymc))
@@ -104,10 +105,13 @@ class StepKernel:
     def transition(self, state: State, rng: np.random.Generator) -> State:
         if self.gibbs:  # first, so that the state shows what the steps did to the parameters
             state = self.model.gibbs(state, rng)
-        observed = {name: state[name] for name in self.model.query(state)}
+        observed = {name: state[name] for name in self.names}
+        if any(value is not self.observed.get(name) for name, value in observed.items()):
+            for step in self.steps:
+                self._observe(step, observed)
+            self.observed = observed  # along a chain it stays as it is
         point = self.map.to_point(state)
         for step in self.steps:
-            self._observe(step, observed)
             point, _ = step.step(point)
         return self.map.update(state, point)
 
