@@ -69,6 +69,21 @@ class PointMap:
         return {**state, **moved}
 
 
+class Shared:
+    """A test model that declares one PyMC model: steps share what is compiled while one of them lives."""
+
+    def __init__(self, model: StatModel):
+        self.model, self.declared = model, None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def build(self, release: State) -> pm.Model:
+        """Return the model, which was declared with the first release that there was."""
+        self.declared = self.declared or self.model.build(release)
+        return self.declared
+
+
 class StepKernel:
     """A transition kernel made of step methods, optionally after the model's own Gibbs update.
 
@@ -78,7 +93,7 @@ class StepKernel:
 
     def __init__(
         self,
-        model: StatModel,
+        model: StatModel | Shared,
         make_steps: Callable[[pm.Model], Sequence[Any]],
         *,
         gibbs: bool,
