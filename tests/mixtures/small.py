@@ -20,6 +20,7 @@ from scipy import special, stats
 import pymc_dp as dp
 from tests.mixtures import exact
 from tests.mixtures.examples import BETA_Z, CHANNELS, POISSON_Z, SCALE_Z, Z
+from tests.mixtures.life import keep_alive
 from tests.statistics import harness
 
 BATCHES = 50
@@ -273,10 +274,6 @@ def _natural(name, values):
     return name, values
 
 
-# Steps of models that several tests share: what steps of a model have in common lives as long as one of them.
-KEPT = []
-
-
 class Chain:
     """Draws of a model's steps: arrays (draw, ...) by the name of the value variable.
 
@@ -291,7 +288,7 @@ class Chain:
         with model:
             self.steps = sampler()
         if keep:
-            KEPT.append(self.steps)
+            keep_alive(self.steps)
         for step, rng in zip(self.steps, np.random.default_rng(seed).spawn(len(self.steps)), strict=True):
             step.setup_chain(rng, warm, draws)
         self.model = model

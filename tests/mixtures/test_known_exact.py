@@ -133,7 +133,7 @@ def _of_one_record(y, fineness):
 
 
 def _of_student_records(each, fineness):
-    """Log density of records with one atom, and its means of log a and mu, from those of each at the nodes."""
+    """Log density of records with one atom, and its means of log a and mu."""
     log_a, mu = _nodes(fineness)
     a = np.exp(log_a)[:, None]
     logs = sum(each, stats.halfnorm.logpdf(a) + log_a[:, None] + stats.norm.logpdf(mu, 0, 3))
