@@ -20,6 +20,7 @@ from scipy import special, stats
 import pymc_dp as dp
 from tests.mixtures import exact
 from tests.mixtures.examples import BETA_Z, CHANNELS, POISSON_Z, SCALE_Z, Z
+from tests.mixtures.life import keep_alive
 from tests.statistics import harness
 
 BATCHES = 50
@@ -274,15 +275,20 @@ def _natural(name, values):
 
 
 class Chain:
-    """Draws of a model's steps: arrays (draw, ...) by the name of the value variable."""
+    """Draws of a model's steps: arrays (draw, ...) by the name of the value variable.
 
-    def __init__(self, model, sampler, urn, draws, seed, warm=500):
+    Steps are kept for a model that other tests take, too, as it is: with nothing in it broken on purpose.
+    """
+
+    def __init__(self, model, sampler, urn, draws, seed, warm=500, keep=False):
         point = model.initial_point()
         for name, value in (("alpha", urn.alpha), ("discount", urn.d)):
             if name in point:
                 point[name] = np.asarray(value, dtype=point[name].dtype)
         with model:
             self.steps = sampler()
+        if keep:
+            keep_alive(self.steps)
         for step, rng in zip(self.steps, np.random.default_rng(seed).spawn(len(self.steps)), strict=True):
             step.setup_chain(rng, warm, draws)
         self.model = model
@@ -382,7 +388,7 @@ def compare(chain, kernel, released, post, alpha=1e-5):
 def verdict_on(sampler, kernel, channel, urn, *, n=5, draws=40_000, seed=0, slots=None, model=None):
     """Run a sampler on a small mixture and compare it with the exact posterior."""
     slots = slots or urn.components or n + 2
-    model = model or _model(kernel, channel, n, urn.components, slots)
+    shared = _model(kernel, channel, n, urn.components, slots) if model is None else model
     released = released_by(kernel, channel, n)
-    chain = Chain(model, sampler, urn, draws, seed)
+    chain = Chain(shared, sampler, urn, draws, seed, keep=model is None)
     return compare(chain, KERNELS[kernel], released, urn.posterior(released))

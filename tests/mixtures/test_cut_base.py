@@ -5,6 +5,8 @@ Favaro & Rao). Records may be imputed, or integrated out by `marginalize`, and a
 is one and the same, and known by enumeration.
 """
 
+from functools import cache
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -36,22 +38,25 @@ def declared(noise=NOISE):
 def verdict_on(model, sampler, seed):
     """Compare labels, and the density of a release, with what they should be."""
     released = small.released_by("NIG above", "known", N)
-    chain = small.Chain(model, sampler, ONE, DRAWS, seed)
+    chain = small.Chain(model, sampler, ONE, DRAWS, seed, keep=True)
     chain.y = None  # the answer is about releases
     return small.compare(chain, small.KERNELS["NIG above"], released, ONE.posterior(released), ALPHA)
+
+
+shared, marginal = cache(declared), cache(lambda: dp.marginalize(shared(), "y"))
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("sampler", IMPUTED)
 def test_records_imputed(sampler):
-    verdict = verdict_on(declared(), ALL_SAMPLERS[sampler], 1)
+    verdict = verdict_on(shared(), ALL_SAMPLERS[sampler], 1)
     assert verdict.passed, verdict
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("sampler", INTEGRATED)
 def test_records_integrated_out(sampler):
-    verdict = verdict_on(dp.marginalize(declared(), "y"), ALL_KNOWN[sampler], 2)
+    verdict = verdict_on(marginal(), ALL_KNOWN[sampler], 2)
     assert verdict.passed, verdict
 
 

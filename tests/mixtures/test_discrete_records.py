@@ -1,6 +1,7 @@
 """Discrete records added up over their values in joint sweeps, beside posteriors by enumeration."""
 
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 from zlib import crc32
 
@@ -157,16 +158,25 @@ ROWS += [(case, sampler) for case in ("categories", "Dirichlet") for sampler in 
 @pytest.mark.parametrize(("case", "sampler"), ROWS)
 def test_posterior_is_exact(case, sampler):
     draws = 4000 if case.startswith("far") else 20_000  # ten thousand terms for the first record
-    verdict = verdict_on(case, sampler, URNS[ROWS.index((case, sampler)) % len(URNS)], draws)
+    urn = URNS[ROWS.index((case, sampler)) % len(URNS)]
+    verdict = verdict_on(case, sampler, urn, draws, shared(case))
     assert verdict.passed, verdict
 
 
-def verdict_on(case, sampler, urn, draws):
-    declare, released, f, unchanging = CASES[case]
-    known, slots = released(), 7
+def declared(case, slots=7):
+    """The model in PyMC, for any of the urns."""
     with pm.Model() as model:
-        declare(urn.labels(5, slots), slots)
-    chain = small.Chain(model, ALL_SAMPLERS[sampler], urn, draws, crc32(f"{case} {sampler}".encode()))
+        CASES[case][0](URNS[0].labels(5, slots), slots)
+    return model
+
+
+shared, exactly = cache(declared), cache(lambda case: CASES[case][1]())
+
+
+def verdict_on(case, sampler, urn, draws, model):
+    declare, _, f, unchanging = CASES[case]
+    known, seed, keep = exactly(case), crc32(f"{case} {sampler}".encode()), model is shared(case)
+    chain = small.Chain(model, ALL_SAMPLERS[sampler], urn, draws, seed, keep=keep)
     kernel = small.Kernel(declare, _at(f, next(iter(unchanging))), (0.0, 1.0), unchanging)
     return small.compare(chain, kernel, known, urn.posterior(known), ALPHA)
 
@@ -191,7 +201,7 @@ def _not_divided(patch):
 )  # fmt: skip
 def test_wrong_probabilities_are_rejected(monkeypatch, fault, sampler):
     planted = fault(monkeypatch)
-    verdict = verdict_on("Dirichlet", sampler, Urn(1.0), 10_000)
+    verdict = verdict_on("Dirichlet", sampler, Urn(1.0), 10_000, declared("Dirichlet"))
     assert planted
     assert verdict.outcome == "rejected"
 

@@ -182,13 +182,16 @@ def kernel_of(case):
     return Kernel(None, density, POINTS, OF_NORMAL)
 
 
-def chain_of(case, sampler, draws=DRAWS):
+shared = cache(model_of)
+
+
+def chain_of(case, sampler, model, draws=DRAWS):
     seed = crc32(f"{case} {sampler.__name__}".encode())
-    return small.Chain(model_of(case), sampler, URN, draws, seed)
+    return small.Chain(model, sampler, URN, draws, seed, keep=model is shared(case))
 
 
 def check(case, sampler):
-    chain, released = chain_of(case, sampler), released_by(case)
+    chain, released = chain_of(case, sampler, shared(case)), released_by(case)
     verdict = small.compare(chain, kernel_of(case), released, URN.posterior(released))
     assert verdict.passed, verdict
     own = np.take_along_axis(chain.atoms["a"], chain.labels, axis=1)
@@ -223,7 +226,8 @@ def test_missing_guards_are_noticed(monkeypatch, case, sampler):
     # the model itself is asked where chains start and end: what is tried here is whether draws would show it
     monkeypatch.setattr(record_step, "is_possible", lambda model, point: True)
     # more draws than where they have to agree: of the wald law 10,000 do not show it
-    chain, released = chain_of(case, (ALL_KNOWN | ALL_SAMPLERS)[sampler], 4 * DRAWS), released_by(case)
+    model, released = model_of(case), released_by(case)
+    chain = chain_of(case, (ALL_KNOWN | ALL_SAMPLERS)[sampler], model, 4 * DRAWS)
     verdict = small.compare(chain, kernel_of(case), released, URN.posterior(released))
     assert verdict.outcome == "rejected", verdict
 

@@ -12,8 +12,7 @@ from pymc_dp.step_methods.mixture import slot_sums
 from tests.mixtures.models import CONJUGATE_MODELS, KNOWN_MODELS, laws_by_name
 from tests.mixtures.mutants import rewritten
 from tests.mixtures.samplers import ALL_KNOWN, CONJUGATE_SAMPLERS
-from tests.mixtures.test_samplers_joint import Shared
-from tests.statistics.drive import StepKernel
+from tests.statistics.drive import Shared, StepKernel
 from tests.statistics.test_sbc import calibration
 
 # About 40 verdicts: this keeps the chance of a false alarm anywhere below one in a thousand.

@@ -9,7 +9,7 @@ import pymc as pm
 import pytest
 
 import pymc_dp as dp
-from tests.mixtures.life import check_begins_anew, check_continues, equal, run
+from tests.mixtures.life import check_begins_anew, check_continues, equal, keep_alive, run
 from tests.mixtures.samplers import ALL_KNOWN
 
 pytestmark = pytest.mark.statistical
@@ -33,7 +33,7 @@ def mixture(slots=8):
 
 def labels_step(sampler):
     with mixture():
-        return ALL_KNOWN[sampler]()[0]
+        return keep_alive(ALL_KNOWN[sampler]())[0]
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)

@@ -10,8 +10,10 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
+from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.mixture.counters import ACCEPTED, FIRST_SPLIT, PROPOSED, SPLIT_KINDS
-from tests.mixtures.life import check_begins_anew, check_continues, equal, run
+from pymc_dp.step_methods.mixture.step import lowered_mixture, private_mixtures
+from tests.mixtures.life import check_begins_anew, check_continues, equal, keep_alive, run
 from tests.mixtures.samplers import ALL_SAMPLERS, fresh_splits
 
 Z = np.array([-4.0, -3.2, 0.3, 2.5, 6.0, 7.9])
@@ -38,7 +40,7 @@ def mixture(slots=8):
 
 def step_of(name):
     with mixture():
-        return STEPS[name]()
+        return keep_alive(STEPS[name]())
 
 
 @pytest.mark.statistical  # compiles
@@ -56,8 +58,7 @@ def test_no_chain_learns_from_the_one_before(name):
 @pytest.mark.compiles(1)
 @pytest.mark.parametrize("name", STEPS)
 def test_nothing_is_learnt_after_tuning(name):
-    with mixture():
-        step = STEPS[name]()
+    step = step_of(name)
     step.setup_chain(np.random.default_rng(3), 50, 50)
     point = run(step, mixture().initial_point(), 50)[-1][0]
     step.stop_tuning()
@@ -72,7 +73,7 @@ def test_nothing_is_learnt_after_tuning(name):
 def test_everything_moves(sampler):
     """A kernel that leaves something alone is right about everything else."""
     with mixture():
-        steps = ALL_SAMPLERS[sampler]()
+        steps = keep_alive(ALL_SAMPLERS[sampler]())
     point, seen = mixture().initial_point(), []
     for step in steps:
         step.setup_chain(np.random.default_rng(4), 100, 400)
@@ -293,8 +294,9 @@ KNOWN = {
 @pytest.mark.parametrize(("declare", "laws"), KNOWN.values(), ids=KNOWN)
 def test_laws_of_atoms(declare, laws):
     """Recognised whichever way a model writes them; others are not taken for them."""
-    with pm.Model():
+    with pm.Model() as model:
         y = declare(dp.ChineseRestaurantProcess("labels", 1.0, shape=4, max_components=8))
         dp.LaplaceMechanism("z", y, scale=1.0, observed=np.ones(4))
-        found = dp.AtomUpdate()._mixtures[0].lowered.laws
+    ((of, block),) = private_mixtures(model)  # without the kernels of a step, which take longest
+    found = lowered_mixture(RecordProgram(model, block), of).laws
     assert (found.normal, found.scale, found.single, found.other) == laws

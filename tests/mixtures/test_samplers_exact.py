@@ -1,5 +1,6 @@
 """Samplers of mixtures behind releases, beside posteriors by enumeration."""
 
+from functools import cache
 from zlib import crc32
 
 import numpy as np
@@ -99,9 +100,8 @@ def test_as_many_slots_as_records_or_clusters(sampler, slots):
     urn, n = (ONE, 4) if slots == 4 else (Urn(1.5, components=3), 4)
     verdict = verdict_on(ALL_SAMPLERS[sampler], "normal", "laplace", urn, n=n, draws=DRAWS, seed=slots)
     assert verdict.passed, verdict
-    model = small.declared("normal", "laplace", n, urn, slots)
     verdict = verdict_on(
-        ALL_SAMPLERS[sampler], "normal", "laplace", urn, n=n, draws=DRAWS, seed=3, slots=slots, model=model
+        ALL_SAMPLERS[sampler], "normal", "laplace", urn, n=n, draws=DRAWS, seed=3, slots=slots
     )
     assert verdict.passed, verdict
 
@@ -151,18 +151,31 @@ HISTOGRAMS = {
 }
 
 
-def histogram_verdict(sampler, histogram, urn, draws, seed=6, n=4):
-    """Joint law of the histogram of the records and of the number of clusters."""
-    declare, log_release = HISTOGRAMS[histogram]
-    slots = n + 1
+def declared_histogram(histogram, urn, n=4):
+    """The model in PyMC."""
     with pm.Model() as model:
-        y = small.KERNELS["normal"].declare(urn.labels(n, slots), slots)
-        declare(y)
-    chain = small.Chain(model, sampler, urn, draws, seed)
+        y = small.KERNELS["normal"].declare(urn.labels(n, n + 1), n + 1)
+        HISTOGRAMS[histogram][0](y)
+    return model
+
+
+shared_histogram = cache(declared_histogram)
+
+
+@cache
+def exact_histogram(histogram, urn, n=4):
+    """Counts, and their probabilities with each number of clusters."""
     mu, h = 3 * np.linspace(-9, 9, 801), 18 / 800
     log_w = -0.5 * (mu / 3) ** 2 - 0.5 * np.log(2 * np.pi) + np.log(h)
     masses = np.diff(special.ndtr(EDGES[1:-1] - mu[:, None]), axis=1, prepend=0, append=1)
-    counts, joint = exact.histogram_posterior(n, log_w, masses, log_release, urn.alpha, urn.d)
+    return exact.histogram_posterior(n, log_w, masses, HISTOGRAMS[histogram][1], urn.alpha, urn.d)
+
+
+def histogram_verdict(sampler, histogram, urn, draws, seed=6, n=4, model=None):
+    """Joint law of the histogram of the records and of the number of clusters."""
+    shared = shared_histogram(histogram, urn) if model is None else model
+    chain = small.Chain(shared, sampler, urn, draws, seed, keep=model is None)
+    counts, joint = exact_histogram(histogram, urn)
     bins = (chain.y[:, :, None] >= EDGES[1:-1]).sum(axis=2)
     found = (bins[:, :, None] == np.arange(4)).sum(axis=1)
     which = (found[:, None, :] == counts).all(axis=2)
@@ -186,15 +199,20 @@ def test_histograms_of_all_records(histogram, urn, sampler):
     assert verdict.passed, verdict
 
 
+@cache
+def released_sum(n, urn, b, z):
+    with pm.Model() as model:
+        y = small.KERNELS["normal"].declare(urn.labels(n, 5), 5)
+        dp.LaplaceMechanism("z", dp.record_sum(y), scale=b, observed=z)
+    return model
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_a_release_of_the_sum(sampler):
     """One number of all records: given the partition, and for a normal base, it is normal plus noise."""
     n, urn, b, z = 4, ONE, 2.0, 9.0
-    with pm.Model() as model:
-        y = small.KERNELS["normal"].declare(urn.labels(n, 5), 5)
-        dp.LaplaceMechanism("z", dp.record_sum(y), scale=b, observed=z)
-    chain = small.Chain(model, SAMPLERS[sampler], urn, 2 * DRAWS, 7)
+    chain = small.Chain(released_sum(n, urn, b, z), SAMPLERS[sampler], urn, 2 * DRAWS, 7, keep=True)
     labels = exact.partitions(n)
     logs = np.empty(len(labels))
     for row, partition in enumerate(labels):

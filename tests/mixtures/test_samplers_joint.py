@@ -11,26 +11,12 @@ import pytest
 from tests.mixtures import models
 from tests.mixtures.models import CENTRAL_MODELS, CLOSED_MODELS, MODELS, NORMAL_MODELS
 from tests.mixtures.samplers import ALL_SAMPLERS, LOCAL_SAMPLERS, SAMPLERS
-from tests.statistics.drive import StepKernel
+from tests.statistics.drive import Shared, StepKernel
 from tests.statistics.test_sbc import calibration
 
 # About 70 verdicts: this keeps the chance of a false alarm anywhere below one in a thousand.
 ALPHA = 1e-5
 EPSILONS = (1.0, 10.0, 50.0, 0.1)
-
-
-class Shared:
-    """A test model that declares one PyMC model only: steps share what is compiled."""
-
-    def __init__(self, model):
-        self.model, self.declared = model, None
-
-    def __getattr__(self, name):
-        return getattr(self.model, name)
-
-    def build(self, release):
-        self.declared = self.declared or self.model.build(release)
-        return self.declared
 
 
 @cache

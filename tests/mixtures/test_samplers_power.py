@@ -15,7 +15,7 @@ from tests.mixtures import models, small
 from tests.mixtures.mutants import rewritten
 from tests.mixtures.samplers import ALL_SAMPLERS
 from tests.mixtures.small import Urn
-from tests.mixtures.test_samplers_exact import histogram_verdict
+from tests.mixtures.test_samplers_exact import declared_histogram, histogram_verdict
 from tests.mixtures.test_samplers_joint import kernel_of
 
 pytestmark = pytest.mark.statistical
@@ -342,7 +342,8 @@ def test_joint_distribution_test_rejects(monkeypatch, line, sampler, model_type,
 def test_exact_histograms_reject(monkeypatch, line):
     pattern, by, kernels = LINES[line]
     broken = rewritten(monkeypatch, pattern, by, *kernels)
-    verdict = histogram_verdict(ALL_SAMPLERS["joint"], "perturbed", ONE, 10_000)
+    model = declared_histogram("perturbed", ONE)
+    verdict = histogram_verdict(ALL_SAMPLERS["joint"], "perturbed", ONE, 10_000, model=model)
     assert broken, f"no line of {kernels} is like {pattern!r}: is the term missing already?"
     assert verdict.outcome == "rejected", verdict
 

@@ -69,6 +69,21 @@ class PointMap:
         return {**state, **moved}
 
 
+class Shared:
+    """A test model that declares one PyMC model: steps share what is compiled while one of them lives."""
+
+    def __init__(self, model: StatModel):
+        self.model, self.declared = model, None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
+
+    def build(self, release: State) -> pm.Model:
+        """Return the model, which was declared with the first release that there was."""
+        self.declared = self.declared or self.model.build(release)
+        return self.declared
+
+
 class StepKernel:
     """A transition kernel made of step methods, optionally after the model's own Gibbs update.
 
@@ -78,7 +93,7 @@ class StepKernel:
 
     def __init__(
         self,
-        model: StatModel,
+        model: StatModel | Shared,
         make_steps: Callable[[pm.Model], Sequence[Any]],
         *,
         gibbs: bool,
@@ -88,6 +103,7 @@ class StepKernel:
         self.model, self.gibbs = model, gibbs
         rng = np.random.default_rng(seed)
         state = model.draw_prior(rng)
+        self.names, self.observed = tuple(model.query(state)), {}
         self.pymc = model.build(state)
         with self.pymc:
             self.steps = list(make_steps(self.pymc))
@@ -104,10 +120,13 @@ class StepKernel:
     def transition(self, state: State, rng: np.random.Generator) -> State:
         if self.gibbs:  # first, so that the state shows what the steps did to the parameters
             state = self.model.gibbs(state, rng)
-        observed = {name: state[name] for name in self.model.query(state)}
+        observed = {name: state[name] for name in self.names}
+        if any(value is not self.observed.get(name) for name, value in observed.items()):
+            for step in self.steps:
+                self._observe(step, observed)
+            self.observed = observed  # along a chain it stays as it is
         point = self.map.to_point(state)
         for step in self.steps:
-            self._observe(step, observed)
             point, _ = step.step(point)
         return self.map.update(state, point)
 

@@ -44,7 +44,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The query of s is no sum over records"),
 ]
 
-DRAWS = 31
+DRAWS = 15
 ALPHA = 1e-4
 
 

@@ -1,13 +1,15 @@
 """The model's own log density, the reference of every step; and how a step's functions are evaluated here.
 
 PyMC's density is compiled with its checks of parameters on, which raise: outside of a law's domain it is
-minus infinity. The steps' graphs are evaluated by Python: compiling hundreds of them takes minutes.
+minus infinity. The steps' graphs are evaluated by Python: compiling hundreds of them takes minutes. Those
+operations that have machine code only are compiled one by one, once for all models.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pymc as pm
@@ -15,11 +17,51 @@ import pytensor
 from pymc.logprob.utils import local_check_parameter_to_ninf_switch
 from pymc.pytensorf import collect_default_updates
 from pytensor.compile.mode import Mode
-from pytensor.graph.rewriting.basic import dfs_rewriter
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+
+from pymc_dp.lowering.functions.bins import CountBins
+from pymc_dp.lowering.functions.tables import TableDensity
+from pymc_dp.lowering.rows.inversion import TailValue
+from pymc_dp.lowering.rows.quantile import CountQuantile
+
+COMPILED_ONLY = (CountBins, CountQuantile, TableDensity, TailValue)
+
+
+class ByItself(Op):
+    """An operation of ours that has machine code only, compiled by itself: the graph around it is not."""
+
+    __props__ = ("op",)
+
+    def __init__(self, op):
+        self.op = op
+
+    def make_node(self, *inputs):
+        return Apply(self, list(inputs), [v.type() for v in self.op.make_node(*inputs).outputs])
+
+    def perform(self, node, inputs, outputs):
+        compiled = compiled_alone(self.op, tuple(v.type for v in node.inputs))
+        for out, value in zip(outputs, compiled(*inputs), strict=True):
+            out[0] = value
+
+
+@cache
+def compiled_alone(op, kinds):
+    inputs = [kind() for kind in kinds]
+    outputs = op(*inputs, return_list=True)
+    return pytensor.function(inputs, outputs, mode="NUMBA", on_unused_input="ignore")
+
+
+@node_rewriter(None)
+def _by_itself(fgraph, node):
+    if isinstance(getattr(node.op, "scalar_op", node.op), COMPILED_ONLY):
+        return ByItself(node.op)(*node.inputs, return_list=True)
+    return None
+
 
 # A parameter outside of its domain has density zero, as in compiled functions. Nothing else is rewritten.
-PYTHON = Mode(linker="py", optimizer=dfs_rewriter(local_check_parameter_to_ninf_switch))
+PYTHON = Mode(linker="py", optimizer=dfs_rewriter(local_check_parameter_to_ninf_switch, _by_itself))
 
 LogDensity = Callable[[dict[str, np.ndarray]], float]
 
@@ -43,15 +85,6 @@ def log_density(model: pm.Model, of=None, jacobian: bool = True) -> LogDensity:
     return density
 
 
-def evaluation_mode(graphs):
-    """Return how to evaluate some graphs: by Python, but for operations of ours that are compiled."""
-    for v in ancestors(graphs):
-        op = getattr(v.owner, "op", None)
-        if type(getattr(op, "scalar_op", op)).__module__.startswith("pymc_dp.lowering"):
-            return pytensor.compile.mode.get_mode("NUMBA").including("local_check_parameter_to_ninf_switch")
-    return PYTHON
-
-
 class Evaluated:
     """Stands in for a native function: same arguments, evaluated by Python."""
 
@@ -61,7 +94,7 @@ class Evaluated:
         lifted = program.data.lift(outputs)
         self.generators = list(collect_default_updates(lifted))
         self.function = pytensor.function(
-            [program.theta, program.data.data, *inputs], lifted, mode=evaluation_mode(lifted),
+            [program.theta, program.data.data, *inputs], lifted, mode=PYTHON,
             on_unused_input="ignore", updates=collect_default_updates(lifted),
         )  # fmt: skip
         self.address, self.cache_key = 0, None

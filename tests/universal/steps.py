@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import itertools
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -60,15 +60,25 @@ class Placed:
         self.default = model.initial_point()  # PyMC compiles it at each call
         self.program = RecordProgram(model, block, self.default)
         self.theta = self.program.parameters.flatten(self.default)
-        self.x = self._drawn(rng)
+        self._kept = {}
+        self.draw(rng)
         self.moving = ancestors_of_records(model, block)
         try:
             self.conditionals = Conditionals(self.program, self.moving) if self.moving else None
         except NoNoiseForm:
             self.conditionals = None
+        if self.conditionals is not None:  # what one claim lowers, others and later draws take
+            for name in ("centred", "ancillary", "marginal", "noise", "records", "coordinates"):
+                setattr(self.conditionals, name, cache(getattr(self.conditionals, name)))
 
-    def _drawn(self, rng):
-        """Records at which the whole model has a density: drawn from their law, again if need be."""
+    def kept(self, name, make):
+        """Return what a claim makes of the block, made once."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
+
+    def draw(self, rng):
+        """Place the records where the whole model has a density: drawn from their law, again if need be."""
         program = self.program
         x = np.empty((program.n, program.records.width))
         t, w = np.empty((program.n, program.n_statistics)), np.empty(program.n)
@@ -77,7 +87,8 @@ class Placed:
             propose.dispatcher(rng, self.theta, program.data.gather(), program.first_records, x, t, w)
             self.totals = t.sum(axis=0)
             if np.isfinite(self.logp(self.point(self.theta, x))):
-                return x.copy()
+                self.x = x.copy()
+                return
         raise AssertionError("no records were found at which the model has a density")
 
     def point(self, theta, x):
@@ -100,8 +111,9 @@ def placed(model, rng) -> list[Placed]:
 def given_records(blocks, rng):
     for placed in (b for b in blocks if b.moving):
         # records that are no function of noise have this target, too
-        conditionals = placed.conditionals or Conditionals(placed.program, placed.moving, with_noise=False)
-        density, x = conditionals.centred().dispatcher, placed.x
+        without = partial(Conditionals, placed.program, placed.moving, with_noise=False)
+        conditionals = placed.conditionals or placed.kept("without noise", without)
+        density, x = placed.kept("centred", partial(conditionals.centred, False)).dispatcher, placed.x
         data = placed.program.data.gather()
         here, at = placed.theta, placed.logp(placed.point(placed.theta, x))
         for other in places(here, placed.where(placed.moving), rng):
@@ -150,7 +162,7 @@ def slopes_given_noise(blocks, rng):
         there, _ = _coordinates(conditionals)
         moved = copy.copy(placed)
         moved.theta = there(placed.theta, data)
-        if not np.isfinite(conditionals.ancillary().dispatcher(moved.theta, data, u, placed.totals)):
+        if not np.isfinite(conditionals.ancillary(False).dispatcher(moved.theta, data, u, placed.totals)):
             continue  # a record so far out that its noise would not give it back: nothing moves
         functions = (conditionals.ancillary(slopes).dispatcher for slopes in (False, True))
         yield from _slopes(moved, u, *functions, rng)
@@ -196,11 +208,11 @@ def given_noise(blocks, rng):
     """Less the law of the records that move along, with the Jacobian of parameters written as noise."""
     for placed in (b for b in blocks if b.conditionals):
         program, x, conditionals = placed.program, placed.x, placed.conditionals
-        own = log_density(placed.model, list(conditionals.forms))
-        density = conditionals.ancillary().dispatcher
+        own = placed.kept("own", partial(log_density, placed.model, list(conditionals.forms)))
+        density = conditionals.ancillary(False).dispatcher
         to_noise, to_records = (f().dispatcher for f in (conditionals.noise, conditionals.records))
         there, back = _coordinates(conditionals)
-        given_back = cache(lambda c=conditionals: c._native("given back", c.u, c._guard(), False))
+        guard = lambda c=conditionals: c._native("given back", c.u, c._guard(), False)  # noqa: E731
         data, u = program.data.gather(), np.empty_like(x)
         to_noise(rng, placed.theta, data, x, u)
         if not np.isfinite(density(placed.theta, data, u, placed.totals)):
@@ -221,7 +233,10 @@ def given_noise(blocks, rng):
         for other in places(here, where, rng):
             got = density(other, data, u, placed.totals) - value
             # A move to where a record does not give its noise back is refused, and so is the one from there.
-            if got > -np.inf or np.isfinite(given_back().dispatcher(other, data, u, placed.totals)):
+            given_back = got > -np.inf or np.isfinite(
+                placed.kept("guard", guard).dispatcher(other, data, u, placed.totals)
+            )
+            if given_back:
                 yield Pair(target(other) - at, got)
 
 
@@ -229,7 +244,7 @@ def given_noise(blocks, rng):
 def gaussian(blocks, rng):
     """A conditional that is drawn as Gaussian is one wherever it is asked, without an end."""
     for placed in (b for b in blocks if b.conditionals):
-        found = quadratic(placed.conditionals)
+        found = placed.kept("quadratic", partial(quadratic, placed.conditionals))
         if found is None:
             continue
         exact, function = found
@@ -251,7 +266,7 @@ def collapsed_records(blocks, rng):
         case = exchangeable(placed.model, placed.block)
         if case is None:
             continue
-        step = dp.CollapsedUpdate(model=placed.model)
+        step = placed.kept("step", partial(dp.CollapsedUpdate, model=placed.model))
         (part,) = (p for p in step._parts if p.chain.program.block.names == placed.block.names)
         part.group()
         data, program = part.chain.data, part.chain.program
@@ -275,13 +290,15 @@ def with_records(blocks, rng):
     """Less the law of the records, which are drawn anew; and minus infinity where they have none."""
     for placed in (b for b in blocks if b.moving and not any(map(has_no_draws, b.block.records))):
         program = placed.program
-        conditionals = RedrawnConditionals(program, placed.moving, with_noise=False)
-        if conditionals.may_lack_a_law():  # refused
+        redrawn = partial(RedrawnConditionals, program, placed.moving, with_noise=False)
+        conditionals = placed.kept("redrawn", redrawn)
+        if placed.kept("may lack a law", conditionals.may_lack_a_law):  # refused
             continue
-        functions = conditionals.with_records()
+        functions = placed.kept("with records", conditionals.with_records)
         density, possible = (f.dispatcher for f in functions)
         data = program.data.gather()
-        own, x = log_density(placed.model, list(placed.block.records)), placed.x
+        records = list(placed.block.records)
+        own, x = placed.kept("of records", partial(log_density, placed.model, records)), placed.x
         x_new, t, w = np.empty_like(x), np.empty((program.n, program.n_statistics)), np.empty(program.n)
 
         def target(theta, records, p=placed, own=own):
@@ -315,7 +332,7 @@ def summed_records(blocks, rng):
                 whole = special.logsumexp([p.logp(p.point(back(at, data), x)) for x in points])
             return whole + _log_slope(lambda v: back(v, data), at, w) if np.isfinite(whole) else -np.inf
 
-        density = conditionals.marginal().dispatcher
+        density = conditionals.marginal(False).dispatcher
         here = there(placed.theta, data)
         at, value = target(here), density(here, data, placed.x, placed.totals)
         for other in places(here, where, rng, 12):

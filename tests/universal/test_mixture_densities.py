@@ -14,7 +14,9 @@ import pytest
 
 import pymc_dp as dp
 from pymc_dp.lowering.rows.domains import Domain
+from pymc_dp.step_methods.mixture.step import lowered_mixture, private_mixtures
 from pymc_dp.step_methods.mixture.transfer import places_of
+from pymc_dp.step_methods.record_step import RecordChain
 from tests.universal.reference import log_density, places
 from tests.universal.test_universal import agrees
 
@@ -73,19 +75,19 @@ BOUNDED = {scales_below_zero, shapes_below_zero, rates_below_zero, scales_on_a_c
 
 
 class Slots:
-    """Densities of a mixture's step at a point, by slot."""
+    """Densities that the steps of a mixture share at a point, by slot."""
 
     def __init__(self, model, rng):
         self.model = model
-        with model:
-            step = dp.PrivateNeal5()
-        self.program = step._mixtures[0].lowered.program
+        ((mixture, block),) = private_mixtures(model)
+        default = model.initial_point()  # PyMC compiles it at each call
+        chain = RecordChain(model, block, "independence", default)
+        self.program = lowered_mixture(chain.program, mixture).program
         self.layout = self.program.program.parameters
-        self.start = {**model.initial_point(), "labels": LABELS}  # PyMC compiles it at each call
+        self.start = {**default, "labels": LABELS}
         self.theta = self.layout.flatten(self.start)
         self.functions = self.program.functions
         self.constants, self.columns = self.program.hoisted_at(self.theta)
-        chain = step.chains[0]
         chain.refresh_data()
         self.x = chain.draw(rng, self.theta).copy()
 

@@ -35,9 +35,12 @@ def by_python(monkeypatch):
     monkeypatch.setattr(RecordProgram, "native", native)
 
 
-def pairs(entry, rng, steps=STEPS):
-    """Pairs of ratios of a model, by step."""
-    blocks = placed(entry.build(max(N, entry.smallest)), rng)
+def blocks_of(entry, rng):
+    return placed(entry.build(max(N, entry.smallest)), rng)
+
+
+def pairs(blocks, rng, steps=STEPS):
+    """Pairs of ratios of a placed model, by step."""
     return {step: list(STEPS[step](blocks, rng)) for step in steps}
 
 
@@ -55,13 +58,15 @@ def agrees(expected, got):
 @pytest.mark.compiles(40)
 @pytest.mark.parametrize("entry", MODELS, ids=lambda entry: entry.name)
 def test_ratios_are_the_models(entry, rng):
-    tried = []
+    blocks, tried = blocks_of(entry, rng), []
     for _ in range(5 if entry in BOUNDED else 1):  # until both sides of a boundary were seen
-        found = pairs(entry, rng)
+        found = pairs(blocks, rng)
         assert not wrong(found)
         tried += [p.expected for each in found.values() for p in each]
         if -np.inf in tried and np.isfinite(tried).any():
             break
+        for block in blocks:
+            block.draw(rng)
     assert tried or not entry.noise_form or entry.name == "discrete uniform"
     if entry in BOUNDED:
         assert -np.inf in tried and np.isfinite(tried).any(), "one side of the boundary was not seen"
@@ -162,6 +167,6 @@ GIVEN_RECORDS, GIVEN_NOISE = "AncillaryUpdate, given the records", "AncillaryUpd
     ids=lambda value: getattr(value, "__name__", str(value)),
 )  # fmt: skip
 def test_planted_faults_are_caught(fault, entry, step, rng, monkeypatch):
-    assert not wrong(pairs(BY_NAME[entry], rng, [step]))
+    assert not wrong(pairs(blocks_of(BY_NAME[entry], rng), rng, [step]))
     fault(monkeypatch)
-    assert wrong(pairs(BY_NAME[entry], rng, [step]))
+    assert wrong(pairs(blocks_of(BY_NAME[entry], rng), rng, [step]))
