@@ -284,6 +284,7 @@ class AncillaryBlock:
                 learnt.follows = False
                 learnt.given_records, learnt.given_noise = walked.given_records, walked.given_noise
                 n_cycles, n_updates = walked.n_cycles, walked.n_updates
+            walked.draws = draws[:0]  # checkpoints hold what was learnt
         learnt.n_cycles, learnt.n_updates, learnt.draws = n_cycles, n_updates, []
 
     def run(

@@ -11,6 +11,7 @@ import pytest
 from scipy import stats
 
 import pymc_dp as dp
+from pymc_dp.runs.checkpoint import Checkpoint
 from pymc_dp.step_methods import ancillary_block
 from tests.statistics import harness
 
@@ -111,3 +112,24 @@ def test_discrete_records_have_no_slopes_to_follow():
         dp.DiscreteLaplaceMechanism("z", dp.record_sum(k), epsilon=1, bounds=(0, 9), observed=90)
         step = dp.AncillaryUpdate(model=model)
     assert step._parts[0].trajectories is None
+
+
+def test_a_run_that_died_goes_on_with_trajectories(tmp_path, monkeypatch):
+    """They are lowered again by the process that goes on, for a chain that had begun to follow them."""
+    asked = {"draws": 40, "tune": 600, "chains": 1, "random_seed": 1, "compute_convergence_checks": False}
+    plain = pm.sample(model=curve(), cores=1, progressbar=False, **asked)
+    assert plain.sample_stats["ancillary_trajectories"].all()
+    kept = Checkpoint.keep
+
+    def dies(self, chain, first, *rest):
+        if first >= 400:
+            raise RuntimeError("killed")
+        kept(self, chain, first, *rest)
+
+    monkeypatch.setattr(Checkpoint, "keep", dies)
+    asked |= {"path": tmp_path, "block": 100, "progressbar": False}
+    with pytest.raises(RuntimeError, match="killed"):
+        dp.sample_in_blocks(model=curve(), **asked)
+    monkeypatch.setattr(Checkpoint, "keep", kept)
+    resumed = dp.sample_in_blocks(model=curve(), **asked)
+    np.testing.assert_array_equal(plain.posterior["b"].values, resumed.posterior["b"].values)
