@@ -136,6 +136,17 @@ def python_mode():
 
 
 @pytest.fixture
+def built_only(monkeypatch):
+    """Steps are built without being compiled: for tests of what they take, or say of a model."""
+    from pymc_dp.lowering.addresses import native
+    from pymc_dp.step_methods import record_step
+
+    monkeypatch.setattr(record_step, "compile_lowered", lambda: None)
+    yield
+    native._lowered.clear()
+
+
+@pytest.fixture
 def seeded_entropy(rng, monkeypatch):
     """Entropy of the operating system, replaced by a seeded generator: releases that can be repeated.
 

@@ -94,9 +94,9 @@ def least_listed(processing, is_whole):
 
 
 def share(law, noise, processing, rate):
-    """Probability that a key is listed, by the sum over thousands of counts."""
+    """Probability that a key is listed at a rate, or at several, by the sum over thousands of counts."""
     least = least_listed(processing, noise.startswith("discrete"))
-    return LAWS[law][1](rate).pmf(COUNTS) @ NOISES[noise][2](least, COUNTS)
+    return LAWS[law][1](np.asarray(rate)[..., None]).pmf(COUNTS) @ NOISES[noise][2](least, COUNTS)
 
 
 def declared(law, noise, processing, K=3, values=None):

@@ -28,18 +28,27 @@ def brute_force(law, processing, y, q):
 
 
 def by_quantiles(law, processing, y, q):
-    """The same for real noise, by equally likely values of it."""
+    """The same for real noise, by equally likely values of it.
+
+    What is published grows with the noise, so that the first value of it that gives as much is bisected for.
+    """
     u = (np.arange(200_000) + 0.5) / 200_000
     lo, r, t = processing
     noise = law.ppf(u)
-    out = []
-    for at in q:
-        z = at + noise
-        z = z if lo is None else np.maximum(z, lo)
-        z = r * np.rint(z / r)
-        out.append(np.mean(z < t if math.isnan(y) else (abs(z - y) < 1e-9) & (z >= t)))
+
+    def below(end):
+        """How many values of the noise give less than an end, for each q."""
+        first, last = np.zeros(len(q), int), np.full(len(q), len(noise))
+        while (open_ := first < last).any():
+            middle = (first + last) // 2
+            z = q + noise[np.minimum(middle, len(noise) - 1)]
+            z = r * np.rint((z if lo is None else np.maximum(z, lo)) / r)
+            first, last = np.where(open_ & (z < end), middle + 1, first), np.where(z < end, last, middle)
+        return first
+
+    share = below(t) if math.isnan(y) else below(y + 1e-9) - below(max(y - 1e-9, t))
     with np.errstate(divide="ignore"):
-        return np.log(out)
+        return np.log(np.maximum(share, 0) / len(noise))
 
 
 NOISES = {
@@ -162,8 +171,9 @@ def compare(draws, grid, log_density):
 def sampled(model, step, draws=5000):
     with model:
         idata = pm.sample(
-            draws, tune=1000, chains=2, cores=1, random_seed=8, progressbar=False, step=step(model)
-        )
+            draws, tune=1000, chains=2, cores=1, random_seed=8, progressbar=False, step=step(model),
+            compute_convergence_checks=False,
+        )  # fmt: skip
     return idata.posterior["parameter"].values
 
 

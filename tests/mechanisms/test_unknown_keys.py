@@ -37,7 +37,7 @@ def terms(model, rates, records=("people",)):
 def off(law, noise, processing, rates=RATES):
     """How far the term is from the sum over counts, in multiples of a rounding error of it."""
     found = terms(declared(law, noise, processing, K=3), rates)
-    exact = np.array([-3 * np.log(share(law, noise, processing, rate)) for rate in rates])
+    exact = -3 * np.log(share(law, noise, processing, rates))
     return np.abs(found - exact) / (1e-12 + 1e-13 * np.abs(exact))
 
 

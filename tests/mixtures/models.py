@@ -7,6 +7,7 @@ update of its own.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -135,7 +136,7 @@ class MixtureModel(StatModel):
         s["y"] = self.draw_records(rng, self.of_records(s))
         return s
 
-    @property
+    @cached_property
     def atom_names(self) -> list[str]:
         return list(self.draw_base(np.random.default_rng(0), self.draw_hyper(np.random.default_rng(0)), 1))
 
@@ -210,23 +211,24 @@ class MixtureModel(StatModel):
             "y y same": same * np.ravel(y[0] * y[1])[0],
             "log kernel": self.log_kernel(s["y"], self.of_records(s)).mean(),
         }  # fmt: skip
+        is_free = sizes == 0
         for j, f in enumerate(self.summaries({name: s[name] for name in self.atom_names})):
+            own, free = f[c], f[is_free]
+            of_own, of_free = own.mean(), free.mean()
             found |= {
-                f"own{j}": f[c].mean(), f"own{j}^2": (f[c] ** 2).mean(), f"own{j} y": (f[c] * y.T).mean(),
-                f"own{j} y^2": (f[c] * y.T**2).mean(), f"own{j} k": f[c[0]] * k,
-                f"own{j} same": f[c[0]] * same,
-                f"free{j}": f[sizes == 0].mean(), f"free{j}^2": (f[sizes == 0] ** 2).mean(),
-                f"free{j} y": f[sizes == 0].mean() * y.mean(), f"all{j}": f[0],
+                f"own{j}": of_own, f"own{j}^2": (own**2).mean(), f"own{j} y": (own * y.T).mean(),
+                f"own{j} y^2": (own * y.T**2).mean(), f"own{j} k": own[0] * k, f"own{j} same": own[0] * same,
+                f"free{j}": of_free, f"free{j}^2": (free**2).mean(), f"free{j} y": of_free * found["y"],
+                f"all{j}": f[0],
             }  # fmt: skip
-            for name, value in s.items():
-                if name in self.hyper_names:
-                    found[f"own{j} {name}"] = f[c].mean() * np.tanh(value)
+            for name in self.hyper_names:
+                found[f"own{j} {name}"] = of_own * np.tanh(s[name])
         for name, (q, _, scale) in self.query(s).items():
             noise = (s[name] - q) / scale
             found |= {f"noise {name}": np.abs(noise).mean(), f"noise {name} k": np.tanh(noise).mean() * k}
         return found
 
-    @property
+    @cached_property
     def hyper_names(self):
         return list(self.draw_hyper(np.random.default_rng(0)))
 

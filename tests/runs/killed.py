@@ -1,6 +1,16 @@
-"""A run that a test kills: ``python -m tests.runs.killed blocks <case> <path>``, or ``replicate``."""
+"""Runs that a test kills: blocks of a case, or fits to many releases.
 
+They are forked from a process that has imported everything, which takes as long as most of them last.
+"""
+
+import json
+import os
+import select
+import signal
+import subprocess
 import sys
+import traceback
+from pathlib import Path
 
 import numpy as np
 
@@ -33,9 +43,64 @@ def fits(path, n=12, **changed):
     return dp.replicate(sums(), many_releases(n), path=path, **FITS | QUIET | changed)
 
 
+class Killable:
+    """Starts runs, each in a process group of its own, and kills those that take too long."""
+
+    def __init__(self):
+        root = Path(__file__).resolve().parents[2]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.runs.killed"], cwd=root, bufsize=0, stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(root)}, start_new_session=True,
+        )  # fmt: skip
+        assert self.process.stdout.readline() == b"imported\n"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.process.stdin.close()
+        self.process.wait()
+
+    def ends(self, seconds, *arguments):
+        """Run something for so many seconds; whether it came to its end, or was killed."""
+        self.process.stdin.write(json.dumps(arguments).encode() + b"\n")
+        group = int(self.process.stdout.readline())
+        if not select.select([self.process.stdout], [], [], seconds)[0]:
+            os.killpg(group, signal.SIGKILL)
+        code = int(self.process.stdout.readline())
+        assert code in (0, -signal.SIGKILL), code
+        return code == 0
+
+
+def run(kind, how, path):
+    """Run what a test asks for: ``blocks`` of a case, or ``replicate`` in so many processes."""
+    if kind == "blocks":
+        blocks(how, path)
+    else:
+        fits(path, n_jobs=int(how))
+
+
+def fork(arguments):
+    """Run it in a process of its own; return its number, which is that of its group."""
+    if not (process := os.fork()):
+        os.setpgid(0, 0)
+        os.dup2(2, 1)  # what a run prints is no answer to the test
+        try:
+            run(*arguments)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    try:
+        os.setpgid(process, process)  # whoever of the two is first
+    except PermissionError:
+        pass
+    return process
+
+
 if __name__ == "__main__":
     print("imported", flush=True)
-    if sys.argv[1] == "blocks":
-        blocks(sys.argv[2], sys.argv[3])
-    else:
-        fits(sys.argv[3], n_jobs=int(sys.argv[2]))
+    for line in sys.stdin:
+        process = fork(json.loads(line))
+        print(process, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)

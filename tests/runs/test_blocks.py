@@ -4,7 +4,6 @@ import errno
 import json
 import os
 import pickle
-import signal
 import subprocess
 import sys
 import time
@@ -19,7 +18,7 @@ from pymc_dp.runs import checkpoint as checkpoints
 from pymc_dp.runs.states import dumped, loaded
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
 from pymc_dp.step_methods.record_step import RecordStepState
-from tests.runs.killed import BLOCKS, blocks
+from tests.runs.killed import BLOCKS, Killable, blocks
 from tests.runs.models import CASES, sums
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -84,36 +83,25 @@ def test_processes_give_the_same_draws(tmp_path):
     assert_same(blocks("sums", tmp_path / "one"), blocks("sums", tmp_path / "two", cores=2))
 
 
-def killed(arguments, rng, mean, most):
-    """Start a program again and again, and kill it at a random moment, until it ends; return how often."""
-    kills = 0
-    while True:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.runs.killed", *arguments], cwd=ROOT, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}, start_new_session=True,
-        )  # fmt: skip
-        assert process.stdout.readline() == b"imported\n", process.stderr.read()
-        try:
-            process.wait(rng.uniform(0.1, mean) if kills < most else 300)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            kills += 1
-            continue
-        assert process.returncode == 0, process.stderr.read()
-        return kills
+@pytest.fixture(scope="module")
+def runs():
+    with Killable() as runs:
+        yield runs
 
 
 LONG = ("sums, NUTS", "tables", "clusters", "public", "answers", "processed")
 
 
 @pytest.mark.parametrize("case", ["sums", *(pytest.param(c, marks=pytest.mark.statistical) for c in LONG)])
-def test_a_kill_at_any_moment_changes_nothing(case, tmp_path, most=3):
+def test_a_kill_at_any_moment_changes_nothing(case, runs, tmp_path, most=3):
     whole = blocks(case, tmp_path / "whole")  # also compiles what the others then read from disk
-    rng = np.random.default_rng(len(case) + most)
-    kills = killed(["blocks", case, str(tmp_path / "killed")], rng, 2.0, most)
-    assert kills > 0
-    assert_same(whole, blocks(case, tmp_path / "killed"))
+    rng, kills, longest, trial = np.random.default_rng(len(case) + most), 0, 2.0, 0
+    while not kills:  # a run may end before it is killed: then once more, with less patience
+        trial, longest = trial + 1, longest / 1.5
+        asked = ("blocks", case, str(tmp_path / f"killed {trial}"))
+        while not runs.ends(rng.uniform(0.1, longest) if kills < most else 300, *asked):
+            kills += 1
+    assert_same(whole, blocks(case, tmp_path / f"killed {trial}"))
 
 
 def test_a_kill_repeats_at_most_a_block(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ import pymc_dp as dp
 from pymc_dp.runs import fits as making
 from pymc_dp.runs.structures import digest, same_computation
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
-from tests.runs.killed import FITS, fits, many_releases
+from tests.runs.killed import FITS, Killable, fits, many_releases
 from tests.runs.models import CASES, answers, coefficients, processed, public, sums
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,8 +45,8 @@ def test_fits_are_those_of_pm_sample(case):
     found = dp.replicate(
         build(), [{"z": np.array(z)} for z in releases], keep="draws", random_seed=5, step=step, **SHORT
     )
-    for k, z in enumerate(releases):
-        model = build(z)
+    for k in (0, 2):  # the first, and one after two others
+        model = build(releases[k])
         with model:
             given = None if step is None else step(model)
         alone = pm.sample(
@@ -254,32 +254,24 @@ def test_an_interrupt_keeps_what_ended(tmp_path, monkeypatch):
     assert "missing" not in some.status.values[:3]
 
 
+@pytest.fixture(scope="module")
+def runs():
+    with Killable() as runs:
+        yield runs
+
+
 @pytest.mark.parametrize("most", [2, pytest.param(15, marks=pytest.mark.statistical)])
 @pytest.mark.parametrize("n_jobs", [1, 2])
-def test_a_kill_loses_no_fit_that_had_ended(tmp_path, in_turn, most, n_jobs):
+def test_a_kill_loses_no_fit_that_had_ended(tmp_path, in_turn, runs, most, n_jobs):
     rng = np.random.default_rng(most + n_jobs)
     ended: set[int] = set()
-    kills = 0
-    while True:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tests.runs.killed", "replicate", str(n_jobs), str(tmp_path / "s")],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-        assert process.stdout.readline() == b"imported\n", process.stderr.read()
-        try:
-            process.wait(rng.uniform(0.2, 2.5) if kills < most else 300)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            kills += 1
-            now = seconds_of(tmp_path / "s")
-            assert ended <= set(now.items())  # the same fits, none of them made anew
-            ended = set(now.items())
-            continue
-        assert process.returncode == 0, process.stderr.read()
-        break
-    assert kills > 0
+    kills, asked = 0, ("replicate", n_jobs, str(tmp_path / "s"))
+    while not runs.ends(rng.uniform(0.2, 2.5) if kills < most else 300, *asked):
+        kills += 1
+        now = seconds_of(tmp_path / "s")
+        assert ended <= set(now.items())  # the same fits, none of them made anew
+        ended = set(now.items())
+    assert 0 < kills <= most
     assert ended <= set(seconds_of(tmp_path / "s").items())
     assert without_times(fits(tmp_path / "s")).identical(without_times(in_turn))
 

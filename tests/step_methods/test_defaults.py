@@ -173,6 +173,7 @@ WITHOUT_SLOPES = {
 }
 
 
+@pytest.mark.usefixtures("built_only")
 @pytest.mark.parametrize("term", WITHOUT_SLOPES)
 def test_slopes_are_asked_of_all_that_the_update_follows(term, caplog):
     """A prior, a potential or public data have none where the release has them: other steps get these."""
@@ -190,6 +191,7 @@ def test_slopes_are_asked_of_all_that_the_update_follows(term, caplog):
     assert not any(part.updates.follows_slopes for part in step._parts)
 
 
+@pytest.mark.usefixtures("built_only")
 def test_slopes_are_asked_of_records_that_depend_on_records():
     """The density of one record has slopes in another; the draw of it has none, and is not asked."""
     group = np.repeat(np.arange(25), 2)

@@ -16,9 +16,12 @@ from pymc_dp.query.records import find_record_blocks
 from pymc_dp.step_methods.imputation import RecordChain
 from pymc_dp.step_methods.sweeps import kernels
 from pymc_dp.step_methods.sweeps.parts import count, least
-from tests.step_methods.zoo import EVERY, ZOO, jittered, laplace
+from tests.step_methods.zoo import CORE, EVERY, ZOO, jittered, laplace
 
 PYTHON = Mode(linker="py", optimizer="fast_compile")
+THIRD = pytest.mark.parametrize(
+    "entry", [p for k, p in enumerate(EVERY.args[1]) if k % 3 == 0 or p.id in {*CORE, "two blocks"}]
+)
 
 
 def chains(model, proposals="independence"):
@@ -58,12 +61,13 @@ def test_sweep(entry, rng):
 
 
 @pytest.mark.compiles(4)
-@EVERY
+@THIRD
 def test_acceptance_ratio(entry, rng):
     """With as few records as possible, the acceptance probability is the one the model implies.
 
     The candidate is the same draw that a sweep makes when it ignores the releases, from the same
-    state of the generator. In a model of one record, or as far as the first record of several.
+    state of the generator. In a model of one record, or as far as the first record of several. All models
+    are tried with two records, and on both sides of boundaries, in tests/universal/test_record_sweeps.py.
     """
     if entry.smallest > 1:
         pytest.skip("needs more than one record")

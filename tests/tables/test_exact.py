@@ -1,6 +1,7 @@
 """Posteriors of small tables, by enumeration of all tables of counts (and of a grid of a parameter)."""
 
 import itertools
+from functools import cache
 
 import arviz as az
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from tests.tables.models import CASES
 
 
+@cache
 def enumerated(name):
     """Return every table with its probability, by the model's own density."""
     case = CASES[name]
@@ -74,8 +76,9 @@ def test_enumerated(name):
     tables, probabilities = enumerated(name)
     model = CASES[name].build()
     idata = pm.sample(
-        model=model, draws=4000, tune=500, chains=2, cores=1, random_seed=5, progressbar=False, quiet=True
-    )
+        model=model, draws=4000, tune=500, chains=2, cores=1, random_seed=5, progressbar=False, quiet=True,
+        compute_convergence_checks=False,
+    )  # fmt: skip
     assert "table_acceptance" in idata.sample_stats
     names = [v for v in ("a", "b", "c") if v in idata.posterior]
     draws = np.concatenate([idata.posterior[v].values.reshape(2, 4000, -1) for v in names], axis=-1)

@@ -7,6 +7,8 @@ parameters are drawn from counts of the draw before, from too many counts, or wi
 
 from __future__ import annotations
 
+from functools import cache
+
 import arviz as az
 import numpy as np
 import pymc as pm
@@ -27,6 +29,7 @@ def natural(model, point):
     return found
 
 
+@cache
 def enumerated(name):
     """Return moments of cells and parameters, and of their products; names of counts and parameters."""
     case = CASES[name]
