@@ -134,7 +134,8 @@ def _drawn(model: Model, part: Removed, posterior: xr.Dataset, rng: np.random.Ge
             f"idata has no draws of {', '.join(missing)}, on which the records {part.record.name} depend: "
             "sample the marginal model again, with var_names left out or with these names in it."
         )
-    inputs = [pt.tensor(f"{v.name}_draws", dtype=v.dtype, shape=(None, *v.type.shape)) for v in free]
+    # not pt.tensor, which takes some names, such as "1|group" of Bambi, for types
+    inputs = [pt.TensorType(v.dtype, (None, *v.type.shape))(f"{v.name}_draws") for v in free]
     batched = vectorize_graph(graphs, dict(zip(free, inputs, strict=True))) if free else graphs
     draws = pt.lscalar("draws")
     copies = pt.broadcast_to(released, (draws, *(released.shape[k] for k in range(released.type.ndim))))

@@ -208,12 +208,9 @@ class ConfidentialLikelihood:
             raise ValueError(
                 f"data of '{name}' are not all whole numbers, and {law.owner.op} gives no others."
             )
-        value = pt.tensor(name, dtype=law.type.dtype, shape=table.shape)
+        value = pt.TensorType(law.type.dtype, table.shape)(name)
         parameters = _parameters(name, law, model)
-        roots = [
-            pt.tensor(f"{name}_{k}", dtype=v.type.dtype, shape=lengths_of(v))
-            for k, v in enumerate(parameters)
-        ]
+        roots = [pt.TensorType(v.type.dtype, lengths_of(v))(f"{name}_{k}") for k, v in enumerate(parameters)]
         (free,) = graph_replace([law], dict(zip(parameters, roots)), strict=False)
         _check_arguments(name, free, set(inputs.values()))
         check_atoms(name, law, inputs.values(), model)

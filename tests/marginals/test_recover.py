@@ -120,6 +120,19 @@ def test_answers():
         frequencies_agree(draws[:, i], chances / chances.sum())
 
 
+@pytest.mark.parametrize("name", ["1|group", "2022", "a,b", "f8"])
+def test_names_that_numpy_takes_for_types(name):
+    """Bambi gives such names to effects of groups."""
+    with pm.Model() as model:
+        p = pm.Beta(name, 1, 1)
+        y = pm.Bernoulli("y", p, shape=3)
+        dp.RandomizedResponse("z", y, p_truth=5 / 6, observed=[0, 1, 1])
+    draws = dp.recover_records(results(**{name: 0.4}), model, random_seed=1)["y"].values.reshape(-1, 3)
+    for i, z in enumerate([0, 1, 1]):
+        chances = np.array([0.6, 0.4]) * np.where(np.arange(2) == z, 5 / 6, 1 / 6)
+        frequencies_agree(draws[:, i], chances / chances.sum())
+
+
 def test_counts():
     draws = recovered("Poisson, discrete Laplace")
     k = np.arange(300)
