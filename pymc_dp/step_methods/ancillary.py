@@ -107,7 +107,8 @@ class AncillaryUpdate(RecordStep):
       worth twice as much for their cost.
     * For trajectories, step sizes and a covariance of momenta for each of the two parametrisations, and
       whether a positive number moves as its logarithm or as it is, with a reflection at zero: what is closer
-      to a normal number, by the product of its variance and the mean square of its slope.
+      to a normal number, by the product of its variance and the mean square of its slope, and the logarithm
+      where the density has no bound at zero.
 
     A trajectory of k numbers takes 15 steps on average and 64 at most, each with a pass over the records that
     costs about twice that of an update, and some k^2 operations. A quarter of them (an eighth beyond 40

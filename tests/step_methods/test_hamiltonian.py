@@ -208,6 +208,37 @@ def test_positive_numbers_move_as_what_is_closer_to_normal(draw, slope, as_it_is
         assert charts[positive.AS_IT_IS, 0] == as_it_is and squares[0] > 0
 
 
+def gamma_law(shape):
+    def density(theta, data, given, totals, out):
+        t = np.exp(theta[1])
+        out[:] = shape * theta[1] - t, 7.0, shape - t
+
+    return density
+
+
+@pytest.mark.parametrize(("shape", "as_it_is"), [(0.2, 0.0), (1.0, 1.0), (2.0, 1.0)])
+def test_where_a_density_has_no_bound_a_number_moves_as_its_logarithm(shape, as_it_is):
+    """Also if a window has seen no small values, of which the number looks closer to normal as it is."""
+    learnt, empty = hamiltonian.begun(np.ones(1)), np.zeros(1)
+    state = ParameterState(
+        np.zeros(2), empty, empty[None], empty, np.array([1]), WHOLE, learnt, 0, 1, np.zeros(2)
+    )
+    names = {
+        "function_at": lambda address, kind: address,
+        "standard_normal": lambda rng: rng.normal(),
+        "random": lambda rng: rng.random(),
+    }
+    plain(hamiltonian.hamiltonian.py_func, names)(1, np.random.default_rng(1), gamma_law(shape), state)
+    seen = learnt.charts.copy()
+    assert seen[positive.NEXT_TO_ZERO, 0] == pytest.approx(shape)
+    learn = plain(positive.learn_charts.py_func, {})
+    for t in np.abs(np.random.default_rng(6).normal(size=500)):
+        learn(seen, np.array([0.0, 1 - t * t]), np.array([np.log(t)]), np.array([0]))
+    assert positive.again(seen, 500)[0][positive.AS_IT_IS, 0] == as_it_is
+    seen[positive.NEXT_TO_ZERO] = np.inf  # planted fault: nobody has looked
+    assert positive.again(seen, 500)[0][positive.AS_IT_IS, 0] == 1.0
+
+
 def test_places_without_slopes_are_visited():
     """A scale that is the root of a positive part, in 45 groups: the slope is 0 times infinity below zero."""
     groups = 45

@@ -13,6 +13,7 @@ from scipy import stats
 import pymc_dp as dp
 from pymc_dp.runs.checkpoint import Checkpoint
 from pymc_dp.step_methods import ancillary_block
+from pymc_dp.step_methods.updates import positive
 from tests.statistics import harness
 
 N, SIGMA, RELEASED = 400, 5.0, 1000.0
@@ -85,6 +86,33 @@ def test_trajectories_do_better_there(seed):
         assert idata.sample_stats["ancillary_trajectories"].values[:, -1].all() == (name == "default")
         sizes[name] = float(az.ess(idata.posterior["b"].values))
     assert sizes["default"] > 150 and sizes["walks"] < sizes["default"] / 2, sizes
+
+
+@pytest.mark.statistical
+def test_a_curve_with_ends_of_no_bounded_density_is_followed():
+    """Two numbers of which either may be next to nothing: moving as they are, they do not come back."""
+    with pm.Model():
+        parts = [pm.Gamma(name, 0.2, 0.2) for name in "ab"]
+        y = pm.Normal("y", sum(parts), 1, shape=N)
+        dp.GaussianMechanism("z", dp.record_sum(y), sigma=SIGMA, observed=float(N))
+        step = dp.AncillaryUpdate()
+        idata = pm.sample(2000, tune=1000, chains=1, random_seed=1, step=[step], **SAMPLED)
+    learnt = step.learnt[0]
+    assert learnt.follows and not learnt.given_noise.charts[positive.AS_IT_IS].any()
+    draws = idata.posterior["b"].values
+    b, ends = np.logspace(-40, 1, 2001), np.linspace(0, 1.5, 1001)
+    # what a is told has a standard deviation of 0.05, so that cells of 0.0015 are narrow
+    a, mass = (ends[:-1] + ends[1:])[:, None] / 2, np.diff(stats.gamma.cdf(ends, 0.2, scale=5))
+    p = mass @ stats.norm.pdf(N, N * (a + b), np.sqrt(N + SIGMA**2)) * b**0.2 * np.exp(-0.2 * b)
+    p /= p.sum()
+    checks = {}
+    for end in (1e-4, 0.1, 0.5, 0.9):
+        below, probability = (draws < end).astype(float), p[b < end].sum()
+        ess = min(float(az.ess(below, method="mean")), below.size)
+        checks[f"below {end}"] = (below.mean() - probability) / np.sqrt(probability * (1 - probability) / ess)
+        assert ess > 40
+    verdict = harness.two_sample_z(checks)
+    assert verdict.passed, verdict
 
 
 def test_walks_are_gone_back_to(monkeypatch, caplog):

@@ -19,7 +19,7 @@ from pymc_dp.lowering.addresses.native import SLOPES, function_at
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.bits import random, standard_normal
 from pymc_dp.step_methods.updates import positive
-from pymc_dp.step_methods.updates.positive import AS_IT_IS, go, in_chart, learn_charts
+from pymc_dp.step_methods.updates.positive import AS_IT_IS, go, in_chart, learn_charts, look_next_to_zero
 from pymc_dp.step_methods.updates.state import UPDATE, Learnt
 
 _SLOPES = types.FunctionType(SLOPES)
@@ -159,6 +159,8 @@ def hamiltonian(n_updates, rng, address, state):
     accepted = 0
     if not is_finite(here, moving):  # a move from there could not be taken back
         return 0
+    if adapting and steps[N_UPDATES] == 0.0:
+        look_next_to_zero(charts, slopes, place, data, given, totals, moving, there)
     for _ in range(n_updates):
         size = np.exp(steps[TRIED] if adapting else steps[KEPT])
         is_short = random(rng) < (_SHORT if k <= _MANY else _SHORT_OF_MANY)

@@ -9,7 +9,10 @@ While tuning, both are measured: of a normal number, variance times mean square 
 larger this product, the further is the law from one that a step size fits. The number moves as it is where
 the product is less than that of its logarithm when a window of tuning ends; the last one decides. To ask for
 much less would not do: a chain that has not yet been near zero sees products that are nearly equal, and as
-its logarithm the number does not get there.
+its logarithm the number does not get there. A number whose density has no bound at zero, such as that of a
+gamma law of shape 0.2, always moves as its logarithm: in a window without small values it may look closer to
+normal as it is, and where it then meets zero, no step is short enough. What the density does there is looked
+at, once a window.
 
 A trajectory that meets zero is reflected there (Afshar & Domke 2015): what it had of velocity towards zero
 changes its sign, in the metric of its momenta, so that its energy stays.
@@ -20,10 +23,15 @@ import numpy as np
 from pymc_dp.lowering.addresses.bind import part_of_kernel
 
 # Rows of what is known of each number: whether it is the logarithm of a positive one, whether that moves as
-# it is, and sums over updates of values, their squares and those of slopes, of the logarithm and the number.
+# it is, sums over updates of values, their squares and those of slopes, of the logarithm and the number, and
+# the slope of the log density of the logarithm next to zero.
 IS_LOG, AS_IT_IS = 0, 1
 _LOG, _LOG_SQUARED, _LOG_SLOPE, _SELF, _SELF_SQUARED, _SELF_SLOPE = range(2, 8)
-_ROWS = 8
+NEXT_TO_ZERO = 8
+_ROWS = 9
+# How far below the logarithm of a number one looks; and the slope there below which the number has no bounded
+# density: t^(a - 1) has slope a, and a density that is neither zero nor infinite at zero has 1.
+_FAR, _BOUNDED = 50.0, 0.95
 # Updates from which variances are known; and reflections in one step, after which it is refused.
 _FEWEST, _MOST_REFLECTIONS = 20, 100
 
@@ -32,6 +40,7 @@ def begun(is_log: np.ndarray) -> np.ndarray:
     """Return what is known of some numbers before the first update: all begin as they are sampled."""
     charts = np.zeros((_ROWS, is_log.size))
     charts[IS_LOG] = is_log
+    charts[NEXT_TO_ZERO] = np.inf
     return charts
 
 
@@ -40,7 +49,7 @@ def again(charts: np.ndarray, n: float) -> tuple[np.ndarray, np.ndarray]:
 
     Parameters
     ----------
-    charts : ndarray, shape (8, k)
+    charts : ndarray, shape (9, k)
         With sums over `n` updates.
     """
     new, k = begun(charts[IS_LOG]), charts.shape[1]
@@ -52,6 +61,7 @@ def again(charts: np.ndarray, n: float) -> tuple[np.ndarray, np.ndarray]:
         of_log = (mean[_LOG_SQUARED] - mean[_LOG] ** 2) * mean[_LOG_SLOPE]
         of_self = (mean[_SELF_SQUARED] - mean[_SELF] ** 2) * mean[_SELF_SLOPE]
         new[AS_IT_IS] = (charts[IS_LOG] > 0) & (of_self < of_log)
+    new[AS_IT_IS, charts[NEXT_TO_ZERO] < _BOUNDED] = 0.0
     return new, np.where(new[AS_IT_IS] > 0, mean[_SELF_SLOPE], mean[_LOG_SLOPE]) * charts[IS_LOG]
 
 
@@ -62,6 +72,18 @@ def in_chart(density, place, moving, charts):
         if charts[AS_IT_IS, i] > 0.0:
             density[0] -= place[moving[i]]
             density[1 + moving[i]] = (density[1 + moving[i]] - 1.0) * np.exp(-place[moving[i]])
+
+
+@part_of_kernel
+def look_next_to_zero(charts, slopes, place, data, given, totals, moving, out):
+    """Note the slope of the log density of each logarithm next to zero; infinite if there is no density."""
+    for i in range(moving.size):
+        if charts[IS_LOG, i] > 0.0:
+            log = place[moving[i]]
+            place[moving[i]] = log - _FAR
+            slopes(place, data, given, totals, out)
+            place[moving[i]] = log
+            charts[NEXT_TO_ZERO, i] = out[1 + moving[i]] if abs(out[0]) < np.inf else np.inf
 
 
 @part_of_kernel
