@@ -127,7 +127,10 @@ def _discrete(
         weights = _log_probabilities(law, support)
         return FiniteWay(channel, support.astype(query), ends, (weights, *noise))
     if not isinstance(op, RandomVariable) or any(op.ndims_params):
-        raise NotClosed(f"the values of {printed_name(op)} records are not known")
+        raise NotClosed(
+            f"how many values {printed_name(op)} records have is not told by the model (the number of "
+            "probabilities, or of cutpoints, may change)"
+        )
     if isinstance(channel, ProcessedRV) and channel.whole and ends == UNCLAMPED:
         return _processed(op, channel, [*parameters_of(law)], noise, tolerance)
     if ends == UNCLAMPED and hasattr(channel, "reach"):

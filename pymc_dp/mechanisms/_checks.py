@@ -212,7 +212,7 @@ def check_observed(observed: Any, expected: StaticShape, suppresses: bool = Fals
         shape, kind = values.shape, values.dtype.kind
     if kind not in "iuf":
         raise TypeError(
-            f"observed must hold real numbers, got dtype {values.dtype}: pass the released values."
+            f"observed must hold real numbers, got dtype {values.dtype}: {_as_numbers(values.dtype)}."
         )
     check_static_shape("observed", shape, expected)
     if not isinstance(values, Variable):
@@ -310,7 +310,7 @@ def _as_array(observed: Any) -> np.ndarray:
     if array.dtype.kind not in "iuf":
         raise TypeError(
             f"observed must hold real numbers, got {type(observed).__name__} of dtype "
-            f"{array.dtype}: pass the released values."
+            f"{array.dtype}: {_as_numbers(array.dtype)}."
         )
     if not np.isfinite(array).all():  # PyMC would impute NaN entries
         return array
@@ -321,3 +321,12 @@ def _as_array(observed: Any) -> np.ndarray:
 def _show(shape: StaticShape) -> str:
     lengths = ", ".join("?" if n is None else str(n) for n in shape)
     return f"({lengths},)" if len(shape) == 1 else f"({lengths})"
+
+
+def _as_numbers(dtype: Any) -> str:
+    """Say what makes numbers of values that are none."""
+    if str(dtype) == "bool":
+        return "pass them as whole numbers (values.astype(int))"
+    if np.dtype(dtype).kind in "OUST" or str(dtype).startswith("str"):
+        return "pass numbers (categories: numbered from 0, as .astype('category').cat.codes of pandas does)"
+    return "pass the released values"

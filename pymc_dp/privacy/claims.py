@@ -61,7 +61,8 @@ class GuaranteeCheck:
         return bool(self.faults)
 
     def __str__(self) -> str:
-        found = f"{self.pairs} pairs of queries, {self.values} values, log ratio at most {self.log_ratio:g}"
+        pairs = "one pair" if self.pairs == 1 else f"{self.pairs} pairs"
+        found = f"{pairs} of queries, {self.values} values, log ratio at most {self.log_ratio:g}"
         if self.divergences:
             at = max(self.divergences)
             found += f", divergence of order {at:g} at most {self.divergences[at]:g}"
