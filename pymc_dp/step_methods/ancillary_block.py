@@ -171,10 +171,11 @@ class AncillaryBlock:
         if step.update == "hamiltonian" or (step.update == "auto" and many and self._has_slopes()):
             kind = "hamiltonian"
         self.updates = self._lowered(kind)
-        # what a user chose is not changed; whole numbers have no slopes
+        # What a user chose is not changed. Whole numbers have no slopes. Records that are summed over cost a
+        # trajectory as many evaluations as they have values: 20 times a draw by walks for 16 of them.
         self.may_change = (
             step.update == "auto" and kind == "random_walk" and not counted
-            and all(given is None for given in self.given)
+            and not self.summed and all(given is None for given in self.given)
         )  # fmt: skip
 
     def _has_slopes(self) -> bool:

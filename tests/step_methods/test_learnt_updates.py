@@ -146,6 +146,16 @@ def test_what_a_user_chose_is_kept(chosen):
     assert not step._parts[0].may_change
 
 
+def test_records_that_would_be_summed_over_keep_walks():
+    """Trajectories cost as many evaluations as records have values there."""
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        y = pm.Binomial("y", 15, p, shape=50)
+        dp.RandomizedResponse("z", y, epsilon=1, n_categories=16, observed=np.arange(50) % 16)
+        step = dp.AncillaryUpdate(model=model)
+    assert not step._parts[0].may_change
+
+
 def test_discrete_records_have_no_slopes_to_follow():
     with pm.Model() as model:
         rate = pm.Gamma("rate", 2, 1)
