@@ -53,6 +53,7 @@ from pymc_dp.step_methods.imputation import RecordImputation
 from pymc_dp.step_methods.record_step import RecordStep
 from pymc_dp.step_methods.slot_checks import of_slots
 from pymc_dp.step_methods.starts import check_starting_labels
+from pymc_dp.step_methods.stood_still import of_whole_numbers
 from pymc_dp.tabulated_imputation import TabulatedImputation
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
@@ -329,7 +330,7 @@ def _of_slots(make: Callable[..., Any]) -> Callable[..., Any]:
 def _of_numbers_with_a_meaning(check: Callable[..., Any]) -> Callable[..., Any]:
     def run_convergence_checks(idata: Any, model: Model) -> list[Any]:
         told = check(idata, model)
-        return [*told, *of_slots(check, idata, model, told)]
+        return [*told, *of_slots(check, idata, model, told), *of_whole_numbers(idata, model)]
 
     return run_convergence_checks
 

@@ -11,11 +11,12 @@ from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
 from pymc_dp.step_methods.ancillary_block import AncillaryBlock
-from pymc_dp.step_methods.block.parents import ancestors_of_records
+from pymc_dp.step_methods.block.parents import ancestors_of_records, is_real
 from pymc_dp.step_methods.claims import default_parameters, takes_count
 from pymc_dp.step_methods.discovery import model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordStep, RecordStepState
 from pymc_dp.step_methods.updates.state import GIVEN_NOISE, REDRAWN
+from pymc_dp.step_methods.whole_numbers import whole_numbers_of
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
@@ -47,12 +48,13 @@ class AncillaryUpdate(RecordStep):
     the noise, and one sweep over the records (as :class:`RecordImputation` does).
 
     ``pm.sample`` chooses this step by itself for the continuous parameters behind the law of the records,
-    where the records have such a form: location-scale families, and families with a quantile function,
-    discrete ones included. Beyond 40 numbers it follows the slopes of the log density, for which the form has
-    to be smooth: location-scale families are, quantile functions are not. Records of few values that discrete
-    mechanisms release one by one are then summed over in place of the update given the noise, and drawn anew
-    after it. Dirichlet parameters of categorical records are left to :class:`ConjugateUpdate` where it is
-    expected to cost less, and all of them to PyMC where :class:`RecordImputation` is given as a step.
+    and for whole numbers in it with up to 40 numbers in all, where the records have such a form:
+    location-scale families, and families with a quantile function, discrete ones included. Beyond 40 numbers
+    it follows the slopes of the log density, for which the form has to be smooth: location-scale families
+    are, quantile functions are not. Records of few values that discrete mechanisms release one by one are
+    then summed over in place of the update given the noise, and drawn anew after it. Dirichlet parameters of
+    categorical records are left to :class:`ConjugateUpdate` where it is expected to cost less, and all of
+    them to PyMC where :class:`RecordImputation` is given as a step.
     Up to 12 parameters of records that are no function of noise (mixtures, shares with a Dirichlet law, laws
     of a user's) are proposed together with all records, which are drawn anew. Otherwise the parameters stay
     with NUTS, with a message.
@@ -109,6 +111,10 @@ class AncillaryUpdate(RecordStep):
       whether a positive number moves as its logarithm or as it is, with a reflection at zero: what is closer
       to a normal number, by the product of its variance and the mean square of its slope, and the logarithm
       where the density has no bound at zero.
+
+    With whole numbers, half of the updates of a random walk move one of these alone, to any other of up to 64
+    values or else to a neighbour. The others move all numbers by one step, which is rounded for whole ones;
+    the real numbers have the law that the covariance says given the rounded step.
 
     A trajectory of k numbers takes 15 steps on average and 64 at most, each with a pass over the records that
     costs about twice that of an update, and some k^2 operations. A quarter of them (an eighth beyond 40
@@ -192,7 +198,7 @@ class AncillaryUpdate(RecordStep):
         self._parts = [
             AncillaryBlock(self, model, block, moving)
             for block in record_blocks(model)
-            if moving & set(ancestors_of_records(model, block))
+            if moving & {*ancestors_of_records(model, block), *whole_numbers_of(model, block)}
         ]
         self.chains = [part.chain for part in self._parts]
 
@@ -239,6 +245,7 @@ class AncillaryUpdate(RecordStep):
             for rv in ancestors_of_records(model, block)
             if rv is not block.count or takes_count(model, block)
         }
+        parents |= {rv for rv in default_parameters(model) if not is_real(rv)}
         claimed = [model.rvs_to_values[rv] for rv in model.free_RVs if rv in parents]
         if not claimed:
             raise ValueError(

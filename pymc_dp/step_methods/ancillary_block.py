@@ -30,6 +30,7 @@ from pymc_dp.step_methods.updates.cycles import FEWEST, Jumps, best_number, cost
 from pymc_dp.step_methods.updates.interweaving import interweave
 from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
 from pymc_dp.step_methods.updates.state import Learnt, of_random_walk
+from pymc_dp.step_methods.whole_numbers import ends_of, refuse_unmoved, whole_numbers_of
 
 if TYPE_CHECKING:
     from pymc_dp.step_methods.ancillary import AncillaryUpdate
@@ -128,34 +129,32 @@ class AncillaryBlock:
         self.chain = RecordChain(model, block, step.proposals, step._default_point)
         program = self.chain.program
         layout = program.parameters
-        # records of other blocks, and whole numbers but that of the people, have moves of their own
+        # records of other blocks have moves of their own
         counted = moving & counts_of(model, block)
-        if counted and (step.update not in ("auto", "random_walk") or step.n_ancillary == 0):
-            given = "`n_ancillary` = 0" if step.n_ancillary == 0 else f"`update` = {step.update!r}"
-            raise ValueError(
-                f"{given} moves no whole numbers such as {block.count}, which moves given the noise only, by "
-                "'random_walk'. Leave it out, or name the other parameters in `vars`, and pm.sample chooses "
-                "a step for this one."
-            )
-        walking = moving & continuous_parameters(model, block)
+        whole = moving & set(whole_numbers_of(model, block))
+        redrawn_by_default = step.update == "auto" and is_redrawn(model, block)
+        refuse_unmoved(step.update, step.n_ancillary, counted, whole, redrawn_by_default)
         if not takes_count(model, block):
-            if not moving & continuous_parameters(model, block):
+            if not moving - counted:
                 raise ValueError(
                     f"{block.count} in `vars`: AncillaryUpdate moves the number of people only together with "
                     f"less than {MAX_DIMENSION} parameters of records that are functions of noise. Leave it "
                     "out of `vars`: pm.sample chooses a step for it."
                 )
             counted = set()
-        mine = [rv for rv in layout.variables if rv in walking | counted]
+        real = moving & continuous_parameters(model, block)
+        mine = [rv for kind in (counted, whole, real) for rv in layout.variables if rv in kind]
         self.names = [str(model.rvs_to_values[rv].name) for rv in mine]
         self.moving = positions(layout, self.names)
-        is_whole = np.concatenate([np.full(layout.slice_length(rv), rv in counted) for rv in mine])
+        lengths = [layout.slice_length(rv) for rv in mine]
         logs = [isinstance(model.rvs_to_transforms.get(rv), LogTransform) for rv in mine]
-        self.logs = np.repeat(np.array(logs, dtype=np.float64), [layout.slice_length(rv) for rv in mine])
-        self.walking, self.whole = self.moving[~is_whole], np.flatnonzero(is_whole)
-        self.redraws = step.update == "redraw" or (step.update == "auto" and is_redrawn(model, block))
+        self.logs = np.repeat(np.array(logs, dtype=np.float64), lengths)
+        ends = [ends_of(rv) for rv, n in zip(mine, lengths, strict=True) if rv not in real for _ in range(n)]
+        self.ends = np.array(ends, dtype=np.float64).reshape(-1, 2)
+        self.n_counted = sum(layout.slice_length(rv) for rv in counted)
+        self.redraws = step.update == "redraw" or redrawn_by_default
         redrawn = RedrawnConditionals(program, mine, with_noise=False) if self.redraws else None
-        conditionals = redrawn or Conditionals(program, mine, whole=counted)
+        conditionals = redrawn or Conditionals(program, mine, given_noise_only=counted)
         if redrawn and (lacking := redrawn.may_lack_a_law()):
             raise ValueError(
                 f"`update` = {step.update!r}: parameters are proposed with all records drawn anew, and "
@@ -168,13 +167,15 @@ class AncillaryBlock:
         self.given = (step.n_centred, step.n_ancillary, step.n_cycles)
         kind = "redraw" if self.redraws else "slice" if step.update == "slice" else "random_walk"
         many = len(self.moving) > MAX_DIMENSION and not self.redraws
-        if step.update == "hamiltonian" or (step.update == "auto" and many and self._has_slopes()):
+        if step.update == "hamiltonian" or (
+            step.update == "auto" and many and not self.ends.size and self._has_slopes()
+        ):
             kind = "hamiltonian"
         self.updates = self._lowered(kind)
         # What a user chose is not changed. Whole numbers have no slopes. Records that are summed over cost a
         # trajectory as many evaluations as they have values: 20 times a draw by walks for 16 of them.
         self.may_change = (
-            step.update == "auto" and kind == "random_walk" and not counted
+            step.update == "auto" and kind == "random_walk" and not self.ends.size
             and not self.summed and all(given is None for given in self.given)
         )  # fmt: skip
 
@@ -187,8 +188,8 @@ class AncillaryBlock:
     def _lowered(self, kind: str) -> ParameterUpdates:
         n_centred, n_ancillary, n_cycles = self.given
         return ParameterUpdates(
-            self.chain, self.conditionals, self.mine, kind, n_walking=len(self.walking), summed=self.summed,
-            n_centred=n_centred, n_ancillary=n_ancillary, n_cycles=n_cycles,
+            self.chain, self.conditionals, self.mine, kind, n_walking=len(self.moving) - self.n_counted,
+            summed=self.summed, n_centred=n_centred, n_ancillary=n_ancillary, n_cycles=n_cycles,
         )  # fmt: skip
 
     @cached_property
@@ -214,7 +215,9 @@ class AncillaryBlock:
         if updates.follows_slopes:
             given_records, given_noise = hamiltonian.begun(self.logs), hamiltonian.begun(self.logs)
         else:
-            given_records, given_noise = of_random_walk(len(self.walking)), of_random_walk(k)
+            n_counted, n_whole = self.n_counted, len(self.ends)
+            given_records = of_random_walk(k - n_counted, n_whole - n_counted)
+            given_noise = of_random_walk(k, n_whole)
         return Tuned(
             given_records,
             given_noise,
@@ -305,7 +308,7 @@ class AncillaryBlock:
         interweave(
             chain.handle(step.rng), counts, updates.addresses,
             *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * updates.n_cycles, int(step.tune),
-            theta, chain.data, self.walking, self.moving, self.whole, updates.gaussian,
+            theta, chain.data, self.moving, self.n_counted, self.ends, updates.gaussian,
             chain.x, chain.totals, learnt.given_records, learnt.given_noise, learnt.proposals,
             updates.draws_records.sizes, updates.draws_records.addresses,
             np.array([0.0, 1.0]), tallies, trace,

@@ -22,6 +22,7 @@ from pymc_dp.step_methods.conjugate import cheaper_by_cycles, conjugate_paramete
 from pymc_dp.step_methods.discovery import record_blocks
 from pymc_dp.step_methods.updates.noncentred import NoiseForm, NoNoiseForm
 from pymc_dp.step_methods.updates.series import noise_form
+from pymc_dp.step_methods.whole_numbers import reason_to_leave, say_what_is_left, whole_numbers_of
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
@@ -38,9 +39,11 @@ def default_parameters(model: Model) -> list[Variable]:
     blocks, refused = record_blocks(model), set()
     for block in blocks:
         if "ancillary" not in block.decisions:
-            block.decisions["ancillary"] = _parameters_of_block(model, block)
+            parents = _parameters_of_block(model, block)
+            block.decisions["ancillary"] = [*parents, *_whole_numbers_of_block(model, block, parents)]
         # it takes a parameter with all blocks behind which it is, or not at all
-        refused |= set(ancestors_of_records(model, block)) - set(block.decisions["ancillary"])
+        behind = {*ancestors_of_records(model, block), *whole_numbers_of(model, block)}
+        refused |= behind - set(block.decisions["ancillary"])
     found = dict.fromkeys(rv for block in blocks for rv in block.decisions["ancillary"])
     return [rv for rv in found if rv not in refused]
 
@@ -81,6 +84,37 @@ def _parameters_of_block(model: Model, block: RecordBlock) -> list[Variable]:
             reason,
         )
     return []
+
+
+def _whole_numbers_of_block(
+    model: Model, block: RecordBlock, parents: Sequence[Variable]
+) -> Sequence[Variable]:
+    """Return the whole numbers in the law of the records that move with some of their other parameters."""
+    found = whole_numbers_of(model, block)
+    if not found:
+        return []
+    laws = [p for rv in block.records for p in parameters_of(rv)]
+    if any(is_labels(rv) for rv in leaves_of(laws, set(model.basic_RVs))):
+        return []  # a mixture has steps of its own
+    reasons = {rv: reason_to_leave(model, rv) for rv in found}
+    for rv, reason in reasons.items():
+        say_what_is_left([rv] if reason else [], reason)
+    taken = [rv for rv in found if not reasons[rv]]
+    shapes = model.eval_rv_shapes()
+    size = sum(int(np.prod(shapes[rv.name])) for rv in (*parents, *taken))
+    if size > MAX_DIMENSION:
+        reason = f"with the others they are {size} numbers, more than the {MAX_DIMENSION} of a random walk"
+        say_what_is_left(taken, reason)
+        return []
+    if is_redrawn(model, block):
+        say_what_is_left(taken, "the other parameters are proposed with all records drawn anew")
+        return []
+    try:
+        forms_of(model, block, [*parents, *taken])
+    except NoNoiseForm as error:
+        say_what_is_left(taken, str(error))
+        return []
+    return taken
 
 
 def forms_of(model: Model, block: RecordBlock, parents: Sequence[Variable]) -> dict[Variable, NoiseForm]:

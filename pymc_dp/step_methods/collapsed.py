@@ -274,7 +274,7 @@ class _Part:
         n = self.n_updates(step)
         run_random_walk(
             step.rng, self.collapsed.address, n, step.n_adapted * n, theta, chain.data, channel, self.counts,
-            self.moving, self.moving[:0], factor, int(step.tune), tally,
+            self.moving, factor, int(step.tune), tally,
         )  # fmt: skip
         shares = np.empty((self.counts.size, self.n_categories))
         self.shares.dispatcher(theta, chain.data, channel, shares)

@@ -33,6 +33,7 @@ from tests.statistics.models import (
 from tests.statistics.processed_models import PROCESSED_MODELS
 from tests.statistics.special_models import SPECIAL_MODELS, NaiveBayes
 from tests.statistics.table_models import TABLE_MODELS, imputed
+from tests.statistics.whole_models import WholeNumbers
 
 pytestmark = [
     pytest.mark.statistical,
@@ -217,8 +218,9 @@ def test_records_beside_nuts(model_type, epsilon):
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 @pytest.mark.parametrize("make_steps", [_ancillary, _together], ids=_ids)
-def test_unknown_number_of_people(make_steps, epsilon):
-    verdict = _short_chains(UnknownCount, epsilon, make_steps, replicates=2500, transitions=2)
+@pytest.mark.parametrize("model_type", [UnknownCount, WholeNumbers], ids=_ids)
+def test_whole_numbers_and_numbers_of_people(model_type, make_steps, epsilon):
+    verdict = _short_chains(model_type, epsilon, make_steps, replicates=2500, transitions=2)
     assert verdict.passed, verdict
 
 
@@ -232,7 +234,7 @@ def test_tables_of_counts(model_type, epsilon):
 # With little noise the release and the records hold each other fast: no use for a single chain.
 @pytest.mark.parametrize(
     ("model_type", "epsilon"),
-    [(model, (0.1, 1.0)[k % 2]) for k, model in enumerate((*ALL_MODELS, UnknownCount))],
+    [(model, (0.1, 1.0)[k % 2]) for k, model in enumerate((*ALL_MODELS, UnknownCount, WholeNumbers))],
     ids=_ids,
 )
 def test_single_chain(model_type, epsilon):

@@ -38,6 +38,7 @@ from tests.statistics.special_models import (
     WalkingRecords,
 )
 from tests.statistics.table_models import CountsAtTwoLevels, imputed
+from tests.statistics.whole_models import WholeNumbers
 
 pytestmark = [
     pytest.mark.statistical,
@@ -83,6 +84,8 @@ CASES = [
     (AutoregressiveRecords, 10.0, _together),
     (UnknownCount, 0.1, _together),
     (UnknownCount, 10.0, _together),
+    (WholeNumbers, 1.0, _together),
+    (WholeNumbers, 50.0, _together),
     (CustomNoise, 1.0, _imputation),
     (CountsAtTwoLevels, 1.0, imputed),
     (CountsAtTwoLevels, 20.0, imputed),

@@ -543,6 +543,37 @@ def number_of_people_in_a_scale(n):
     dp.LaplaceMechanism("z", dp.record_sum(y, count=people) ** 2, scale=1.0 + people, observed=2.0)
 
 
+# -- whole numbers in the law of records -------------------------------------------------------------
+
+
+@bounded()
+def whole_number_in_a_scale(n):
+    _sum(pm.Normal("y", 0, _slope() + pm.DiscreteUniform("k", -2, 3), shape=n))
+
+
+@bounded()
+def whole_number_of_trials(n):
+    _sum(pm.Binomial("y", pm.Poisson("k", 4), pm.Beta("p", 2, 2), shape=n), bounds=(0, 5))
+
+
+@bounded()
+def whole_number_behind_a_mean_too(n):
+    k = pm.Binomial("k", 4, pm.Beta("p", 2, 2))
+    _each(pm.Normal("y", pm.Normal("mu", k, 0.5), 0.4 * k - 0.3, shape=n), n)
+
+
+@bounded()
+def degrees_of_freedom_that_are_whole(n):
+    _sum(pm.StudentT("y", nu=pm.Geometric("k", 0.3), mu=_slope(), sigma=1, shape=n))
+
+
+@bounded()
+def number_of_people_beside_a_whole_number(n):
+    people, k = pm.DiscreteUniform("people", 0, n), pm.Bernoulli("k", 0.4, shape=2)
+    y = pm.Normal("y", _slope() * k[0], 0.5 + k[1], shape=n)
+    dp.LaplaceMechanism("z", dp.record_sum(y, count=people), scale=1.0, bounds=(1, 4), observed=3.0)
+
+
 MODELS = [
     *ZOO,
     *BOUNDED,

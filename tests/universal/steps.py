@@ -29,6 +29,7 @@ from pymc_dp.step_methods.updates.exchangeable import exchangeable
 from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
 from pymc_dp.step_methods.updates.quadratic import quadratic
 from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
+from pymc_dp.step_methods.whole_numbers import whole_numbers_of
 from tests.universal.reference import PYTHON, log_density, places
 
 
@@ -62,7 +63,7 @@ class Placed:
         self.theta = self.program.parameters.flatten(self.default)
         self._kept = {}
         self.draw(rng)
-        self.moving = ancestors_of_records(model, block)
+        self.moving = [*ancestors_of_records(model, block), *whole_numbers_of(model, block)]
         try:
             self.conditionals = Conditionals(self.program, self.moving) if self.moving else None
         except NoNoiseForm:

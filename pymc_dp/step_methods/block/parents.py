@@ -13,10 +13,15 @@ from pymc_dp.query.supports import adds_to_atoms, behind_atoms
 from pymc_dp.step_methods.block.repeated import behind_repeated, loses_atoms
 
 
+def is_real(rv: Variable) -> bool:
+    """Whether the values of a variable are real numbers, not whole ones."""
+    return bool(rv.type.dtype.startswith("float"))  # type: ignore[attr-defined]
+
+
 def continuous_parameters(model: Model, block: RecordBlock) -> set[Variable]:
     """Return the continuous free variables that are no records, of any block."""
     records = {*block.records, *block.others}
-    return {rv for rv in model.free_RVs if rv not in records and rv.dtype.startswith("float")}
+    return {rv for rv in model.free_RVs if rv not in records and is_real(rv)}
 
 
 def counts_of(model: Model, block: RecordBlock) -> set[Variable]:

@@ -39,6 +39,7 @@ from pymc_dp.query.records import Release, is_elementwise, parameters_of
 from pymc_dp.query.rowlocal import columns_of, leaves_of
 from pymc_dp.query.supports import finite_support
 from pymc_dp.step_methods.block.guards import law_domain
+from pymc_dp.step_methods.block.parents import is_real
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.updates.hamiltonian import add_slopes
 from pymc_dp.step_methods.updates.noncentred import NoiseForm
@@ -58,8 +59,8 @@ class Conditionals:
         Parameters that are to move.
     with_noise : bool, default True
         Whether the records' noise is asked for.
-    whole : collection of Variable
-        Those of them that are whole numbers, and move given the noise only.
+    given_noise_only : collection of Variable
+        Those of them that do not move given the records.
 
     Raises
     ------
@@ -73,12 +74,12 @@ class Conditionals:
         moving: Collection[Variable],
         *,
         with_noise: bool = True,
-        whole: Collection[Variable] = (),
+        given_noise_only: Collection[Variable] = (),
     ):
         self.program = program
         self.model = program.model
         self.moving = set(moving)
-        self.walking = self.moving - set(whole)
+        self.walking = self.moving - set(given_noise_only)
         self.variables = set(self.model.basic_RVs)
         self.u = pt.matrix("u", dtype="float64", shape=program.x.type.shape)
         self.totals = pt.vector("totals", dtype="float64", shape=(program.n_statistics,))
@@ -106,11 +107,11 @@ class Conditionals:
         return forms
 
     def _given_others(self) -> list[Variable]:
-        """Moving parameters whose law moves with others."""
+        """Moving real parameters whose law moves with others."""
         return [
             rv
             for rv in self.program.parameters.variables
-            if rv in self.walking and self._depends(parameters_of(rv), self.moving)
+            if rv in self.walking and is_real(rv) and self._depends(parameters_of(rv), self.moving)
         ]
 
     def _smooth_form(self, rv: Variable) -> NoiseForm | None:

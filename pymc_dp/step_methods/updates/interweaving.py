@@ -48,6 +48,8 @@ _TARGET = 0.3
 # Decay of the adaptation's step size (Vihola 2012 asks for an exponent in (1/2, 1]).
 _DECAY = 0.6
 _MAX_STEPPING_OUT = 32
+# Share of updates that move a whole number alone, and values up to which it may go to any other one.
+_ALONE, _FEW = 0.5, 64
 
 
 @njit(types.void(MATRIX, VECTOR, types.float64), cache=True)
@@ -95,26 +97,67 @@ def draw_direction(rng, factor, z, line):
             line[i] += factor[i, j] * z[j]
 
 
+@part_of_kernel
+def round_steps(factor, z, used, line, n_whole):
+    """Round the steps of the whole numbers, which come first, and let the others follow what is rounded.
+
+    Given a whole number's step, later ones have the law that the covariance says: it is as likely there as
+    back. Where a sum of both is known well, a step of one number alone would be refused. ``used`` gets the
+    standard normal numbers that belong to the steps; ``z`` stays, from which the covariance is learnt.
+    """
+    for i in range(z.size):
+        used[i] = z[i]
+        step = 0.0
+        for j in range(i + 1):
+            step += factor[i, j] * used[j]
+        line[i] = step
+        if i < n_whole:
+            line[i] = np.rint(step)
+            used[i] += (line[i] - step) / factor[i, i]
+
+
+@part_of_kernel
+def step_alone(rng, at, moving, ends, line):
+    """Move one whole number alone: to any other value of few, or else to a neighbour."""
+    for i in range(line.size):
+        line[i] = 0.0
+    i = min(int(random(rng) * ends.shape[0]), ends.shape[0] - 1)
+    span = ends[i, 1] - ends[i, 0]
+    if span < _FEW:
+        other = ends[i, 0] + min(np.floor(random(rng) * span), span - 1.0)
+        line[i] = other - at[moving[i]] + (1.0 if other >= at[moving[i]] else 0.0)
+    else:
+        line[i] = 1.0 if random(rng) < 0.5 else -1.0
+
+
 @njit(UPDATE, cache=True)
 def random_walk(n_updates, rng, address, state):
     """Metropolis updates of ``theta[moving]`` given records or noise, in place; returns the acceptances.
 
-    Steps of whole numbers are rounded, which is as likely there as back.
+    Where there are whole numbers, half of the updates move one of them alone. No density is asked for beyond
+    their ends: they may be indices.
     """
     theta, data, given, totals, moving = state.theta, state.data, state.given, state.totals, state.moving
-    whole, factor, tally = state.whole, state.learnt.factor, state.tally
+    ends, factor, tally = state.ends, state.learnt.factor, state.tally
     target = function_at(address, _CONDITIONAL)
-    k = moving.shape[0]
-    proposal, line, z = theta.copy(), np.empty(k), np.empty(k)
+    k, n_whole = moving.shape[0], ends.shape[0]
+    proposal, line, z, used = theta.copy(), np.empty(k), np.empty(k), np.empty(k)
     current = target(theta, data, given, totals)
     accepted = 0
     for update in range(n_updates):
-        draw_direction(rng, factor, z, line)
-        for i in whole:
-            line[i] = np.rint(line[i])
+        alone = n_whole > 0 and random(rng) < _ALONE
+        if alone:
+            step_alone(rng, theta, moving, ends, line)
+        else:
+            draw_direction(rng, factor, z, line)
+        if n_whole > 0 and not alone:
+            round_steps(factor, z, used, line, n_whole)
+        inside = True
         for i in range(k):
             proposal[moving[i]] = theta[moving[i]] + line[i]
-        proposed = target(proposal, data, given, totals)
+            if i < n_whole and not ends[i, 0] <= proposal[moving[i]] <= ends[i, 1]:
+                inside = False
+        proposed = target(proposal, data, given, totals) if inside else -np.inf
         ratio = proposed - current
         # from where the density is no finite number, and to there, a move could not be taken back
         if not (abs(current) < np.inf and abs(proposed) < np.inf):
@@ -130,7 +173,7 @@ def random_walk(n_updates, rng, address, state):
             accepted += 1
             for i in range(k):
                 theta[moving[i]] = proposal[moving[i]]
-        if state.adapting:
+        if state.adapting and not alone:
             rate = min(0.9, k * (state.n_adapted + update + 1.0) ** -_DECAY)
             adapt(factor, z, rate * (probability - _TARGET))
     return accepted
@@ -198,18 +241,20 @@ def slice_update(n_updates, rng, address, state):
 
 @njit(
     types.int64(
-        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, VECTOR, _INDEX, _INDEX,
-        MATRIX, types.int64, VECTOR,
+        GENERATOR, types.intp, types.int64, types.int64, VECTOR, VECTOR, MATRIX, VECTOR, _INDEX, MATRIX,
+        types.int64, VECTOR,
     ),
     cache=True,
 )  # fmt: skip
 def run_random_walk(
-    rng, address, n_updates, n_adapted, theta, data, given, totals, moving, whole, factor, adapting, tally
+    rng, address, n_updates, n_adapted, theta, data, given, totals, moving, factor, adapting, tally
 ):
-    """Call :func:`random_walk` from Python."""
+    """Call :func:`random_walk` of real numbers from Python."""
     nothing = np.empty((0, 0))
     learnt = Learnt(factor, nothing, nothing, np.empty(0), nothing)
-    state = ParameterState(theta, data, given, totals, moving, whole, learnt, n_adapted, adapting, tally)
+    state = ParameterState(
+        theta, data, given, totals, moving, np.empty((0, 2)), learnt, n_adapted, adapting, tally
+    )
     return random_walk(n_updates, rng, address, state)
 
 
@@ -252,7 +297,7 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
     types.void(
         HANDLE, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
         types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), types.int64, types.int64,
-        VECTOR, VECTOR, _INDEX, _INDEX, _INDEX, _INDEX, MATRIX, VECTOR, LEARNT, LEARNT, PROPOSALS,
+        VECTOR, VECTOR, _INDEX, types.int64, MATRIX, _INDEX, MATRIX, VECTOR, LEARNT, LEARNT, PROPOSALS,
         types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), VECTOR, MATRIX, MATRIX,
     ),
     cache=True,
@@ -260,7 +305,7 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
 )  # fmt: skip
 def interweave(
     handle, counts, addresses, record_sizes, record_addresses, n_done, adapting,
-    theta, data, walking, moving, whole, gaussian, x, totals, centred, ancillary, proposals,
+    theta, data, moving, n_counted, ends, gaussian, x, totals, centred, ancillary, proposals,
     draw_sizes, draw_addresses, record_tally, tallies, trace,
 ):  # fmt: skip
     """Cycles of: records given parameters, parameters given records, parameters given noise; in place.
@@ -276,9 +321,9 @@ def interweave(
     the ancillary density, :func:`random_walk`, :func:`slice_update` or
     :func:`pymc_dp.step_methods.updates.hamiltonian.hamiltonian`, and the two that
     :func:`pymc_dp.step_methods.updates.redraw.redraw` takes; 0 where there is none.
-    ``walking``, ``moving``: positions in ``theta`` that move given the records, and given the noise or with
-    all records: those of whole numbers only there; ``whole``: which of the latter these are. ``gaussian``:
-    positions with a Gaussian conditional.
+    ``moving``: positions in ``theta`` that move given the noise or with all records; all but the first
+    ``n_counted``, numbers of people, also given the records. Whole numbers come first; ``ends``: the least
+    and the greatest value of each. ``gaussian``: positions with a Gaussian conditional.
     ``draw_sizes``, ``draw_addresses``: of the move that draws records from their law, which is not always
     that of the sweep: an informed one draws from what it proposes from.
     ``n_done``: cycles already adapted on. ``trace``: gets ``theta[moving]`` as it was, and as it is
@@ -302,8 +347,8 @@ def interweave(
                 data,
                 x,
                 totals,
-                walking,
-                whole[:0],
+                moving[n_counted:],
+                ends[n_counted:],
                 centred,
                 done * n_centred,
                 adapting,
@@ -329,7 +374,7 @@ def interweave(
                 u,
                 totals,
                 moving,
-                whole,
+                ends,
                 ancillary,
                 done * n_ancillary,
                 adapting,

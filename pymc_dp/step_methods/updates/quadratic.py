@@ -15,6 +15,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.addresses.native import QUADRATIC, NativeFunction
 from pymc_dp.lowering.rows.polynomial import degree, without_products
+from pymc_dp.step_methods.block.parents import is_real
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 
 # Largest number of parameters that are drawn at once (one pass for each, compiled).
@@ -29,6 +30,7 @@ def quadratic(conditionals: Conditionals) -> tuple[list[TensorVariable], NativeF
         more = program.parameters.slice_length(rv)
         if (
             rv in conditionals.walking
+            and is_real(rv)
             and size + more <= MAX_QUADRATIC
             and _is_quadratic(conditionals, [*found, rv])
         ):

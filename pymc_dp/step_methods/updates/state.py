@@ -40,8 +40,9 @@ class ParameterState(NamedTuple):
         All parameters, and all releases and covariates, flat.
     given, totals
         Records or noise, a row for each; sums of what the records contribute to queries.
-    moving, whole
-        Which entries of theta move; which of these are whole numbers.
+    moving, ends
+        Which entries of theta move, whole numbers first; the least and the greatest value of each of these,
+        shape (number of them, 2).
     learnt
         What proposals are made with.
     n_adapted, adapting
@@ -55,7 +56,7 @@ class ParameterState(NamedTuple):
     given: Any
     totals: Any
     moving: Any
-    whole: Any
+    ends: Any
     learnt: Any
     n_adapted: int
     adapting: int
@@ -69,7 +70,7 @@ LEARNT = types.NamedTuple([MATRIX, MATRIX, MATRIX, VECTOR, MATRIX], Learnt)
 _INDEX = types.Array(types.intp, 1, "C")
 PARAMETERS = types.NamedTuple(
     [
-        VECTOR, VECTOR, MATRIX, VECTOR, _INDEX, _INDEX, LEARNT, types.int64, types.int64, VECTOR,
+        VECTOR, VECTOR, MATRIX, VECTOR, _INDEX, MATRIX, LEARNT, types.int64, types.int64, VECTOR,
     ],
     ParameterState,
 )  # fmt: skip
@@ -77,6 +78,15 @@ PARAMETERS = types.NamedTuple(
 UPDATE = types.int64(types.int64, GENERATOR, types.intp, PARAMETERS)
 
 
-def of_random_walk(k: int) -> Learnt:
-    """Return what a random walk of some numbers begins with, which learns a covariance only."""
-    return Learnt(np.eye(k) * 0.1, np.zeros((0, 0)), np.zeros((0, 0)), np.zeros(0), np.zeros((0, 0)))
+def of_random_walk(k: int, n_whole: int = 0) -> Learnt:
+    """Return what a random walk of some numbers begins with, which learns a covariance only.
+
+    Steps of whole numbers, which come first, would be rounded to nothing if they began as small as others.
+    """
+    return Learnt(
+        np.diag(np.where(np.arange(k) < n_whole, 1.0, 0.1)),
+        np.zeros((0, 0)),
+        np.zeros((0, 0)),
+        np.zeros(0),
+        np.zeros((0, 0)),
+    )

@@ -1,0 +1,123 @@
+"""Whole numbers in the law of records: exact answers by default and by steps of PyMC, and planted faults."""
+
+from __future__ import annotations
+
+import inspect
+from zlib import crc32
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import special
+
+import pymc_dp as dp
+from pymc_dp.step_methods import parameter_updates
+from pymc_dp.step_methods.updates import conditionals, interweaving
+from tests.statistics.whole_models import (
+    EXACT_WHOLE,
+    change_in_time,
+    events_a_visit,
+    one_of_four_places,
+    places_of_few_people,
+)
+
+pytestmark = pytest.mark.statistical
+
+# One quantity in 2,000 would be rejected by chance, of some hundred.
+ALPHA = 1e-5
+SHORT = {"chains": 2, "cores": 1, "progressbar": False, "quiet": True, "compute_convergence_checks": False}
+
+
+def defaults(model):
+    return {}
+
+
+def records_alone(model):
+    """Whole numbers by PyMC's steps, parameters by NUTS: all given the records."""
+    return {"step": [dp.RecordImputation(model=model)]}
+
+
+def draws_of(case, how, seed, draws=4000):
+    with case.build() as model:
+        return pm.sample(draws, tune=1000, random_seed=seed, **SHORT, **how(model)).posterior
+
+
+def errors_of(case, posterior):
+    """Errors in Monte Carlo standard errors: of probabilities of values, and of means."""
+    found = {}
+
+    def compare(name, draws, expected):
+        sd = float(draws.std())
+        effective = float(az.ess(draws.rename("x").to_dataset())["x"]) if sd else 1.0
+        sd = sd or np.sqrt(expected * (1 - expected))  # a value that was never left, or never reached
+        found[name] = (float(draws.mean()) - expected) / max(sd, 1e-12) * np.sqrt(effective)
+
+    (name,) = case.names
+    for values, probability in case.probabilities.items():
+        if probability > 0.02:
+            hits = posterior[name] == (np.array(values) if len(values) > 1 else values[0])
+            hits = hits.all([d for d in hits.dims if d not in ("chain", "draw")]).astype(float)
+            compare(f"P({name} = {values})", hits, probability)
+    for name, expected in case.means.items():
+        draws = posterior[name]
+        compare(name, draws.mean([d for d in draws.dims if d not in ("chain", "draw")]), expected)
+    return found
+
+
+def rejected(found):
+    limit = np.sqrt(2) * special.erfcinv(ALPHA)
+    return {name: z for name, z in found.items() if abs(z) > limit}
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("case", EXACT_WHOLE, ids=lambda f: f.__name__)
+def test_exact(case, seed):
+    case = case()
+    found = errors_of(case, draws_of(case, defaults, seed))
+    assert not rejected(found), found
+
+
+@pytest.mark.parametrize("case", [places_of_few_people, events_a_visit], ids=lambda f: f.__name__)
+def test_exact_by_other_steps(case):
+    case = case()
+    found = errors_of(case, draws_of(case, records_alone, crc32(case.build.__qualname__.encode()), 12_000))
+    assert not rejected(found), found
+
+
+# -- planted faults ---------------------------------------------------------------------------------
+
+
+def prior_left_out(patch):
+    """The law of whole numbers is not asked for, given the noise."""
+    original = conditionals.Conditionals._factors
+
+    def _factors(self, on):
+        return [f for f in original(self, on) if f.name not in ("k", "j", "tau")]
+
+    patch.setattr(conditionals.Conditionals, "_factors", _factors)
+
+
+def rounded_down(patch):
+    """Steps of whole numbers are rounded down: one up is not as likely as one down."""
+    names = {**vars(interweaving)}
+    for function, what, instead in (
+        (interweaving.round_steps, "np.rint(step)", "np.floor(step)"),
+        (interweaving.random_walk, "cache=True", "cache=False"),
+    ):
+        source = inspect.getsource(function)
+        assert what in source
+        exec(source.replace(what, instead), names)
+    patch.setattr(parameter_updates, "random_walk", names["random_walk"])
+
+
+@pytest.mark.parametrize("fault", [prior_left_out, rounded_down], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "case", [one_of_four_places, events_a_visit, change_in_time], ids=lambda f: f.__name__
+)
+def test_faults_are_rejected(case, fault, monkeypatch):
+    if fault is prior_left_out and case is change_in_time:
+        pytest.skip("its law is flat: nothing is left out")
+    case = case()
+    fault(monkeypatch)
+    assert rejected(errors_of(case, draws_of(case, defaults, 3)))
