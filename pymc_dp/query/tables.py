@@ -204,15 +204,11 @@ def _tables(model: Model, counts: list[Any], known: list[tuple[Variable, TensorV
         )
     if others:
         return None
-    shapes = [tuple(map(int, model.eval_rv_shapes()[str(v.name)])) for v in counts]
-    sizes = [int(np.prod(shape)) for shape in shapes]
-    first = [int(k) for k in np.cumsum([0, *sizes[:-1]])]
+    shapes, first = _placed(model, counts)
     read: list[Known] = []
     for rv, query in known:
         try:
-            linear = read_linear(
-                query, dict(zip(counts, first, strict=True)), dict(zip(counts, shapes, strict=True))
-            )
+            linear = read_linear(query, first, shapes)
         except NotLinear as error:
             if exact:
                 raise ValueError(
@@ -225,7 +221,8 @@ def _tables(model: Model, counts: list[Any], known: list[tuple[Variable, TensorV
         read.append(Known(rv, query, linear))  # type: ignore[arg-type]
     releases = [k for k in read if not is_invariant(k.rv)]
     invariants = [k for k in read if is_invariant(k.rv)]
-    tables = Tables(counts, shapes, first, sum(sizes), releases, invariants)
+    n_cells = sum(int(np.prod(shape)) for shape in shapes.values())
+    tables = Tables(counts, list(shapes.values()), list(first.values()), n_cells, releases, invariants)
     return tables if _stands_alone(model, tables, bool(exact)) else None
 
 
@@ -245,7 +242,31 @@ def _are_records(model: Model, counts: list[Any], known: list[tuple[Variable, Te
     kinds = [analysis.role(query).kind for _, query in known]
     if any(isinstance(v.owner.op, SHARED_TOTAL) for v in counts):
         return kinds == ["sum"]
+    if len(known) > 1 and set(kinds) == {"row"} and _adds_cells_of_a_row(model, counts, known):
+        return False  # rows of cells and their totals are a table at two levels
     return "mixed" not in kinds and set(kinds) != {"row", "sum"}
+
+
+def _adds_cells_of_a_row(
+    model: Model, counts: list[Any], known: list[tuple[Variable, TensorVariable]]
+) -> bool:
+    """Whether a query adds counts of people, in a table of several axes."""
+    if any(v.type.ndim < 2 or not isinstance(v.owner.op, OF_PEOPLE) for v in counts):
+        return False
+    shapes, first = _placed(model, counts)
+    try:
+        maps = [read_linear(query, first, shapes) for _, query in known]
+    except NotLinear:
+        return False
+    return any((np.diff(linear.matrix.indptr) > 1).any() for linear in maps)
+
+
+def _placed(model: Model, counts: list[Any]) -> tuple[dict[Variable, tuple[int, ...]], dict[Variable, int]]:
+    """Return the shapes of count variables, and where the cells of each begin in one line."""
+    lengths = model.eval_rv_shapes()
+    shapes: dict[Variable, tuple[int, ...]] = {v: tuple(map(int, lengths[str(v.name)])) for v in counts}
+    ends = np.cumsum([0, *(int(np.prod(shape)) for shape in shapes.values())])
+    return shapes, {v: int(k) for v, k in zip(counts, ends, strict=False)}
 
 
 def _stands_alone(model: Model, tables: Tables, needed: bool) -> bool:
