@@ -53,6 +53,12 @@ def finite_support(record: TensorVariable, largest: int = MAX_SUPPORT) -> np.nda
 
 def ends_of_support(law: Variable) -> tuple[Any, Any] | None:
     """Return the least and the greatest value of a law of whole numbers, if they are constants and known."""
+    ends = ends_by_entry(law)
+    return None if ends is None else (np.min(ends[0]), np.max(ends[1]))
+
+
+def ends_by_entry(law: Variable) -> tuple[Any, Any] | None:
+    """Return the same for each entry of a law, as numbers or arrays that broadcast to its shape."""
     op = law.owner.op if law.owner is not None else None
     if isinstance(op, BernoulliRV):
         return 0, 1
@@ -69,8 +75,7 @@ def ends_of_support(law: Variable) -> tuple[Any, Any] | None:
         folded = constant_fold(params[: 1 if isinstance(op, BinomialRV) else 2], raise_not_constant=False)
         if not all(isinstance(end, np.ndarray) for end in folded):
             return None
-        ends = [np.unique(end) for end in folded]
-        return (0, ends[0].max()) if isinstance(op, BinomialRV) else (ends[0].min(), ends[1].max())
+        return (0, folded[0]) if isinstance(op, BinomialRV) else (folded[0], folded[1])
     return None
 
 

@@ -30,7 +30,7 @@ from pymc_dp.step_methods.updates.cycles import FEWEST, Jumps, best_number, cost
 from pymc_dp.step_methods.updates.interweaving import interweave
 from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
 from pymc_dp.step_methods.updates.state import Learnt, of_random_walk
-from pymc_dp.step_methods.whole_numbers import ends_of, refuse_unmoved, whole_numbers_of
+from pymc_dp.step_methods.whole_numbers import ends_of_entries, refuse_unmoved, whole_numbers_of
 
 if TYPE_CHECKING:
     from pymc_dp.step_methods.ancillary import AncillaryUpdate
@@ -149,8 +149,8 @@ class AncillaryBlock:
         lengths = [layout.slice_length(rv) for rv in mine]
         logs = [isinstance(model.rvs_to_transforms.get(rv), LogTransform) for rv in mine]
         self.logs = np.repeat(np.array(logs, dtype=np.float64), lengths)
-        ends = [ends_of(rv) for rv, n in zip(mine, lengths, strict=True) if rv not in real for _ in range(n)]
-        self.ends = np.array(ends, dtype=np.float64).reshape(-1, 2)
+        ends = [ends_of_entries(model, rv) for rv in mine if rv not in real]
+        self.ends = np.concatenate([np.empty((0, 2)), *ends])
         self.n_counted = sum(layout.slice_length(rv) for rv in counted)
         self.redraws = step.update == "redraw" or redrawn_by_default
         redrawn = RedrawnConditionals(program, mine, with_noise=False) if self.redraws else None

@@ -23,7 +23,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.mixtures.structure import is_labels
 from pymc_dp.query.records import RecordBlock, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
-from pymc_dp.query.supports import ends_of_support
+from pymc_dp.query.supports import ends_by_entry, ends_of_support
 from pymc_dp.step_methods.block.parents import is_real
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
@@ -43,6 +43,13 @@ def ends_of(rv: Variable) -> tuple[float, float]:
     """Return the least and the greatest value of a whole-numbered parameter, where they are known."""
     ends = ends_of_support(rv)
     return (-np.inf, np.inf) if ends is None else (float(ends[0]), float(ends[1]))
+
+
+def ends_of_entries(model: Model, rv: Variable) -> np.ndarray:
+    """Return the same for each entry of it, shape (entries, 2): each may pick from an array of its own."""
+    ends, shape = ends_by_entry(rv), model.eval_rv_shapes()[str(rv.name)]
+    each = (-np.inf, np.inf) if ends is None else ends
+    return np.stack([np.broadcast_to(np.asarray(end, float), shape).ravel() for end in each], axis=1)
 
 
 def reason_to_leave(model: Model, rv: Variable) -> str:

@@ -138,6 +138,21 @@ def test_given_the_records_alone():
     assert (idata.sample_stats["ancillary_acceptance"] == 0).all()
 
 
+def test_each_entry_has_ends_of_its_own():
+    """One picks from two entries, the other from four: neither may be asked for another's."""
+    with pm.Model() as model:
+        k = pm.DiscreteUniform("k", [0, 0], [1, 3])
+        law = pt.as_tensor(PLACES[:2])[k[0]] + pt.as_tensor(PLACES)[k[1]] + pm.Normal("a")
+        y = pm.Normal("y", law, 1, shape=8)
+        dp.LaplaceMechanism("z", dp.record_sum(y), scale=30.0, observed=5.0)
+    with model:
+        step = dp.AncillaryUpdate()
+        idata = pm.sample(step=[step], **SHORT, compute_convergence_checks=False)
+    (part,) = step._parts
+    assert part.ends.tolist() == [[0.0, 1.0], [0.0, 3.0]]
+    assert (idata.posterior["k"].values.max(axis=(0, 1)) == [1, 3]).all()
+
+
 # -- the walk itself --------------------------------------------------------------------------------
 
 
