@@ -7,28 +7,39 @@ random walk, given the records and given their noise, are rounded for it.
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from pymc.model.core import Model
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Cast
+from pytensor.tensor.basic import ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.random.basic import CategoricalRV
+from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import (
     AdvancedIncSubtensor,
     AdvancedSubtensor,
     IncSubtensor,
     Subtensor,
+    get_idx_list,
 )
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.mixtures.structure import is_labels
 from pymc_dp.query.records import RecordBlock, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
-from pymc_dp.query.supports import ends_by_entry, ends_of_support
+from pymc_dp.query.supports import ends_by_entry
 from pymc_dp.step_methods.block.parents import is_real
+from pymc_dp.step_methods.lengths import with_known_lengths
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
-_LOOKS_UP = (Subtensor, AdvancedSubtensor, IncSubtensor, AdvancedIncSubtensor)
+_READS = (Subtensor, AdvancedSubtensor)
+_LOOKS_UP = (*_READS, IncSubtensor, AdvancedIncSubtensor)
+# What only moves the entries of its first input about.
+_MOVES = (DimShuffle, Reshape, Subtensor, AdvancedSubtensor, TensorFromScalar, ScalarFromTensor)
 
 
 def whole_numbers_of(model: Model, block: RecordBlock) -> list[TensorVariable]:
@@ -40,41 +51,73 @@ def whole_numbers_of(model: Model, block: RecordBlock) -> list[TensorVariable]:
 
 
 def ends_of(rv: Variable) -> tuple[float, float]:
-    """Return the least and the greatest value of a whole-numbered parameter, where they are known."""
-    ends = ends_of_support(rv)
-    return (-np.inf, np.inf) if ends is None else (float(ends[0]), float(ends[1]))
+    """Return the least and the greatest value of a whole-numbered parameter, infinite where not known."""
+    low, high = _ends(rv)
+    return float(np.min(low)), float(np.max(high))
 
 
 def ends_of_entries(model: Model, rv: Variable) -> np.ndarray:
     """Return the same for each entry of it, shape (entries, 2): each may pick from an array of its own."""
-    ends, shape = ends_by_entry(rv), model.eval_rv_shapes()[str(rv.name)]
-    each = (-np.inf, np.inf) if ends is None else ends
-    return np.stack([np.broadcast_to(np.asarray(end, float), shape).ravel() for end in each], axis=1)
+    shape = model.eval_rv_shapes()[str(rv.name)]
+    return np.stack([np.broadcast_to(np.asarray(end, float), shape).ravel() for end in _ends(rv)], axis=1)
+
+
+def _ends(rv: Variable) -> tuple[Any, Any]:
+    ends = ends_by_entry(rv)
+    if ends is None and isinstance(rv.owner.op, CategoricalRV):  # type: ignore[union-attr]
+        # as many categories as data or dimensions have now: a step is made anew when that changes
+        return 0, int(parameters_of(rv)[0].shape[-1].eval()) - 1  # type: ignore[attr-defined]
+    return (-np.inf, np.inf) if ends is None else ends
 
 
 def reason_to_leave(model: Model, rv: Variable) -> str:
     """Return why a whole number is moved by no random walk whose steps may lead anywhere; empty if it may be.
 
-    Native code does not ask whether an array has an entry of some index.
+    Native code does not ask whether an array has the entries that other arrays say.
     """
-    if np.all(np.isfinite(ends_of(rv))):
+    reads = _reads(model, rv)
+    if not reads:
         return ""
+    known = with_known_lengths(model)
+    again = known.named_vars[str(rv.name)]
+    if not np.all(np.isfinite(ends_of(again))):
+        return "it picks an entry of an array, and its law has no constant least and greatest value"
+    if not all(_stays_within(node, index, again) for node, index in _reads(known, again)):
+        return "entries that it picks are not known to be those of the array"
+    return ""
+
+
+def _reads(model: Model, rv: Variable) -> list[tuple[Apply, Variable]]:
+    """Return where an array is read or changed at entries that depend on a variable, and which entries."""
     variables = set(model.basic_RVs)
     graphs = [p for term in variables for p in parameters_of(term)] + list(model.potentials)
-    looked_up: list[Variable] = [
-        index for v in ancestors(graphs) if v.owner is not None for index in _indices(v.owner)
+    return [
+        (v.owner, index)
+        for v in ancestors(graphs)
+        if v.owner is not None and isinstance(v.owner.op, _LOOKS_UP)
+        for index in v.owner.inputs[1 if isinstance(v.owner.op, _READS) else 2 :]
+        if rv in leaves_of([index], variables)
     ]
-    if rv not in leaves_of(looked_up, variables):
-        return ""
-    return "it picks an entry of an array, and its law has no known least and greatest value"
 
 
-def _indices(node: object) -> Sequence[Variable]:
-    """Return what says which entry of an array a node of a graph reads or changes."""
-    op, inputs = node.op, node.inputs  # type: ignore[attr-defined]
-    if not isinstance(op, _LOOKS_UP):
-        return []
-    return inputs[1:] if isinstance(op, Subtensor | AdvancedSubtensor) else inputs[2:]
+def _stays_within(node: Apply, index: Variable, rv: Variable) -> bool:
+    """Whether entries are those of the array: single ones are looked after by native code, others here."""
+    if isinstance(node.op, Subtensor | IncSubtensor):
+        return True
+    array, reads = node.inputs[0], isinstance(node.op, AdvancedSubtensor)
+    given = node.inputs if reads else [array, *node.inputs[2:]]
+    axes = [axis for axis, entry in enumerate(get_idx_list(given, node.op.idx_list)) if entry is index]
+    while index is not rv:
+        if index.owner is None or (not isinstance(index.owner.op, _MOVES) and not _is_cast(index.owner.op)):
+            return False
+        index = index.owner.inputs[0]
+    low, high = ends_of(rv)
+    lengths = [array.type.shape[axis] for axis in axes]  # type: ignore[attr-defined]
+    return bool(lengths) and all(n is not None and -n <= low and high < n for n in lengths)
+
+
+def _is_cast(op: Any) -> bool:
+    return isinstance(op, Elemwise) and isinstance(op.scalar_op, Cast)
 
 
 def say_what_is_left(left: Sequence[Variable], reason: str) -> None:
