@@ -147,7 +147,10 @@ def _discrete(
 def _processed(op: Any, channel: Any, params: list, noise: list, tolerance: float) -> Way:
     """Return the way of a record without a largest value behind whole-numbered noise and what follows it."""
     if not isinstance(op, _FROM_ZERO):
-        raise NotClosed(f"{printed_name(op)} records are not known to have a smallest value")
+        raise NotClosed(
+            f"{printed_name(op)} records have no marginal behind what was processed, unless they have at "
+            f"most {MAX_VALUES} values, which are constants: pm.sample moves such counts itself"
+        )
     if not channel.bounded_above:
         raise NotClosed(
             "a value that was clipped from above says of its record no number that it is at most, and "

@@ -119,9 +119,10 @@ def postprocessed(
     >>> with pm.Model() as model:
     ...     rate = pm.Gamma("rate", 2, 0.1)
     ...     people = pm.Poisson("people", rate, shape=4)
-    ...     z = dp.DiscreteLaplaceMechanism("z", people, epsilon=0.5, sensitivity=1, observed=published)
+    ...     noise = {"epsilon": 0.5, "sensitivity": 1, "neighbours": "add-remove"}
+    ...     z = dp.DiscreteLaplaceMechanism("z", people, **noise, observed=published)
     >>> print(dp.guarantee(z))
-    Pure differential privacy with epsilon = 0.5, for replace-one neighbours.
+    Pure differential privacy with epsilon = 0.5, for add-remove neighbours.
 
     Pages that were read at least 10 times, by noisy counts; which other pages there are is not told:
 
@@ -129,7 +130,7 @@ def postprocessed(
     >>> with pm.Model() as model:
     ...     mean = pm.Gamma("mean", 2, 0.1)
     ...     readers = pm.Geometric("readers", 1 / (1 + mean), shape=3)
-    ...     z = dp.DiscreteLaplaceMechanism("z", readers, epsilon=0.5, sensitivity=1, observed=listed)
+    ...     z = dp.DiscreteLaplaceMechanism("z", readers, **noise, observed=listed)
     >>> [v.name for v in model.potentials]
     ['z_listed']
     """

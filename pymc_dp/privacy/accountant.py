@@ -123,7 +123,8 @@ class ComposedGuarantee(PrivacyGuarantee):
             believed += (
                 f" {in_words(list(self.exact))} {'is' if len(self.exact) == 1 else 'are'} published exactly, "
                 "outside of this promise, which is between data that agree on what is exact: these may "
-                "differ in more than one person, and the promise is then weaker in proportion."
+                "differ in more than one person, and the promise is then that of a group (for k people, k "
+                "times epsilon where it is pure, k^2 times rho where it is zCDP)."
             )
         if len(self.parts) == 1:
             return (

@@ -70,7 +70,7 @@ def _why_not(block: RecordBlock, guarantees: list, proposals: str) -> str:
         if guarantee is None:
             return f"the guarantee of {release.name} is not known"
         if not guarantee.is_pure:
-            return f"{release.name} promises approximate privacy, not pure"
+            return f"{release.name} does not promise pure privacy"
     others = [str(v.name) for v in (*block.terms, *block.potentials)]
     if others:
         return f"{', '.join(others)} depends on the records too"

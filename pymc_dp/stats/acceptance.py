@@ -19,7 +19,7 @@ from rich.table import Table
 from pymc_dp.stats._bounds import RecordBound, bound_of
 from pymc_dp.stats._draws import group_of
 from pymc_dp.stats._printing import as_text, entry_name, table_of
-from pymc_dp.step_methods.claims import default_parameters
+from pymc_dp.step_methods.claims import default_parameters, has_slopes
 from pymc_dp.step_methods.discovery import record_blocks, table_blocks
 from pymc_dp.step_methods.mixture.step import plain_mixtures, private_mixtures
 
@@ -312,7 +312,8 @@ def _advice(idata: Any, model: Model, parameter: str | None) -> str:
         cycles = int(stats["ancillary_cycles"].max()) if "ancillary_cycles" in stats else 2
         follows = "ancillary_trajectories" in stats and bool(stats["ancillary_trajectories"].any())
         how = ", by trajectories" if follows else ""
-        more = "" if follows else "{'update': 'hamiltonian'}, whose trajectories follow curves, or "
+        tried = follows or not all(has_slopes(model, block) for block in record_blocks(model))
+        more = "" if tried else "{'update': 'hamiltonian'}, whose trajectories follow curves, or "
         return (
             f"AncillaryUpdate ran already{how}: draw longer, or give pm.sample ancillary_update={more}"
             f"{{'n_cycles': {10 * cycles}}}, which makes each draw worth more."

@@ -219,6 +219,17 @@ def without_slopes(model: Model, block: RecordBlock, forms: dict[Variable, Noise
     return ""
 
 
+def has_slopes(model: Model, block: RecordBlock) -> bool:
+    """Whether trajectories can be followed for the parameters behind the records of a block."""
+    if whole_numbers_of(model, block) or integrates_out(model, block):
+        return not whole_numbers_of(model, block)
+    try:
+        forms = forms_of(model, block, ancestors_of_records(model, block))
+    except NoNoiseForm:
+        return False
+    return all(form.smooth for form in forms.values()) and not without_slopes(model, block, forms)
+
+
 def _read_by(term: Variable, model: Model) -> Sequence[Variable]:
     """Return what the density of a variable depends on beside its value; a potential is itself one."""
     return [term] if term in model.potentials else parameters_of(term)

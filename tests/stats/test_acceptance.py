@@ -200,12 +200,18 @@ def test_advice_looks_at_what_ran():
         (warning,) = acceptance_report(idata, sums()).warnings
         assert words in warning and (asked_for in warning) == (rate == 0)
         assert ("{'n_cycles': 30}" in warning) == ("'hamiltonian'" in warning) == (rate > 0)
+    with pm.Model() as counted:  # whose records are no smooth functions of their noise
+        mu = pm.Gamma("mu", 2, 1)
+        dp.LaplaceMechanism("r", pm.Poisson("y", mu, shape=3).sum(), epsilon=1, sensitivity=3, observed=4.0)
+    idata = beside(good(mean=0.98, mu=walk()), ancillary_acceptance=0.3, ancillary_cycles=3)
+    (warning,) = acceptance_report(idata, counted).warnings
+    assert "{'n_cycles': 30}" in warning and "'hamiltonian'" not in warning
     followed = beside(idata, ancillary_acceptance=0.8, ancillary_trajectories=True)
     (warning,) = acceptance_report(followed, sums()).warnings
     assert "ran already, by trajectories" in warning and "'hamiltonian'" not in warning
     with pm.Model() as model:
         k = pm.Poisson("k", 3)
-        x = pm.Normal("x", k, 1, shape=8)
+        x = pm.Normal("x", pm.Normal("mean", k, 1), 1, shape=8)
         dp.LaplaceMechanism("s", dp.record_sum(x), epsilon=1, bounds=(-3, 3), observed=4.0)
     (warning,) = acceptance_report(good(k=walk()), model).warnings
     assert "does not move this parameter" in warning and asked_for not in warning

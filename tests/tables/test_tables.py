@@ -9,6 +9,7 @@ import pytest
 from scipy import optimize
 
 import pymc_dp as dp
+from pymc_dp.step_methods.discovery import table_blocks
 from tests.steps import assigned
 
 CELLS = {"sigma": 2.0}
@@ -86,6 +87,50 @@ def test_contradictions_are_named():
     step.setup_chain(1, 0, 10)
     with pytest.raises(ValueError, match=r"rows, columns contradict each other"):
         step.step(step.model.initial_point())
+
+
+def test_one_number_that_no_table_meets_is_named_alone():
+    with pm.Model() as model:
+        c = pm.Binomial("c", [3, 4], 0.5)
+        dp.Invariant("all", c.sum(), observed=8)
+        step = dp.TableImputation()
+    step.setup_chain(1, 0, 10)
+    with pytest.raises(ValueError, match=r"meets all, which is known exactly: .* allows no such numbers\."):
+        step.step(model.initial_point())
+
+
+def two_levels(cells, totals):
+    """Cells of a table of regions by ages with an effect of each region, and totals of the regions."""
+    with pm.Model() as model:
+        effect = pm.Normal("effect", shape=3)
+        c = pm.Binomial("c", np.array([[30, 40], [25, 9], [50, 12]]), pm.math.invlogit(effect[:, None] - 1))
+        cells(c)
+        totals(c)
+    return model
+
+
+def released(name, axis=None, clip=None):
+    def declare(c):
+        query = c if axis is None else c.sum(axis=axis)
+        observed = np.full(tuple(query.shape.eval()), 12)
+        if clip is not None:
+            observed = dp.postprocessed(observed, clip=clip)
+        dp.DiscreteGaussianMechanism(name, query, sigma=3, observed=observed)
+
+    return declare
+
+
+@pytest.mark.parametrize("clip", [None, (0, None)])
+def test_cells_and_totals_of_their_rows_are_a_table(clip):
+    """Effects of its rows are parameters then, not records of the same length; as for totals of columns."""
+    (table,) = table_blocks(two_levels(released("cells", clip=clip), released("totals", axis=1)))
+    assert table.names == ["c"] and [known.name for known in table.releases] == ["cells", "totals"]
+    assert len(table_blocks(two_levels(released("cells"), released("totals", axis=0)))) == 1
+
+
+def test_cells_alone_and_totals_alone_are_read_as_records():
+    assert table_blocks(two_levels(released("cells"), released("more cells"))) == []
+    assert table_blocks(two_levels(released("totals", axis=1), lambda c: None)) == []
 
 
 def test_a_search_without_an_end_is_no_contradiction(monkeypatch):
@@ -339,7 +384,7 @@ def test_an_exact_number_that_no_count_is_in():
         dp.Invariant("known", 0 * c, observed=[0, 1])
         step = dp.TableImputation()
     step.setup_chain(1, 0, 10)
-    with pytest.raises(ValueError, match="No table of counts meets what is known exactly: known"):
+    with pytest.raises(ValueError, match="No table of counts meets known, which is known exactly"):
         step.step(model.initial_point())
 
 

@@ -171,6 +171,12 @@ def _contradiction(held: Held) -> str:
     names = list(dict.fromkeys(held.names))
     negative = sorted({held.names[k] for k in np.flatnonzero(held.target < 0)})
     why = f" ({', '.join(negative)} is negative)" if negative else ""
+    if len(names) == 1:
+        return (
+            f"No table of counts meets {names[0]}, which is known exactly: the law of the counts allows no "
+            f"such numbers{why}. Compare its totals with the largest that the law allows, such as the sum of "
+            "n of binomial counts."
+        )
     return (
         f"No table of counts meets what is known exactly: {', '.join(names)} contradict each other, or the "
         f"support of the counts{why}. Compare their totals: margins of one table add up to the same number, "
