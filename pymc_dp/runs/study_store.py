@@ -22,7 +22,7 @@ from pymc_dp.runs.summaries import SUMMARY
 if TYPE_CHECKING:
     import zarr
 
-FORMAT = 2  # of 1 there was no digest of a fit
+FORMAT = 3  # of 1 there was no digest of a fit, of 2 none of its status, error and seed
 # Arrays of what is known of every fit, with what stands there until it has ended.
 _OF_FITS: dict[str, tuple[Any, Any]] = {
     "status": (str, ""),
@@ -31,6 +31,8 @@ _OF_FITS: dict[str, tuple[Any, Any]] = {
     "seconds": (np.float64, np.nan),
     "sha256": (str, ""),
 }
+# What is told of a fit beside its numbers, the status last.
+_TOLD = ("error", "seed", "seconds", "status")
 DRAWS = "_draws"
 RESERVED = (*_OF_FITS, "acceptance", "replicate", "summary", "statistic", "chain", "draw")
 
@@ -39,8 +41,8 @@ class StudyStore:
     """The outcomes of a study.
 
     A fit is written chunk by chunk, its status last: what has no status has not ended. Arrays of variables
-    are made when the first fit that succeeds is written. A digest of all numbers of a fit stands beside them,
-    since zarr reads a file that is gone as missing values.
+    are made when the first fit that succeeds is written. A digest of all that is known of a fit stands beside
+    it, since zarr reads a file that is gone as missing values, and most that is damaged as something else.
 
     Parameters
     ----------
@@ -102,9 +104,10 @@ class StudyStore:
             numbers["acceptance"] = np.array([outcome.acceptance.get(n, np.nan) for n in names])
         for name, values in numbers.items():
             self._array(name)[k] = values
-        self._array("sha256")[k] = _digest(numbers)
-        for name in ("error", "seed", "seconds", "status"):
-            self._array(name)[k] = getattr(outcome, name)
+        told = {name: getattr(outcome, name) for name in _TOLD}
+        self._array("sha256")[k] = _digest(numbers, told)
+        for name, value in told.items():
+            self._array(name)[k] = value
 
     def read(self, indices: Sequence[int]) -> xr.Dataset:
         """Return what is known of some fits.
@@ -206,22 +209,27 @@ class StudyStore:
             yield
 
 
-def _digest(numbers: dict[str, np.ndarray]) -> str:
-    """Return a digest of the numbers of one fit, by the name of their array; of none, an empty one."""
+def _digest(numbers: dict[str, np.ndarray], told: dict[str, Any]) -> str:
+    """Return a digest of the numbers of one fit, by the name of their array, and of what is told of it."""
     digest = hashlib.sha256()
     for name in sorted(numbers):
         digest.update(f"{name}:".encode())
         digest.update(np.ascontiguousarray(numbers[name], dtype="<f8").tobytes())
-    return digest.hexdigest() if numbers else ""
+    for name in _TOLD:
+        value = float(told[name]).hex() if name == "seconds" else str(told[name])
+        digest.update(f"{name}:{len(value)}:{value}".encode())
+    return digest.hexdigest()
 
 
 def _check_digests(found: xr.Dataset, indices: Sequence[int]) -> None:
-    """Refuse fits that have ended and whose numbers are not those that were written."""
+    """Refuse fits that have ended and of which something else is read than was written."""
     arrays = {str(name): of.values for name, of in found.data_vars.items() if name not in _OF_FITS}
     for at, k in enumerate(indices):
-        written = str(found["sha256"].values[at])
-        ended = str(found["status"].values[at]) in ("done", "unconverged")
-        if ended and _digest({name: values[at] for name, values in arrays.items()}) != written:
+        told = {name: found[name].values[at] for name in _TOLD}
+        if told["status"] == "":
+            continue
+        numbers = {} if told["status"] == "failed" else {name: values[at] for name, values in arrays.items()}
+        if _digest(numbers, told) != str(found["sha256"].values[at]):
             raise ValueError(f"numbers of fit {k} are not those that were written")
 
 
