@@ -10,6 +10,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from pymc_dp.runs import study_store
+from tests.properties.conftest import UNTIL_ONE_FAILS
 from tests.runs.killed import blocks, fits
 from tests.runs.test_blocks import assert_same
 
@@ -86,10 +88,10 @@ def test_a_run_goes_on_as_it_was_or_not_at_all(stopped):
     over()
 
 
-def test_a_study_is_what_it_was_or_nothing(tmp_path):
+def check_study(tmp_path, **options):
     found = fits(tmp_path / "study", n=3).drop_vars("seconds")
 
-    @settings(max_examples=25)
+    @settings(max_examples=25, **options)
     @given(damages)
     def over(damage):
         def same(again):
@@ -98,3 +100,13 @@ def test_a_study_is_what_it_was_or_nothing(tmp_path):
         check(lambda path: fits(path, n=3), tmp_path / "study", same, damage)
 
     over()
+
+
+def test_a_study_is_what_it_was_or_nothing(tmp_path):
+    check_study(tmp_path)
+
+
+def test_a_study_without_digests_is_seen(tmp_path, monkeypatch):
+    monkeypatch.setattr(study_store, "_check_digests", lambda found, indices: None)
+    with pytest.raises(AssertionError):
+        check_study(tmp_path, **UNTIL_ONE_FAILS)
