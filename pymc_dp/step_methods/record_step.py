@@ -13,7 +13,7 @@ from pymc.util import get_value_vars_from_user_vars
 from pytensor.graph.basic import Variable
 
 from pymc_dp.lowering.addresses.native import compile_lowered, generator_handle
-from pymc_dp.lowering.compiling.building import building
+from pymc_dp.lowering.compiling.building import building, told_if_long
 from pymc_dp.propriety import refuse_improper, refuse_runaway
 from pymc_dp.query.records import RecordBlock, is_release
 from pymc_dp.step_methods.discovery import record_blocks
@@ -234,9 +234,10 @@ class RecordStep(BlockedStep):
         check_releases(self.model)
         for block in record_blocks(self.model):
             check_slots(self.model, block, self._initial_point)
-        self._build()
-        self._check_moved()
-        compile_lowered()  # here, once, and not by every chain in a process of its own
+        with told_if_long():
+            self._build()
+            self._check_moved()
+            compile_lowered()  # here, once, and not by every chain in a process of its own
 
     def _sized(self) -> tuple[Model, list[Variable]]:
         """Return the model with known lengths, and the random variables in it that the step moves."""

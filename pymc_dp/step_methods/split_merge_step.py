@@ -125,10 +125,13 @@ class SplitMerge(LabelStep):
         """Say which sweeps were chosen: whether a base is conjugate is found in the model, not stated."""
         for chain in self._mixtures:
             conjugate = chain.sweep == "neal2"
+            several = chain.mixture.kernel.type.ndim > 1
+            columns = " (columns with a variance each are in none)" if several else ""
+            other = f"is not conjugate, or not in a form that is recognised{columns}"
             _log.info(
                 "SplitMerge sweeps over %s by Neal's algorithm %s: the base of %s %s.",
                 chain.mixture.labels.name, "2" if conjugate else "8", named(chain.mixture.atoms),
-                "is conjugate" if conjugate else "is not conjugate, or not in a form that is recognised",
+                "is conjugate" if conjugate else other,
             )  # fmt: skip
 
     @property

@@ -110,7 +110,7 @@ def local(x):
 @pytest.mark.parametrize(
     ("second", "extra", "reason"),
     [
-        (gaussian, None, "approximate"),
+        (gaussian, None, "does not promise pure privacy"),
         (unknown, None, "guarantee of u is not known"),
         (local, None, "look at the release"),
         (None, lambda x: pm.Normal("w", x, 1, observed=np.zeros(8)), "w depends on the records"),

@@ -7,6 +7,8 @@ lines are ours.
 """
 
 import gc
+import logging
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -14,6 +16,10 @@ import pytensor
 
 from pymc_dp.flags import flags_lock
 
+_log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
+
+# Seconds after which it is said what takes so long.
+LONG = 10.0
 # How many are building, perhaps in several threads, and what the last of them puts back.
 _builders = 0
 _before = ExitStack()
@@ -37,3 +43,20 @@ def building() -> Iterator[None]:
             _builders -= 1
             if not _builders:
                 _before.close()
+
+
+@contextmanager
+def told_if_long() -> Iterator[None]:
+    """Say that a model's steps are being compiled, for the length of a ``with``, once that takes long.
+
+    The thread that waits has ended when the ``with`` has: processes are forked afterwards.
+    """
+    said = "The steps of this model are being compiled, and kept on disk: the next run begins at once."
+    timer = threading.Timer(LONG, _log.info, [said])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
