@@ -108,7 +108,8 @@ def postprocessed(
 
     Examples
     --------
-    Counts of four groups, negative ones published as 0, small ones not at all:
+    Counts in four groups, negative ones published as 0, small ones not at all. Who is in which group is
+    public, so that one person changes one count by one:
 
     >>> import numpy as np
     >>> import pymc as pm
@@ -119,10 +120,9 @@ def postprocessed(
     >>> with pm.Model() as model:
     ...     rate = pm.Gamma("rate", 2, 0.1)
     ...     people = pm.Poisson("people", rate, shape=4)
-    ...     noise = {"epsilon": 0.5, "sensitivity": 1, "neighbours": "add-remove"}
-    ...     z = dp.DiscreteLaplaceMechanism("z", people, **noise, observed=published)
+    ...     z = dp.DiscreteLaplaceMechanism("z", people, epsilon=0.5, sensitivity=1, observed=published)
     >>> print(dp.guarantee(z))
-    Pure differential privacy with epsilon = 0.5, for add-remove neighbours.
+    Pure differential privacy with epsilon = 0.5, for replace-one neighbours.
 
     Pages that were read at least 10 times, by noisy counts; which other pages there are is not told:
 
@@ -130,7 +130,7 @@ def postprocessed(
     >>> with pm.Model() as model:
     ...     mean = pm.Gamma("mean", 2, 0.1)
     ...     readers = pm.Geometric("readers", 1 / (1 + mean), shape=3)
-    ...     z = dp.DiscreteLaplaceMechanism("z", readers, **noise, observed=listed)
+    ...     z = dp.DiscreteLaplaceMechanism("z", readers, epsilon=0.5, sensitivity=1, observed=listed)
     >>> [v.name for v in model.potentials]
     ['z_listed']
     """
