@@ -10,6 +10,7 @@ import numpy as np
 from pymc.model.core import Model
 from pymc.stats.convergence import SamplerWarning, WarningType
 
+from pymc_dp.query.records import is_release
 from pymc_dp.step_methods.block.parents import counts_of
 from pymc_dp.step_methods.discovery import record_blocks
 from pymc_dp.step_methods.whole_numbers import ends_of, whole_numbers_of
@@ -17,6 +18,8 @@ from pymc_dp.step_methods.whole_numbers import ends_of, whole_numbers_of
 
 def of_whole_numbers(idata: Any, model: Model) -> list[SamplerWarning]:
     """Return a warning of whole numbers in the law of records that never changed, where there are any."""
+    if not any(is_release(rv) for rv in model.observed_RVs):
+        return []
     try:
         blocks = record_blocks(model)
     except ValueError:  # the user has named steps of others for them
