@@ -30,7 +30,12 @@ from pymc_dp.step_methods.updates.cycles import FEWEST, Jumps, best_number, cost
 from pymc_dp.step_methods.updates.interweaving import interweave
 from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
 from pymc_dp.step_methods.updates.state import Learnt, of_random_walk
-from pymc_dp.step_methods.whole_numbers import ends_of_entries, refuse_unmoved, whole_numbers_of
+from pymc_dp.step_methods.whole_numbers import (
+    ends_of_entries,
+    refuse_unmoved,
+    refuse_unsafe,
+    whole_numbers_of,
+)
 
 if TYPE_CHECKING:
     from pymc_dp.step_methods.ancillary import AncillaryUpdate
@@ -134,8 +139,9 @@ class AncillaryBlock:
         whole = moving & set(whole_numbers_of(model, block))
         redrawn_by_default = step.update == "auto" and is_redrawn(model, block)
         refuse_unmoved(step.update, step.n_ancillary, counted, whole, redrawn_by_default)
+        refuse_unsafe(model, whole)
         if not takes_count(model, block):
-            if not moving - counted:
+            if not whole and not moving & continuous_parameters(model, block):
                 raise ValueError(
                     f"{block.count} in `vars`: AncillaryUpdate moves the number of people only together with "
                     f"less than {MAX_DIMENSION} parameters of records that are functions of noise. Leave it "

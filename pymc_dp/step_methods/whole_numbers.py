@@ -6,7 +6,7 @@ random walk, given the records and given their noise, are rounded for it.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,3 +153,15 @@ def refuse_unmoved(
             "only given the noise. Leave it out, or name the other parameters in `vars`, and pm.sample "
             "chooses a step for this one."
         )
+
+
+def refuse_unsafe(model: Model, whole: Iterable[Variable]) -> None:
+    """Refuse whole numbers that a user named and a random walk may not move."""
+    for rv in whole:
+        reason = reason_to_leave(model, rv)
+        if reason:
+            raise ValueError(
+                f"{rv.name} in `vars`: AncillaryUpdate does not move it, since {reason}. Leave it out of "
+                "`vars`, and pm.sample chooses a step for it; or give it the law pm.Categorical, or "
+                "pm.DiscreteUniform with constant ends, and let it pick from the array itself."
+            )

@@ -122,6 +122,18 @@ def test_what_is_left_to_other_steps_is_said(law, laws, says, caplog):
             pm.sample(**SHORT, compute_convergence_checks=False)
 
 
+@pytest.mark.parametrize("law", [unbounded_index, entries_beyond_the_array, entries_that_are_computed])
+def test_what_may_read_beside_an_array_is_refused_where_it_is_named(law, built_only):
+    model = released(law)
+    with (
+        model,
+        pytest.raises(ValueError, match=r"k in `vars`: AncillaryUpdate does not move it, since .*array"),
+    ):
+        dp.AncillaryUpdate([model["k"], model["a"]])
+    with model:
+        assert [v.name for v in dp.AncillaryUpdate().vars] == ["a"]
+
+
 def in_the_query_only():
     with pm.Model() as model:
         k, y = pm.Poisson("k", 2), pm.Normal("y", pm.Normal("a"), 1, shape=8)
