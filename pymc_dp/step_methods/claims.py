@@ -221,8 +221,10 @@ def without_slopes(model: Model, block: RecordBlock, forms: dict[Variable, Noise
 
 def has_slopes(model: Model, block: RecordBlock) -> bool:
     """Whether trajectories can be followed for the parameters behind the records of a block."""
-    if whole_numbers_of(model, block) or integrates_out(model, block):
-        return not whole_numbers_of(model, block)
+    if whole_numbers_of(model, block):
+        return False
+    if integrates_out(model, block):
+        return True
     try:
         forms = forms_of(model, block, ancestors_of_records(model, block))
     except NoNoiseForm:

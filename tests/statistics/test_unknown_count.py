@@ -4,63 +4,31 @@ from __future__ import annotations
 
 from zlib import crc32
 
-import arviz as az
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from scipy import special
 
-import pymc_dp as dp
 from pymc_dp.query import counts
 from pymc_dp.step_methods.updates import conditionals
 from tests.statistics.count_models import EXACT_COUNTS, few_bits, normal_sums
+from tests.statistics.exact_draws import defaults, draws_of, error_of, records_alone, rejected
 
 pytestmark = pytest.mark.statistical
-
-# One quantity in 2,000 would be rejected by chance, of some hundred.
-ALPHA = 1e-5
-
-
-def defaults(model):
-    return {}
-
-
-def records_alone(model):
-    """Numbers of people by PyMC's Metropolis, parameters by NUTS: all given the records."""
-    return {"step": [dp.RecordImputation(model=model)]}
-
-
-def draws_of(case, how, seed, draws=4000):
-    with case.build() as model:
-        return pm.sample(
-            draws, tune=1000, chains=2, cores=1, random_seed=seed, progressbar=False, quiet=True,
-            compute_convergence_checks=False, **how(model),
-        ).posterior  # fmt: skip
 
 
 def errors_of(case, posterior):
     """Errors in Monte Carlo standard errors: of probabilities of N, and of means."""
     found = {}
-
-    def compare(name, draws, expected):
-        sd = float(draws.std())
-        effective = float(az.ess(draws.rename("x").to_dataset())["x"]) if sd else 1.0
-        found[name] = (float(draws.mean()) - expected) / max(sd, 1e-12) * np.sqrt(effective)
-
     people = posterior["people"]
-    compare("mean of N", people, float(case.probabilities @ np.arange(len(case.probabilities))))
+    found["mean of N"] = error_of(people, float(case.probabilities @ np.arange(len(case.probabilities))))
     for n in np.flatnonzero(case.probabilities > 0.02):
-        compare(f"P(N <= {n})", (people <= n).astype(float), float(case.probabilities[: n + 1].sum()))
+        found[f"P(N <= {n})"] = error_of(
+            (people <= n).astype(float), float(case.probabilities[: n + 1].sum())
+        )
     for name, expected in case.means.items():
         draws = posterior[name.removesuffix("^2")]
-        compare(name, draws**2 if name.endswith("^2") else draws, expected)
+        found[name] = error_of(draws**2 if name.endswith("^2") else draws, expected)
     return found
-
-
-def rejected(found):
-    limit = np.sqrt(2) * special.erfcinv(ALPHA)
-    return {name: z for name, z in found.items() if abs(z) > limit}
 
 
 @pytest.mark.parametrize("how", [defaults, records_alone], ids=lambda f: f.__name__)

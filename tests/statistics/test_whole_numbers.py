@@ -5,15 +5,12 @@ from __future__ import annotations
 import inspect
 from zlib import crc32
 
-import arviz as az
 import numpy as np
-import pymc as pm
 import pytest
-from scipy import special
 
-import pymc_dp as dp
 from pymc_dp.step_methods import parameter_updates
 from pymc_dp.step_methods.updates import conditionals, interweaving
+from tests.statistics.exact_draws import defaults, draws_of, error_of, records_alone, rejected
 from tests.statistics.whole_models import (
     EXACT_WHOLE,
     change_in_time,
@@ -24,50 +21,19 @@ from tests.statistics.whole_models import (
 
 pytestmark = pytest.mark.statistical
 
-# One quantity in 2,000 would be rejected by chance, of some hundred.
-ALPHA = 1e-5
-SHORT = {"chains": 2, "cores": 1, "progressbar": False, "quiet": True, "compute_convergence_checks": False}
-
-
-def defaults(model):
-    return {}
-
-
-def records_alone(model):
-    """Whole numbers by PyMC's steps, parameters by NUTS: all given the records."""
-    return {"step": [dp.RecordImputation(model=model)]}
-
-
-def draws_of(case, how, seed, draws=4000):
-    with case.build() as model:
-        return pm.sample(draws, tune=1000, random_seed=seed, **SHORT, **how(model)).posterior
-
 
 def errors_of(case, posterior):
     """Errors in Monte Carlo standard errors: of probabilities of values, and of means."""
-    found = {}
-
-    def compare(name, draws, expected):
-        sd = float(draws.std())
-        effective = float(az.ess(draws.rename("x").to_dataset())["x"]) if sd else 1.0
-        sd = sd or np.sqrt(expected * (1 - expected))  # a value that was never left, or never reached
-        found[name] = (float(draws.mean()) - expected) / max(sd, 1e-12) * np.sqrt(effective)
-
-    (name,) = case.names
+    found, (name,) = {}, case.names
     for values, probability in case.probabilities.items():
         if probability > 0.02:
             hits = posterior[name] == (np.array(values) if len(values) > 1 else values[0])
             hits = hits.all([d for d in hits.dims if d not in ("chain", "draw")]).astype(float)
-            compare(f"P({name} = {values})", hits, probability)
+            found[f"P({name} = {values})"] = error_of(hits, probability)
     for name, expected in case.means.items():
         draws = posterior[name]
-        compare(name, draws.mean([d for d in draws.dims if d not in ("chain", "draw")]), expected)
+        found[name] = error_of(draws.mean([d for d in draws.dims if d not in ("chain", "draw")]), expected)
     return found
-
-
-def rejected(found):
-    limit = np.sqrt(2) * special.erfcinv(ALPHA)
-    return {name: z for name, z in found.items() if abs(z) > limit}
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
