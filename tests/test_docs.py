@@ -256,7 +256,7 @@ STEPS_STATED = {
         ),
         (
             "{class}`~pymc_dp.PrivateSlice` draws the weights",
-            1,
+            2,
             {**MIXTURE, "labels": "PrivateSlice", "y": "PrivateSlice"},
         ),
         (

@@ -60,6 +60,11 @@ def bound_part(function: Function, names: Mapping[str, Any]) -> Function:
     return part_of_kernel(rebound(function, names))
 
 
+def called_part(function: Function, signature: Any, names: Mapping[str, Any]) -> Function:
+    """Return a part of kernels that they call: long code that is not merged into each place that wants it."""
+    return njit(signature)(rebound(function, names))  # type: ignore[no-any-return]
+
+
 class Kernel(Addressed):
     """A kernel with a model's functions, compiled to an address.
 

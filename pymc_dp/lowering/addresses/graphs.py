@@ -50,7 +50,9 @@ def _float_power(fgraph: Any, node: Apply) -> list[Variable] | None:
     return [to(op(to(base, "float64"), number), node.outputs[0].type.dtype)]
 
 
-def jit_scalar(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple[Any, str | None, str]:
+def jit_scalar(
+    inputs: Sequence[Variable], outputs: Sequence[Variable], ordered: bool = True
+) -> tuple[Any, str | None, str]:
     """Compile a graph; return the numba function, its cache key and why it is not scalar code."""
     outputs = [pt.scalar_from_tensor(o) if o.type.ndim == 0 else o for o in outputs]
     # a gradient may hold graphs within graphs, which would be compiled apart, on arrays
@@ -63,7 +65,7 @@ def jit_scalar(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tuple
         function = pytensor.function(
             wrapped,
             list[Any](Out(o, borrow=True) for o in flat),
-            mode=own_mode(),
+            mode=own_mode(ordered),
             on_unused_input="ignore",
             trust_input=True,
         )

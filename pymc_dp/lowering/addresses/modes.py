@@ -27,6 +27,8 @@ from pymc_dp.upstream.pytensor_private import (
 
 # Position among PyTensor's rewrites: before anything else has changed the graph.
 _FIRST = 0.01
+# What puts sums and products in order, and its share of the time for second derivatives: two thirds.
+_ORDERING = ("local_add_canonizer", "local_mul_canonizer", "local_greedy_distributor")
 
 
 class PartLinker(NumbaLinker):
@@ -94,9 +96,10 @@ def _operations_shared() -> Iterator[None]:
             basic.numba_funcify_ensure_cache = kept
 
 
-def own_mode() -> Mode:
-    """Return the mode of functions that native code calls."""
-    return _with_ours(get_mode("NUMBA"), PartLinker())
+def own_mode(ordered: bool = True) -> Mode:
+    """Return the mode of functions that native code calls; derivatives need not be put in order."""
+    mode = get_mode("NUMBA")
+    return _with_ours(mode if ordered else mode.excluding(*_ORDERING), PartLinker())
 
 
 def default_mode() -> Mode:

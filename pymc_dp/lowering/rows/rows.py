@@ -33,19 +33,22 @@ from pytensor.tensor.math import All, Dot, Max, Prod, Sum
 from pytensor.tensor.reshape import SplitDims
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.special import Softmax
-from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor, get_idx_list
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.addresses.graphs import jit_scalar
 from pymc_dp.lowering.functions.normals import LARGEST, root_of
+from pymc_dp.lowering.rows.places import (
+    ROW,
+    NotScalar,
+    undo_advanced,
+    undo_dimshuffle,
+    undo_subtensor,
+    writes,
+)
 
-ROW = "row"
 # Longest sum over a record's own entries that is written out.
 MAX_UNROLL = 24
-
-
-class NotScalar(NotImplementedError):
-    """A graph whose rows cannot be written as scalar code; the vectorised form is used instead."""
 
 
 class RowGraph:
@@ -130,11 +133,13 @@ class RowGraph:
         if isinstance(op, ScalarFromTensor | TensorFromScalar):
             return self.entry(pt.as_tensor(inputs[0]), index)
         if isinstance(op, DimShuffle):
-            return self.entry(inputs[0], _undo_dimshuffle(op, inputs[0].type.ndim, index))
+            return self.entry(inputs[0], undo_dimshuffle(op, inputs[0].type.ndim, index))
         if isinstance(op, Subtensor):
-            return self.entry(inputs[0], _undo_subtensor(node, index))
+            return self.entry(inputs[0], undo_subtensor(node, index))
         if isinstance(op, Alloc):  # broadcasts its first input
             return self.entry(inputs[0], index[len(index) - inputs[0].type.ndim :])
+        if isinstance(getattr(op, "core_op", op), IncSubtensor | AdvancedIncSubtensor):
+            return self._set(node, index)
         if isinstance(op, Join):
             return self._join(node, index)
         if isinstance(op, MakeVector):
@@ -217,8 +222,10 @@ class RowGraph:
         return self._values[variable]
 
     def _pick(self, node: Any, index: tuple) -> TensorVariable:
-        """``table[k]`` with a record's own k: a choice among the rows of the table."""
+        """``table[k]`` with a record's own k, a choice among the table's rows; or known entries of rows."""
         table, entries = node.inputs[0], node.op.idx_list
+        if isinstance(entries[0], slice):
+            return self.entry(table, undo_advanced(node, index, [self._known(v) for v in node.inputs[1:]]))
         if len(entries) != 1 or len(node.inputs) != 2 or not self.is_free(table):
             raise NotScalar("a look-up other than table[k]")
         k, size = node.inputs[1], table.type.shape[0]
@@ -226,6 +233,15 @@ class RowGraph:
             raise NotScalar("a look-up in a long table")
         at = self.entry(k, index[: k.type.ndim])
         return choose(at, [self.entry(table, (j, *index[k.type.ndim :])) for j in range(size)])
+
+    def _set(self, node: Any, index: tuple) -> TensorVariable:
+        """``x[places].set(y)``, or ``.inc(y)``, at known places of each row."""
+        x, y, *at = node.inputs
+        found = writes(node, index, [self._known(v) for v in at])
+        there = [] if found and not found[-1][1] else [self.entry(x, index)]
+        terms = [*there, *(self.entry(y, written) for written, _ in found)]
+        dtype = node.outputs[0].type.dtype
+        return reduce(pt.add, (v if v.type.dtype == dtype else pt.cast(v, dtype) for v in terms))
 
     def _join(self, node: Any, index: tuple) -> TensorVariable:
         axis = int(node.op.axis) % node.outputs[0].ndim
@@ -333,58 +349,14 @@ def choose(index: TensorVariable, parts: list[TensorVariable]) -> TensorVariable
     return result
 
 
-def _undo_dimshuffle(op: DimShuffle, ndim: int, index: tuple) -> tuple:
-    before: list[Any] = [0] * ndim
-    for position, axis in enumerate(op.new_order):
-        if axis != "x":
-            before[axis] = index[position]
-    return tuple(before)
+def scalar_function(
+    inputs: Sequence[Variable], outputs: Sequence[TensorVariable], ordered: bool = True
+) -> tuple[Any, str | None]:
+    """Compile graphs of numbers to a function of numbers; return it with its cache key.
 
-
-def _undo_subtensor(node: Any, index: tuple) -> tuple:
-    x = node.inputs[0]
-    entries = get_idx_list(node.inputs, node.op.idx_list)
-    outer = iter(index)
-    before: list[Any] = []
-    for axis in range(x.ndim):
-        if axis >= len(entries):
-            before.append(next(outer))
-            continue
-        entry = entries[axis]
-        if isinstance(entry, slice):
-            at = next(outer)
-            if at == ROW:
-                if entry != slice(None):
-                    raise NotScalar("a slice of the record axis")
-                before.append(ROW)
-            else:
-                size = x.type.shape[axis]
-                bounds = [None if b is None else _number(b) for b in (entry.start, entry.stop, entry.step)]
-                if size is None:
-                    raise NotScalar("a slice of an axis of unknown length")
-                before.append(range(size)[slice(*bounds)][at])
-        else:
-            before.append(_number(entry))
-    return tuple(before)
-
-
-def _number(bound: Any) -> int:
-    while (
-        isinstance(bound, Variable)
-        and bound.owner is not None
-        and isinstance(bound.owner.op, ScalarFromTensor | TensorFromScalar)
-    ):
-        bound = bound.owner.inputs[0]
-    if isinstance(bound, Constant):
-        return int(bound.data)
-    if isinstance(bound, int | np.integer):
-        return int(bound)
-    raise NotScalar("an index that is no constant")
-
-
-def scalar_function(inputs: Sequence[Variable], outputs: Sequence[TensorVariable]) -> tuple[Any, str | None]:
-    """Compile graphs of numbers to a function of numbers; return it with its cache key."""
-    function, key, why = jit_scalar(inputs, [pt.cast(o, "float64") for o in outputs])
+    Graphs that are derivatives of what is in order already (``ordered=False``) compile sooner.
+    """
+    function, key, why = jit_scalar(inputs, [pt.cast(o, "float64") for o in outputs], ordered)
     if why:
         raise NotScalar(why)
     return function, key

@@ -13,8 +13,9 @@ import pytensor.gradient as tg
 import pytensor.tensor as pt
 from numba import types
 from pytensor.graph.replace import graph_replace
+from pytensor.graph.rewriting.utils import rewrite_graph
 
-from pymc_dp.lowering.addresses.bind import Function, Kernel, part_of_kernel
+from pymc_dp.lowering.addresses.bind import Function, called_part, part_of_kernel
 from pymc_dp.lowering.addresses.native import INTEGERS, MATRIX, VECTOR
 from pymc_dp.lowering.addresses.tuples import Numbers, column, entries, plus, row, set_entries
 from pymc_dp.lowering.compiling.nopython import njit
@@ -168,14 +169,12 @@ def curved_and_ascend(program: MixtureProgram, derivatives: Derivatives) -> dict
         "base_curved": of_slots(program, "base_curved"),
         "add_curved": _add_curved(program, n_curved),
     }
-    density = Kernel(curved, _CURVED, names).dispatcher
+    density = called_part(curved, _CURVED, names)
     names = {"N_ATOMS": q, "N_CURVED": n_curved, "curved": density}
-    return {"N_CURVED": n_curved, "curved": density, "ascend": Kernel(ascend, _ASCEND, names).dispatcher}
+    return {"N_CURVED": n_curved, "curved": density, "ascend": called_part(ascend, _ASCEND, names)}
 
 
 def _add_curved(program: MixtureProgram, outputs: int) -> Function:
-    f, features = program.functions["own_curved"], program.functions["features"]
-    n_columns, p = program.n_columns, program.n_columns_of_record
     if program.degree:
         expand, size, scales = (
             coefficients(program, "own_curved", outputs),
@@ -191,6 +190,8 @@ def _add_curved(program: MixtureProgram, outputs: int) -> Function:
                     out[o] += room[o, j] * moments[side, j]
 
         return by_moments
+    f, features = program.functions["own_curved"], program.functions["features"]
+    n_columns, p = program.n_columns, program.n_columns_of_record
 
     @part_of_kernel
     def by_records(c, state, members, side_of, n, side, moments, at, room, out):
@@ -218,14 +219,16 @@ def _add_curvature(program: MixtureProgram, derivatives: Derivatives) -> None:
     at = {a: pt.cast(b, "float64") for a, b in zip(derivatives.at, natural, strict=True)}
     own, base = graph_replace([derivatives.own, derivatives.base], at, strict=False)
     back_to_inputs = {t: pt.tensor_from_scalar(v) for v, t in zip(program.values.inputs, values, strict=True)}
-    for name, graph, more in (
-        ("own_curved", own, program.record_inputs),
-        ("base_curved", base + volume, []),
+    for name, graph, add in (
+        ("own_curved", own, program.add_of_record),
+        ("base_curved", base + volume, program.add),
     ):
+        # in order before it is differentiated: as it is, and as good
+        graph = rewrite_graph(graph, include=("canonicalize", "stabilize"))
         slopes = _slopes(graph, values)
         curvature = [-c for i in q for c in _slopes(slopes[i], values[: i + 1])]
         outputs = graph_replace([graph, *slopes, *curvature], back_to_inputs, strict=False)
-        program.add(name, [*more, *program.values.inputs], outputs)
+        add(name, program.values.inputs, outputs, ordered=False)
 
 
 def _slopes(graph, values):  # type: ignore[no-untyped-def]

@@ -112,12 +112,12 @@ def find_laws(program: MixtureProgram, derivatives: Derivatives) -> AtomLaws:
         if degrees[0] in (0, 1, 2) and degrees[1] == 2:
             laws.normal.append(k)
     if laws.normal:
-        for name, graph, more in (
-            ("own", derivatives.own, program.record_inputs),
-            ("base", derivatives.base, []),
+        for name, graph, add in (
+            ("own", derivatives.own, program.add_of_record),
+            ("base", derivatives.base, program.add),
         ):
             outputs = derivatives.back(derivatives.quadratic(graph, laws.normal))
-            program.add(f"{name}_quadratic", [*more, *inputs], outputs)
+            add(f"{name}_quadratic", inputs, outputs)
     probe = _Probe(program)
     children = [program.mixture.kernel, *program.mixture.atoms]
     known = all(
@@ -132,13 +132,11 @@ def find_laws(program: MixtureProgram, derivatives: Derivatives) -> AtomLaws:
         if family is None or not known or _has_kinks(program, k):
             laws.other.append(k)
             continue
-        for name, graph, more in (
-            ("own", derivatives.own, program.record_inputs),
-            ("base", derivatives.base, []),
+        for name, graph, add in (
+            ("own", derivatives.own, program.add_of_record),
+            ("base", derivatives.base, program.add),
         ):
-            program.add(
-                f"{name}_slope{k}", [*more, *inputs], derivatives.back(derivatives.slopes(graph, [k]))
-            )
+            add(f"{name}_slope{k}", inputs, derivatives.back(derivatives.slopes(graph, [k])))
         if probe.is_affine(k, family):
             laws.single.append((k, family))
             if end is not None:
@@ -225,8 +223,9 @@ class _Probe:
         return given, list(program.functions["features"](*given, *drawn)), atoms
 
     def _evaluate(self, name: str, given: list[float], y: list[float], atoms: np.ndarray) -> np.ndarray:
-        arguments = [*given, *(y if name.startswith("own") else []), *atoms]
-        return np.array(self.program.functions[name](*arguments))
+        if name.startswith("own"):
+            return self.program.value_of_record(name, given, y, atoms)
+        return np.array(self.program.functions[name](*given, *atoms))
 
     def is_affine(self, k: int, family: str) -> bool:
         """Whether the slope in one number is what a family's is, for records and for the base."""

@@ -207,12 +207,12 @@ def _add_functions(program: MixtureProgram, derivatives: Derivatives, which: lis
         atom = program.each_atom()[k][0]
         if not atom.dtype.startswith("float"):
             raise NotScalar(f"{atom.name} is an integer, and its law given the records is none that is known")
-    for name, graph, more in (
-        ("own", derivatives.own, program.record_inputs),
-        ("base", derivatives.base, []),
+    for name, graph, add in (
+        ("own", derivatives.own, program.add_of_record),
+        ("base", derivatives.base, program.add),
     ):
         outputs = derivatives.back([graph, *derivatives.slopes(graph, which)])
-        program.add(f"{name}_langevin", [*more, *program.atom_inputs], outputs)
+        add(f"{name}_langevin", program.atom_inputs, outputs)
     values = [pt.dscalar(f"at{k}") for k in range(program.width)]
     numbers_of = {v: pt.scalar_from_tensor(t) for v, t in zip(program.values.inputs, values, strict=True)}
     natural = graph_replace(program.natural_graphs, numbers_of, strict=False)

@@ -26,9 +26,7 @@ from pymc_dp.lowering.addresses.tuples import (
     monomials,
     plus,
     row,
-    scaled,
     set_column,
-    shifted,
     times,
 )
 from pymc_dp.step_methods.mixture.program import MixtureProgram
@@ -81,63 +79,43 @@ def n_moments(program: MixtureProgram) -> int:
 def coefficients(program: MixtureProgram, name: str, outputs: int) -> Function:
     """Adapt a function of C, a record's numbers and atoms: ``f(c, a, scale, out)`` fills in ``out``.
 
-    The coefficients of each output are a row of ``out``.
+    The coefficients of each output are a row of ``out``, which has a column for each point of the lattice
+    first.
     """
-    f, zeros = program.functions[name], (0.0,) * program.n_columns
-    r = program.n_features
-    along = part_of_kernel(lambda c, a, scale, p, out: ())
-    across = part_of_kernel(lambda ahead, c, a, scale, p, out: None)
-    for j in range(r):
-        along = (_along_one if program.degree == 2 else _along_line)(along, f, zeros, j, r)
-    if program.degree == 2:
-        for at, (j, k) in enumerate(combinations(range(r), 2), 1 + 2 * r):
-            across = _across_two(across, f, zeros, j, k, at)
+    before, after = program.halves[name]
+    zeros = (0.0,) * program.n_columns
+    degree, r = program.degree, program.n_features
+    points, pairs = _lattice(r, degree)
+    n_points, n_pairs, first_pair = len(points), len(pairs), 1 + 2 * r
 
     @part_of_kernel
     def expand(c, a, scale, out):
-        p = f(*c, *zeros, *scale[0], *a)
-        set_column(out, 0, p)
-        across(along(c, a, scale, p, out), c, a, scale, p, out)
+        known = before(*c, *zeros, *a)
+        for t in range(n_points):
+            set_column(out, t, after(*plus(scale[0], times(row(points, t, r), scale[1])), *known))
+        for o in range(outputs):
+            middle = out[o, 0]
+            for t in range(n_pairs):
+                j, k, at = pairs[t, 0], pairs[t, 1], first_pair + t
+                out[o, at] = out[o, at] - out[o, 1 + j] - out[o, 1 + k] + middle
+            for j in range(r):
+                ahead = out[o, 1 + j]
+                if degree == 1:
+                    out[o, 1 + j] = ahead - middle
+                else:
+                    back = out[o, 1 + r + j]
+                    out[o, 1 + j] = 0.5 * (ahead - back)
+                    out[o, 1 + r + j] = 0.5 * (ahead + back) - middle
 
     return expand
 
 
-# Steps of a lattice, chained: the compiler sees them one after the other, without a loop. Each takes the
-# values p in the middle; those of one number return the values ahead, for each number so far.
-
-
-def _along_line(before: Any, f: Any, zeros: Numbers, j: int, r: int) -> Function:
-    @part_of_kernel
-    def along(c, a, scale, p, out):
-        done = before(c, a, scale, p, out)
-        ahead = f(*c, *zeros, *shifted(scale[0], j, scale[1]), *a)
-        set_column(out, 1 + j, minus(ahead, p))
-        return (*done, ahead)
-
-    return along
-
-
-def _along_one(before: Any, f: Any, zeros: Numbers, j: int, r: int) -> Function:
-    @part_of_kernel
-    def along(c, a, scale, p, out):
-        done = before(c, a, scale, p, out)
-        ahead = f(*c, *zeros, *shifted(scale[0], j, scale[1]), *a)
-        q = f(*c, *zeros, *shifted(scale[0], j, scaled(scale[1], -1.0)), *a)
-        set_column(out, 1 + j, scaled(minus(ahead, q), 0.5))
-        set_column(out, 1 + r + j, minus(scaled(plus(ahead, q), 0.5), p))
-        return (*done, ahead)
-
-    return along
-
-
-def _across_two(before: Any, f: Any, zeros: Numbers, j: int, k: int, at: int) -> Function:
-    @part_of_kernel
-    def across(ahead, c, a, scale, p, out):
-        before(ahead, c, a, scale, p, out)
-        q = f(*c, *zeros, *shifted(shifted(scale[0], j, scale[1]), k, scale[1]), *a)
-        set_column(out, at, plus(minus(minus(q, ahead[j]), ahead[k]), p))
-
-    return across
+def _lattice(r: int, degree: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the points in units of the spread, in the order of moments, and the pairs of numbers."""
+    one, pairs = np.eye(r), list(combinations(range(r), 2)) if degree == 2 else []
+    both = [one[j] + one[k] for j, k in pairs]
+    points = np.array([np.zeros(r), *one, *(-one if degree == 2 else []), *both])
+    return points, np.array(pairs, np.int64).reshape(-1, 2)
 
 
 def scales_for(program: MixtureProgram) -> Function:

@@ -24,6 +24,7 @@ from pymc_dp.lowering.functions.truncated import parameters_above, truncated_inv
 from pymc_dp.lowering.rows.domains import Domain
 from pymc_dp.lowering.rows.draws import ScalarDraw
 from pymc_dp.lowering.rows.features import as_polynomial, finite_logarithms
+from pymc_dp.lowering.rows.halves import in_two
 from pymc_dp.lowering.rows.rowdraws import draw_entry
 from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph, scalar_function
 from pymc_dp.lowering.rows.slots import LabelledGraph, SlotGraph
@@ -104,6 +105,7 @@ class MixtureProgram(HistogramSweep):
         self._natural = [pt.tensor_from_scalar(y) for y in self.natural_inputs]
         self._slot_draws: dict[tuple[Variable, tuple[int, ...]], TensorVariable] = {}
         self.functions: dict[str, Any] = {}
+        self.halves: dict[str, tuple[Any, Any]] = {}
         self.draws_records = True
         super().__init__(program)
 
@@ -254,6 +256,8 @@ class MixtureProgram(HistogramSweep):
         # laws of atoms are found from the graph itself, without choices
         own = finite_logarithms(self.own_graph, a) if self.degree else self.own_graph
         self.add("own", [*self.record_inputs, *a], [own])
+        if self.degree:
+            self.add_of_record("own", a, [own])
 
     def _guards(self, rows: RowGraph, logp: TensorVariable, density: TensorVariable) -> tuple[Any, Any]:
         """Whether the kernel has a law for the atoms of a slot, and its density where it may have none."""
@@ -310,11 +314,39 @@ class MixtureProgram(HistogramSweep):
             (self._sum_of(self.slots, written_logp(rv)) for rv in self.mixture.atoms), start=pt.constant(0.0)
         )
 
-    def add(self, name: str, inputs: list[Any], outputs: list[Any], rng_first: bool = False) -> None:
+    def add(
+        self,
+        name: str,
+        inputs: list[Any],
+        outputs: list[Any],
+        rng_first: bool = False,
+        ordered: bool = True,
+    ) -> None:
         """Compile a function of the hoisted numbers and of some inputs."""
         first = inputs[:1] if rng_first else []
         rest = inputs[1:] if rng_first else inputs
-        self.functions[name], _ = scalar_function([*first, *self.given, *rest], outputs)
+        self.functions[name], _ = scalar_function([*first, *self.given, *rest], outputs, ordered)
+
+    def add_of_record(self, name: str, inputs: list[Any], outputs: list[Any], ordered: bool = True) -> None:
+        """Compile a function of C, the numbers of a record and some inputs.
+
+        Where the density is a polynomial, it is in two halves, the second for many records with the same
+        inputs; else it is one function.
+        """
+        if not self.degree:
+            self.add(name, [*self.record_inputs, *inputs], outputs, ordered=ordered)
+            return
+        before, between, after = in_two(outputs, [*self.record_inputs])
+        early, _ = scalar_function([*self.given, *inputs], before, ordered)
+        late, _ = scalar_function([*self.record_inputs, *between], after, ordered)
+        self.halves[name] = early, late
+
+    def value_of_record(self, name: str, given: list[float], numbers: Any, rest: Any) -> np.ndarray:
+        """Return the values of such a function, in Python."""
+        if not self.degree:
+            return np.array(self.functions[name](*given, *numbers, *rest))
+        early, late = self.halves[name]
+        return np.array(late(*numbers, *early(*given, *rest)))
 
     def hoisted_at(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Hoisted numbers, and covariates by record, at values of the parameters."""
