@@ -46,7 +46,7 @@ from pymc_dp.query.choices import tell_of_choices
 from pymc_dp.query.clamping import clamp_query
 from pymc_dp.upstream.pymc_private import _truncated
 
-MECHANISM_PROPS = ("guarantee", "bounds", "records", "lengths")
+MECHANISM_PROPS = ("guarantee", "bounds", "records", "lengths", "why_none")
 
 
 class MechanismOp:
@@ -97,6 +97,8 @@ class MechanismOp:
         :class:`~pymc_dp.mechanisms.marginals.RecordMarginal` that integrates it out of its own release.
     why_unknown : str
         Why there may be no guarantee, for messages.
+    why_none : str or None
+        Why this operation has none, where `why_unknown` does not tell.
     """
 
     why_unknown: ClassVar[str] = (
@@ -116,6 +118,7 @@ class MechanismOp:
     bounds: tuple | None
     records: tuple[str, ...] | None
     lengths: tuple[int, ...] | None
+    why_none: str | None
 
     def __init__(
         self,
@@ -125,12 +128,14 @@ class MechanismOp:
         bounds: tuple | None = None,
         records: tuple[str, ...] | None = None,
         lengths: tuple[int, ...] | None = None,
+        why_none: str | None = None,
         **kwargs: Any,
     ) -> None:
         self.guarantee = guarantee
         self.bounds = bounds
         self.records = records
         self.lengths = lengths
+        self.why_none = why_none
         super().__init__(name, **kwargs)  # type: ignore[call-arg]
 
     @property
@@ -272,6 +277,10 @@ class Mechanism(RefusesUnknown, Distribution):
             The guarantee is not known, because the sensitivity of the query is not.
         """
         return draw_release(cls, query, noise, Debit.of(cls.__name__, ledger, name))
+
+    @classmethod
+    def _check_release(cls, op: MechanismOp) -> None:
+        """Refuse, before anything is paid, what cannot be released of confidential data."""
 
     @classmethod
     def _draw_release(
