@@ -16,6 +16,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 from pymc_dp.mechanisms._checks import as_variable, fits
 from pymc_dp.privacy.exact_noise import Words, words_from
 from pymc_dp.privacy.guarantee import PrivacyGuarantee
+from pymc_dp.query.lengths import known_lengths
 
 _ROUNDING = 1e-6  # of the sum of a row
 _WORD = 64
@@ -63,12 +64,15 @@ class AnswerTable:
         """Return which answers nobody gives, shape (..., A); None where that is not known."""
         return None if self.known is None else ~(self.known > 0).any(axis=-2)
 
-    def check_batch(self, shape: tuple[int | None, ...], each: str) -> None:
-        """Refuse leading axes that are not those of the query."""
-        if not fits(self.table.type.shape[:-2], shape):
+    def check_batch(self, one_per: TensorVariable, each: str) -> None:
+        """Refuse leading axes that are not those of the query: more tables would be more releases."""
+        batch, shape = self.table.type.shape[:-2], one_per.type.shape
+        if batch and None in shape:  # unknown in the graph of a law, which releases nothing
+            shape = known_lengths(one_per) or shape
+        if not fits(batch, shape):
             raise ValueError(
-                f"p_answer has shape {self.table.type.shape}, but there are {each}s of shape {shape}: give "
-                f"one table of truths by answers, or one for each {each} along leading axes."
+                f"p_answer has shape {self.table.type.shape}, which is more than one table of truths by "
+                f"answers for each {each}, of which there are {shape}: give one table, or one for each."
             )
 
 
@@ -132,8 +136,8 @@ def _check_numbers(known: np.ndarray, totals: np.ndarray) -> None:
         if (np.abs(known.sum(axis=-2) - 1) <= _ROUNDING).all():
             hint = "its columns do, so that it may have to be transposed"
         raise ValueError(
-            f"Row {at[-1]} of p_answer{_of_table(at[:-1])} sums to {totals[at]:.9g}, but p_answer[c, k] is the "
-            f"probability of answer k where the truth is c, so that each row sums to 1: {hint}."
+            f"Row {at[-1]} of p_answer{_of_table(at[:-1])} sums to {totals[at]:.9g}, but p_answer[c, k] is "
+            f"the probability of answer k where the truth is c, so that each row sums to 1: {hint}."
         )
 
 
@@ -149,7 +153,7 @@ def _ruled_out(known: np.ndarray) -> str | None:
     *_, truth, answer = (int(i) for i in np.argwhere(ruled_out)[0])
     return (
         f"answer {answer} is never given where the truth is {truth}, but where it is another, so that it "
-        "rules a truth out, which no epsilon covers. Its posterior is right all the same"
+        "rules a truth out, which no epsilon covers; its posterior is right all the same"
     )
 
 

@@ -122,7 +122,8 @@ def check_categories(name: str, values: Any, n_categories: int) -> None:
 def check_answers(name: str, values: Any, n_answers: int) -> None:
     """Refuse known values that are not whole numbers 0, ..., n_answers - 1."""
     what = f"an answer 0, ..., {n_answers - 1}"
-    _check_whole(name, values, 0, n_answers - 1, what, "Number the answers as the columns of p_answer, from 0.")
+    remedy = "Number the answers as the columns of p_answer, from 0."
+    _check_whole(name, values, 0, n_answers - 1, what, remedy)
 
 
 def check_possible(name: str, values: Any, never: np.ndarray | None, *, counts: bool) -> None:
@@ -140,13 +141,13 @@ def check_possible(name: str, values: Any, never: np.ndarray | None, *, counts: 
         at, answer = tuple(int(i) for i in wrong[0][:-1]), int(wrong[0][-1])
         where = f" at index {at}" if at else ""
         raise ValueError(
-            f"{name} has answer {answer}{where}, which p_answer makes impossible whatever the truth is (its column "
-            "is 0): give it the probabilities that it had, or mend the answer."
+            f"{name} has answer {answer}{where}, which p_answer makes impossible whatever the truth is (its "
+            "column is 0): give it the probabilities that it had, or mend the answer."
         )
 
 
 def check_rows(rows: int, known: int | None, what: str) -> int:
-    """Return the number of rows of a table of answers, which must be that of the categories if it is known."""
+    """Return the number of rows of a table of answers, which must be that of the categories if known."""
     if known is not None and known != rows:
         raise ValueError(
             f"p_answer has {rows} rows, but {what} {known} categories: give a row for each, the "

@@ -117,9 +117,7 @@ class AnswerTables:
         return np.minimum(drawn, last)  # a product that was rounded upwards may reach the last end
 
     @staticmethod
-    def draw_for_release(
-        rng: np.random.Generator, truth: Any, table: Any, k: int, size: Any
-    ) -> np.ndarray:
+    def draw_for_release(rng: np.random.Generator, truth: Any, table: Any, k: int, size: Any) -> np.ndarray:
         """Draw answers for publication, without rounding."""
         rows = _rows(truth, table, size)
         return draw_exactly(rng, rows.reshape(-1, rows.shape[-1])).reshape(rows.shape[:-1])
@@ -146,15 +144,8 @@ class AnswerTables:
 
     @staticmethod
     def checked(density: TensorVariable, table: Any) -> TensorVariable:
-        """Check probabilities, which may be random; those that are known have been checked."""
-        if isinstance(without_axes(table), Constant):
-            return density
-        sums = pt.abs(pt.sum(table, axis=-1) - 1) < 1e-6
-        return check_parameters(
-            density,
-            pt.all(table >= 0, axis=(-2, -1)) & pt.all(sums, axis=-1),
-            msg="p_answer >= 0, rows of p_answer sum to 1",
-        )
+        """Return the density, checked."""
+        return checked_table(density, table)
 
 
 FORMS: dict[int, Any] = {0: UniformLies, 2: AnswerTables}  # by the number of axes of the noise parameter
@@ -174,6 +165,18 @@ def entry(table: TensorVariable, row: Any, column: Any) -> TensorVariable:
         at = at + pt.shape_padright(steps, len(batch) - 1 - k)
         stride = stride * table.shape[k]
     return table.reshape((-1,))[at]
+
+
+def checked_table(density: TensorVariable, table: TensorVariable) -> TensorVariable:
+    """Check probabilities of answers, which may be random; those that are known have been checked."""
+    if isinstance(without_axes(table), Constant):
+        return density
+    sums = pt.abs(pt.sum(table, axis=-1) - 1) < 1e-6
+    return check_parameters(
+        density,
+        pt.all(table >= 0, axis=(-2, -1)) & pt.all(sums, axis=-1),
+        msg="p_answer >= 0, rows of p_answer sum to 1",
+    )
 
 
 def without_axes(graph: Any) -> Any:

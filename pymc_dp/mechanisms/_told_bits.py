@@ -1,13 +1,12 @@
 """Yes-or-no records behind randomized response, integrated out.
 
-A report is z with probability (o + p_z (1 - o)) / (1 + o), where p_z is the probability that the truth is z,
-and o = exp(-epsilon) is how much less probable a lie is. That is one logarithm for each person, where a sum
-over both truths takes several. The truth given its report is again a Bernoulli record.
+A report is z with probability (1 - p) P(z | no) + p P(z | yes), where p is the probability that the truth is
+yes. That is one logarithm for each person, where a sum over both truths takes several. The truth given its
+report is again a Bernoulli record.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.samplers import register_draw
+from pymc_dp.mechanisms._categories import whole_within
+from pymc_dp.mechanisms._response_forms import AnswerTables, checked_table, entry
 from pymc_dp.mechanisms.marginals import Ends, MarginalOp, RecordMarginal, call
 from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS
 from pymc_dp.upstream.pymc_private import _logprob, _support_point
@@ -27,24 +28,33 @@ _MOST = 700.0  # beyond this epsilon a lie is less probable than numbers can say
 
 
 class ToldBitRV(MarginalOp, RandomVariable):
-    """Draws a report of yes or no whose truth is integrated out; parameters: probability of yes, epsilon."""
+    """Draws a report whose truth is integrated out; parameters: probability of yes, table of the answers."""
 
     name = "told_bit"
-    signature = "(),()->()"
+    signature = "(),(k,a)->()"
     dtype = "int64"
     __props__ = ("name", "signature", "dtype", "inplace", *MECHANISM_PROPS)
     _print_name = ("ToldBit", "\\operatorname{ToldBit}")
 
-    def rng_fn(self, rng: np.random.Generator, p: Any, epsilon: Any, size: Any) -> np.ndarray:
+    def rng_fn(self, rng: np.random.Generator, p: Any, table: Any, size: Any) -> np.ndarray:
         """Draw with NumPy."""
-        lie = np.exp(-np.asarray(epsilon, dtype=float))
-        return rng.binomial(1, (p + (1 - p) * lie) / (1 + lie), size)
+        batch = np.broadcast_shapes(np.shape(p), np.shape(table)[:-2]) if size is None else tuple(size)
+        return AnswerTables.draw(rng, rng.binomial(1, p, batch), table, 2, batch)
 
 
 @njit
-def _draw(rng, p, epsilon):  # type: ignore[no-untyped-def]
-    lie = math.exp(-epsilon)
-    return np.int64(rng.random() * (1.0 + lie) < p + (1.0 - p) * lie)
+def _draw(rng, p, table):  # type: ignore[no-untyped-def]
+    row = 1 if rng.random() < p else 0
+    last = 0
+    for j in range(table.shape[1]):
+        if table[row, j] > 0.0:
+            last = j
+    u = rng.random()
+    for j in range(last):
+        u -= table[row, j]
+        if u < 0.0:
+            return np.int64(j)
+    return np.int64(last)
 
 
 register_draw(ToldBitRV, _draw)
@@ -52,42 +62,57 @@ register_draw(ToldBitRV, _draw)
 
 @_logprob.register(ToldBitRV)
 def _log_probability(
-    op: Any, values: Any, rng: Any, size: Any, p: Any, epsilon: Any, **kwargs: Any
+    op: Any, values: Any, rng: Any, size: Any, p: Any, table: Any, **kwargs: Any
 ) -> TensorVariable:
-    """Return the log probability of each report; under one law for all, yes and no are worked out once."""
+    """Return the log probability of each report; under one law for all, each is worked out once."""
     (value,) = values
-    lie = pt.exp(-epsilon)
-
-    def log_share(own: TensorVariable) -> TensorVariable:
-        # as own + (1 - own) lie, PyTensor would take own = 1 - p apart, and lose what is small beside 1
-        return pt.log(lie - own * pt.expm1(-epsilon)) - pt.log1p(lie)
-
-    if all(set(v.type.shape) <= {1} for v in (p, epsilon)) and value.type.ndim:
-        density = pt.switch(pt.eq(value, 1), log_share(p), log_share(1.0 - p))
+    answers = table.type.shape[-1]
+    alike = set(p.type.shape) | set(table.type.shape[:-2]) <= {1}
+    if alike and value.type.ndim:
+        # the tables' last axis takes the place of the people's
+        shares = log_share(p[..., None], table[..., 0, :], table[..., 1, :])
+        density = shares.reshape((-1,))[pt.clip(value, 0, answers - 1)]
     else:
-        density = log_share(pt.switch(pt.eq(value, 1), p, 1.0 - p))
-    density = pt.switch(pt.eq(value, 0) | pt.eq(value, 1), density, -np.inf)
-    return check_parameters(density, p >= 0, p <= 1, epsilon >= 0, msg="0 <= p <= 1, epsilon >= 0")
+        density = log_share(p, *(_picked(table[..., truth, :], value) for truth in (0, 1)))
+    density = pt.switch(whole_within(value, answers - 1), density, -np.inf)
+    density = check_parameters(density, p >= 0, p <= 1, msg="0 <= p <= 1")
+    return checked_table(density, table)
+
+
+def _picked(laws: TensorVariable, value: TensorVariable) -> TensorVariable:
+    """Return the probability of each report."""
+    if laws.type.shape[-1] == 2:  # which is part of one loop over people
+        return pt.switch(pt.eq(value, 1), laws[..., 1], laws[..., 0])
+    return entry(laws[..., None, :], pt.zeros_like(value), value)
+
+
+def log_share(p: Any, no: Any, yes: Any) -> TensorVariable:
+    """Return the log probability of a report that has these probabilities where the truth is no, and yes."""
+    # What is small beside 1 is not lost: PyTensor knows 1 - p of a probability p that is a sigmoid, and the
+    # less probable truth is taken apart.
+    likelier = pt.switch(yes >= no, p, 1.0 - p)
+    low, high = pt.minimum(yes, no), pt.maximum(yes, no)
+    return pt.log(low + likelier * (high - low))
 
 
 @_support_point.register(ToldBitRV)
-def _likelier(op: Any, rv: Any, rng: Any, size: Any, p: Any, epsilon: Any) -> TensorVariable:
-    """Return the likelier report."""
-    return pt.cast(pt.broadcast_to(pt.ge(p, 0.5), rv.shape), "int64")
+def _likelier(op: Any, rv: Any, rng: Any, size: Any, p: Any, table: Any) -> TensorVariable:
+    """Return the likeliest report of the likelier truth."""
+    likeliest = AnswerTables.likeliest(pt.cast(pt.ge(p, 0.5), "int64"), table)
+    return pt.cast(pt.broadcast_to(likeliest, rv.shape), "int64")
 
 
 def _release(
     op: Any, promise: dict[str, Any], params: list, noise: list, size: Any, ends: Ends
 ) -> TensorVariable:
-    return call(ToldBitRV(**promise), *params, *noise, size=size)
+    return call(ToldBitRV(**promise), *params, op.form.bits(*noise), size=size)
 
 
 def _record(op: Any, params: list, noise: list, released: TensorVariable, ends: Ends) -> TensorVariable:
-    (p,), (epsilon,) = params, noise
-    lie = pt.exp(-epsilon)
-    yes = p * pt.switch(pt.eq(released, 1), 1.0, lie)
-    no = (1.0 - p) * pt.switch(pt.eq(released, 0), 1.0, lie)
-    return call(BernoulliRV(), yes / (yes + no))
+    (p,) = params
+    table = op.form.bits(*noise)
+    no, yes = (_picked(table[..., truth, :], released) for truth in (0, 1))
+    return call(BernoulliRV(), p * yes / (p * yes + (1.0 - p) * no))
 
 
 def _refuse(op: Any, ends: Ends) -> str | None:

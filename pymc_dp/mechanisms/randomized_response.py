@@ -93,7 +93,7 @@ class RandomizedResponseCountsRV(MechanismOp, RandomVariable):
 class RandomizedResponse(Mechanism, Discrete):
     r"""Report of a category that a random device may change, as a coin, a die or a spinner does in surveys.
 
-    With `epsilon` or `p_truth` a report is true with probability `p_truth`, otherwise uniform among the others:
+    With `epsilon` or `p_truth` a report is true with probability `p_truth`, else uniform among the others:
 
     .. math:: P(z = k \mid c) = \frac{e^{\epsilon [k = c]}}{e^\epsilon + K - 1},
               \qquad p_\text{truth} = \frac{e^\epsilon}{e^\epsilon + K - 1}
@@ -147,7 +147,7 @@ class RandomizedResponse(Mechanism, Discrete):
     ValueError
         No noise level or more than one, a number out of its range, `n_categories` unknown, rows of `p_answer`
         that do not sum to 1, `observed` with values that cannot be reported, or with counts that do not add
-        up to `n`; or a confidential answer is to be released by a `p_answer` that guarantees nothing.
+        up to `n`; or confidential answers are to be released by a `p_answer` that guarantees nothing.
 
     See Also
     --------
@@ -155,14 +155,14 @@ class RandomizedResponse(Mechanism, Discrete):
 
     Notes
     -----
-    With `p_answer`, :meth:`release` draws by comparisons of integers: the probabilities of an answer under two
-    truths have exactly the ratio of the numbers in the table. Its epsilon is rounded upwards.
+    With `p_answer`, :meth:`release` draws by comparisons of integers: the probabilities of an answer under
+    two truths have exactly the ratio of the numbers in the table. Its epsilon is rounded upwards.
 
     References
     ----------
     Warner (1965), *Randomized response*; Kairouz, Bonawitz and Ramage (2016), *Discrete distribution
-    estimation under local privacy*, section 2; for tables, Gouweleeuw, Kooiman, Willenborg and De Wolf (1998),
-    *Post randomisation for statistical disclosure control*.
+    estimation under local privacy*, section 2; for tables, Gouweleeuw, Kooiman, Willenborg and De Wolf
+    (1998), *Post randomisation for statistical disclosure control*.
 
     Examples
     --------
@@ -185,8 +185,8 @@ class RandomizedResponse(Mechanism, Discrete):
     ...     p = pm.Dirichlet("p", np.ones(3))
     ...     z = dp.RandomizedResponse("z", p, n=10**9, epsilon=0.1, observed=counts)
 
-    A die that forces "yes" for 1 and 2 and "no" for 6, and otherwise asks for the truth; rows are the truths no
-    and yes, columns the answers:
+    A die that forces "yes" for 1 and 2 and "no" for 6, and otherwise asks for the truth; rows are the truths
+    no and yes, columns the answers:
 
     >>> die = [[4/6, 2/6], [1/6, 5/6]]
     >>> with pm.Model():
@@ -265,7 +265,7 @@ class RandomizedResponse(Mechanism, Discrete):
         promise: PrivacyGuarantee | None
         props: dict[str, Any] = {}
         if table is not None:
-            table.check_batch(one_per.type.shape, "person" if n is None else "table of counts")
+            table.check_batch(one_per, "person" if n is None else "table of counts")
             noise, promise = table.table, table.guarantee
             props = {
                 "signature": AnswerTables.of_record if n is None else AnswerTables.of_counts,
@@ -314,9 +314,8 @@ class RandomizedResponse(Mechanism, Discrete):
             )
         if op.guarantee is None and op.why_none is not None:
             raise ValueError(
-                f"RandomizedResponse.release draws nothing that guarantees nothing: {op.why_none}. Nothing was "
-                "debited and nothing released. Let every answer that p_answer makes possible be possible "
-                "under every truth."
+                f"RandomizedResponse.release would guarantee nothing with this p_answer: {op.why_none}. "
+                "Nothing was released. Let each answer that some truth makes possible be possible under all."
             )
 
     @classmethod
