@@ -47,28 +47,24 @@ def report_counts(rng, probs, n, epsilon, out=None):
 report_counts.handles_out = True
 
 
-def answer_of(op: Any) -> Any:
-    """Return the draw of one person's answer from a table of probabilities."""
-
-    @njit
-    def draw(rng, truth, table):
-        rows, columns = table.shape
-        if not 0 <= truth < rows:
-            raise ValueError("category is outside of 0, ..., n_categories - 1")
-        row = np.int64(truth)
-        total, last = 0.0, 0
-        for j in range(columns):
-            total += table[row, j]
-            if table[row, j] > 0.0:
-                last = j
-        u = rng.random() * total
-        for j in range(last):
-            u -= table[row, j]
-            if u < 0.0:
-                return np.int64(j)
-        return np.int64(last)
-
-    return draw
+@njit
+def answer(rng, truth, table):
+    """Draw one person's answer from a table of probabilities."""
+    rows, columns = table.shape
+    if not 0 <= truth < rows:
+        raise ValueError("category is outside of 0, ..., n_categories - 1")
+    row = np.int64(truth)
+    total, last = 0.0, 0
+    for j in range(columns):
+        total += table[row, j]
+        if table[row, j] > 0.0:
+            last = j
+    u = rng.random() * total
+    for j in range(last):
+        u -= table[row, j]
+        if u < 0.0:
+            return np.int64(j)
+    return np.int64(last)
 
 
 @njit

@@ -41,10 +41,10 @@ class UniformLies:
         return pt.log(probs + other * (1 - probs)) - pt.log1p((probs.shape[-1] - 1) * other)
 
     @staticmethod
-    def bits(epsilon: Any) -> TensorVariable:
-        """Return the table of probabilities of two answers."""
-        lie = pt.exp(-epsilon)
-        truth, lie = 1.0 / (1.0 + lie), lie / (1.0 + lie)
+    def log_bits(epsilon: Any) -> TensorVariable:
+        """Return the table of log probabilities of two answers."""
+        truth = -pt.log1p(pt.exp(-epsilon))
+        lie = truth - epsilon
         return pt.stack([pt.stack([truth, lie], axis=-1), pt.stack([lie, truth], axis=-1)], axis=-2)
 
     @staticmethod
@@ -89,7 +89,7 @@ class AnswerTables:
 
     of_record = "(),(k,a)->()"
     of_counts = "(k),(),(k,a)->(a)"
-    native = staticmethod(_response_draws.answer_of)
+    native = staticmethod(lambda op: _response_draws.answer)
     native_counts = staticmethod(_response_draws.answer_counts)
 
     @staticmethod
@@ -103,9 +103,9 @@ class AnswerTables:
         return _log(pt.sum(probs[..., None] * table, axis=-2))
 
     @staticmethod
-    def bits(table: Any) -> TensorVariable:
-        """Return the table of probabilities."""
-        return table
+    def log_bits(table: Any) -> TensorVariable:
+        """Return the table of log probabilities."""
+        return _log(table)
 
     @staticmethod
     def draw(rng: np.random.Generator, truth: Any, table: Any, k: int, size: Any) -> np.ndarray:
@@ -167,10 +167,14 @@ def entry(table: TensorVariable, row: Any, column: Any) -> TensorVariable:
     return table.reshape((-1,))[at]
 
 
-def checked_table(density: TensorVariable, table: TensorVariable) -> TensorVariable:
-    """Check probabilities of answers, which may be random; those that are known have been checked."""
+def checked_table(density: TensorVariable, table: TensorVariable, power: Any = None) -> TensorVariable:
+    """Check probabilities of answers, which may be random; those that are known have been checked.
+
+    `power` makes probabilities of what the table holds, if it holds others.
+    """
     if isinstance(without_axes(table), Constant):
         return density
+    table = table if power is None else power(table)
     sums = pt.abs(pt.sum(table, axis=-1) - 1) < 1e-6
     return check_parameters(
         density,

@@ -19,6 +19,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.samplers import register_draw
 from pymc_dp.mechanisms._categories import whole_within
+from pymc_dp.mechanisms._response_draws import answer
 from pymc_dp.mechanisms._response_forms import AnswerTables, checked_table, entry
 from pymc_dp.mechanisms.marginals import Ends, MarginalOp, RecordMarginal, call
 from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS
@@ -28,7 +29,7 @@ _MOST = 700.0  # beyond this epsilon a lie is less probable than numbers can say
 
 
 class ToldBitRV(MarginalOp, RandomVariable):
-    """Draws a report whose truth is integrated out; parameters: probability of yes, table of the answers."""
+    """Draws a report whose truth is integrated out; parameters: probability of yes, log table of answers."""
 
     name = "told_bit"
     signature = "(),(k,a)->()"
@@ -36,25 +37,15 @@ class ToldBitRV(MarginalOp, RandomVariable):
     __props__ = ("name", "signature", "dtype", "inplace", *MECHANISM_PROPS)
     _print_name = ("ToldBit", "\\operatorname{ToldBit}")
 
-    def rng_fn(self, rng: np.random.Generator, p: Any, table: Any, size: Any) -> np.ndarray:
+    def rng_fn(self, rng: np.random.Generator, p: Any, logs: Any, size: Any) -> np.ndarray:
         """Draw with NumPy."""
-        batch = np.broadcast_shapes(np.shape(p), np.shape(table)[:-2]) if size is None else tuple(size)
-        return AnswerTables.draw(rng, rng.binomial(1, p, batch), table, 2, batch)
+        batch = np.broadcast_shapes(np.shape(p), np.shape(logs)[:-2]) if size is None else tuple(size)
+        return AnswerTables.draw(rng, rng.binomial(1, p, batch), np.exp(logs), 2, batch)
 
 
 @njit
-def _draw(rng, p, table):  # type: ignore[no-untyped-def]
-    row = 1 if rng.random() < p else 0
-    last = 0
-    for j in range(table.shape[1]):
-        if table[row, j] > 0.0:
-            last = j
-    u = rng.random()
-    for j in range(last):
-        u -= table[row, j]
-        if u < 0.0:
-            return np.int64(j)
-    return np.int64(last)
+def _draw(rng, p, logs):  # type: ignore[no-untyped-def]
+    return answer(rng, 1 if rng.random() < p else 0, np.exp(logs))
 
 
 register_draw(ToldBitRV, _draw)
@@ -62,57 +53,62 @@ register_draw(ToldBitRV, _draw)
 
 @_logprob.register(ToldBitRV)
 def _log_probability(
-    op: Any, values: Any, rng: Any, size: Any, p: Any, table: Any, **kwargs: Any
+    op: Any, values: Any, rng: Any, size: Any, p: Any, logs: Any, **kwargs: Any
 ) -> TensorVariable:
     """Return the log probability of each report; under one law for all, each is worked out once."""
     (value,) = values
-    answers = table.type.shape[-1]
-    alike = set(p.type.shape) | set(table.type.shape[:-2]) <= {1}
-    if alike and value.type.ndim:
-        # the tables' last axis takes the place of the people's
-        shares = log_share(p[..., None], table[..., 0, :], table[..., 1, :])
+    answers = logs.type.shape[-1]
+    no, yes = logs[..., 0, :], logs[..., 1, :]
+    low, high = pt.minimum(no, yes), pt.maximum(no, yes)
+    change = pt.switch(pt.eq(high, -np.inf), 0.0, low - high)
+    parts = (pt.ge(yes, no), high, pt.exp(change), pt.expm1(change))
+    if set(p.type.shape) | set(logs.type.shape[:-2]) <= {1} and value.type.ndim:
+        shares = _log_share(p[..., None], *parts)  # their last axis takes the place of the people's
         density = shares.reshape((-1,))[pt.clip(value, 0, answers - 1)]
     else:
-        density = log_share(p, *(_picked(table[..., truth, :], value) for truth in (0, 1)))
+        density = _log_share(p, *(_picked(part, value) for part in parts))
     density = pt.switch(whole_within(value, answers - 1), density, -np.inf)
     density = check_parameters(density, p >= 0, p <= 1, msg="0 <= p <= 1")
-    return checked_table(density, table)
+    return checked_table(density, logs, pt.exp)
 
 
-def _picked(laws: TensorVariable, value: TensorVariable) -> TensorVariable:
-    """Return the probability of each report."""
-    if laws.type.shape[-1] == 2:  # which is part of one loop over people
-        return pt.switch(pt.eq(value, 1), laws[..., 1], laws[..., 0])
-    return entry(laws[..., None, :], pt.zeros_like(value), value)
+def _log_share(p: Any, is_yes: Any, log_high: Any, ratio: Any, ratio_minus_one: Any) -> TensorVariable:
+    """Return the log probability of a report, from its log probability where the truth is likelier.
+
+    `ratio` is by how much less probable it is where the truth is the other, which may be small beside 1.
+    """
+    own = pt.switch(is_yes, p, 1.0 - p)
+    # as own + (1 - own) ratio, PyTensor would take own = 1 - p apart, and lose what is small beside 1
+    return log_high + pt.log(ratio - own * ratio_minus_one)
 
 
-def log_share(p: Any, no: Any, yes: Any) -> TensorVariable:
-    """Return the log probability of a report that has these probabilities where the truth is no, and yes."""
-    # What is small beside 1 is not lost: PyTensor knows 1 - p of a probability p that is a sigmoid, and the
-    # less probable truth is taken apart.
-    likelier = pt.switch(yes >= no, p, 1.0 - p)
-    low, high = pt.minimum(yes, no), pt.maximum(yes, no)
-    return pt.log(low + likelier * (high - low))
+def _picked(of_answers: TensorVariable, value: TensorVariable) -> TensorVariable:
+    """Return what is known of each report."""
+    if of_answers.type.shape[-1] == 2:  # which is part of one loop over people
+        return pt.switch(pt.eq(value, 1), of_answers[..., 1], of_answers[..., 0])
+    return entry(of_answers[..., None, :], pt.zeros_like(value), value)
 
 
 @_support_point.register(ToldBitRV)
-def _likelier(op: Any, rv: Any, rng: Any, size: Any, p: Any, table: Any) -> TensorVariable:
+def _likelier(op: Any, rv: Any, rng: Any, size: Any, p: Any, logs: Any) -> TensorVariable:
     """Return the likeliest report of the likelier truth."""
-    likeliest = AnswerTables.likeliest(pt.cast(pt.ge(p, 0.5), "int64"), table)
+    likeliest = AnswerTables.likeliest(pt.cast(pt.ge(p, 0.5), "int64"), logs)
     return pt.cast(pt.broadcast_to(likeliest, rv.shape), "int64")
 
 
 def _release(
     op: Any, promise: dict[str, Any], params: list, noise: list, size: Any, ends: Ends
 ) -> TensorVariable:
-    return call(ToldBitRV(**promise), *params, op.form.bits(*noise), size=size)
+    return call(ToldBitRV(**promise), *params, op.form.log_bits(*noise), size=size)
 
 
 def _record(op: Any, params: list, noise: list, released: TensorVariable, ends: Ends) -> TensorVariable:
     (p,) = params
-    table = op.form.bits(*noise)
-    no, yes = (_picked(table[..., truth, :], released) for truth in (0, 1))
-    return call(BernoulliRV(), p * yes / (p * yes + (1.0 - p) * no))
+    logs = op.form.log_bits(*noise)
+    no, yes = (_picked(logs[..., truth, :], released) for truth in (0, 1))
+    high = pt.maximum(no, yes)
+    no, yes = (1.0 - p) * pt.exp(no - high), p * pt.exp(yes - high)
+    return call(BernoulliRV(), yes / (yes + no))
 
 
 def _refuse(op: Any, ends: Ends) -> str | None:

@@ -140,7 +140,7 @@ def test_answers_of_equal_people_to_any_device(python_mode, p):
     marginal = dp.marginalize(model, "y")
     found = marginal.compile_logp(vars=[marginal["z"]], sum=False)({"share": np.array(p)})[0]
     with np.errstate(divide="ignore"):
-        told = np.log((1 - p) * device[0] + p * device[1])
+        told = np.logaddexp(np.log(1 - p) + np.log(device[0]), np.log(p) + np.log(device[1]))
     np.testing.assert_allclose(found, told[[0, 1, 2, 1, 0]], rtol=1e-12)
 
 
