@@ -206,9 +206,8 @@ def bernoulli_answers_by_group(n):
 
 @bounded()
 def answers_of_a_device_that_is_not_known(n):
-    """Misreports have probabilities that are numbers in a part of the line only."""
-    y = pm.Bernoulli("y", pm.Beta("p", 2, 2), shape=n)
-    no, yes = pm.Normal("no", 0.3, 0.5), pm.Beta("yes", 2, 8)
+    y = pm.Bernoulli("y", pm.Normal("b", 0.5, 0.5), shape=n)
+    no, yes = pm.Beta("no", 2, 8), pm.Beta("yes", 2, 8)
     device = pt.stack([pt.stack([1 - no, no]), pt.stack([yes, 1 - yes])])
     dp.RandomizedResponse("z", y, p_answer=device, observed=np.arange(n) % 2)
 
