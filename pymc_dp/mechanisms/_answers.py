@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.mechanisms._checks import as_variable, fits
@@ -93,7 +94,7 @@ def answer_table(p_answer: Any, dtype: str = "float64") -> AnswerTable:
         They are no table of two truths or more, or not the laws of two answers or more.
     """
     try:
-        tensor = as_variable(p_answer)
+        tensor = as_variable(_stacked(p_answer))
         kind = np.dtype(tensor.type.dtype).kind
     except (TypeError, ValueError, NotImplementedError):  # also rows of different lengths
         kind = ""
@@ -120,6 +121,14 @@ def answer_table(p_answer: Any, dtype: str = "float64") -> AnswerTable:
     _check_numbers(known, totals[..., 0])
     known = known / totals
     return AnswerTable(pt.constant(known.astype(dtype)), known)
+
+
+def _stacked(rows: Any) -> Any:
+    """Return nested lists with tensors among the numbers as a tensor; PyTensor takes lists of one level."""
+    if not isinstance(rows, list | tuple):
+        return rows
+    parts = [_stacked(row) for row in rows]
+    return pt.stack(parts) if any(isinstance(part, Variable) for part in parts) else rows
 
 
 def _check_numbers(known: np.ndarray, totals: np.ndarray) -> None:

@@ -53,7 +53,7 @@ def test_a_table_for_each_person(answers):
 
 def test_a_table_may_be_random():
     a = pt.dscalar("a")
-    z = dp.RandomizedResponse.dist([0, 1], p_answer=pt.stack([pt.stack([a, 1 - a]), pt.stack([0.2, 0.8])]))
+    z = dp.RandomizedResponse.dist([0, 1], p_answer=[[a, 1 - a], [0.2, 0.8]])
     logp = pm.logp(z, [1, 1])
     fn = pytensor.function([a], [logp, pt.grad(logp.sum(), a)])
     value, slope = fn(0.6)
@@ -462,6 +462,8 @@ def test_tables_are_not_computed_from_data():
     secret = pytensor.shared(np.array([[0.3, 0.7], [0.6, 0.4]]))
     with pytest.raises(ValueError, match="p_answer is computed from arrays, and would be published"):
         dp.RandomizedResponse.release([0, 1], p_answer=pt.special.softmax(secret, axis=1))
+    with pytest.raises(ValueError, match="would guarantee nothing with this p_answer: p_answer is itself"):
+        dp.RandomizedResponse.release([0, 1], p_answer=[[secret[0, 0], 1 - secret[0, 0]], [0.5, 0.5]])
 
 
 def test_a_plan_says_why_the_cost_is_not_known():
