@@ -114,11 +114,6 @@ class MechanismOp:
     cells: tuple[float, ...] | None = None
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType({})
     record_marginals: ClassVar[Mapping[type, Any]] = MappingProxyType({})
-    guarantee: PrivacyGuarantee | None
-    bounds: tuple | None
-    records: tuple[str, ...] | None
-    lengths: tuple[int, ...] | None
-    why_none: str | None
 
     def __init__(
         self,
@@ -286,11 +281,7 @@ class Mechanism(RefusesUnknown, Distribution):
     def _draw_release(
         cls, op: MechanismOp, query: TensorVariable, params: list[np.ndarray]
     ) -> tuple[np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
-        """Draw a release from a query of data; return also the parameters that it was drawn with.
-
-        Returns the value, the parameters and the guarantee that hold for it, and what else
-        is to be published about the draw.
-        """
+        """Draw a release of data; return it, its parameters and guarantee, and what else is published."""
         known = evaluate(query)
         value = draw_securely(lambda generator: op.secure_draw(generator, known, *params))
         return value, params, op.guarantee, {}
