@@ -125,10 +125,17 @@ def randomized_response(names):
     drawn, chance = names["records"]["truth"].mean(("chain", "draw")).values, names["chance"]
     errors = (drawn - chance) / np.sqrt(np.maximum(chance * (1 - chance), 1e-3) / 1000)
     assert abs(errors.mean()) < 0.5 and errors.std() < 1.3
-    one = dp.CustomMechanism.dist(0, **names["settings"])
-    assert not dp.testing.check_guarantee(one, [(0, 1)]).contradicted
-    alone = dp.CustomMechanism.dist(0, **names["forced_yes_alone"])
-    assert dp.testing.check_guarantee(alone, [(0, 1)]).log_ratio == math.inf
+    device, y, f, q, r, t = names["device"], 0.2, 0.1, 0.3, 0.4, 0.6
+    assert dp.guarantee(names["unequal"]).epsilon == pytest.approx(math.log(4))
+    estimate = names["idata"].posterior["b"]
+    assert (abs(estimate.mean(("chain", "draw")) - [-1.0, 0.6, 0.5]) < 4 * estimate.std()).all()
+    # the rows of the second table: who is forced to say what, and who was asked what
+    np.testing.assert_allclose(device(y, f), (1 - y - f) * np.eye(2) + [[f, y], [f, y]])
+    for asked, other in ((t, device((1 - t) * r, (1 - t) * (1 - r))), (1 - q, device(q * r, q * (1 - r)))):
+        np.testing.assert_allclose(other, asked * np.eye(2) + (1 - asked) * np.array([1 - r, r]))
+    assert device(1 - 0.75, 0) == [[0.75, 0.25], [0, 1]]
+    with pytest.raises(ValueError, match="answer 0 is never given where the truth is 1"):
+        dp.guarantee(names["mangat"])
 
 
 # Numbers that a page states in its text.

@@ -59,8 +59,8 @@ class ClosedWay:
     def cores(self) -> tuple[int, ...]:
         """Number of axes of each parameter that belong to one record."""
         # the noise level of a vector is one number, or one for each entry
-        noise = len(self.params) - len(self.law.ndims_params)
-        return (*self.law.ndims_params, *(self.law.ndim_supp for _ in range(noise)))
+        noise = (max(core, self.law.ndim_supp) for core in self.channel.ndims_params[1:])
+        return (*self.law.ndims_params, *noise)
 
     def _parts(self) -> tuple[list, list]:
         k = len(self.law.ndims_params)

@@ -23,7 +23,7 @@ from pymc_dp.query.supports import ends_of_support
 
 def number_of_categories(query: TensorVariable, given: Any = None) -> int:
     """Return the number of categories: the given one, or that of the categorical variable behind a query."""
-    known = _categories_of(query)
+    known = categories_of(query)
     if given is None:
         if known is None:
             reason = not_whole(query) if rvs_in_graph([query]) else None
@@ -51,7 +51,8 @@ def number_of_categories(query: TensorVariable, given: Any = None) -> int:
     return int(given)
 
 
-def _categories_of(query: Variable) -> int | None:
+def categories_of(query: Variable) -> int | None:
+    """Return the number of categories of the variable behind a query, if it is known."""
     law = _law_behind(query)
     if law.owner is None:
         return None
@@ -116,6 +117,43 @@ def check_categories(name: str, values: Any, n_categories: int) -> None:
     what = f"a category 0, ..., {n_categories - 1}"
     remedy = "Number the categories from 0, and give n_categories= if there are more."
     _check_whole(name, values, 0, n_categories - 1, what, remedy)
+
+
+def check_answers(name: str, values: Any, n_answers: int) -> None:
+    """Refuse known values that are not whole numbers 0, ..., n_answers - 1."""
+    what = f"an answer 0, ..., {n_answers - 1}"
+    remedy = "Number the answers as the columns of p_answer, from 0."
+    _check_whole(name, values, 0, n_answers - 1, what, remedy)
+
+
+def check_possible(name: str, values: Any, never: np.ndarray | None, *, counts: bool) -> None:
+    """Refuse answers that nobody gives, which have no probability under any truth; or counts of these."""
+    known = known_values(values)
+    if known is None or never is None or not never.any():
+        return
+    if not counts:
+        known = known[..., None] == np.arange(never.shape[-1])
+    try:
+        wrong = np.argwhere((known > 0) & never)
+    except ValueError:  # wrong shapes are refused elsewhere
+        return
+    if len(wrong):
+        at, answer = tuple(int(i) for i in wrong[0][:-1]), int(wrong[0][-1])
+        where = f" at index {at}" if at else ""
+        raise ValueError(
+            f"{name} has answer {answer}{where}, which p_answer makes impossible whatever the truth is (its "
+            "column is 0): give it the probabilities that it had, or mend the answer."
+        )
+
+
+def check_rows(rows: int, known: int | None, what: str) -> int:
+    """Return the number of rows of a table of answers, which must be that of the categories if known."""
+    if known is not None and known != rows:
+        raise ValueError(
+            f"p_answer has {rows} rows, but {what} {known} categories: give a row for each, the "
+            "probabilities of the answers of a person with that truth."
+        )
+    return rows
 
 
 def check_bits(name: str, values: Any) -> None:

@@ -58,7 +58,7 @@ _NOISE_TOO_LARGE = ("A draw of the noise does not fit", "noise must be finite") 
 # Numbers that a release states besides the arguments of its mechanism.
 _STATED = {"granularity", "n_records", "changes"}
 # Arguments that may be a graph in a model; a release is drawn with their value.
-_LEVELS = {"scale", "sigma", "theta", "p_truth"}
+_LEVELS = {"scale", "sigma", "theta", "p_truth", "p_answer"}
 # Parts of a release's guarantee, which are compared with the budget that a declaration repeats.
 _BUDGET = ("epsilon", "delta", "rho")
 
@@ -176,6 +176,7 @@ def _draw(
                 "Clean the confidential values first."
             )
         known = [evaluate(p) for p in params]
+        mechanism._check_release(op)
         debit.pay(op.guarantee)
         value, known, guarantee, published = mechanism._draw_release(op, clamped, known)
         if op.additive_noise and op.bounds is not None and noise.get("sensitivity") is None:

@@ -47,6 +47,53 @@ def report_counts(rng, probs, n, epsilon, out=None):
 report_counts.handles_out = True
 
 
+@njit
+def answer(rng, truth, table):
+    """Draw one person's answer from a table of probabilities."""
+    rows, columns = table.shape
+    if not 0 <= truth < rows:
+        raise ValueError("category is outside of 0, ..., n_categories - 1")
+    row = np.int64(truth)
+    total, last = 0.0, 0
+    for j in range(columns):
+        total += table[row, j]
+        if table[row, j] > 0.0:
+            last = j
+    u = rng.random() * total
+    for j in range(last):
+        u -= table[row, j]
+        if u < 0.0:
+            return np.int64(j)
+    return np.int64(last)
+
+
+@njit
+def answer_counts(rng, probs, n, table, out=None):
+    """Draw how many of n people give each answer."""
+    rows, columns = table.shape
+    if out is None:
+        out = np.empty(columns, dtype=np.int64)
+    shares = np.zeros(columns)
+    last = 0
+    for j in range(columns):
+        for c in range(rows):
+            shares[j] += probs[c] * table[c, j]
+        if shares[j] > 0.0:
+            last = j
+    people, rest = n, shares.sum()
+    for j in range(columns):
+        out[j] = 0
+        if j < last and people > 0:
+            out[j] = rng.binomial(people, min(shares[j] / rest, 1.0))
+        people -= out[j]
+        rest = max(rest - shares[j], 1e-300)
+    out[last] += people
+    return out
+
+
+answer_counts.handles_out = True
+
+
 def bits_of(op: Any) -> Any:
     """Return the draw of one person's bits under unary encoding."""
     k = op.n_categories

@@ -150,6 +150,17 @@ def _categories(axes: int) -> Callable[[Release], tuple[Any, ...] | None]:
     return of
 
 
+def _answers(release: Release) -> tuple[Any, ...] | None:
+    """Return categories, or their probabilities; a table of probabilities of answers has a row for each."""
+    rows = np.shape(release.parameters.get("p_answer", ()))
+    if len(rows) < 2:  # of whatever else a file has there, the declaration tells what is wrong
+        return _categories(0)(release)
+    law, shape = np.full(rows[-2], 1 / max(rows[-2], 1)), release.value.shape
+    if release.parameters.get("n") is not None:
+        return (pt.constant(np.broadcast_to(law, (*shape[:-1], rows[-2])).copy()),)
+    return (pm.Categorical.dist(law, shape=shape),)
+
+
 def _tosses(release: Release) -> tuple[Any, ...]:
     """Return one record for each person, or the total of all."""
     total = release.value.ndim == 0
@@ -167,7 +178,7 @@ def _candidates(release: Release) -> tuple[Any, ...] | None:
 
 
 _STAND_INS: dict[str, Callable[[Release], tuple[Any, ...] | None]] = {
-    "RandomizedResponse": _categories(0),
+    "RandomizedResponse": _answers,
     "UnaryEncoding": _categories(1),
     "BinomialMechanism": _tosses,
     "PerturbedHistogram": _records,

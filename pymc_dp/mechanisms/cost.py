@@ -193,7 +193,8 @@ def _of_one(released: Any) -> PrivacyGuarantee:
             _check_lengths(released, op)
     if known is None:
         what = released.mechanism if isinstance(released, Release) else released
-        why = OF_SELECTION if selects else getattr(op, "why_unknown", MechanismOp.why_unknown)
+        why = getattr(op, "why_none", None) or getattr(op, "why_unknown", MechanismOp.why_unknown)
+        why = OF_SELECTION if selects else why
         raise ValueError(f"The guarantee of {what} is not known: {why}.")
     return known
 

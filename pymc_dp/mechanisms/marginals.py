@@ -83,9 +83,11 @@ class SymbolicMarginal(MarginalOp):
         bounds: Any = None,
         records: Any = None,
         lengths: Any = None,
+        why_none: Any = None,
         **kwargs: Any,
     ):
         self.guarantee, self.bounds, self.records, self.lengths = guarantee, bounds, records, lengths
+        self.why_none = why_none
         super(MechanismOp, self).__init__(*args, **kwargs)  # type: ignore[call-arg]
 
     def laws(self, node: Any) -> list[TensorVariable]:
@@ -95,7 +97,9 @@ class SymbolicMarginal(MarginalOp):
 
 def promise_of(op: Any, records: tuple[str, ...]) -> dict[str, Any]:
     """Return a release's guarantee and other properties, as keyword arguments of its marginal's operation."""
-    return {"guarantee": op.guarantee, "bounds": op.bounds, "records": records, "lengths": op.lengths}
+    why = None if op.guarantee is not None else op.why_none or op.why_unknown
+    own = {"guarantee": op.guarantee, "bounds": op.bounds, "lengths": op.lengths, "why_none": why}
+    return own | {"records": records}
 
 
 def _total_sd(s: TensorVariable, sigma: TensorVariable) -> TensorVariable:

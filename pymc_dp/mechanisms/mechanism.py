@@ -46,7 +46,7 @@ from pymc_dp.query.choices import tell_of_choices
 from pymc_dp.query.clamping import clamp_query
 from pymc_dp.upstream.pymc_private import _truncated
 
-MECHANISM_PROPS = ("guarantee", "bounds", "records", "lengths")
+MECHANISM_PROPS = ("guarantee", "bounds", "records", "lengths", "why_none")
 
 
 class MechanismOp:
@@ -97,6 +97,8 @@ class MechanismOp:
         :class:`~pymc_dp.mechanisms.marginals.RecordMarginal` that integrates it out of its own release.
     why_unknown : str
         Why there may be no guarantee, for messages.
+    why_none : str or None
+        Why this operation has none, where `why_unknown` does not tell.
     """
 
     why_unknown: ClassVar[str] = (
@@ -112,10 +114,6 @@ class MechanismOp:
     cells: tuple[float, ...] | None = None
     conditional_draws: ClassVar[Mapping[type, RandomVariable]] = MappingProxyType({})
     record_marginals: ClassVar[Mapping[type, Any]] = MappingProxyType({})
-    guarantee: PrivacyGuarantee | None
-    bounds: tuple | None
-    records: tuple[str, ...] | None
-    lengths: tuple[int, ...] | None
 
     def __init__(
         self,
@@ -125,12 +123,14 @@ class MechanismOp:
         bounds: tuple | None = None,
         records: tuple[str, ...] | None = None,
         lengths: tuple[int, ...] | None = None,
+        why_none: str | None = None,
         **kwargs: Any,
     ) -> None:
         self.guarantee = guarantee
         self.bounds = bounds
         self.records = records
         self.lengths = lengths
+        self.why_none = why_none
         super().__init__(name, **kwargs)  # type: ignore[call-arg]
 
     @property
@@ -274,14 +274,14 @@ class Mechanism(RefusesUnknown, Distribution):
         return draw_release(cls, query, noise, Debit.of(cls.__name__, ledger, name))
 
     @classmethod
+    def _check_release(cls, op: MechanismOp) -> None:
+        """Refuse, before anything is paid, what cannot be released of confidential data."""
+
+    @classmethod
     def _draw_release(
         cls, op: MechanismOp, query: TensorVariable, params: list[np.ndarray]
     ) -> tuple[np.ndarray, list[np.ndarray], PrivacyGuarantee | None, dict[str, Any]]:
-        """Draw a release from a query of data; return also the parameters that it was drawn with.
-
-        Returns the value, the parameters and the guarantee that hold for it, and what else
-        is to be published about the draw.
-        """
+        """Draw a release of data; return it, its parameters and guarantee, and what else is published."""
         known = evaluate(query)
         value = draw_securely(lambda generator: op.secure_draw(generator, known, *params))
         return value, params, op.guarantee, {}

@@ -20,9 +20,11 @@ from pytensor.tensor.random.basic import BernoulliRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.functions.samplers import register_draw, register_draw_of
-from pymc_dp.mechanisms import _categories, _response_draws
+from pymc_dp.lowering.functions.samplers import register_draw_of
+from pymc_dp.mechanisms import _categories
+from pymc_dp.mechanisms._answers import AnswerTable, answer_table
 from pymc_dp.mechanisms._checks import as_query, booleans_as_numbers, exactly_one, noise_parameter
+from pymc_dp.mechanisms._response_forms import FORMS, AnswerTables, UniformLies
 from pymc_dp.mechanisms._told_bits import TOLD_BIT
 from pymc_dp.mechanisms.marginals import RecordMarginal
 from pymc_dp.mechanisms.mechanism import MECHANISM_PROPS, Mechanism, MechanismOp, PreparedQuery
@@ -33,65 +35,82 @@ from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 
 class RandomizedResponseRV(MechanismOp, RandomVariable):
-    """Draws the report of each person; parameters: category, epsilon."""
+    """Draws the report of each person; parameters: category, and the noise in one of its forms."""
 
     name = "randomized_response"
-    signature = "(),()->()"
+    signature = UniformLies.of_record
     dtype = "int64"
-    __props__ = ("name", "signature", "dtype", "inplace", "n_categories", *MECHANISM_PROPS)
+    __props__ = ("name", "signature", "dtype", "inplace", "n_categories", "n_answers", *MECHANISM_PROPS)
     record_marginals: ClassVar[Mapping[type, RecordMarginal]] = MappingProxyType({BernoulliRV: TOLD_BIT})
     _print_name = ("RandomizedResponse", "\\operatorname{RandomizedResponse}")
 
-    def __init__(self, name: str | None = None, *, n_categories: int = 2, **kwargs: Any):
+    def __init__(
+        self, name: str | None = None, *, n_categories: int = 2, n_answers: int | None = None, **kwargs: Any
+    ):
         self.n_categories = n_categories
+        self.n_answers = n_categories if n_answers is None else n_answers
         super().__init__(name, **kwargs)
 
-    def rng_fn(self, rng: np.random.Generator, category: Any, epsilon: Any, size: Any) -> np.ndarray:
+    @property
+    def form(self) -> Any:
+        """How the law of a report is kept: `UniformLies` or `AnswerTables`."""
+        return FORMS[self.ndims_params[1]]
+
+    def rng_fn(self, rng: np.random.Generator, category: Any, noise: Any, size: Any) -> np.ndarray:
         """Draw reports with NumPy."""
         _categories.check_categories("category", category, self.n_categories)
-        shape = np.broadcast_shapes(np.shape(category), np.shape(epsilon)) if size is None else size
-        category = np.broadcast_to(np.asarray(category, dtype=np.int64), shape)
-        # other categories are the true one plus 1, ..., K - 1, modulo K
-        others = (self.n_categories - 1) * np.exp(-np.asarray(epsilon, dtype=float))
-        # exp(-epsilon) may underflow to 0, but a report that never lies has no finite epsilon
-        others = np.maximum(others, np.finfo(float).smallest_subnormal)
-        lies = rng.random(shape) * (1 + others) < others
-        moved = category + rng.integers(1, self.n_categories, size=shape)
-        return np.where(lies, moved % self.n_categories, category)
+        return self.form.draw(rng, category, noise, self.n_categories, size)
+
+    def secure_draw(
+        self, generator: np.random.Generator, query: np.ndarray, *params: np.ndarray
+    ) -> np.ndarray:
+        """Draw reports for publication."""
+        _categories.check_categories("category", query, self.n_categories)
+        return self.form.draw_for_release(generator, query, *params, self.n_categories, None)
 
 
 class RandomizedResponseCountsRV(MechanismOp, RandomVariable):
-    """Draws how many people report each category; parameters: probabilities, n, epsilon."""
+    """Draws how many people report each category; parameters: probabilities, n, and the noise."""
 
     name = "randomized_response_counts"
-    signature = "(k),(),()->(k)"
+    signature = UniformLies.of_counts
     dtype = "int64"
     __props__ = ("name", "signature", "dtype", "inplace", *MECHANISM_PROPS)
     _print_name = ("RandomizedResponseCounts", "\\operatorname{RandomizedResponseCounts}")
     of_records = False
 
-    @classmethod
-    def rng_fn(cls, rng: np.random.Generator, probs: Any, n: Any, epsilon: Any, size: Any) -> np.ndarray:
+    @property
+    def form(self) -> Any:
+        """How the law of a report is kept: `UniformLies` or `AnswerTables`."""
+        return FORMS[self.ndims_params[2]]
+
+    def rng_fn(self, rng: np.random.Generator, probs: Any, n: Any, noise: Any, size: Any) -> np.ndarray:
         """Draw counts with NumPy."""
-        other = np.exp(-np.asarray(epsilon, dtype=float))[..., None]
-        reports = np.asarray(probs, dtype=float) * (1 - other) + other
+        reports = self.form.reports(np.asarray(probs, dtype=float), np.asarray(noise, dtype=float))
         return rng.multinomial(np.asarray(n, dtype=np.int64), reports / reports.sum(-1, keepdims=True), size)
 
 
 class RandomizedResponse(Mechanism, Discrete):
-    r"""Report of a category that is true with probability `p_truth`, otherwise uniform among the others.
+    r"""Report of a category that a random device may change, as a coin, a die or a spinner does in surveys.
+
+    With `epsilon` or `p_truth` a report is true with probability `p_truth`, else uniform among the others:
 
     .. math:: P(z = k \mid c) = \frac{e^{\epsilon [k = c]}}{e^\epsilon + K - 1},
               \qquad p_\text{truth} = \frac{e^\epsilon}{e^\epsilon + K - 1}
 
+    With `p_answer`, a table P of probabilities, errors may differ, and so may the numbers of categories and
+    of answers:
+
+    .. math:: P(z = k \mid c) = P_{ck}, \qquad
+              \epsilon = \max_k \log \frac{\max_c P_{ck}}{\min_c P_{ck}}
+
     With `n`, the release is the count of each report among n people whose categories are independent with
     probabilities `query`:
 
-    .. math:: z \sim \text{Multinomial}(n, Q \pi), \qquad
-              (Q \pi)_k = \frac{1 + (e^\epsilon - 1) \pi_k}{e^\epsilon + K - 1}
+    .. math:: z \sim \text{Multinomial}(n, q), \qquad q_k = \sum_c \pi_c P(k \mid c)
 
-    This density of the probabilities is differentiable and costs O(K) however large n is; it has no latent
-    records, so NUTS samples the probabilities.
+    This density of the probabilities is differentiable and costs O(K) however large n is (with `p_answer` as
+    many terms as the table has entries); it has no latent records, so NUTS samples the probabilities.
 
     Parameters
     ----------
@@ -104,8 +123,14 @@ class RandomizedResponse(Mechanism, Discrete):
         Probability of a true report, at least 1/K and below 1; one number, or one per person (on counts:
         per table); may be random. An answer that is forced by a die or a coin counts as true where it
         happens to be: with 1 for a forced "yes", 6 for a forced "no", and the truth otherwise, it is 5/6.
+    p_answer : tensor_like, shape (K, A) or (n, K, A), optional
+        ``p_answer[c, k]`` is the probability of answer k where the truth is c, so that each row sums to 1
+        (one table, or one per person; on counts: per table of counts). Known numbers give a guarantee, which
+        is computed and proven; rows that were rounded are divided by their sums, which may be off by 1e-6.
+        There is none where an answer is possible under some truths only, nor where the table is random.
     n_categories : int, optional
-        Number K of categories. It may be left out for a Categorical or Bernoulli variable, and on counts.
+        Number K of categories. It may be left out for a Categorical or Bernoulli variable, on counts, and
+        with `p_answer`.
     n : int or array_like, optional
         Number of people in each table, which is public and fixed; the release is then of counts. Several
         tables must be of different people: each person is then in one table and spends `epsilon` once, so
@@ -120,17 +145,24 @@ class RandomizedResponse(Mechanism, Discrete):
     TypeError
         An argument is not of the right kind.
     ValueError
-        No noise level or more than one, a number out of its range, `n_categories` unknown, `observed` with
-        values that cannot be reported, or with counts that do not add up to `n`.
+        No noise level or more than one, a number out of its range, `n_categories` unknown, rows of `p_answer`
+        that do not sum to 1, `observed` with values that cannot be reported, or with counts that do not add
+        up to `n`; or confidential answers are to be released by a `p_answer` that guarantees nothing.
 
     See Also
     --------
     UnaryEncoding : Less noise when there are many categories.
 
+    Notes
+    -----
+    With `p_answer`, :meth:`release` draws by comparisons of integers: the probabilities of an answer under
+    two truths have exactly the ratio of the numbers in the table. Its epsilon is rounded upwards.
+
     References
     ----------
     Warner (1965), *Randomized response*; Kairouz, Bonawitz and Ramage (2016), *Discrete distribution
-    estimation under local privacy*, section 2.
+    estimation under local privacy*, section 2; for tables, Gouweleeuw, Kooiman, Willenborg and De Wolf
+    (1998), *Post randomisation for statistical disclosure control*.
 
     Examples
     --------
@@ -152,6 +184,17 @@ class RandomizedResponse(Mechanism, Discrete):
     >>> with pm.Model() as model:
     ...     p = pm.Dirichlet("p", np.ones(3))
     ...     z = dp.RandomizedResponse("z", p, n=10**9, epsilon=0.1, observed=counts)
+
+    A die that forces "yes" for 1 and 2 and "no" for 6, and otherwise asks for the truth; rows are the truths
+    no and yes, columns the answers:
+
+    >>> die = [[4/6, 2/6], [1/6, 5/6]]
+    >>> with pm.Model():
+    ...     p = pm.Beta("p", 1, 1)
+    ...     truth = pm.Bernoulli("truth", p, shape=5)
+    ...     z = dp.RandomizedResponse("z", truth, p_answer=die, observed=[1, 0, 0, 1, 1])
+    >>> print(dp.guarantee(z))
+    Pure differential privacy with epsilon = 1.38629, for replace-one neighbours.
     """
 
     rv_op = RandomizedResponseRV()
@@ -165,17 +208,36 @@ class RandomizedResponse(Mechanism, Discrete):
 
     @classmethod
     def _check_values(
-        cls, query: Any, observed: Any, *, n: Any = None, n_categories: Any = None, **kwargs: Any
+        cls,
+        query: Any,
+        observed: Any,
+        *,
+        n: Any = None,
+        n_categories: Any = None,
+        p_answer: Any = None,
+        **kwargs: Any,
     ) -> None:
         if isinstance(observed, Release):
             n_categories = observed.parameters.get("n_categories", n_categories)
+            p_answer = observed.parameters.get("p_answer", p_answer)
             observed = observed.value
-        if n is None:
+        table = None if p_answer is None else answer_table(p_answer)
+        if n is not None:
+            _categories.check_axis(as_query(query))
+            _categories.check_table("observed", observed, n)
+        elif table is None:
             k = _categories.number_of_categories(as_query(query), n_categories)
             _categories.check_categories("observed", observed, k)
         else:
-            _categories.check_axis(as_query(query))
-            _categories.check_table("observed", observed, n)
+            _categories.check_answers("observed", observed, table.n_answers)
+        if table is not None:
+            _categories.check_possible("observed", observed, table.never(), counts=n is not None)
+
+    @classmethod
+    def _release_shape(cls, query: TensorVariable, **settings: Any) -> tuple[int | None, ...]:
+        if settings.get("n") is None or settings.get("p_answer") is None:
+            return query.type.shape
+        return (*query.type.shape[:-1], answer_table(settings["p_answer"]).n_answers)
 
     @classmethod
     def dist(
@@ -184,61 +246,91 @@ class RandomizedResponse(Mechanism, Discrete):
         *,
         epsilon: Any = None,
         p_truth: Any = None,
+        p_answer: Any = None,
         n_categories: Any = None,
         n: Any = None,
         **kwargs: Any,
     ) -> Any:
         """Return an unregistered release; parameters as for the class."""
+        given = {"epsilon=": epsilon, "p_truth=": p_truth, "p_answer=": p_answer}
         way = exactly_one(
             cls.__name__,
-            {"epsilon=": epsilon is not None, "p_truth=": p_truth is not None},
-            "epsilon=, or p_truth=",
+            {name: value is not None for name, value in given.items()},
+            "epsilon=, or p_truth=, or p_answer=",
         )
         prepared = cls._prepare(query, sensitivity=None, bounds=None, order=1)
-        k: int | None
-        if n is None:
-            k = _categories.number_of_categories(prepared.query, n_categories)
-            _categories.check_query(prepared.query, k)
-            one_per = prepared.query
-        else:
-            k = _categories.check_probabilities(prepared.query, n_categories)
-            people = _categories.number_of_people(n, prepared.query)
-            one_per = prepared.query[..., 0]
+        table = answer_table(p_answer, prepared.query.type.dtype) if way == "p_answer=" else None
+        k = cls._number_of_categories(prepared.query, n_categories, n, table)
+        one_per = prepared.query if n is None else prepared.query[..., 0]
         promise: PrivacyGuarantee | None
-        if way == "epsilon=":
+        props: dict[str, Any] = {}
+        if table is not None:
+            table.check_batch(one_per, "person" if n is None else "table of counts")
+            noise, promise = table.table, table.guarantee
+            props = {
+                "signature": AnswerTables.of_record if n is None else AnswerTables.of_counts,
+                "why_none": table.why_none,
+            }
+        elif way == "epsilon=":
             epsilon = positive("epsilon", epsilon)
             noise, promise = pt.constant(epsilon, dtype="float64"), PrivacyGuarantee(epsilon)
         else:
             noise, promise = _epsilon_of(p_truth, prepared.query.shape[-1] if k is None else k, one_per)
         if n is None:
-            return cls._release(prepared, [noise], promise, props={"n_categories": k}, **kwargs)
+            props |= {"n_categories": k, "n_answers": None if table is None else table.n_answers}
+            return cls._release(prepared, [noise], promise, props=props, **kwargs)
         return cls._release(
             PreparedQuery(prepared.query, None, None, None),
-            [people, noise],
+            [_categories.number_of_people(n, prepared.query), noise],
             promise,
             op_class=RandomizedResponseCountsRV,
+            props=props,
+            expected=cls._release_shape(prepared.query, n=n, p_answer=p_answer),
             **kwargs,
         )
 
+    @staticmethod
+    def _number_of_categories(
+        query: TensorVariable, given: Any, n: Any, table: AnswerTable | None
+    ) -> int | None:
+        rows = None if table is None else table.n_truths
+        if n is not None:
+            k = _categories.check_probabilities(query, given)
+            return k if rows is None else _categories.check_rows(rows, k, "the query has probabilities of")
+        if rows is not None:
+            known = given if given is not None else _categories.categories_of(query)
+            what = "the query has" if given is None else "n_categories says"
+            given = _categories.check_rows(rows, known, what)
+        k = _categories.number_of_categories(query, given)
+        _categories.check_query(query, k)
+        return k
+
     @classmethod
-    def _draw_release(cls, op: Any, query: Any, params: list[np.ndarray]) -> Any:
+    def _check_release(cls, op: Any) -> None:
         if isinstance(op, RandomizedResponseCountsRV):
             raise ValueError(
                 "RandomizedResponse.release takes the category of each person, without n=: count the reports "
                 "(numpy.bincount) and publish the counts."
             )
-        return super()._draw_release(op, query, params)
+        if op.guarantee is None and op.why_none is not None:
+            raise ValueError(
+                f"RandomizedResponse.release would guarantee nothing with this p_answer: {op.why_none}. "
+                "Nothing was released. Let each answer that some truth makes possible be possible under all."
+            )
 
     @classmethod
     def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:
-        epsilon, k = np.asarray(params[-1]), op.n_categories
-        if epsilon.size == 1:
-            return {"epsilon": epsilon.item(), "n_categories": k}
-        return {"p_truth": 1 / (1 + (k - 1) * np.exp(-epsilon)), "n_categories": k}
+        noise, k = np.asarray(params[-1]), op.n_categories
+        if op.form is AnswerTables:
+            table = noise.reshape(noise.shape[-2:]) if noise.size == k * op.n_answers else noise
+            return {"p_answer": table, "n_categories": k}
+        if noise.size == 1:
+            return {"epsilon": noise.item(), "n_categories": k}
+        return {"p_truth": 1 / (1 + (k - 1) * np.exp(-noise)), "n_categories": k}
 
-    def support_point(rv: Any, size: Any, query: Any, epsilon: Any) -> TensorVariable:
-        """Return the true categories."""
-        return pt.cast(pt.broadcast_arrays(query, epsilon)[0], "int64")
+    def support_point(rv: Any, size: Any, query: Any, noise: Any) -> TensorVariable:
+        """Return the true categories, or the likeliest answers."""
+        return pt.cast(rv.owner.op.form.likeliest(query, noise), "int64")
 
 
 def _epsilon_of(p_truth: Any, k: Any, one_per: TensorVariable) -> tuple[Any, PrivacyGuarantee | None]:
@@ -260,33 +352,31 @@ def _epsilon_of(p_truth: Any, k: Any, one_per: TensorVariable) -> tuple[Any, Pri
 @_logprob.register(RandomizedResponseRV)
 def _log_probability(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> TensorVariable:
     """Return the log probability of each report."""
-    (value,), (query, epsilon) = values, inputs[2:]
-    k = op.n_categories
-    # log of p_truth in a form that does not overflow, however large epsilon is
-    truth = -pt.log1p((k - 1) * pt.exp(-epsilon))
-    density = truth - epsilon * pt.neq(value, query)
-    return _categories.density_of_report(density, _categories.whole_within(value, k - 1), query, k)
+    (value,), (query, noise) = values, inputs[2:]
+    density = op.form.log_report(value, query, noise, op.n_categories)
+    possible = _categories.whole_within(value, op.n_answers - 1)
+    density = _categories.density_of_report(density, possible, query, op.n_categories)
+    return op.form.checked(density, noise)
 
 
 @_logprob.register(RandomizedResponseCountsRV)
 def _log_probability_of_counts(op: Any, values: Any, *inputs: Any, **kwargs: Any) -> TensorVariable:
     """Return the log probability of a table of reports."""
-    (value,), (probs, n, epsilon) = values, inputs[2:]
-    k = probs.shape[-1]
-    other = pt.exp(-epsilon)[..., None]
-    reports = pt.log(probs + other * (1 - probs)) - pt.log1p((k - 1) * other)
+    (value,), (probs, n, noise) = values, inputs[2:]
+    reports = op.form.log_reports(probs, noise)
     density = factln(n) + pt.sum(pt.switch(pt.eq(value, 0), 0.0, value * reports) - factln(value), axis=-1)
     possible = pt.all(_categories.whole_within(value, n[..., None]), axis=-1) & pt.eq(
         pt.sum(value, axis=-1), n
     )
-    return _categories.density_of_table(density, possible, probs)
+    return op.form.checked(_categories.density_of_table(density, possible, probs), noise)
 
 
 @_support_point.register(RandomizedResponseCountsRV)
 def _expected_counts(op: Any, rv: Any, *inputs: Any) -> TensorVariable:
-    """Return counts near n times the probabilities."""
-    return _categories.rounded_table(inputs[2], inputs[3])
+    """Return counts near their means."""
+    probs, n, noise = inputs[2:]
+    return op.form.expected(probs, n, noise)
 
 
-register_draw_of(RandomizedResponseRV, _response_draws.report_of)
-register_draw(RandomizedResponseCountsRV, _response_draws.report_counts)
+register_draw_of(RandomizedResponseRV, lambda op: op.form.native(op))
+register_draw_of(RandomizedResponseCountsRV, lambda op: op.form.native_counts)

@@ -240,13 +240,12 @@ class UnaryEncoding(Mechanism, Discrete):
         )
 
     @classmethod
-    def _draw_release(cls, op: Any, query: Any, params: list[np.ndarray]) -> Any:
+    def _check_release(cls, op: Any) -> None:
         if isinstance(op, UnaryEncodingCountsRV):
             raise ValueError(
                 "UnaryEncoding.release takes the category of each person, without n=: add up the bits and "
                 "publish the totals."
             )
-        return super()._draw_release(op, query, params)
 
     @classmethod
     def _declaration(cls, op: Any, params: list[np.ndarray]) -> dict[str, Any]:

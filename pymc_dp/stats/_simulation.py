@@ -53,8 +53,8 @@ def simulate(
 
 def _numbers(rv: TensorVariable, value: np.ndarray) -> np.ndarray:
     """Return a release as numbers whose standard deviation has a meaning; categories become indicators."""
-    k = getattr(rv.owner.op, "n_categories", None)
-    if k is not None and rv.owner.op.ndim_supp == 0:
+    k = getattr(rv.owner.op, "n_answers", None)
+    if k is not None:
         return (value[..., None] == np.arange(k)).astype(float)
     return value.astype(float)
 

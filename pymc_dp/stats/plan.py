@@ -261,10 +261,11 @@ def plan(
         if found
         for label, before, after in _entries(name, _width(prior[name]), np.mean(found, axis=0))
     )
+    cost, unknown = None, ""
     try:
         cost = guarantee(model)
-    except ValueError:
-        cost = None
+    except ValueError as error:
+        unknown = str(error)
     return Plan(
         cost,
         planned,
@@ -272,7 +273,7 @@ def plan(
         float(np.mean(rates)) if rates else math.nan,
         bounds[0] if bounds else math.nan,
         n_simulations,
-        tuple(_warnings(planned, table, cost)),
+        tuple(_warnings(planned, table, unknown)),
     )
 
 
@@ -315,7 +316,7 @@ def _entries(name: str, before: np.ndarray, after: np.ndarray) -> Iterator[tuple
 def _warnings(
     releases: tuple[PlannedRelease, ...],
     parameters: tuple[PlannedParameter, ...],
-    cost: PrivacyGuarantee | None,
+    unknown: str,
 ) -> Iterator[str]:
     for r in releases:
         if r.additive and not r.local and r.noise_sd > r.statistic_sd:
@@ -331,5 +332,5 @@ def _warnings(
             f"of {shown} the posterior would be about as wide as the prior: the release tells next to "
             "nothing of it."
         )
-    if cost is None:
-        yield "the cost is not known: give sensitivity= or bounds=, and a noise level that is not random."
+    if unknown:
+        yield f"the cost is not known: {unknown[0].lower()}{unknown[1:]}"

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytensor.tensor as pt
+from scipy.optimize import brentq
 
 from pymc_dp.mechanisms import RandomizedResponse, UnaryEncoding
 from pymc_dp.privacy import PrivacyGuarantee
@@ -81,6 +82,59 @@ def encoding(epsilon, variant, k=4, **kwargs):
     )
 
 
+TOLD = np.array([[0.5, 0.3, 0.2], [0.1, 0.6, 0.3], [0.25, 0.25, 0.5], [0.2, 0.45, 0.35]])
+
+
+def sharper(factor):
+    """The table whose rows differ so much more that the largest log ratio is `factor` times as large."""
+
+    def at(t):
+        return TOLD.mean(axis=0) + t * (TOLD - TOLD.mean(axis=0))
+
+    def ratio(t):
+        return np.log(at(t).max(axis=0) / at(t).min(axis=0)).max()
+
+    most = next(t for t in np.linspace(4, 1, 3001) if at(t).min() > 1e-3)
+    return at(brentq(lambda t: ratio(t) - factor * math.log(5), 0, most, xtol=1e-15, rtol=1e-14))
+
+
+class TableRow(Row):
+    """Randomized response by a table of probabilities, of four truths and three answers."""
+
+    def budget(self, factor=1.0):
+        return {"p_answer": sharper(factor)}
+
+    def noisier(self, factor):
+        return self.budget(1 / factor)
+
+
+TABLE = TableRow(
+    RandomizedResponse,
+    {"p_answer": TOLD},
+    PrivacyGuarantee(math.log(5)),
+    native={"p_answer": TOLD},
+    told=0.8,
+    neighbours=[(0, 1), (1, 2), (3, 0)],
+    rule=lambda: lattice(np.arange(3)),
+    law=lambda q, z: np.log(TOLD[int(q), np.asarray(z, dtype=int)]),
+    discrete=True,
+    impossible=[-1, 3, 8],
+    extremes=[{"p_answer": [[1, 1e-300, 1e-17], [1e-17, 1, 1e-200], [1e-9, 1e-9, 1], [0.5, 0.5, 1e-300]]}],
+    imputations=[Imputation(lambda x: x, np.array([1, 0, 2]), n=3, top=3, rows_apart=True)],
+    bad={
+        "table and budget": ({"p_answer": TOLD, "epsilon": 1}, ValueError, "got both epsilon= and p_answer="),
+        "table transposed": ({"p_answer": TOLD.T}, ValueError, "Row 0 of p_answer sums to 1.05"),
+        "table of other truths": (
+            {"p_answer": TOLD, "n_categories": 3}, ValueError, "has 4 rows, but n_categories says 3",
+        ),
+        "table of one answer": ({"p_answer": np.ones((4, 1))}, ValueError, r"p_answer has shape \(4, 1\)"),
+    },
+    bad_query=BAD_QUERIES,
+    bad_observed={
+        "no answer": ([0, 1, 3], ValueError, r"observed has the value 3 at .* not an answer 0, \.\.\., 2"),
+        "no whole number": ([0.5, 1, 2], ValueError, "observed has the value 0.5"),
+    },
+)  # fmt: skip
 ROWS = [
     response(
         {"epsilon": 0.8},
@@ -108,6 +162,7 @@ ROWS = [
     ),
     response({"p_truth": math.exp(3) / (math.exp(3) + 3)}, 3.0),
     response({"epsilon": 5.0}, 5.0),
+    TABLE,
     encoding(
         0.8,
         "symmetric",

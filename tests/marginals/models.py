@@ -201,6 +201,20 @@ def _answers_density(p_truth, p_lie):
     return density
 
 
+DEVICE = np.array([[4 / 6, 2 / 6], [1 / 6, 5 / 6]])
+DEVICES = np.array([[[0.5, 0.3, 0.2], [0.1, 0.2, 0.7]], [[0.9, 0.1, 0], [0, 0.4, 0.6]], [[0.2, 0.8, 0]] * 2])
+TOLD_BY = np.array([[0.6, 0.2, 0.1, 0.1], [0.0, 0.5, 0.3, 0.2], [0.3, 0.0, 0.1, 0.6]])
+
+
+def _device_density(device):
+    def density(i, z, a, b):
+        p = 1 / (1 + np.exp(-a - b * X[i]))
+        table = device if device.ndim == 2 else device[i]
+        return float(np.array([1 - p, p]) @ table[:, z])
+
+    return density
+
+
 BITS = np.random.default_rng(3).integers(0, 2, (5, 3))
 
 
@@ -388,6 +402,15 @@ CASES = {
     "answers": Case(_answers(p_truth=5 / 6), ("y",), _logs(ANSWERS, _answers_density(5 / 6, 1 / 6))),
     "answers, three categories": Case(
         _answers(p_truth=0.5, n_categories=3), ("y",), _logs(ANSWERS, _answers_density(0.5, 0.25))
+    ),
+    "answers of a device": Case(_answers(p_answer=DEVICE), ("y",), _logs(ANSWERS, _device_density(DEVICE))),
+    "answers of several devices": Case(
+        _answers(p_answer=DEVICES), ("y",), _logs(ANSWERS, _device_density(DEVICES))
+    ),
+    "categories told by a table": Case(
+        _response(dp.RandomizedResponse, REPORTS, p_answer=TOLD_BY),
+        ("y",),
+        _logs(REPORTS, lambda i, z, a, b: float(_probabilities(a, b) @ TOLD_BY[:, z])),
     ),
     "unary encoding": Case(_response(dp.UnaryEncoding, BITS, epsilon=1), ("y",), _logs(BITS, _bits_density)),
     "Bernoulli, Laplace": Case(_yes, ("y",), _logs(Z, _yes_density)),

@@ -16,6 +16,9 @@ QUICK = {
     "randomized response",
     "answers",
     "answers, three categories",
+    "answers of a device",
+    "answers of several devices",
+    "categories told by a table",
     "Poisson, discrete Laplace",
     "beta, tosses, wide bounds",
     "two sums",
@@ -124,6 +127,21 @@ def test_answers_of_equal_people_at_any_budget(python_mode, p, epsilon):
     with np.errstate(divide="ignore"):
         told = np.logaddexp(np.log([1 - p, p]), np.log([p, 1 - p]) - epsilon) - np.log1p(np.exp(-epsilon))
     np.testing.assert_allclose(found, told[[0, 1, 1, 0]], rtol=1e-12)
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-300, 0.3, 1 - 1e-15, 1.0])
+def test_answers_of_equal_people_to_any_device(python_mode, p):
+    """One probability for all; answers may be impossible, or rarer than the rounding of others."""
+    device = np.array([[0.6, 0.4, 1e-30, 0.0], [1e-200, 0.7, 0.2, 0.1]])
+    with pm.Model() as model:
+        share = pm.Uniform("share", 0, 1, default_transform=None)
+        y = pm.Bernoulli("y", share, shape=5)
+        dp.RandomizedResponse("z", y, p_answer=device, observed=[0, 1, 2, 3, 0])
+    marginal = dp.marginalize(model, "y")
+    found = marginal.compile_logp(vars=[marginal["z"]], sum=False)({"share": np.array(p)})[0]
+    with np.errstate(divide="ignore"):
+        told = np.logaddexp(np.log(1 - p) + np.log(device[0]), np.log(p) + np.log(device[1]))
+    np.testing.assert_allclose(found, told[[0, 1, 2, 3, 0]], rtol=1e-12)
 
 
 def test_mixtures_of_answers(python_mode):

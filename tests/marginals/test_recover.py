@@ -120,6 +120,24 @@ def test_answers():
         frequencies_agree(draws[:, i], chances / chances.sum())
 
 
+def test_answers_of_several_devices():
+    draws = recovered("answers of several devices")
+    for i, z in enumerate(models.ANSWERS):
+        yes = 1 / (1 + np.exp(-A - B * X[i]))
+        chances = np.array([1 - yes, yes]) * models.DEVICES[i][:, z]
+        if chances[1] == 0:
+            assert not draws[:, i].any()
+        else:
+            frequencies_agree(draws[:, i], chances / chances.sum())
+
+
+def test_categories_told_by_a_table():
+    draws = recovered("categories told by a table")
+    for i, z in enumerate(REPORTS):
+        chances = models._probabilities(A, B) * models.TOLD_BY[:, z]
+        frequencies_agree(draws[:, i], chances / chances.sum())
+
+
 @pytest.mark.parametrize("name", ["1|group", "2022", "a,b", "f8"])
 def test_names_that_numpy_takes_for_types(name):
     """Bambi gives such names to effects of groups."""

@@ -269,13 +269,14 @@ SEVERAL_TIMES = {
     "scale": lambda: dp.DiscreteLaplaceMechanism.release(NUMBER, scale=np.ones(5), sensitivity=1),
     "sigma": lambda: dp.GaussianMechanism.dist(NUMBER, sigma=np.ones(5), sensitivity=1),
     "p_truth": lambda: dp.RandomizedResponse.release(NUMBER, p_truth=np.full(5, 0.7), n_categories=2),
+    "p_answer": lambda: dp.RandomizedResponse.release(NUMBER, p_answer=np.full((5, 2, 2), 0.5)),
 }
 
 
 @pytest.mark.parametrize(("level", "release"), SEVERAL_TIMES.items(), ids=SEVERAL_TIMES)
 def test_one_number_is_not_released_once_for_every_noise_level(level, release):
     """Of one person's number, whose length can change, there were five releases at the price of one."""
-    with pytest.raises(ValueError, match=rf"{level} has shape \(5,\), .* query's shape \(1,\)"):
+    with pytest.raises(ValueError, match=rf"{level} has shape \(5, ?.*\), .* \(1,\)"):
         release()
 
 

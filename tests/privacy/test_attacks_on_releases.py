@@ -200,6 +200,9 @@ TOLD = {
     "p_truth": lambda: dp.RandomizedResponse.release(
         [0, 1], p_truth=pt.stack([0.5 + VALUES[1] / 1000, 0.6]), n_categories=2
     ),
+    "p_answer": lambda: dp.RandomizedResponse.release(
+        [0, 1], p_answer=pt.stack([pt.stack([0.5 + VALUES[1] / 1000, 0.4]), pt.stack([0.5, 0.5])])
+    ),
     "scale, of several": lambda: dp.LaplaceMechanism.release([1.0, 2.0], scale=[1.0, VALUES.max()]),
 }
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
+import mpmath as mp
 import numpy as np
 import pymc as pm
 import pytest
@@ -23,10 +27,28 @@ neighbours = st.sampled_from(["replace-one", "add-remove"])
 
 
 @st.composite
+def tables(draw):
+    """Probabilities of answers given the truth, also tiny ones, and answers that nobody gives."""
+    k, a = draw(st.integers(2, 5)), draw(st.integers(2, 5))
+    weights = np.exp([[draw(st.floats(-40, 0)) for _ in range(a)] for _ in range(k)])
+    weights[:, 1:][:, [draw(st.booleans()) and draw(st.booleans()) for _ in range(a - 1)]] = 0
+    return weights / weights.sum(axis=1, keepdims=True)
+
+
+@st.composite
 def releases(draw):
     """A release, and the model that an analyst declares for it, without noise level."""
-    kind = draw(st.sampled_from(["laplace", "gaussian", "whole laplace", "whole gaussian", "answers"]))
+    kind = draw(
+        st.sampled_from(["laplace", "gaussian", "whole laplace", "whole gaussian", "answers", "table"])
+    )
     name = draw(names)
+    if kind == "table":
+        table = draw(tables())
+        k = len(table)
+        made = dp.RandomizedResponse.release(draw(wholes) % k, p_answer=table, name=name)
+        return made, lambda: dp.RandomizedResponse(
+            "z", pm.Categorical("x", np.ones(k) / k, shape=N), observed=made
+        )
     if kind == "answers":
         k = draw(st.integers(2, 6))
         data = draw(wholes) % k
@@ -87,3 +109,17 @@ def test_what_is_published_has_a_density(case, processing):
         mechanism("z", dp.record_sum(x), observed=again)
     density = model.compile_logp(vars=[model["z"]], mode="FAST_COMPILE")
     assert np.isfinite(density(model.initial_point()))
+
+
+@given(tables())
+def test_a_table_promises_its_largest_ratio(table):
+    """In exact arithmetic, of the numbers that answers are drawn with; never less, and hardly more."""
+    made = dp.RandomizedResponse.release(np.arange(N) % len(table), p_answer=table)
+    drawn_with = [[Fraction(p) for p in row] for row in made.parameters["p_answer"]]
+    laws = [[p / sum(row) for p in row] for row in drawn_with]
+    columns = [column for column in zip(*laws, strict=True) if any(column)]
+    worst = max(max(column) / min(column) for column in columns)
+    promised = made.guarantee.epsilon
+    assert promised <= math.log(worst) * (1 + 1e-12) + 1e-12
+    with mp.workdps(40):
+        assert mp.mpf(promised) >= mp.log(mp.mpf(worst.numerator) / worst.denominator)

@@ -59,6 +59,31 @@ class Responses(Finite):
         return {**state, "theta": rng.dirichlet(self.prior + counts)}
 
 
+class Told(Responses):
+    """Four answers with errors that differ, one of which rules a category out."""
+
+    base = np.array([[4.0, 1.0, 2.0, 1.0], [0.0, 3.0, 1.0, 2.0], [1.0, 1.0, 1.0, 5.0]])
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        weights = self.base**self.epsilon
+        self.table = weights / weights.sum(axis=1, keepdims=True)
+
+    def query(self, state):
+        return {"z": (state["c"], "answer", 1.0)}
+
+    def redraw_release(self, state, rng):
+        ends = self.table[state["c"].astype(int)].cumsum(axis=1)[:, :-1]
+        return {**state, "z": (rng.random((self.n, 1)) > ends).sum(axis=1)}
+
+    def build(self, release):
+        with pm.Model() as model:
+            theta = pm.Dirichlet("theta", self.prior)
+            c = pm.Categorical("c", theta, shape=self.n)
+            dp.RandomizedResponse("z", c, p_answer=self.table, observed=release["z"])
+        return model
+
+
 class GroupedBits(Finite):
     """Probabilities by a public group; bits and a report of every record."""
 

@@ -12,12 +12,13 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
+from pymc_dp.mechanisms._response_forms import AnswerTables
 from pymc_dp.step_methods import collapsed
 from pymc_dp.step_methods.updates import exchangeable
 from tests.statistics import harness
 from tests.statistics.drive import StepKernel
 from tests.statistics.oracles import _beta_mixture
-from tests.statistics.response_models import GroupedBits, LogitAnswers, Responses, SoftmaxBits
+from tests.statistics.response_models import GroupedBits, LogitAnswers, Responses, SoftmaxBits, Told
 from tests.statistics.test_sbc import calibration
 
 ALPHA = 1e-4
@@ -44,7 +45,7 @@ def _short_chains(model, make_steps, gibbs):
     ("model_type", "epsilon"),
     [
         (Responses, 0.1), (Responses, 10.0), (GroupedBits, 1.0), (LogitAnswers, 1.0),
-        (SoftmaxBits, 50.0),
+        (SoftmaxBits, 50.0), (Told, 1.0),
     ],
 )  # fmt: skip
 def test_joint_distribution(model_type, epsilon, gibbs):
@@ -57,7 +58,7 @@ def test_joint_distribution(model_type, epsilon, gibbs):
     ("model_type", "epsilon"),
     [
         (Responses, 0.1), (GroupedBits, 1.0), (LogitAnswers, 10.0), (Responses, 10.0),
-        (SoftmaxBits, 1.0), (LogitAnswers, 50.0),
+        (SoftmaxBits, 1.0), (LogitAnswers, 50.0), (Told, 1.0),
     ],
 )  # fmt: skip
 def test_calibration(model_type, epsilon):
@@ -141,6 +142,13 @@ def one_row_for_all(patch):
     patch.setattr(exchangeable.CollapsedConditionals, "_shares", shares)
 
 
+def answers_after_the_next(patch):
+    """Each answer has the probabilities of the one after it."""
+    told = AnswerTables.log_report
+    wrong = staticmethod(lambda z, c, table, k: told(z, c, pt.roll(table, 1, axis=-1), k))
+    patch.setattr(AnswerTables, "log_report", wrong)
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize(
     ("breakage", "model_type", "epsilon"),
@@ -153,6 +161,7 @@ def one_row_for_all(patch):
         (stale_groups, Responses, 2.0),
         (one_row_for_all, GroupedBits, 2.0),
         (doubled_counts, LogitAnswers, 2.0),
+        (answers_after_the_next, Told, 1.0),
     ],
     ids=lambda value: getattr(value, "__name__", str(value)),
 )

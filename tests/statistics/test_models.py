@@ -9,11 +9,11 @@ import pytest
 from tests.statistics import harness
 from tests.statistics.conjugate_models import CONJUGATE_MODELS
 from tests.statistics.models import MODELS
-from tests.statistics.response_models import GroupedBits, LogitAnswers, Responses, SoftmaxBits
+from tests.statistics.response_models import GroupedBits, LogitAnswers, Responses, SoftmaxBits, Told
 from tests.statistics.special_models import SPECIAL_MODELS
 from tests.statistics.whole_models import WholeNumbers
 
-RESPONSE_MODELS = (Responses, GroupedBits, SoftmaxBits, LogitAnswers)
+RESPONSE_MODELS = (Responses, Told, GroupedBits, SoftmaxBits, LogitAnswers)
 ALL_MODELS = (*MODELS, *SPECIAL_MODELS, *CONJUGATE_MODELS, *RESPONSE_MODELS, WholeNumbers)
 
 

@@ -205,6 +205,22 @@ def bernoulli_answers_by_group(n):
 
 
 @bounded()
+def answers_of_a_device_that_is_not_known(n):
+    y = pm.Bernoulli("y", pm.Normal("b", 0.5, 0.5), shape=n)
+    no, yes = pm.Beta("no", 2, 8), pm.Beta("yes", 2, 8)
+    device = pt.stack([pt.stack([1 - no, no]), pt.stack([yes, 1 - yes])])
+    dp.RandomizedResponse("z", y, p_answer=device, observed=np.arange(n) % 2)
+
+
+@bounded()
+def categories_told_by_a_table(n):
+    a, b = pm.Uniform("a", 0, 1), pm.Uniform("b", 0, 1)
+    y = pm.Categorical("y", pt.stack([a, b, 1 - a - b]), shape=n)
+    told = np.array([[0.6, 0.1, 0.2, 0.1], [0.2, 0.4, 0.1, 0.3], [0.1, 0.2, 0.3, 0.4]])
+    dp.RandomizedResponse("z", y, p_answer=told, observed=np.arange(n) % 4)
+
+
+@bounded()
 def categorical_answers(n):
     a, b = pm.Uniform("a", 0, 1), pm.Uniform("b", 0, 1)
     _answers(pm.Categorical("y", pt.stack([a, b, 1 - a - b]), shape=n), n, 3)

@@ -269,6 +269,7 @@ def collapsed_records(blocks, rng):
             continue
         step = placed.kept("step", partial(dp.CollapsedUpdate, model=placed.model))
         (part,) = (p for p in step._parts if p.chain.program.block.names == placed.block.names)
+        part.chain.refresh_data()
         part.group()
         data, program = part.chain.data, part.chain.program
         channel = np.empty((part.counts.size, part.wide))

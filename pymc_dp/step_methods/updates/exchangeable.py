@@ -153,7 +153,7 @@ class CollapsedConditionals(Conditionals):
 
     def columns(self) -> NativeFunction:
         """Compile what tells records apart, one row per record."""
-        releases = [self.program.state[r.rv] for r in self.program.block.releases]
+        releases = [self._observed(r) for r in self.program.block.releases]
         columns = [pt.cast(z, "float64").reshape((self.program.n, -1)) for z in releases]
         self.widths = [int(np.prod(self.program.shape_of(r)[1:])) for r in self.program.block.releases]
         if self.case.rows is not None:
@@ -162,6 +162,13 @@ class CollapsedConditionals(Conditionals):
             rows = pt.switch(rows < 0, rows + self._table().shape[0], rows)
             columns.append(pt.cast(rows, "float64")[:, None])
         return self.program.native("groups", [self.program.x], [pt.concatenate(columns, axis=1)], RECORDS)
+
+    def _observed(self, release: Release) -> TensorVariable:
+        """Return the release as a part of the data, also where tables stand for its density."""
+        value = self.program.model.rvs_to_values[release.rv]
+        if isinstance(value, Constant | SharedVariable):
+            return self.program.data.graph(value)
+        return self.program.state[release.rv]
 
     def channels(self) -> NativeFunction:
         """Compile the relative probabilities of each group's releases given the category."""
