@@ -202,6 +202,13 @@ def _tables(
                 "pm.Binomial, pm.NegativeBinomial and the like, in a linear query with known coefficients."
             )
         return None
+    lengths = model.eval_rv_shapes()
+    without = [str(v.name) for v in counts if 0 in lengths[str(v.name)][1:]]
+    if without:
+        raise ValueError(
+            f"{', '.join(without)} has no cells (its shape is {tuple(map(int, lengths[without[0]]))}), so "
+            f"that {known[0][0].name} tells of nobody: leave these counts and their releases out of the model."
+        )
     if not exact and _are_records(model, counts, known, of_rows):
         return None
     others = [str(v.name) for v in counts if not has_law_of_cells(v)]

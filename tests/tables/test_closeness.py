@@ -162,3 +162,22 @@ def test_effects_of_counts_that_are_told_closely():
             assert float(az.ess(draws)) > 200
             exact = weights @ of(grid) / weights.sum()
             assert abs(draws.mean() - exact) < 4.5 * float(az.mcse(draws))
+
+
+def test_records_asked_of_a_table_name_what_makes_them_records():
+    with pytest.raises(ValueError, match=r"c are a table of counts.*records=\['c'\]"):
+        dp.RecordImputation(model=cells_and_totals(3, 3))
+    with pm.Model() as model:  # the remedy
+        c = pm.Poisson("c", pt.exp(pm.Normal("effect", 5, 1, shape=3))[:, None] * np.ones((3, 2)))
+        declare("cells", c, 150, 2.0, shape=(3, 2), records=["c"])
+        declare("totals", c.sum(axis=1), 300, 2.0, shape=(3,), records=["c"])
+    assert [str(v.name) for v in dp.RecordImputation(model=model).vars] == ["effect", "c"]
+
+
+def test_tables_without_cells_are_refused():
+    with pm.Model() as model:
+        c = pm.Poisson("c", 2.0, shape=(3, 0))
+        declare("cells", c, 3, 2.0, shape=(3, 0))
+        declare("totals", c.sum(axis=1), 3, 2.0, shape=(3,))
+    with pytest.raises(ValueError, match=r"c has no cells \(its shape is \(3, 0\)\), so that cells tells"):
+        reading(model)
