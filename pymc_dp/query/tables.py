@@ -207,7 +207,7 @@ def _tables(
     if without:
         raise ValueError(
             f"{', '.join(without)} has no cells (its shape is {tuple(map(int, lengths[without[0]]))}), so "
-            f"that {known[0][0].name} tells of nobody: leave these counts and their releases out of the model."
+            f"that {known[0][0].name} tells of nobody: leave these counts and releases of them out."
         )
     if not exact and _are_records(model, counts, known, of_rows):
         return None
