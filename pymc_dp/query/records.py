@@ -39,7 +39,7 @@ from pymc_dp.query.recordrules import (
 )
 from pymc_dp.query.rowlocal import MIXED, RowAnalysis, leaves_of, rule
 from pymc_dp.query.slotrules import count_of_people
-from pymc_dp.query.tables import Tables, find_tables, is_count, is_invariant
+from pymc_dp.query.tables import OfRows, Tables, find_tables, is_count, is_invariant
 
 QueryKind = Literal["central", "local", "function", "general"]
 _KINDS: dict[str, QueryKind] = {
@@ -119,12 +119,14 @@ def parameters_of(rv: Variable) -> list[Variable]:
     return list(node.op.dist_params(node))
 
 
-def find_count_tables(model: Model) -> list[Tables]:
+def find_count_tables(model: Model, of_rows: OfRows | None = None) -> list[Tables]:
     """Find the tables of counts behind the releases of a model: counts that are no records.
 
     Parameters
     ----------
     model : pymc.Model
+    of_rows : callable, optional
+        Whether counts of rows with releases of their own are a table, as in :func:`find_tables`.
 
     Returns
     -------
@@ -136,7 +138,7 @@ def find_count_tables(model: Model) -> list[Tables]:
         If an invariant is of something else than counts, or is not linear.
     """
     released = [rv for rv in model.observed_RVs if is_release(rv) and is_elementwise(rv)]
-    return find_tables(model, [(rv, query_of(rv)) for rv in released])
+    return find_tables(model, [(rv, query_of(rv)) for rv in released], of_rows)
 
 
 def data_in_queries(model: Model, of: Callable[[Any], bool] = is_count) -> tuple[bytes, ...]:
@@ -162,13 +164,15 @@ def data_in_queries(model: Model, of: Callable[[Any], bool] = is_count) -> tuple
     return tuple(blake2b(pickle.dumps(v.get_value(borrow=True))).digest() for v in data)
 
 
-def find_record_blocks(model: Model) -> list[RecordBlock]:
+def find_record_blocks(model: Model, of_rows: OfRows | None = None) -> list[RecordBlock]:
     """Find the confidential records of a model.
 
     Parameters
     ----------
     model : pymc.Model
         Model with at least one observed release.
+    of_rows : callable, optional
+        As for :func:`find_count_tables`, whose counts are no records.
 
     Returns
     -------
@@ -180,7 +184,7 @@ def find_record_blocks(model: Model) -> list[RecordBlock]:
     ValueError
         If a query touches no record, or if records are not conditionally independent of each other.
     """
-    of_tables = {known.rv for tables in find_count_tables(model) for known in tables.releases}
+    of_tables = {known.rv for tables in find_count_tables(model, of_rows) for known in tables.releases}
     released = [rv for rv in model.observed_RVs if is_release(rv) and rv not in of_tables]
     observed = [rv for rv in released if not is_noisy_count(model, rv)]
     if not observed:

@@ -8,7 +8,7 @@ their parameters; tables are what the reading as records would serve badly, or n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,6 +46,9 @@ OF_PEOPLE = (*SHARED_TOTAL, BinomialRV, BetaBinomialRV, NegBinomialRV, PoissonRV
 _WITHOUT_GAPS = (
     BernoulliRV, BetaBinomialRV, BinomialRV, GeometricRV, NegBinomialRV, PoissonRV,
 )  # fmt: skip
+
+# Whether rows of counts, each with releases of its own, are a table: of a model, its counts and releases.
+type OfRows = Callable[[Model, list[Any], Sequence[tuple[Any, Any]]], bool]
 
 
 @dataclass(frozen=True)
@@ -138,7 +141,9 @@ def _is_random(rv: Variable) -> bool:
     return isinstance(getattr(rv.owner, "op", None), RandomVariable | SymbolicRandomVariable)
 
 
-def find_tables(model: Model, releases: Sequence[tuple[Variable, TensorVariable]]) -> list[Tables]:
+def find_tables(
+    model: Model, releases: Sequence[tuple[Variable, TensorVariable]], of_rows: OfRows | None = None
+) -> list[Tables]:
     """Find the tables of counts of a model.
 
     Parameters
@@ -146,6 +151,9 @@ def find_tables(model: Model, releases: Sequence[tuple[Variable, TensorVariable]
     model : pymc.Model
     releases : sequence of (variable, query)
         Its observed releases.
+    of_rows : callable, optional
+        From model, counts and releases of each row alone to whether these are a table;
+        :func:`adds_cells_of_a_row` if left out.
 
     Returns
     -------
@@ -173,13 +181,16 @@ def find_tables(model: Model, releases: Sequence[tuple[Variable, TensorVariable]
     found = []
     for leaves, known in groups:
         counts = sorted(leaves, key=lambda v: order[v])
-        tables = _tables(model, counts, sorted(known, key=lambda k: order[k[0]]))
+        in_order = sorted(known, key=lambda k: order[k[0]])
+        tables = _tables(model, counts, in_order, of_rows or adds_cells_of_a_row)
         if tables is not None:
             found.append(tables)
     return found
 
 
-def _tables(model: Model, counts: list[Any], known: list[tuple[Variable, TensorVariable]]) -> Tables | None:
+def _tables(
+    model: Model, counts: list[Any], known: list[tuple[Variable, TensorVariable]], of_rows: OfRows
+) -> Tables | None:
     """Return some variables as a table; None where they are records, or left to be refused as such."""
     exact = [rv for rv, _ in known if is_invariant(rv)]
     others = [str(v.name) for v in counts if not is_count(v)]
@@ -191,7 +202,14 @@ def _tables(model: Model, counts: list[Any], known: list[tuple[Variable, TensorV
                 "pm.Binomial, pm.NegativeBinomial and the like, in a linear query with known coefficients."
             )
         return None
-    if not exact and _are_records(model, counts, known):
+    lengths = model.eval_rv_shapes()
+    without = [str(v.name) for v in counts if 0 in lengths[str(v.name)][1:]]
+    if without:
+        raise ValueError(
+            f"{', '.join(without)} has no cells (its shape is {tuple(map(int, lengths[without[0]]))}), so "
+            f"that {known[0][0].name} tells of nobody: leave these counts and releases of them out."
+        )
+    if not exact and _are_records(model, counts, known, of_rows):
         return None
     others = [str(v.name) for v in counts if not has_law_of_cells(v)]
     if others and exact:
@@ -226,7 +244,9 @@ def _tables(model: Model, counts: list[Any], known: list[tuple[Variable, TensorV
     return tables if _stands_alone(model, tables, bool(exact)) else None
 
 
-def _are_records(model: Model, counts: list[Any], known: list[tuple[Variable, TensorVariable]]) -> bool:
+def _are_records(
+    model: Model, counts: list[Any], known: list[tuple[Variable, TensorVariable]], of_rows: OfRows
+) -> bool:
     """Whether counts are read as records: the model says so, or one release is of each, or of their sum."""
     if any(getattr(rv.owner.op, "records", None) is not None for rv, _ in known):  # type: ignore[union-attr]
         return True
@@ -242,23 +262,41 @@ def _are_records(model: Model, counts: list[Any], known: list[tuple[Variable, Te
     kinds = [analysis.role(query).kind for _, query in known]
     if any(isinstance(v.owner.op, SHARED_TOTAL) for v in counts):
         return kinds == ["sum"]
-    if len(known) > 1 and set(kinds) == {"row"} and _adds_cells_of_a_row(model, counts, known):
-        return False  # rows of cells and their totals are a table at two levels
+    if set(kinds) == {"row"}:
+        return not of_rows(model, counts, known)
     return "mixed" not in kinds and set(kinds) != {"row", "sum"}
 
 
-def _adds_cells_of_a_row(
-    model: Model, counts: list[Any], known: list[tuple[Variable, TensorVariable]]
-) -> bool:
-    """Whether a query adds counts of people, in a table of several axes."""
-    if any(v.type.ndim < 2 or not isinstance(v.owner.op, OF_PEOPLE) for v in counts):
-        return False
+def adds_cells_of_a_row(model: Model, counts: list[Any], known: Sequence[tuple[Any, Any]]) -> bool:
+    """Whether releases, row by row, tell cells of a table and sums of them."""
+    maps = maps_of_rows(model, counts, known)
+    return maps is not None and at_several_levels(maps)
+
+
+def maps_of_rows(model: Model, counts: list[Any], known: Sequence[tuple[Any, Any]]) -> list[Linear] | None:
+    """Return the queries of counts with rows that may be cells of a table; None where they are not."""
+    if not all(_counts_people(v) and has_law_of_cells(v) for v in counts):
+        return None
     shapes, first = _placed(model, counts)
     try:
-        maps = [read_linear(query, first, shapes) for _, query in known]
+        return [read_linear(query, first, shapes) for _, query in known]
     except NotLinear:
-        return False
-    return any((np.diff(linear.matrix.indptr) > 1).any() for linear in maps)
+        return None
+
+
+def at_several_levels(maps: Sequence[Linear]) -> bool:
+    """Whether entries of some queries add cells, and others tell these as well, or there are several."""
+    adds = any((np.diff(linear.matrix.indptr) > 1).any() for linear in maps)
+    told = np.concatenate([linear.matrix.indices for linear in maps])
+    return adds and (len(maps) > 1 or np.unique(told).size < told.size)
+
+
+def _counts_people(law: Any) -> bool:
+    """Whether a law is of numbers of people or things, and not of one person's answer."""
+    op: Any = getattr(law.owner, "op", None)
+    if isinstance(op, _BaseMixtureRV):
+        return all(map(_counts_people, law.owner.inputs[2:]))
+    return isinstance(op, (*OF_PEOPLE, DiracDeltaRV, GeometricRV))
 
 
 def _placed(model: Model, counts: list[Any]) -> tuple[dict[Variable, tuple[int, ...]], dict[Variable, int]]:

@@ -10,12 +10,16 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
 from pymc_dp.lowering.compiling.building import building
+from pymc_dp.query.closeness import table_is_better
 from pymc_dp.query.records import RecordBlock, data_in_queries, find_count_tables, find_record_blocks
-from pymc_dp.query.tables import Tables
+from pymc_dp.query.tables import Tables, at_several_levels, maps_of_rows
 from pymc_dp.step_methods.tables.parameters import find_parameters
 
 _TABLES: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[Tables]]]" = WeakKeyDictionary()
 _PARAMETERS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[Variable]]]" = WeakKeyDictionary()
+_OF_ROWS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], dict[tuple[str, ...], bool]]]" = (
+    WeakKeyDictionary()
+)
 _BLOCKS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[RecordBlock]]]" = WeakKeyDictionary()
 
 
@@ -25,7 +29,7 @@ def record_blocks(model: Model) -> list[RecordBlock]:
     version = version_of(model)
     cached = _BLOCKS.get(model)
     if cached is None or cached[0] != version:
-        _BLOCKS[model] = cached = (version, find_record_blocks(model))
+        _BLOCKS[model] = cached = (version, find_record_blocks(model, _moves_as_table))
     return cached[1]
 
 
@@ -35,7 +39,7 @@ def table_blocks(model: Model) -> list[Tables]:
     version = (*version_of(model), *data_in_queries(model))
     cached = _TABLES.get(model)
     if cached is None or cached[0] != version:
-        _TABLES[model] = cached = (version, find_count_tables(model))
+        _TABLES[model] = cached = (version, find_count_tables(model, _moves_as_table))
     return cached[1]
 
 
@@ -48,6 +52,24 @@ def parameters_of_tables(model: Model) -> list[Variable]:
         found = [behind for tables in table_blocks(model) for behind in find_parameters(model, tables)]
         _PARAMETERS[model] = cached = (version, [rv for behind in found for rv in behind.parameters])
     return cached[1]
+
+
+def _moves_as_table(model: Model, counts: list[Any], known: Sequence[tuple[Any, Any]]) -> bool:
+    """Whether counts of rows move as a table; what was found first holds, whatever data are set later.
+
+    Either is exact, and records and tables are looked for apart from each other.
+    """
+    version = version_of(model)
+    cached = _OF_ROWS.get(model)
+    if cached is None or cached[0] != version:
+        _OF_ROWS[model] = cached = (version, {})
+    names = tuple(str(v.name) for v in counts)
+    if names not in cached[1]:
+        maps = maps_of_rows(model, counts, known)
+        cached[1][names] = maps is not None and table_is_better(
+            model, counts, known, maps, at_several_levels(maps)
+        )
+    return cached[1][names]
 
 
 def version_of(model: Model) -> tuple[Any, ...]:

@@ -65,8 +65,9 @@ class TableImputation(RecordStep):
     are drawn from their law given the counts: with those of Dirichlet, Gamma and Beta.
 
     ``pm.sample`` chooses this step by itself for counts that are no records (multinomial tables, tables with
-    invariants, and tables with queries at several levels) and for such parameters. Other parameters, and what
-    the laws of these depend on, keep PyMC's steps.
+    invariants, and tables with queries at several levels), for counts with an effect of each that noise tells
+    closely, and for such parameters. Other parameters, and what the laws of these depend on, keep PyMC's
+    steps.
 
     Parameters
     ----------

@@ -1,0 +1,102 @@
+"""How closely noise tells counts: whether chains move counts of rows better as records, or as a table.
+
+Both readings are exact. Records move together with the effects of their rows, by proposals of which few are
+made where the noise is small beside the counts. Counts of a table move given the effects, and these given the
+counts, a little at a time where the noise is large beside what counts differ by given the effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from pymc.model.core import Model
+from pymc.pytensorf import constant_fold
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.random.basic import BetaRV, DirichletRV, ExponentialRV, GammaRV
+from scipy import sparse
+
+from pymc_dp.query.linear import Linear
+from pymc_dp.query.rowlocal import leaves_of
+
+# Laws of parameters that moves of tables may integrate out, so that they do not hold the counts.
+_INTEGRATED = (BetaRV, DirichletRV, ExponentialRV, GammaRV)
+# How many times better a table has to be, by these estimates, for counts that records could serve as well.
+_CLEARLY = 12.0
+
+
+def table_is_better(
+    model: Model, counts: Sequence[Any], known: Sequence[tuple[Any, Any]], maps: Sequence[Linear], adds: bool
+) -> bool:
+    """Whether chains move counts of rows better as a table than as records.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    counts : sequence of TensorVariable
+        Count variables with as many rows each.
+    known : sequence of (variable, query)
+        Releases, row by row.
+    maps : sequence of Linear
+        Their queries.
+    adds : bool
+        Whether they tell cells and sums of these, which records cannot move against each other.
+
+    Notes
+    -----
+    What is compared are shares of moves: of proposals of the noisiest knowledge of a record that are made,
+    noise over count, and of the variance of effects that one draw given the counts goes through.
+    """
+    variables = set(model.basic_RVs)
+    laws = [v for rv in counts for v in rv.owner.inputs if hasattr(v.type, "ndim")]
+    behind = [v for v in leaves_of(laws, variables) if v in set(model.free_RVs) and v not in counts]
+    held = [v for v in behind if not isinstance(v.owner.op, _INTEGRATED)]
+    shares = _shares(model, known, maps) if held else None
+    if shares is None:  # noise that is not known, or nothing that a table would hold
+        return adds
+    records, table = shares
+    return table > records if adds else _has_effects(model, counts, held) and table > _CLEARLY * records
+
+
+def _has_effects(model: Model, counts: Sequence[Any], held: Sequence[Variable]) -> bool:
+    """Whether a parameter has an entry for each row, so that it would be a record with the counts."""
+    lengths = model.eval_rv_shapes()
+    rows = lengths[counts[0].name][0]
+    return any(lengths[str(v.name)][:1] == (rows,) for v in held)  # type: ignore[attr-defined]
+
+
+def _shares(
+    model: Model, known: Sequence[tuple[Any, Any]], maps: Sequence[Linear]
+) -> tuple[float, float] | None:
+    """Return how records and a table would move, from 0 to 1; None where noise or data are not known."""
+    noise, size = [], []
+    for (rv, _), linear in zip(known, maps, strict=True):
+        levels = rv.owner.op.dist_params(rv.owner)[1:2]
+        observed = model.rvs_to_values[rv]
+        if not levels or not isinstance(observed, Constant | SharedVariable):
+            return None
+        (level,) = constant_fold(list(levels), raise_not_constant=False)
+        if not isinstance(level, np.ndarray):
+            return None
+        value = observed.data if isinstance(observed, Constant) else observed.get_value(borrow=True)
+        try:
+            size.append(np.broadcast_to(value, linear.shape).ravel() - linear.constant)
+            noise.append(np.broadcast_to(level, linear.shape).ravel())
+        except ValueError:  # shapes that do not fit are told where the density is built
+            return None
+    matrix = sparse.csr_array(sparse.vstack([linear.matrix for linear in maps]))
+    by = abs(matrix).max(axis=1).toarray().ravel()
+    sizes, noises = np.concatenate(size), np.concatenate(noise)
+    told = np.isfinite(sizes) & (by > 0)  # what was suppressed has no size
+    if not told.any():
+        return None
+    count = np.maximum(sizes[told] / by[told], 1.0)
+    spread = np.minimum(noises[told] / by[told], count)
+    given = count / (count + spread**2)
+    cells = sparse.csc_array(matrix[np.flatnonzero(told)])
+    best = np.zeros(cells.shape[1])
+    entries = np.repeat(np.arange(cells.shape[1]), np.diff(cells.indptr))
+    np.maximum.at(best, entries, given[cells.indices])
+    return float((spread / count).min()), float(best[best > 0].min(initial=1.0))
