@@ -119,8 +119,9 @@ def answer_table(p_answer: Any, dtype: str = "float64") -> AnswerTable:
     known = np.asarray(tensor.data, dtype=float)
     totals = known.sum(axis=-1, keepdims=True)
     _check_numbers(known, totals[..., 0])
-    known = known / totals
-    return AnswerTable(pt.constant(known.astype(dtype)), known)
+    # what is promised is the ratio of the numbers that are drawn by, which may be of single precision
+    rounded = (known / totals).astype(dtype)
+    return AnswerTable(pt.constant(rounded), rounded.astype(float))
 
 
 def _stacked(rows: Any) -> Any:
