@@ -13,7 +13,7 @@ from pytensor.graph.basic import Variable
 from pymc_dp.step_methods.ancillary_block import AncillaryBlock
 from pymc_dp.step_methods.block.parents import ancestors_of_records, is_real
 from pymc_dp.step_methods.claims import default_parameters, takes_count
-from pymc_dp.step_methods.discovery import model_of, record_blocks
+from pymc_dp.step_methods.discovery import check_no_table, model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordStep, RecordStepState
 from pymc_dp.step_methods.updates.state import GIVEN_NOISE, REDRAWN
 from pymc_dp.step_methods.whole_numbers import whole_numbers_of
@@ -248,6 +248,7 @@ class AncillaryUpdate(RecordStep):
         parents |= {rv for rv in default_parameters(model) if not is_real(rv)}
         claimed = [model.rvs_to_values[rv] for rv in model.free_RVs if rv in parents]
         if not claimed:
+            check_no_table(model)
             raise ValueError(
                 "AncillaryUpdate found no continuous parameter in the law of a confidential record: declare "
                 "the release with a mechanism, or leave this step out."

@@ -72,6 +72,17 @@ def _moves_as_table(model: Model, counts: list[Any], known: Sequence[tuple[Any, 
     return cached[1][names]
 
 
+def check_no_table(model: Model) -> None:
+    """Refuse a step of records where counts are a table: for a model without records."""
+    tables = [name for table in table_blocks(model) for name in table.names]
+    if tables and not record_blocks(model):
+        raise ValueError(
+            f"This model has no confidential records: {', '.join(tables)} are a table of counts, which "
+            "TableImputation moves. Leave this step out; or, where each row has releases of its own, say "
+            f"in these that the counts are records: records={tables}."
+        )
+
+
 def version_of(model: Model) -> tuple[Any, ...]:
     """Return what changes when a model gets new variables or lengths.
 

@@ -12,7 +12,7 @@ from rich.progress import ProgressColumn, TextColumn
 from rich.table import Column
 
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.discovery import blocks_with, model_of, record_blocks, table_blocks
+from pymc_dp.step_methods.discovery import blocks_with, check_no_table, model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordChain, RecordStep, check_positive
 
 
@@ -146,14 +146,8 @@ class RecordImputation(RecordStep):
     @classmethod
     def _claimable(cls, model: Model) -> list[Variable]:
         claimed = [model.rvs_to_values[rv] for block in record_blocks(model) for rv in block.records]
-        tables = [] if claimed else [name for table in table_blocks(model) for name in table.names]
-        if tables:
-            raise ValueError(
-                f"This model has no confidential records: {', '.join(tables)} are a table of counts, which "
-                "TableImputation moves. Leave this step out; or, where each row has releases of its own, say "
-                f"in these that the counts are records: records={tables}."
-            )
         if not claimed:
+            check_no_table(model)
             raise ValueError(
                 "This model has no confidential records: declare what was released with a mechanism, for "
                 "example dp.LaplaceMechanism('z', query, ..., observed=value)."

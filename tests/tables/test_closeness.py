@@ -164,14 +164,17 @@ def test_effects_of_counts_that_are_told_closely():
             assert abs(draws.mean() - exact) < 4.5 * float(az.mcse(draws))
 
 
-def test_records_asked_of_a_table_name_what_makes_them_records():
+@pytest.mark.parametrize("step", [dp.RecordImputation, dp.AncillaryUpdate])
+def test_records_asked_of_a_table_name_what_makes_them_records(step):
     with pytest.raises(ValueError, match=r"c are a table of counts.*records=\['c'\]"):
-        dp.RecordImputation(model=cells_and_totals(3, 3))
+        step(model=cells_and_totals(3, 3))
     with pm.Model() as model:  # the remedy
-        c = pm.Poisson("c", pt.exp(pm.Normal("effect", 5, 1, shape=3))[:, None] * np.ones((3, 2)))
+        effect = pm.Normal("effect", pm.Normal("mean", 5, 1), 1, shape=3)
+        c = pm.Poisson("c", pt.exp(effect)[:, None] * np.ones((3, 2)))
         declare("cells", c, 150, 2.0, shape=(3, 2), records=["c"])
         declare("totals", c.sum(axis=1), 300, 2.0, shape=(3,), records=["c"])
-    assert [str(v.name) for v in dp.RecordImputation(model=model).vars] == ["effect", "c"]
+    moved = {dp.RecordImputation: ["effect", "c"], dp.AncillaryUpdate: ["mean"]}
+    assert [str(v.name) for v in step(model=model).vars] == moved[step]
 
 
 def test_tables_without_cells_are_refused():
