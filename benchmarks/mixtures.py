@@ -40,6 +40,20 @@ def mixture(z: np.ndarray, epsilon: float) -> pm.Model:
     return model
 
 
+def own_covariances(y: np.ndarray) -> pm.Model:
+    """Known records in clusters with a covariance each, of which every entry is unknown."""
+    n, d = y.shape
+    own = np.arange(d)
+    with pm.Model() as model:
+        labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=n, max_components=20)
+        mu = pm.Normal("mu", 0, 3, shape=(20, d))
+        off = pm.Normal("off", 0, 1, shape=(20, d * (d - 1) // 2))
+        diagonal = pm.HalfNormal("diagonal", 2, shape=(20, d))
+        factor = pt.zeros((20, d, d))[:, *np.tril_indices(d, -1)].set(off)[:, own, own].set(diagonal)
+        pm.MvNormal("y", mu[labels], chol=factor[labels], observed=y)
+    return model
+
+
 class Yardstick:
     """The C++ program, if it can be had."""
 
