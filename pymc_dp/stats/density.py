@@ -76,8 +76,9 @@ def mixture_density(
         weights given labels, which is the predictive density of one more record. ``lower`` and ``upper``
         (point): equal-tailed credible band, at every point by itself. ``simultaneous_lower`` and
         ``simultaneous_upper`` (point): the band that contains a share `prob` of the draws entirely. ``ess``
-        (point): effective draws of the density's mean. ``r_hat`` (point): whether chains agree on the
-        density; nan for a single chain. The coordinate of ``point`` is `grid`.
+        (point): effective draws of the density's mean. ``mcse`` (point): Monte Carlo standard error of the
+        mean of ``density``; that of ``mean`` is smaller, since it has no noise of weights. ``r_hat`` (point):
+        whether chains agree on the density; nan for a single chain. The coordinate of ``point`` is `grid`.
 
     Raises
     ------
@@ -138,11 +139,13 @@ def mixture_density(
     draws, mean, undivided = density_draws(mixture, posterior_states(mixture, posterior), rng, tolerance)
     warn_of_undivided(undivided, tolerance)
     chains = draws.reshape(posterior.sizes["chain"], posterior.sizes["draw"], -1)
+    effective = effective_draws(chains)
     result = xr.Dataset(
         {
             "density": ((*SAMPLE_DIMS, "point"), chains),
             "mean": ("point", mean),
-            "ess": ("point", effective_draws(chains)),
+            "ess": ("point", effective),
+            "mcse": ("point", chains.std(axis=(0, 1)) / np.sqrt(effective)),
             "r_hat": ("point", r_hat(chains)),
         },
         coords={

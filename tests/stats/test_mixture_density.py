@@ -391,6 +391,7 @@ def test_what_the_draws_are_worth(rng):
         how = {"method": "mean"} if name == "ess" else {}
         assert found[name].dims == ("point",)
         np.testing.assert_allclose(found[name], expected(found[["density"]], **how)["density"])
+    np.testing.assert_allclose(found["mcse"], az.mcse(found["density"], method="mean"), rtol=0.01)
     assert found["ess"].max() < 100 and found["r_hat"].min() > 1.02
     alone = dp.mixture_density(idata.isel(chain=[0]), model, grid, random_seed=1)
     assert np.isnan(alone["r_hat"]).all() and np.all(alone["ess"] >= 1)
