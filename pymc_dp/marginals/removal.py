@@ -16,7 +16,7 @@ from pymc_dp.marginals.tabulated import NotTabulated, Tabulated, can_be_counted,
 from pymc_dp.mechanisms.marginals import call
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.recordrules import named
-from pymc_dp.query.records import RecordBlock, Release, find_record_blocks, parameters_of
+from pymc_dp.query.records import RecordBlock, Release, find_count_tables, find_record_blocks, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 
 _WAY_OUT = "Leave it to RecordImputation, which pm.sample chooses by itself."
@@ -98,6 +98,11 @@ def _record(model: Model, blocks: list[RecordBlock], name: str) -> tuple[TensorV
         for record in block.records:
             if record.name == name:
                 return record, block
+    if any(name in table.names for table in find_count_tables(model)):
+        raise ValueError(
+            f"names has {name!r}, which is a table of counts: its cells meet in releases and cannot be "
+            f"integrated out one by one. Leave it to TableImputation, which pm.sample chooses by itself."
+        )
     known = named(rv for block in blocks for rv in block.records) or "there are none"
     raise ValueError(
         f"names has {name!r}, which is no confidential record behind an observed release; records of this "
