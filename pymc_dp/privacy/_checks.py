@@ -67,26 +67,24 @@ def whole(name: str, value: Any, least: int = 1) -> int:
     return int(value)
 
 
-def probability(name: str, value: Any) -> float:
-    """Return `value` as a float; it must be strictly between 0 and 1."""
+def probability(name: str, value: Any, *, or_zero: bool = False) -> float:
+    """Return `value` as a float; it must be strictly between 0 and 1, or 0 where that means something."""
     number = as_number(name, value)
-    if not 0 < number < 1:
+    if not (0 < number < 1 or (or_zero and number == 0)):
         advice = {
             "delta": "It is usually far below 1/n, n being the number of people.",
             "smoothing": "The nearer to 1, the more private and the less informative.",
         }
         raise ValueError(
-            f"{name} must be strictly between 0 and 1, got {number:g}. {advice.get(name, '')}".rstrip()
+            f"{name} must be strictly between 0 and 1{', or 0 for pure privacy' if or_zero else ''}, got "
+            f"{number:g}. {advice.get(name, '')}".rstrip()
         )
     return number
 
 
 def as_budget(epsilon: Any, delta: Any) -> tuple[float, float]:
     """Return a budget as two floats, delta = 0 for a pure one; refuse one for which noise is not computed."""
-    delta = as_number("delta", delta)
-    epsilon, delta = not_both_tiny(
-        positive("epsilon", epsilon), probability("delta", delta) if delta else 0.0
-    )
+    epsilon, delta = not_both_tiny(positive("epsilon", epsilon), probability("delta", delta, or_zero=True))
     if epsilon > _LARGEST_EPSILON:
         raise ValueError(
             f"epsilon must be at most {_LARGEST_EPSILON:g} for a budget, got {epsilon:g}: a larger one "

@@ -12,7 +12,7 @@ from typing import Any
 import scipy
 
 from pymc_dp.privacy import _renyi
-from pymc_dp.privacy._checks import as_budget, as_number, positive, probability, whole
+from pymc_dp.privacy._checks import as_budget, positive, probability, whole
 from pymc_dp.privacy._loss_distribution import LossDistribution
 from pymc_dp.privacy.calibration import gaussian_sigma_analytic
 from pymc_dp.privacy.composition import delta_of, epsilon_of, fits, gaussian_mu
@@ -71,8 +71,7 @@ def epsilon(costs: Any, delta: float) -> float:
     >>> round(dp.accounting.epsilon(penalty, delta=1e-6), 4)
     3.508
     """
-    costs, delta = as_costs(costs), as_number("delta", delta)
-    return epsilon_of(costs, delta if delta == 0 else probability("delta", delta))
+    return epsilon_of(as_costs(costs), probability("delta", delta, or_zero=True))
 
 
 def delta(costs: Any, epsilon: float) -> float:
