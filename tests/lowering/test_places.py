@@ -27,6 +27,7 @@ WRITTEN = {
     "the last of two": lambda: X[:, [1, 1], [2, 2]].set(Y[:, :2]),
     "added": lambda: X[:, 0, :3].inc(Y),
     "added twice": lambda: X[:, [1, 1, 2], [2, 2, 0]].inc(Y),
+    "added once": lambda: pt.inc_subtensor(X[:, [1, 1, 2], [2, 2, 0]], Y, ignore_duplicates=True),
     "whole numbers among real ones": lambda: X[:, 1].set(pt.cast(V[:, :4] > 0, "int64")),
     "packed": lambda: pt.vectorize(lambda p: expand_packed_triangular(3, p), signature="(k)->(d,d)")(V),
 }

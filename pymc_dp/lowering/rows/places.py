@@ -139,7 +139,7 @@ def writes(node: Any, index: tuple, known: list[np.ndarray | None]) -> list[tupl
     shape, places = _picked(own, x.type.shape[batch:], op, [v.reshape(v.shape[batch:]) for v in at])
     wanted = np.ravel_multi_index([0 if i == ROW else i for i in own], shape) if own else 0
     found = [tuple(int(k) for k in p) for p in np.argwhere(places == wanted)]
-    if op.set_instead_of_inc:
+    if op.set_instead_of_inc or getattr(op, "ignore_duplicates", False):  # only the last of repeated places
         found = found[-1:]
     rows = own[:1] if own[:1] == (ROW,) else ()
     return [
