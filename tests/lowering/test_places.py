@@ -70,6 +70,29 @@ def test_entries_are_those_of_the_array(name):
         np.testing.assert_array_equal(np.reshape(got, graph.type.shape[1:]), whole[row])
 
 
+KNOWN = pt.dvector("known", shape=(3,))
+REPEATED = {
+    "a diagonal for all": (lambda: pt.zeros((N, 3, 3))[:, range(3), range(3)].set(KNOWN), True),
+    "numbers in a row for all": (lambda: pt.zeros((N, 3))[:, ::-1].inc(KNOWN[None]), True),
+    "one of each row": (lambda: pt.zeros((N, 3))[:, 0].set(np.arange(N)), False),
+    "put among what differs": (lambda: pt.constant(np.eye(N))[:, 0].set(1.0), False),
+    "a row": (lambda: pt.zeros((3, 3))[1].set(KNOWN), False),
+    "a diagonal across rows": (lambda: pt.zeros((3, 3))[range(3), range(3)].set(KNOWN), False),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_what_is_put_into_all_rows_is_one_number(name):
+    build, repeated = REPEATED[name]
+    graph, at = build(), np.array([1.5, -2.0, 0.25])
+    rows = RowGraph(lambda v: True, None, [])
+    for index in np.ndindex(*graph.type.shape[1:]):
+        rows.entry(graph, (ROW, *index))
+    assert not rows.columns if repeated else rows.columns
+    whole = graph.eval({KNOWN: at} if KNOWN in set(graph_inputs([graph])) else {}, mode="FAST_COMPILE")
+    assert (whole == whole[0]).all() == repeated
+
+
 def test_the_order_of_writes_is_looked_at(monkeypatch):
     """Broken on purpose: the first of two that are put to the same place."""
     whole = places.writes

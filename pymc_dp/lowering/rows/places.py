@@ -111,6 +111,13 @@ def _picked(index: tuple, whole: tuple, op: Any, at: list[np.ndarray]) -> tuple[
     return shape, places[0]
 
 
+def rank_of_picked(node: Any, known: list[np.ndarray | None]) -> int:
+    """Return the number of axes of ``x[:, places]``, whose first is that of rows."""
+    whole = node.inputs[0].type.shape
+    row = (ROW, *(None for _ in whole[1:]))
+    return 1 + _picked(row, whole, node.op, _whole_numbers(known))[1].ndim
+
+
 def writes(node: Any, index: tuple, known: list[np.ndarray | None]) -> list[tuple[tuple, bool]]:
     """Return which entries of y an entry of ``x[places].set(y)`` or ``.inc(y)`` is made of.
 
