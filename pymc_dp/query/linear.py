@@ -320,9 +320,10 @@ class _Reader:
         at = np.arange(base.constant.size).reshape(base.shape)[tuple(map(self._known_index, index))]
         added = added.broadcast(at.shape)
         into, size = np.ravel(at), base.constant.size
+        last_alone = op.set_instead_of_inc or getattr(op, "ignore_duplicates", False)
+        if last_alone and len(np.unique(into)) < into.size:
+            raise NotLinear("several counts are put in one place, of which the last stays")
         if op.set_instead_of_inc:
-            if len(np.unique(into)) < into.size:
-                raise NotLinear("several counts are put in one place, of which the last stays")
             kept = np.ones(size)
             kept[into] = 0.0
             base = base.scaled(kept)

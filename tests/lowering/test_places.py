@@ -27,6 +27,7 @@ WRITTEN = {
     "the last of two": lambda: X[:, [1, 1], [2, 2]].set(Y[:, :2]),
     "added": lambda: X[:, 0, :3].inc(Y),
     "added twice": lambda: X[:, [1, 1, 2], [2, 2, 0]].inc(Y),
+    "added once": lambda: pt.inc_subtensor(X[:, [1, 1, 2], [2, 2, 0]], Y, ignore_duplicates=True),
     "whole numbers among real ones": lambda: X[:, 1].set(pt.cast(V[:, :4] > 0, "int64")),
     "packed": lambda: pt.vectorize(lambda p: expand_packed_triangular(3, p), signature="(k)->(d,d)")(V),
 }
@@ -67,6 +68,29 @@ def test_entries_are_those_of_the_array(name):
     for row in (0, N - 1):
         got = compiled(*(at[v][(row, *index)] for v, index in numbers))
         np.testing.assert_array_equal(np.reshape(got, graph.type.shape[1:]), whole[row])
+
+
+KNOWN = pt.dvector("known", shape=(3,))
+REPEATED = {
+    "a diagonal for all": (lambda: pt.zeros((N, 3, 3))[:, range(3), range(3)].set(KNOWN), True),
+    "numbers in a row for all": (lambda: pt.zeros((N, 3))[:, ::-1].inc(KNOWN[None]), True),
+    "one of each row": (lambda: pt.zeros((N, 3))[:, 0].set(np.arange(N)), False),
+    "put among what differs": (lambda: pt.constant(np.eye(N))[:, 0].set(1.0), False),
+    "a row": (lambda: pt.zeros((3, 3))[1].set(KNOWN), False),
+    "a diagonal across rows": (lambda: pt.zeros((3, 3))[range(3), range(3)].set(KNOWN), False),
+}
+
+
+@pytest.mark.parametrize("name", REPEATED)
+def test_what_is_put_into_all_rows_is_one_number(name):
+    build, repeated = REPEATED[name]
+    graph, at = build(), np.array([1.5, -2.0, 0.25])
+    rows = RowGraph(lambda v: True, None, [])
+    for index in np.ndindex(*graph.type.shape[1:]):
+        rows.entry(graph, (ROW, *index))
+    assert not rows.columns if repeated else rows.columns
+    whole = graph.eval({KNOWN: at} if KNOWN in set(graph_inputs([graph])) else {}, mode="FAST_COMPILE")
+    assert (whole == whole[0]).all() == repeated
 
 
 def test_the_order_of_writes_is_looked_at(monkeypatch):

@@ -18,6 +18,12 @@ def table():
         return pm.Poisson("c", np.ones((3, 4)))
 
 
+def last_of_two(c):
+    """Two counts go to one place, where only the last is added: their sum would move by 0, this by 1."""
+    both = pt.zeros(2)[[0, 0]]
+    return pt.inc_subtensor(both, pt.stack([-c[0, 0], c[0, 0]]), ignore_duplicates=True)
+
+
 QUERIES = {
     "cells": lambda c: [c],
     "rows": lambda c: [c.sum(axis=1)],
@@ -60,6 +66,7 @@ def test_many_cells_have_a_bound(name, order, monkeypatch):
     ("arguments", "words"),
     [
         (lambda c: ([c**2], None, 1), "no linear map"),
+        (lambda c: ([last_of_two(c)], None, 1), "one place, of which the last stays"),
         (lambda c: ([c], None, 3), "order must be"),
         (lambda c: ([np.ones(3)], None, 1), "counts=table"),
         (lambda c: ([pt.constant(np.ones(3))], None, 1), "no random variable"),

@@ -111,6 +111,13 @@ def _picked(index: tuple, whole: tuple, op: Any, at: list[np.ndarray]) -> tuple[
     return shape, places[0]
 
 
+def rank_of_picked(node: Any, known: list[np.ndarray | None]) -> int:
+    """Return the number of axes of ``x[:, places]``, whose first is that of rows."""
+    whole = node.inputs[0].type.shape
+    row = (ROW, *(None for _ in whole[1:]))
+    return 1 + _picked(row, whole, node.op, _whole_numbers(known))[1].ndim
+
+
 def writes(node: Any, index: tuple, known: list[np.ndarray | None]) -> list[tuple[tuple, bool]]:
     """Return which entries of y an entry of ``x[places].set(y)`` or ``.inc(y)`` is made of.
 
@@ -139,7 +146,7 @@ def writes(node: Any, index: tuple, known: list[np.ndarray | None]) -> list[tupl
     shape, places = _picked(own, x.type.shape[batch:], op, [v.reshape(v.shape[batch:]) for v in at])
     wanted = np.ravel_multi_index([0 if i == ROW else i for i in own], shape) if own else 0
     found = [tuple(int(k) for k in p) for p in np.argwhere(places == wanted)]
-    if op.set_instead_of_inc:
+    if op.set_instead_of_inc or getattr(op, "ignore_duplicates", False):  # only the last of repeated places
         found = found[-1:]
     rows = own[:1] if own[:1] == (ROW,) else ()
     return [

@@ -41,6 +41,7 @@ from pymc_dp.lowering.functions.normals import LARGEST, root_of
 from pymc_dp.lowering.rows.places import (
     ROW,
     NotScalar,
+    rank_of_picked,
     undo_advanced,
     undo_dimshuffle,
     undo_subtensor,
@@ -205,9 +206,20 @@ class RowGraph:
             return op.new_order[axis] == "x" or self._is_repeated(inputs[0], op.new_order[axis])
         if isinstance(op, SpecifyShape | ViewOp | CheckParameterValue):
             return self._is_repeated(inputs[0], axis)
+        if isinstance(op, IncSubtensor | AdvancedIncSubtensor) and axis == 0:
+            return self._is_repeated(inputs[0], 0) and self._writes_repeat(node)
         if isinstance(op, Join):
             return axis != int(op.axis) % len(shape) and all(self._is_repeated(v, axis) for v in inputs)
         return False
+
+    def _writes_repeat(self, node: Any) -> bool:
+        """Whether ``x[:, places].set(y)`` puts the same into all rows."""
+        _, y, *at = node.inputs
+        try:
+            rank = rank_of_picked(node, [self._known(v) for v in at])
+        except NotScalar:
+            return False
+        return y.type.ndim < rank or self._is_repeated(y, 0)
 
     def _known(self, variable: Variable) -> np.ndarray | None:
         """Value of a small graph of constants (the rows of an identity matrix, say)."""
