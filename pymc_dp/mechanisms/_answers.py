@@ -98,7 +98,8 @@ def answer_table(p_answer: Any, dtype: str = "float64") -> AnswerTable:
         kind = np.dtype(tensor.type.dtype).kind
     except (TypeError, ValueError, NotImplementedError):  # also rows of different lengths
         kind = ""
-    if kind not in ("i", "u", "f") or np.ma.isMaskedArray(p_answer):
+    rows = p_answer if isinstance(p_answer, list | tuple) else [p_answer]
+    if kind not in ("i", "u", "f") or any(map(np.ma.isMaskedArray, rows)):
         raise TypeError(
             "p_answer must be a table of real numbers, the probabilities of the answers (columns) for each "
             f"truth (rows), got {type(p_answer).__name__}."

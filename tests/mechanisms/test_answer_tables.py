@@ -369,6 +369,7 @@ BAD = {
     "words": (0, {"p_answer": "die"}, TypeError, "p_answer must be a table of real numbers"),
     "ragged": (0, {"p_answer": [[0.5, 0.5], [1.0]]}, TypeError, "p_answer must be a table of real numbers"),
     "masked": (0, {"p_answer": np.ma.masked_less(DIE, 0.2)}, TypeError, "p_answer must be a table"),
+    "masked rows": (0, {"p_answer": [*np.ma.masked_less(DIE, 0.2)]}, TypeError, "p_answer must be a table"),
     "one number": (0, {"p_answer": 0.8}, ValueError, r"p_answer has shape \(\), but must have a"),
     "a row": (0, {"p_answer": [0.8, 0.2]}, ValueError, r"p_answer has shape \(2,\), but must have a row"),
     "lengths unknown": (0, {"p_answer": pt.dmatrix("P")}, ValueError, r"pt\.specify_shape\(p_answer, "),
