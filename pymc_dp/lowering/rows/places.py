@@ -92,7 +92,7 @@ def _picked(index: tuple, whole: tuple, op: Any, at: list[np.ndarray]) -> tuple[
     """
     by_row = index[:1] == (ROW,)
     if by_row and op.idx_list[0] != slice(None):
-        raise NotScalar("a part of the record axis")
+        raise NotScalar("a part of the record axis (of all rows it is x[:, i, j].set(entries))")
     shape = tuple(2 if by_row and k == 0 else s for k, s in enumerate(whole))
     if ROW in index[1:] or None in shape:
         raise NotScalar("places along an axis of unknown length")

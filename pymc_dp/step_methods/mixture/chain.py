@@ -60,8 +60,7 @@ def explained(mixture: Mixture) -> Iterator[None]:
             f"The mixture of {mixture.kernel.name} cannot be lowered: {reason}. Kernels and laws of atoms "
             f"may be univariate, or multivariate normal of up to {LARGEST} numbers, with parameters that no "
             "slot has for itself; atoms may be probabilities with a Dirichlet law where the kernel is "
-            "categorical; make a covariance of each slot from atoms such as standard deviations, or its "
-            "factor from entries, chol = pt.zeros((slots, d, d))[:, i, j].set(entries)."
+            "categorical; make a covariance of each slot from atoms such as standard deviations."
         ) from reason
 
 
