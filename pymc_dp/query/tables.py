@@ -275,13 +275,28 @@ def adds_cells_of_a_row(model: Model, counts: list[Any], known: Sequence[tuple[A
 
 def maps_of_rows(model: Model, counts: list[Any], known: Sequence[tuple[Any, Any]]) -> list[Linear] | None:
     """Return the queries of counts with rows that may be cells of a table; None where they are not."""
-    if not all(_counts_people(v) and has_law_of_cells(v) for v in counts):
+    if not all(_counts_people(v) and has_law_of_cells(v) for v in counts) or _have_labels(model, counts):
         return None
     shapes, first = _placed(model, counts)
     try:
         return [read_linear(query, first, shapes) for _, query in known]
     except NotLinear:
         return None
+
+
+def _have_labels(model: Model, counts: list[Any]) -> bool:
+    """Whether the law of a row depends on whole numbers of its own, such as the label of a cluster.
+
+    Steps of mixtures and of records move these with the counts; beside a table nothing would.
+    """
+    lengths, free = model.eval_rv_shapes(), set(model.free_RVs)
+    rows = lengths[str(counts[0].name)][:1]
+    behind = leaves_of([v for rv in counts for v in _inputs(rv)], set(model.basic_RVs))
+    return any(
+        v in free and v.type.dtype.startswith(("int", "uint", "bool")) and lengths[str(v.name)][:1] == rows  # type: ignore[attr-defined]
+        for v in behind
+        if v not in counts
+    )
 
 
 def at_several_levels(maps: Sequence[Linear]) -> bool:

@@ -11,6 +11,7 @@ import pytest
 
 import pymc_dp as dp
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.discovery import record_blocks, table_blocks
 from pymc_dp.step_methods.mixture.counters import ACCEPTED, FIRST_SPLIT, PROPOSED, SPLIT_KINDS
 from pymc_dp.step_methods.mixture.step import lowered_mixture, private_mixtures
 from tests.mixtures.life import check_begins_anew, check_continues, equal, keep_alive, run
@@ -300,3 +301,21 @@ def test_laws_of_atoms(declare, laws):
     ((of, block),) = private_mixtures(model)  # without the kernels of a step, which take longest
     found = lowered_mixture(RecordProgram(model, block), of).laws
     assert (found.normal, found.scale, found.single, found.other) == laws
+
+
+@pytest.mark.parametrize("labels", ["process", "categories"])
+def test_counts_with_labels_are_records(labels):
+    """However closely noise tells them: beside a table nothing would move the labels."""
+    counts = np.array([3, 40, 44, 2, 51, 5])
+    with pm.Model() as model:
+        rate = pm.Gamma("rate", 2, 0.1, shape=8)
+        if labels == "process":
+            c = dp.ChineseRestaurantProcess("labels", 1.0, shape=6, max_components=8)
+        else:
+            c = pm.Categorical("labels", p=np.full(8, 0.125), shape=6)
+        y = pm.Poisson("y", rate[c], shape=6)
+        dp.DiscreteLaplaceMechanism("z", y, scale=0.02, observed=counts)
+    assert not table_blocks(model)
+    ((*records,),) = [block.names for block in record_blocks(model)]
+    assert "y" in records
+    assert bool(private_mixtures(model)) == (labels == "process")
