@@ -6,6 +6,7 @@ from pymc.step_methods import STEP_METHODS
 
 from pymc_dp import accounting, hooks, importers, testing
 from pymc_dp.importers._models import unobserve
+from pymc_dp.marginals.approximate import approximate_sums
 from pymc_dp.marginals.marginalize import marginalize
 from pymc_dp.marginals.recover import recover_records
 from pymc_dp.mechanisms import (
@@ -116,6 +117,7 @@ __all__ = [
     "WaveletMechanism",
     "acceptance_report",
     "accounting",
+    "approximate_sums",
     "clamp",
     "count_sensitivity",
     "guarantee",

@@ -124,7 +124,7 @@ def _discrete(
     query = np.dtype(parameters_of(release.rv)[0].type.dtype)  # type: ignore[attr-defined]
     support = finite_support(law, MAX_VALUES)
     if support is not None:
-        weights = _log_probabilities(law, support)
+        weights = log_probabilities(law, support)
         return FiniteWay(channel, support.astype(query), ends, (weights, *noise))
     if not isinstance(op, RandomVariable) or any(op.ndims_params):
         raise NotClosed(
@@ -159,7 +159,7 @@ def _processed(op: Any, channel: Any, params: list, noise: list, tolerance: floa
     return WholeWay(op, channel, tolerance, (*params, *noise))
 
 
-def _log_probabilities(law: TensorVariable, support: np.ndarray) -> TensorVariable:
+def log_probabilities(law: TensorVariable, support: np.ndarray) -> TensorVariable:
     """Return the log probability of each value of a record, shape (..., K)."""
     op: Any = law.owner.op
     params = [pt.as_tensor_variable(p) for p in parameters_of(law)]

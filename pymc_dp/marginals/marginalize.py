@@ -10,6 +10,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.type_other import NoneConst
 
 from pymc_dp.marginals.removal import Removed, split_up
@@ -132,11 +133,7 @@ def names_of(model: Any, names: Any) -> list[str]:
 def without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> Model:
     """Build the model anew, without the records, with the marginal laws of their releases, or with tables."""
     graph, memo = graph_of(model)
-    own = [
-        *model.named_vars.values(),
-        *(v for v in model.dim_lengths.values() if isinstance(v, SharedVariable)),
-    ]
-    copies = {v: memo[v] for v in own if v in memo}
+    copies = copies_of(model, memo)
     for part in removed:
         # in reverse order, since the law of a later release may depend on an earlier release's variable
         for release, way in reversed(list(zip(part.releases, part.ways, strict=True))):
@@ -158,6 +155,40 @@ def without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> Mo
         for release in part.releases
         if getattr(release.rv.owner.op, "unknown_keys", False)
     ]
+    return model_left(model, graph, memo, records, listed)
+
+
+def copies_of(model: Model, memo: dict[Any, Any]) -> dict[Any, Any]:
+    """Return where a model's own variables and lengths are in its graph."""
+    own = [
+        *model.named_vars.values(),
+        *(v for v in model.dim_lengths.values() if isinstance(v, SharedVariable)),
+    ]
+    return {v: memo[v] for v in own if v in memo}
+
+
+def model_left(
+    model: Model,
+    graph: FunctionGraph,
+    memo: dict[Any, Any],
+    records: Sequence[Any],
+    listed: Sequence[str] = (),
+) -> Model:
+    """Return what is left of a model without some records, after its graph was edited.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        As it was.
+    graph : FunctionGraph
+        Of the model, in which nothing but functions of the records reads these; it is used up.
+    memo : dict
+        Where the model's variables are in it.
+    records : sequence of TensorVariable
+        Variables of the model that are to go.
+    listed : sequence of str
+        Names of potentials that are to go.
+    """
     terms = [p for p in model.potentials if p.name in listed]
     # functions of records would keep these in the model
     functions = [
@@ -167,9 +198,17 @@ def without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> Mo
     for k in reversed([k for k, v in enumerate(graph.outputs) if v in gone]):
         graph.remove_output(k)
     result = model_from_fgraph(graph, mutate_fgraph=True)
+    own = set(result.basic_RVs)
+    for v in ancestors([*own, *result.deterministics, *result.potentials]):
+        if (
+            v.name in result.named_vars
+            and v not in own
+            and isinstance(getattr(v.owner, "op", None), RNGConsumerOp)
+        ):
+            raise RuntimeError(f"{v.name} was left in the model beside its replacement: please report this.")
     order = list(model.named_vars)
-    for listed in (result.free_RVs, result.observed_RVs, result.deterministics, result.potentials):
-        listed.sort(key=lambda v: order.index(v.name) if v.name in order else len(order))
+    for listing in (result.free_RVs, result.observed_RVs, result.deterministics, result.potentials):
+        listing.sort(key=lambda v: order.index(v.name) if v.name in order else len(order))
     for rv, start in model.rvs_to_initial_values.items():
         if start is not None and rv.name in result.named_vars:
             result.rvs_to_initial_values[result[rv.name]] = start

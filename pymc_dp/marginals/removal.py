@@ -11,8 +11,9 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.marginals.choice import NotClosed, chosen_way
+from pymc_dp.marginals.groups import NotTogether
 from pymc_dp.marginals.release_laws import ClosedWay, Way
-from pymc_dp.marginals.tabulated import NotTabulated, Tabulated, can_be_counted, tabulated
+from pymc_dp.marginals.tabulated import Tabulated, can_be_counted, tabulated
 from pymc_dp.mechanisms.marginals import call
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.recordrules import named
@@ -83,7 +84,7 @@ def split_up(model: Model, names: Sequence[str], tolerance: float) -> tuple[list
                 raise
             try:
                 tables.append(tabulated(model, record, block))
-            except NotTabulated as reason:
+            except NotTogether as reason:
                 raise ValueError(f"{error} Nor is {name} counted into a table: {reason}.") from None
         else:
             closed.append(name)

@@ -1,0 +1,307 @@
+"""Where functions of a record have kinks and jumps, read from their graphs.
+
+Points for numerical integration are laid between them. Clamping, comparing and absolute values are the
+functions that make them; where these are of one number of a record, whatever was computed from it, the places
+are found as roots. Kinks of functions of several numbers, or at ends that are no constants, lie anywhere, and
+are refused: the integral would be wrong without a sign.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pymc.pytensorf import constant_fold, rvs_in_graph
+from pytensor.compile.mode import Mode
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Apply, Variable
+from pytensor.scalar import basic as ps
+from pytensor.scalar import math as sm
+from pytensor.tensor.basic import Alloc, Join, MakeVector
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.reshape import JoinDims, SplitDims
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, IncSubtensor, Subtensor
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.marginals.grids import Cuts
+from pymc_dp.marginals.groups import NotTogether, graph_of_rows
+from pymc_dp.query.rowlocal import leaves_of
+
+# Operations on arrays that move entries about, and that add them up as well.
+_MOVES = (
+    AdvancedSubtensor, Alloc, DimShuffle, Join, JoinDims, MakeVector, Reshape, SpecifyShape, SplitDims,
+    Subtensor, ViewOp,
+)  # fmt: skip
+_SUMS = (AdvancedIncSubtensor, Dot, IncSubtensor, Sum)
+_SMOOTH = (
+    ps.Add, ps.ArcTan, ps.Cos, ps.Cosh, ps.Exp, ps.Exp2, ps.Expm1, ps.Identity, ps.Log, ps.Log10, ps.Log1p,
+    ps.Log2, ps.Mul, ps.Neg, ps.Pow, ps.Reciprocal, ps.Sin, ps.Sinh, ps.Sqr, ps.Sqrt, ps.Sub, ps.Tanh,
+    ps.TrueDiv, sm.Erf, sm.Erfc, sm.Sigmoid, sm.Softplus,
+)  # fmt: skip
+# Functions of what was compared, which have no jumps but those of the comparisons.
+_LOGIC = (ps.AND, ps.EQ, ps.Invert, ps.NEQ, ps.OR, ps.Switch, ps.XOR)
+# Functions with kinks where their inputs are equal, or 0.
+_CUTTERS = (ps.Abs, ps.Clip, ps.GE, ps.GT, ps.LE, ps.LT, ps.Maximum, ps.Minimum, ps.Sign)
+# What an entry of an array depends on, if on no single number of a record.
+_CONSTANT, _SEVERAL, _OTHER = -1, -2, -3
+_ROWS = 3
+_MOST_CUTS = 16
+_SIZES = np.geomspace(1e-8, 1e8, 1601)
+_LINE = np.unique(np.concatenate([-_SIZES, [0.0], _SIZES, np.linspace(-30, 30, 3001)]))
+_AS_WRITTEN = Mode(linker="py", optimizer=None)
+
+
+def cuts_of(
+    graphs: Sequence[TensorVariable], records: Sequence[TensorVariable], others: Sequence[TensorVariable] = ()
+) -> dict[tuple[Variable, int], Cuts]:
+    """Return where functions of records have kinks in each number of a record.
+
+    Parameters
+    ----------
+    graphs : sequence of TensorVariable
+        What each record adds to sums, and the parameters of laws of records.
+    records : sequence of TensorVariable, shapes (n,) or (n, k)
+        Variables of real numbers.
+    others : sequence of TensorVariable
+        Other variables of the same people, at whose few values everything is known.
+
+    Returns
+    -------
+    dict
+        From (record, position in its row) to `Cuts`; of numbers without a kink there is none.
+
+    Raises
+    ------
+    NotTogether
+        A function is not known to be smooth, or has kinks elsewhere than at constants.
+    """
+    return _Reader(records, others).read(graphs)
+
+
+class _Reader:
+    """One reading of graphs: which number of a record each entry is a function of, and where it is cut."""
+
+    def __init__(self, records: Sequence[TensorVariable], others: Sequence[TensorVariable]):
+        self._records, self._others = records, others
+        self._numbers: list[tuple[Variable, int]] = []
+        self._of: dict[Variable, np.ndarray | None] = {}
+        # numbers that a variable still depends on below all cuts, and above them
+        self._sides: dict[Variable, tuple[frozenset[int], frozenset[int]]] = {}
+        for rv in records:
+            width = 1 if rv.type.ndim == 1 else rv.type.shape[1]
+            if rv.type.ndim > 2 or width is None:
+                raise NotTogether(f"{rv.name} has more than one axis of known length in each row")
+            own = len(self._numbers) + np.arange(width)
+            self._numbers += [(rv, j) for j in range(width)]
+            self._of[rv] = np.broadcast_to(own, (_ROWS, width)).reshape(_ROWS, *rv.type.shape[1:])
+            self._sides[rv] = (frozenset(own.tolist()), frozenset(own.tolist()))
+
+    def read(self, graphs: Sequence[TensorVariable]) -> dict[tuple[Variable, int], Cuts]:
+        """Return the cuts of all numbers."""
+        places: dict[int, set[float]] = defaultdict(set)
+        for node in dependants(graphs, self._records, self._others):
+            scalar = getattr(node.op, "scalar_op", None) if isinstance(node.op, Elemwise) else None
+            flat: dict[int, tuple[bool, bool]] = {}
+            if isinstance(scalar, _CUTTERS):
+                for number, at, sides in self._cut(node):
+                    places[number].update(at)
+                    flat[number] = sides
+            else:
+                check_smooth(node, self._records)
+            self._note(node, scalar, flat)
+        found = {}
+        left = [self._sides[v] for v in graphs if v in self._sides]
+        for number, at in places.items():
+            if len(at) > _MOST_CUTS:
+                raise NotTogether(f"{self._numbers[number][0].name} is cut at more than {_MOST_CUTS} places")
+            if at:
+                flat_sides = tuple(all(number not in sides[k] for sides in left) for k in (0, 1))
+                found[self._numbers[number]] = Cuts(tuple(sorted(at)), (flat_sides[0], flat_sides[1]))
+        return found
+
+    def _note(self, node: Apply, scalar: Any, flat: dict[int, tuple[bool, bool]]) -> None:
+        """Note what the output of a node depends on, entry by entry."""
+        out = node.outputs[0]
+        inputs = [v for v in node.inputs if hasattr(v.type, "ndim")]
+        sides = []
+        for k in (0, 1):
+            own = frozenset().union(*(self._sides[v][k] for v in inputs if v in self._sides))
+            sides.append(own - {number for number, constant in flat.items() if constant[k]})
+        self._sides[out] = (sides[0], sides[1])
+        if scalar is not None:
+            codes = [self._code(v) for v in inputs]
+            known = all(code is not None for code in codes)
+            self._of[out] = _joined(codes) if known else None  # type: ignore[arg-type]
+        elif isinstance(node.op, _MOVES):
+            self._of[out] = self._moved(node)
+        else:
+            self._of[out] = None
+
+    def _code(self, v: Variable) -> np.ndarray | None:
+        """Return which number each entry of a variable is a function of; None where that is not known."""
+        if v in self._of:
+            return self._of[v]
+        return np.array(_OTHER if rvs_in_graph([v]) else _CONSTANT)
+
+    def _moved(self, node: Apply) -> np.ndarray | None:
+        """Return the same of the output of an operation that moves entries: it moves the codes."""
+        codes = {}
+        for v in node.inputs:
+            if not hasattr(v.type, "ndim") or not (v in self._of or isinstance(node.op, Join | MakeVector)):
+                continue
+            code = self._code(v)
+            shape = [_ROWS if k == 0 else length for k, length in enumerate(v.type.shape)]
+            if code is None or None in shape:
+                return None
+            codes[v] = pt.constant(np.broadcast_to(code, shape).astype(v.type.dtype))  # type: ignore[attr-defined]
+        try:
+            moved = _values(graph_of_rows(node.outputs[0], codes))
+        except NotTogether:
+            return None
+        return np.rint(moved).astype(int)
+
+    def _cut(self, node: Apply) -> list[tuple[int, set[float], tuple[bool, bool]]]:
+        """Return for each number that a function with kinks is of: where, and on which sides it is flat."""
+        inner = [v for v in node.inputs if v in self._of]
+        ends = constant_fold([v for v in node.inputs if v not in self._of], raise_not_constant=False)
+        code = self._of[inner[0]] if len(inner) == 1 else None
+        if isinstance(node.op.scalar_op, ps.Clip) and inner[0] is not node.inputs[0]:
+            code = None
+        if code is None or _SEVERAL in code or not all(isinstance(end, np.ndarray) for end in ends):
+            self._refuse(node)
+        assert code is not None
+        numbers = [int(k) for k in np.unique(code) if k >= 0]
+        if not numbers:
+            return []
+        below, above = self._on_line(inner[0], _LINE), self._on_line(node.outputs[0], _LINE)
+        try:
+            where = np.broadcast_to(code[:1], (1, *below.shape[1:]))[0]
+            levels = [np.broadcast_to(end, (1, *below.shape[1:]))[0] for end in ends or [np.zeros(1)]]
+        except ValueError:
+            raise NotTogether("each record has ends of its own that it is cut at") from None
+        found = []
+        for number in numbers:
+            entries = np.argwhere(where == number)
+            at: set[float] = set()
+            flat = [True, True]
+            for entry in (tuple(place) for place in entries.tolist()):
+                own = set()
+                for level in {float(end[entry]) for end in levels}:
+                    own |= self._roots(inner[0], entry, _entry(below, entry) - level, level)
+                shown = _entry(above, entry).astype(float)
+                for k, outside in enumerate(
+                    (_LINE < min(own, default=np.inf), _LINE > max(own, default=-np.inf))
+                ):
+                    values = shown[outside & np.isfinite(shown)]
+                    flat[k] = flat[k] and bool(own) and values.size > 0 and np.ptp(values) == 0
+                at |= own
+            found.append((number, at, (flat[0], flat[1])))
+        return found
+
+    def _on_line(self, v: Variable, line: np.ndarray) -> np.ndarray:
+        """Return the values of a variable where every number of a record is the same, shape (places, ...)."""
+        values: dict[Any, Any] = {
+            rv: pt.constant(
+                np.broadcast_to(line.reshape(-1, *[1] * (rv.type.ndim - 1)), (len(line), *rv.type.shape[1:]))
+            )
+            for rv in self._records
+        }
+        for rv in leaves_of([v], rvs_in_graph([v])):
+            shape = [len(line) if rv in self._others and k == 0 else n for k, n in enumerate(rv.type.shape)]  # type: ignore[attr-defined]
+            values.setdefault(rv, pt.ones([1 if n is None else n for n in shape], dtype=rv.type.dtype))  # type: ignore[attr-defined]
+        return _values(graph_of_rows(v, values))
+
+    def _roots(self, v: Variable, entry: tuple[int, ...], left: np.ndarray, level: float) -> set[float]:
+        """Return where one entry of a function of one number has a value, by bisection."""
+        if not np.isfinite(level):
+            return set()
+        sign = np.sign(left)
+        known = np.isfinite(left[:-1]) & np.isfinite(left[1:])
+        between = np.flatnonzero(known & (sign[:-1] * sign[1:] < 0))
+        exact = np.flatnonzero(sign == 0)
+        if len(exact) > 2 * _MOST_CUTS:  # it is constant there, and so without a kink
+            exact = exact[[0, -1]]
+        lo, hi, below = _LINE[between], _LINE[between + 1], sign[between]
+        for _ in range(80 if len(lo) else 0):
+            middle = 0.5 * (lo + hi)
+            value = np.sign(_entry(self._on_line(v, middle), entry) - level)
+            lo, hi = np.where(value == below, middle, lo), np.where(value == below, hi, middle)
+        return {float(x) for x in (*_LINE[exact], *(0.5 * (lo + hi)))}
+
+    def _refuse(self, node: Apply) -> None:
+        raise NotTogether(
+            f"{type(node.op.scalar_op).__name__} of more than one number of a record, or at ends that are no "
+            "constants, has kinks anywhere: clamp or compare "
+            f"{', '.join(str(rv.name) for rv in self._records)} themselves, or functions of one of them"
+        )
+
+
+def dependants(
+    graphs: Sequence[Variable], records: Collection[Variable], others: Collection[Variable]
+) -> list[Apply]:
+    """Return the nodes of graphs that depend on records, each after those that it reads."""
+    found: dict[Apply, None] = {}
+    depends: dict[Variable, bool] = dict.fromkeys(others, False) | dict.fromkeys(records, True)
+    stack = list(graphs)
+    while stack:
+        v = stack[-1]
+        waiting = [] if v in depends or v.owner is None else [i for i in v.owner.inputs if i not in depends]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        if v not in depends:
+            depends[v] = v.owner is not None and any(depends[i] for i in v.owner.inputs)
+            if depends[v]:
+                found[v.owner] = None  # type: ignore[index]
+        stack.pop()
+    return list(found)
+
+
+def check_smooth(node: Apply, records: Sequence[Variable]) -> None:
+    """Refuse an operation that is not known to be smooth."""
+    op: Any = node.op
+    core = op.core_op if isinstance(op, Blockwise) else op
+    if isinstance(core, (*_MOVES, *_SUMS)):
+        return
+    name = type(core).__name__
+    if isinstance(core, Elemwise):
+        scalar, out = core.scalar_op, node.outputs[0].type.dtype
+        if isinstance(scalar, (*_SMOOTH, *_LOGIC)):
+            return
+        if isinstance(scalar, ps.Cast) and (out.startswith("float") or node.inputs[0].type.dtype == "bool"):
+            return
+        name = type(scalar).__name__
+    raise NotTogether(
+        f"{name}, computed of {', '.join(str(rv.name) for rv in records)}, is not known to be smooth, and "
+        "would be integrated wrongly where it has kinks"
+    )
+
+
+def _entry(values: np.ndarray, entry: tuple[int, ...]) -> np.ndarray:
+    """Return one entry of each row."""
+    at: Any = (slice(None), *entry)
+    return values[at]
+
+
+def _joined(codes: Sequence[np.ndarray]) -> np.ndarray:
+    """Return what functions of several arrays, entry by entry, depend on."""
+    found = np.array(_CONSTANT)
+    for code in codes:
+        both = (found != _CONSTANT) & (code != _CONSTANT) & (found != code)
+        found = np.where(both, _SEVERAL, np.where(found == _CONSTANT, code, found))
+    return found
+
+
+def _values(graph: Any) -> np.ndarray:
+    """Return the value of a graph of constants."""
+    try:
+        return np.asarray(pytensor.function([], graph, mode=_AS_WRITTEN)())
+    except (TypeError, ValueError, AssertionError, IndexError) as error:
+        raise NotTogether(f"what people add is no function of their own rows alone ({error})") from error

@@ -1,0 +1,250 @@
+"""Mean and covariance of what people add to sums, as functions of the parameters of their law."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pymc.model.core import Model
+from pymc.pytensorf import rvs_in_graph
+from pytensor.compile.mode import Mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.marginals.grids import Grid, record_grid
+from pymc_dp.marginals.groups import (
+    NotTogether,
+    graph_of_rows,
+    groups_of,
+    public_rows,
+    set_anew,
+    sums_over,
+    with_replaced,
+)
+from pymc_dp.marginals.kinks import cuts_of
+from pymc_dp.query.lengths import lengths_of, with_known_shapes
+from pymc_dp.query.linear import NotLinear, read_linear
+from pymc_dp.query.records import RecordBlock, Release, parameters_of
+from pymc_dp.query.rowlocal import leaves_of
+
+# Points between two cuts of a number that laws of others depend on, by how many real numbers a record has.
+_NODES = {0: 1, 1: 128, 2: 48, 3: 30}
+# How many times as many there are in the grid that they are compared with.
+_FINER = 1.5
+# Without rewrites, which print errors of graphs whose lengths do not go together.
+_AS_WRITTEN = Mode(linker="py", optimizer=None)
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Of the queries of some releases, one after the other in a vector of length d.
+
+    Attributes
+    ----------
+    mean : TensorVariable, shape (d,)
+    deviations : TensorVariable, shape (points, d)
+        Of what a person adds from its mean in the person's group, at points of the person's law.
+    weights : TensorVariable, shape (points,)
+        How many people each point stands for.
+    finer : TensorVariable or None, shape (d,)
+        The mean by more points; None if a record has whole numbers only, which are summed over.
+    """
+
+    mean: TensorVariable
+    deviations: TensorVariable
+    weights: TensorVariable
+    finer: TensorVariable | None
+
+    @property
+    def points(self) -> int:
+        """Number of points."""
+        return int(self.weights.type.shape[0])
+
+    @property
+    def covariance(self) -> TensorVariable:
+        """The covariance of the sums over all people, shape (d, d)."""
+        return pt.dot((self.deviations * self.weights[:, None]).T, self.deviations)
+
+
+def moments_of(model: Model, block: RecordBlock, releases: Sequence[Release], nodes: int | None) -> Moments:
+    """Return the moments of the queries of releases of the same people.
+
+    Raises
+    ------
+    NotTogether
+        People are not independent given what is public of each, a query is more than an affine function of
+        sums, or a law has no points to integrate it at.
+    """
+    records = _in_order(block)
+    n = block.n
+    for rv in records:
+        if rv.type.shape[0] != n:
+            raise NotTogether("how many there are may change with data")
+    queries = [with_known_shapes([release.query])[0] for release in releases]
+    sums = [sums_over(query, records, release) for query, release in zip(queries, releases, strict=True)]
+    totals = list(dict.fromkeys(total for found in sums for total in found))
+    rows = [total.owner.inputs[0] for total in totals]
+    matrix, constant = _affine(queries, totals, releases)
+    laws = [v for rv in records for v in parameters_of(rv)]
+    graphs: list[Any] = [*laws, *rows]
+    if (anew := set_anew(graphs, n, model)) is not None:
+        raise NotTogether(
+            f"{anew.name} has a row for each person and may be set anew: give it as an array, not as pm.Data"
+        )
+    public = public_rows(graphs, n, model)
+    group, first = groups_of(public, n)
+    real = [rv for rv in records if rv.type.dtype.startswith("float")]
+    cuts = cuts_of(graphs, real, [rv for rv in records if rv not in real])
+    numbers = sum(1 if rv.type.ndim == 1 else int(rv.type.shape[1] or 1) for rv in real)
+    if nodes is None and numbers not in _NODES:
+        raise NotTogether(f"a record has {numbers} real numbers, and more than three take too many points")
+
+    def at_points(graph: Any, grid: Grid) -> Any:
+        of_points: dict[Any, Any] = {v: pt.constant(v.data[first[grid.group]]) for v in public}
+        return graph_of_rows(graph, of_points | grid.values)
+
+    def parameters(record: TensorVariable, grid: Grid) -> list[TensorVariable]:
+        cores = _row_axes(record)
+        return [
+            _with_rows(at_points(p, grid), core, grid.size, record)
+            for p, core in zip(parameters_of(record), cores, strict=True)
+        ]
+
+    most = _NODES[numbers] if nodes is None else nodes
+    behind = set(leaves_of(laws, set(records)))
+    # what nothing depends on enters sums alone, which are as smooth as they are written
+    count = {rv: most if rv in behind else -(-most // 2) for rv in real}
+    grid = record_grid(records, cuts, parameters, len(first), count)
+    _check_rows(model, records, grid, group, [(each, at_points(each, grid)) for each in graphs])
+    sizes = np.bincount(group, minlength=len(first)).astype(float)
+
+    def summed(grid: Grid) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
+        """Return what each point adds to the queries, its mean in each group, and the mean of the queries."""
+        entries = [
+            _entries(at_points(each, grid), total, grid.size)
+            for each, total in zip(rows, totals, strict=True)
+        ]
+        each = pt.dot(pt.concatenate(entries, axis=1), pt.constant(matrix.T))
+        weighted = (grid.weights[:, None] * each).reshape((len(first), grid.size // len(first), len(matrix)))
+        of_group = weighted.sum(axis=1)
+        return each, of_group, pt.dot(pt.constant(sizes), of_group) + pt.constant(constant)
+
+    each, of_group, mean = summed(grid)
+    finer = None
+    if numbers:
+        more = {rv: int(np.ceil(_FINER * k)) for rv, k in count.items()}
+        finer = summed(record_grid(records, cuts, parameters, len(first), more))[2]
+    weights = pt.specify_shape(grid.weights, grid.size) * sizes[grid.group]
+    return Moments(mean, each - of_group[grid.group], weights, finer)
+
+
+def _in_order(block: RecordBlock) -> list[TensorVariable]:
+    """Return the records of a block, each after those that its law depends on."""
+    left, found = list(block.records), []
+    while left:
+        ready = [rv for rv in left if not set(leaves_of(parameters_of(rv), set(left))) - {rv}]
+        found += ready
+        left = [rv for rv in left if rv not in ready]
+    return found
+
+
+def _row_axes(record: TensorVariable) -> list[int]:
+    """Return how many axes of each parameter belong to one row."""
+    op: Any = record.owner.op
+    inner = record.type.ndim - 1 - op.ndim_supp
+    cores = getattr(op, "ndims_params", None)
+    if cores is None:
+        raise NotTogether(f"the law of {record.name} is none of PyMC's own")
+    return [core + inner for core in cores]
+
+
+def _with_rows(p: Any, core: int, rows: int, record: TensorVariable) -> TensorVariable:
+    """Return a parameter whose rows, if it has some, are as many as points."""
+    p = pt.as_tensor_variable(p)
+    if p.type.ndim <= core:
+        return p
+    if p.type.shape[0] == 1 and rows != 1:
+        return p
+    if p.type.shape[0] not in (None, rows):
+        raise NotTogether(f"the law of {record.name} has rows that are not those of people")
+    return pt.specify_shape(p, (rows, *[None] * (p.type.ndim - 1)))
+
+
+def _affine(
+    queries: Sequence[Variable], totals: Sequence[Variable], releases: Sequence[Release]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return queries as a matrix times sums over people, plus constants."""
+    inputs = {total: total.type() for total in totals}
+    shapes = {inputs[total]: lengths_of(total) for total in totals}
+    starts = np.cumsum([0, *(int(np.prod(shapes[v])) for v in shapes)])
+    places = dict(zip(shapes, starts[:-1].tolist(), strict=True))
+    parts = []
+    for query, release in zip(queries, releases, strict=True):
+        of_sums = with_replaced(query, inputs)[0]
+        data = [
+            v.name
+            for v in ancestors([of_sums])
+            if isinstance(v, SharedVariable) and not isinstance(v.type, RandomGeneratorType)
+        ]
+        if data:
+            raise NotTogether(f"the query of {release.name} depends on {data[0]}, which may be set anew")
+        try:
+            parts.append(read_linear(of_sums, places, shapes))
+        except NotLinear as error:
+            raise NotTogether(f"{release.name} is of no linear function of sums: {error}") from error
+    matrix = np.concatenate([part.matrix.toarray() for part in parts]).astype(float)
+    return matrix, np.concatenate([np.asarray(part.constant, dtype=float) for part in parts])
+
+
+def _entries(each: Any, total: Variable, points: int) -> TensorVariable:
+    """Return what a point adds to each entry of a sum, shape (points, entries)."""
+    axes = total.owner.op.axis  # type: ignore[union-attr]
+    others = tuple(a for a in (range(each.type.ndim) if axes is None else axes) if a != 0)
+    added = pt.cast(each.sum(axis=others) if others else each, "float64")
+    return pt.broadcast_to(added.reshape((added.shape[0], -1)), (points, int(np.prod(lengths_of(total)))))
+
+
+def _check_rows(
+    model: Model,
+    records: Sequence[TensorVariable],
+    grid: Grid,
+    group: np.ndarray,
+    pairs: Sequence[tuple[Any, Any]],
+) -> None:
+    """Refuse graphs of points that give other numbers than those of people, whose length was mistaken."""
+    rng = np.random.default_rng(20260103)
+    per_group = grid.size // (int(group.max()) + 1)
+    at = group * per_group + rng.integers(per_group, size=len(group))
+    values = [grid.values[rv] for rv in records]
+    graphs = [graph for pair in pairs for graph in pair]
+    found = leaves_of([*graphs, *values], rvs_in_graph([*graphs, *values]) - set(records))
+    reading: dict[Any, Any] = {
+        rv: pt.constant(rng.uniform(0.2, 0.8, lengths_of(rv)).astype(rv.type.dtype))  # type: ignore[attr-defined]
+        for rv in found
+        if rv not in records
+    }
+    known = _evaluated([with_replaced(v, reading)[0] for v in values])
+    of_points = {v: pt.constant(x) for v, x in zip(values, known, strict=True)}
+    of_people = {rv: pt.constant(x[at]) for rv, x in zip(records, known, strict=True)}
+    for of_all, at_points in pairs:
+        people, points = _evaluated(
+            [with_replaced(of_all, of_people | reading)[0], with_replaced(at_points, of_points | reading)[0]]
+        )
+        expected = points[at] if points.shape[:1] == (grid.size,) and points.ndim == people.ndim else points
+        if not np.allclose(people, expected, rtol=1e-8, atol=1e-300, equal_nan=True):
+            raise NotTogether(f"{of_all} is no function of one person's records and public rows alone")
+
+
+def _evaluated(graphs: Sequence[Any]) -> list[np.ndarray]:
+    """Return the values of graphs, whose lengths may not go together."""
+    try:
+        return list(map(np.asarray, pytensor.function([], list(graphs), mode=_AS_WRITTEN)()))
+    except (TypeError, ValueError, AssertionError, IndexError) as error:
+        raise NotTogether(f"what people add is no function of their own rows alone ({error})") from error
