@@ -178,7 +178,7 @@ class TableImputation(RecordStep):
         if not self._is_as_built():
             self._rebuild()  # coefficients are data, which have been set since
         for part in self.parts:
-            part.forget()
+            part.forget(tune)
 
     def _is_as_built(self) -> bool:
         model, _ = self._sized()
@@ -197,6 +197,7 @@ class TableImputation(RecordStep):
     def _after_moves(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return where moves and draws lead from a point, and what is told of them."""
         made = tried = 0.0
+        joint = list[float]()
         for part in self.parts:
             part.read(point)
             n = part.n_cells * (self.n_sweeps or _PER_CELL)
@@ -207,6 +208,9 @@ class TableImputation(RecordStep):
                 part.learn(self.n_steps + 1)
             # what moves integrated out is drawn anew before anything else reads it
             point.update(part.counts() | part.draw_parameters(point, self.rng))
+            moved, share = part.move_jointly(point, self.rng, self.tune)
+            point.update(part.counts() | moved)
+            joint.append(share)
         for names, draws in self.given:
             point.update(draws.at(point, np.concatenate([np.ravel(point[name]) for name in names]), self.rng))
         return point, {"table_acceptance": made / tried} if self.parts else {}
