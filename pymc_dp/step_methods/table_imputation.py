@@ -121,7 +121,10 @@ class TableImputation(RecordStep):
     parts: list[TableChain]
     # parameters that are drawn given counts that other steps move: the names of these, and the draws
     given: list[tuple[list[str], Draws]]
-    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {"table_acceptance": (np.float64, [])}
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
+        "table_acceptance": (np.float64, []),
+        "joint_acceptance": (np.float64, []),
+    }
 
     def __init__(
         self,
@@ -213,7 +216,11 @@ class TableImputation(RecordStep):
             joint.append(share)
         for names, draws in self.given:
             point.update(draws.at(point, np.concatenate([np.ravel(point[name]) for name in names]), self.rng))
-        return point, {"table_acceptance": made / tried} if self.parts else {}
+        if not self.parts:
+            return point, {}
+        tried_jointly = [share for share in joint if np.isfinite(share)]
+        together = float(np.mean(tried_jointly)) if tried_jointly else np.nan
+        return point, {"table_acceptance": made / tried, "joint_acceptance": together}
 
     def _starts(self, point: dict[str, np.ndarray]) -> Iterator[dict[str, np.ndarray] | str]:
         """Yield tables that meet what is known exactly: dispersed by their law, and as near as can be."""

@@ -107,7 +107,7 @@ class JointMoves:
             if rv not in self._forms:
                 noises.append(pt.zeros_like(x[where]))
                 counts.append(pt.zeros_like(u[where]))
-                allowed.append(pt.zeros_like(u[where]))
+                allowed.append(pt.zeros_like(u[where], dtype=bool))
                 continue
             law, form = self._laws[rv], self._forms[rv]
             back = form.to_record(u[where], law)
@@ -115,13 +115,15 @@ class JointMoves:
             lawful = pt.isfinite(parameter_checks_to_values(pm.logp(law, back)))
             noises.append(noise_on_step(x[where], law, share[where]))
             counts.append(pt.cast(back, "float64"))
-            allowed.append(pt.cast(reduce(pt.and_, [*form.gives_back(u[where], back), lawful]), "float64"))
+            allowed.append(reduce(pt.and_, [*form.gives_back(u[where], back), lawful]))
         before, *after = self._at_values([pt.concatenate(parts) for parts in (noises, counts, allowed)])
         self._inputs = [v for v in model.value_vars if v in set(ancestors([before, *after, terms]))]
         self._before, self._after = (
             pytensor.function([*self._inputs, *given], outputs, mode=default_mode(), on_unused_input="ignore")
             for given, outputs in (([x, share], [before, terms]), ([u], [*after, terms]))
         )
+        for function in (self._before, self._after):
+            function.trust_input = True  # a third of a call would go into looking at them
         values = [model.rvs_to_values[rv] for rv in self._moving]
         self._behind = {
             rv: Dependence([*self._read_by, terms], value, self._inputs)
@@ -194,7 +196,7 @@ class JointMoves:
     def move(
         self, point: dict[str, np.ndarray], rng: np.random.Generator, table: Table, tuning: bool
     ) -> tuple[dict[str, np.ndarray], float]:
-        """Move parameters, and counts of the table with them.
+        """Move parameters, and counts of the table with them, their noise as it is.
 
         Returns
         -------
@@ -203,47 +205,58 @@ class JointMoves:
         float
             Share of the moves that were made; no number where none were tried.
         """
-        point, changed, made = dict(point), dict[str, np.ndarray](), np.zeros(2)
         groups = [group for group in self.groups if group.on[0]]
-        if groups:
-            counts = table.cells[:, table.cells.shape[1] - CELL_COLUMNS + COUNT].copy()
-            noise, terms = self._before(*self._values(point), counts, rng.random(counts.size))
-        for group in groups * int(np.clip(_CELLS // self._tables.n_cells, 1, _MOST)):
-            theta = np.concatenate([np.ravel(point[name]) for name in group.names])
+        if not groups:
+            self._count(tuning)
+            return {}, np.nan
+        values, handle, made = self._values(point), generator_handle(rng), np.zeros(2)
+        counts = table.cells[:, table.cells.shape[1] - CELL_COLUMNS + COUNT].copy()
+        noise, terms = self._before(*values, counts, rng.random(counts.size))
+        for group in groups * int(np.clip(_CELLS // counts.size, 1, _MOST)):
+            where = self._places(group)
+            theta = np.concatenate([values[k].ravel() for k in where])
             step, z = group.draw(rng)
-            moved = self._at(point, group, theta + step)
-            proposed, allowed, after = self._after(*self._values({**point, **moved}), noise)
-            with np.errstate(invalid="ignore"):
-                changes = group.change_of(after - terms)
+            moved = values.copy()
+            self._put(theta + step, where, moved)
+            proposed, allowed, after = self._after(*moved, noise)
+            changes = group.change_of(after - terms)
             probability, accepted = np.empty(changes.size), np.empty(changes.size, dtype=bool)
             self._decide.dispatcher(
-                generator_handle(rng), changes, group.begins, group.members, proposed, allowed > 0, table,
-                probability, accepted,
-            )  # fmt: skip
-            theta = np.where(accepted[group.parts], theta + step, theta)
-            changed |= self._at(point, group, theta)
-            point |= changed
-            terms = np.where(np.append(accepted, False)[group.terms], after, terms)
+                handle, changes, group.begins, group.members, proposed, allowed, table, probability, accepted
+            )
+            if accepted.any():
+                theta = np.where(accepted[group.parts], theta + step, theta)
+                self._put(theta, where, values)
+                terms = np.where(np.append(accepted, False)[group.terms], after, terms)
             made += probability[group.movable].sum(), group.movable.sum()
             if tuning:
                 group.learn(z, theta, probability)
+        self._count(tuning)
+        changed = {name for group in groups for name in group.names}
+        found = {str(v.name): value for v, value in zip(self._inputs, values, strict=True)}
+        return {name: found[name] for name in changed}, float(made[0] / made[1])
+
+    def _values(self, point: dict[str, np.ndarray]) -> list[np.ndarray]:
+        return [np.asarray(point[str(v.name)], dtype=v.type.dtype) for v in self._inputs]
+
+    def _places(self, group: Group) -> list[int]:
+        """Return which inputs the numbers of a group are."""
+        names = [str(v.name) for v in self._inputs]
+        return [names.index(name) for name in group.names]
+
+    @staticmethod
+    def _put(theta: np.ndarray, where: Sequence[int], values: list[np.ndarray]) -> None:
+        """Put numbers in one line into the values that they are of."""
+        first = 0
+        for k in where:
+            old = values[k]
+            values[k] = theta[first : first + old.size].reshape(old.shape).astype(old.dtype)
+            first += old.size
+
+    def _count(self, tuning: bool) -> None:
         if tuning:
             self._n_steps += 1
             self._adapt()
-        return changed, float(made[0] / made[1]) if made[1] else np.nan
-
-    def _values(self, point: dict[str, np.ndarray]) -> list[np.ndarray]:
-        return [point[str(v.name)] for v in self._inputs]
-
-    @staticmethod
-    def _at(point: dict[str, np.ndarray], group: Group, theta: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the values of the parameters of a group, from their numbers in one line."""
-        first, found = 0, {}
-        for name in group.names:
-            old = point[name]
-            found[name] = theta[first : first + old.size].reshape(old.shape).astype(old.dtype)
-            first += old.size
-        return found
 
     def _adapt(self) -> None:
         """Begin anew twice while tuning; at its end, leave out what is not worth while."""

@@ -71,7 +71,7 @@ class Group:
 
     def change_of(self, terms: np.ndarray) -> np.ndarray:
         """Return the sum of the terms of each part, minus infinity for those that do not move."""
-        sums = np.bincount(self.terms, terms, self.movable.size + 1)[: self.movable.size]
+        sums = np.bincount(self.terms, terms, self.movable.size + 1)[:-1]
         return np.where(self.movable, sums, -np.inf)
 
     @abstractmethod
