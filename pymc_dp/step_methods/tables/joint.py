@@ -111,11 +111,9 @@ class JointMoves:
                 continue
             law, form = self._laws[rv], self._forms[rv]
             back = form.to_record(u[where], law)
-            # the law of u drops out, the domain of the parameters does not
-            lawful = pt.isfinite(parameter_checks_to_values(pm.logp(law, back)))
             noises.append(noise_on_step(x[where], law, share[where]))
             counts.append(pt.cast(back, "float64"))
-            allowed.append(reduce(pt.and_, [*form.gives_back(u[where], back), lawful]))
+            allowed.append(reduce(pt.and_, [*form.gives_back(u[where], back), lawful(law, back)]))
         before, *after = self._at_values([pt.concatenate(parts) for parts in (noises, counts, allowed)])
         self._inputs = [v for v in model.value_vars if v in set(ancestors([before, *after, terms]))]
         self._before, self._after = (
@@ -287,6 +285,11 @@ class JointMoves:
         for array in (a for group in self.groups for a in group.arrays):
             array[:] = values[first : first + array.size].reshape(array.shape)
             first += array.size
+
+
+def lawful(law: Any, counts: Any) -> TensorVariable:
+    """Whether counts have a law: that of their noise drops out, the domain of the parameters does not."""
+    return pt.isfinite(parameter_checks_to_values(pm.logp(law, counts)))
 
 
 def _form(rv: Any) -> NoiseForm | None:
