@@ -107,11 +107,13 @@ def test_a_prior_that_ties_entries_moves_them_at_once():
     assert group.movable.size == 1 and len(group.parts) == 3
 
 
-def test_what_is_known_exactly_is_kept():
+def test_what_is_known_exactly_is_kept(caplog):
     def law():
         pm.Poisson("c", pt.exp(pm.Normal("a") + pm.Normal("e", shape=3))[:, None] * np.ones((3, 2)))
 
-    groups = table(law, known=lambda name, c: dp.Invariant(name, c[1].sum(), observed=4)).groups
+    with caplog.at_level("INFO", logger="pymc.dp"):
+        groups = table(law, known=lambda name, c: dp.Invariant(name, c[1].sum(), observed=4)).groups
+    assert "moves a and the counts of c only given each other" in caplog.text
     (group,) = groups  # with `a`, which all cells read, nothing moves
     assert group.names == ["e"] and list(group.movable) == [True, False, True]
 

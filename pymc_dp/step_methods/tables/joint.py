@@ -33,7 +33,7 @@ from pymc_dp.step_methods.tables.densities import in_one_line
 from pymc_dp.step_methods.tables.directions import Held
 from pymc_dp.step_methods.tables.joint_groups import Group, OneByOne, Together
 from pymc_dp.step_methods.tables.state import CELL_COLUMNS, COUNT, Table
-from pymc_dp.step_methods.updates.noncentred import NoiseForm, NoNoiseForm, family_form, noise_on_step
+from pymc_dp.step_methods.updates.noncentred import count_form, noise_on_step
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
@@ -61,12 +61,15 @@ class JointMoves:
 
     def __init__(self, model: Model, tables: Tables, integrated: Collection[Any], noise: Function):
         self._model, self._tables = model, tables
-        self._forms = {rv: form for rv in tables.variables if rv not in integrated and (form := _form(rv))}
+        self._forms = {
+            rv: form for rv in tables.variables if rv not in integrated and (form := count_form(rv))
+        }
         placed = zip(tables.variables, tables.first, tables.shapes, strict=True)
         self._where = {rv: slice(first, first + int(np.prod(shape))) for rv, first, shape in placed}
         shapes = dict(zip(tables.variables, tables.shapes, strict=True))
         self._laws = {rv: in_one_line(rv, shapes[rv]) for rv in self._forms}
         self.groups: list[Group] = []
+        self._said: list[str] = []
         self._n_steps, self._restarts = 0, (-1, -1, -1)
         self._read_by = self._at_values([self._parameters_of(rv) for rv in self._forms])
         self._moving = self._find_moving()
@@ -155,14 +158,20 @@ class JointMoves:
         following = [rv for rv in self._moving if str(self._model.rvs_to_values[rv].name) in names]
         groups = [self._together(short, following, sizes, values, known), *alone] if short else alone
         kept = [group for group in groups if group.movable.any()]
-        left += [name for group in groups if group not in kept for name in group.names]
-        if left:
+        left += [name for group in groups if group not in kept for name in self._named(group)]
+        if left != self._said:  # once, not by each chain
+            self._said = left
             _log.info(
                 "TableImputation moves %s and the counts of %s only given each other: more than %d numbers "
                 "are in the law of the same cells, or something known exactly holds these.",
                 ", ".join(left), ", ".join(self._tables.names), _SHORT,
             )  # fmt: skip
         return kept
+
+    def _named(self, group: Group) -> list[str]:
+        """Return the names of the parameters of a group, for messages."""
+        values = self._model.rvs_to_values
+        return [str(rv.name) for rv in self._moving if str(values[rv].name) in group.leading]
 
     def _told(
         self, rv: Any, values: Sequence[np.ndarray], parts: np.ndarray
@@ -189,7 +198,9 @@ class JointMoves:
         )
         n, n_leading = (sum(sizes[rv] for rv in some) for some in ((*short, *following), short))
         names = [str(value.name) for value in both]
-        return Together(n_leading, names, np.zeros(n, dtype=np.int64), cells, terms, known)
+        return Together(
+            names[: len(short)], n_leading, names, np.zeros(n, dtype=np.int64), cells, terms, known
+        )
 
     def move(
         self, point: dict[str, np.ndarray], rng: np.random.Generator, table: Table, tuning: bool
@@ -269,7 +280,7 @@ class JointMoves:
                     _log.info(
                         "TableImputation no longer moves %s together with the counts: such moves reach %.1g "
                         "of the variance.",
-                        ", ".join(group.names), reach,
+                        ", ".join(self._named(group)), reach,
                     )  # fmt: skip
 
     @property
@@ -290,15 +301,6 @@ class JointMoves:
 def lawful(law: Any, counts: Any) -> TensorVariable:
     """Whether counts have a law: that of their noise drops out, the domain of the parameters does not."""
     return pt.isfinite(parameter_checks_to_values(pm.logp(law, counts)))
-
-
-def _form(rv: Any) -> NoiseForm | None:
-    """Return how counts are a function of noise, one by one; None where no quantiles are known."""
-    try:
-        form = family_form(rv, lambda graph: True)
-    except (NoNoiseForm, AttributeError):
-        return None
-    return form
 
 
 def _ways(shape: tuple[int, ...]) -> Iterator[np.ndarray]:

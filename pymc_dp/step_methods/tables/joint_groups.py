@@ -39,6 +39,8 @@ class Group:
 
     Attributes
     ----------
+    leading : list of str
+        Those of them that do not follow others.
     begins, members : ndarray of int32
         The cells of each part.
     movable : ndarray of bool
@@ -58,7 +60,7 @@ class Group:
         terms: np.ndarray,
         known: np.ndarray,
     ):
-        self.names, self.parts = list(names), np.ravel(parts)
+        self.names, self.leading, self.parts = list(names), list(names), np.ravel(parts)
         n, touched = int(self.parts.max()) + 1, cells >= 0
         counted = np.bincount(cells[touched], minlength=n)
         self.begins = np.concatenate([[0], np.cumsum(counted)]).astype(np.int32)
@@ -134,8 +136,10 @@ class Together(Group):
 
     Parameters
     ----------
+    leading : list of str
+        Names of the parameters that lead: the first ones.
     n_leading : int
-        How many numbers lead: the first ones.
+        How many numbers these are.
     *of
         As of :class:`Group`.
 
@@ -145,8 +149,9 @@ class Together(Group):
         Steps of all numbers for those of the leading ones.
     """
 
-    def __init__(self, n_leading: int, *of: object):
+    def __init__(self, leading: Sequence[str], n_leading: int, *of: object):
         super().__init__(*of)  # type: ignore[arg-type]
+        self.leading = list(leading)
         self.factor, self.slopes = 0.1 * np.eye(n_leading), np.eye(self.parts.size, n_leading)
         self.spread = np.zeros((self.parts.size, n_leading))
 

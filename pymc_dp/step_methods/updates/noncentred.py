@@ -269,3 +269,11 @@ def family_form(
     if isinstance(op, rb.MvNormalRV) and getattr(op, "method", "cholesky") is None:
         raise NoNoiseForm(f"{name or rv.name} has no Cholesky form")
     return form
+
+
+def count_form(rv: Any) -> NoiseForm | None:
+    """Return how counts are a function of noise, each of its own; None where their law has no quantiles."""
+    try:
+        return family_form(rv, lambda graph: True)
+    except NoNoiseForm:
+        return None
