@@ -22,7 +22,6 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.flags import flags_lock
 from pymc_dp.query.linear import MOVES
 
 # What entries have that depend on no part, and on several.
@@ -55,10 +54,9 @@ class Dependence:
             if not isinstance(node.op, Shape | Shape_i) and any(v in known for v in node.inputs):
                 known.update(zip(node.outputs, _behind(node, known), strict=True))
         found = [end.ravel() for graph in graphs for end in known.get(graph) or _nothing(graph)]
-        with flags_lock, pytensor.config.change_flags(cxx=""):
-            self._function = pytensor.function(
-                [*inputs, self._parts], found, mode="FAST_COMPILE", on_unused_input="ignore"
-            )
+        self._function = pytensor.function(
+            [*inputs, self._parts], found, mode="FAST_COMPILE", on_unused_input="ignore"
+        )
 
     def of(self, values: Sequence[np.ndarray], parts: np.ndarray) -> list[np.ndarray]:
         """Return the part that each entry of the graphs depends on, or that it is none, or several.
