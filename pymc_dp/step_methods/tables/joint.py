@@ -39,8 +39,11 @@ _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the con
 
 # Numbers that move together, at most, with all cells: a random walk in more of them takes short steps.
 _SHORT = 12
-# Moves per draw, and for how many cells these are made: a quantile costs some ten moves of a cell.
-_MOST, _CELLS = 4, 2000
+# Moves of each group in a draw, at most, and cells that move in it: a quantile costs some ten moves of a
+# cell, so that large tables move jointly in some draws only.
+_MOST, _CELLS = 4, 8000
+# Moves from which it is known what they reach.
+_FEWEST = 20
 # Share of a parameter's variance that a move has to reach, to be made once tuning has shown it.
 _WORTH = 0.02
 
@@ -70,7 +73,7 @@ class JointMoves:
         self._laws = {rv: in_one_line(rv, shapes[rv]) for rv in self._forms}
         self.groups: list[Group] = []
         self._said: list[str] = []
-        self._n_steps, self._restarts = 0, (-1, -1, -1)
+        self._n_steps, self._n_draws, self._restarts = 0, 0, (-1, -1, -1)
         self._read_by = self._at_values([self._parameters_of(rv) for rv in self._forms])
         self._moving = self._find_moving()
         if self._moving:
@@ -133,7 +136,7 @@ class JointMoves:
 
     def begin(self, tune: int, held: Held) -> None:
         """Prepare for a chain: read which cells each number touches, and forget what the last one learnt."""
-        self._n_steps, self._restarts = 0, (tune // 10, tune // 3, tune)
+        self._n_steps, self._n_draws, self._restarts = 0, 0, (tune // 10, tune // 3, tune)
         self.groups = self._grouped(held) if self._moving else []
 
     def _grouped(self, held: Held) -> list[Group]:
@@ -214,14 +217,14 @@ class JointMoves:
         float
             Share of the moves that were made; no number where none were tried.
         """
-        groups = [group for group in self.groups if group.on[0]]
+        groups = [group for group in self.groups if group.on[0]] * self._n_moves()
         if not groups:
             self._count(tuning)
             return {}, np.nan
         values, handle, made = self._values(point), generator_handle(rng), np.zeros(2)
         counts = table.cells[:, table.cells.shape[1] - CELL_COLUMNS + COUNT].copy()
         noise, terms = self._before(*values, counts, rng.random(counts.size))
-        for group in groups * int(np.clip(_CELLS // counts.size, 1, _MOST)):
+        for group in groups:
             where = self._places(group)
             theta = np.concatenate([values[k].ravel() for k in where])
             step, z = group.draw(rng)
@@ -241,7 +244,7 @@ class JointMoves:
             if tuning:
                 group.learn(z, theta, probability)
         self._count(tuning)
-        changed = {name for group in groups for name in group.names}
+        changed = dict.fromkeys(name for group in groups for name in group.names)
         found = {str(v.name): value for v, value in zip(self._inputs, values, strict=True)}
         return {name: found[name] for name in changed}, float(made[0] / made[1])
 
@@ -262,6 +265,12 @@ class JointMoves:
             values[k] = theta[first : first + old.size].reshape(old.shape).astype(old.dtype)
             first += old.size
 
+    def _n_moves(self) -> int:
+        """Return how many moves of each group this draw makes: as many as cells allow, evenly over draws."""
+        rate = min(_MOST, _CELLS / self._tables.n_cells)
+        self._n_draws += 1
+        return int(self._n_draws * rate) - int((self._n_draws - 1) * rate)
+
     def _count(self, tuning: bool) -> None:
         if tuning:
             self._n_steps += 1
@@ -275,7 +284,7 @@ class JointMoves:
                 group.again()
         if self._n_steps == end:
             for group in self.groups:
-                if (reach := group.reach()) < _WORTH:
+                if group.n_seen[0] >= _FEWEST and (reach := group.reach()) < _WORTH:
                     group.on[0] = 0.0
                     _log.info(
                         "TableImputation no longer moves %s together with the counts: such moves reach %.1g "
@@ -287,12 +296,12 @@ class JointMoves:
     def learnt(self) -> np.ndarray:
         """What tuning has learnt so far, in one array."""
         arrays = [a.ravel() for group in self.groups for a in group.arrays]
-        return np.concatenate([[self._n_steps, *self._restarts], *arrays])
+        return np.concatenate([[self._n_steps, self._n_draws, *self._restarts], *arrays])
 
     @learnt.setter
     def learnt(self, values: np.ndarray) -> None:
-        self._n_steps, *restarts = map(int, values[:4])
-        self._restarts, first = (restarts[0], restarts[1], restarts[2]), 4
+        self._n_steps, self._n_draws, *restarts = map(int, values[:5])
+        self._restarts, first = (restarts[0], restarts[1], restarts[2]), 5
         for array in (a for group in self.groups for a in group.arrays):
             array[:] = values[first : first + array.size].reshape(array.shape)
             first += array.size
