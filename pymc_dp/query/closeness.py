@@ -1,8 +1,9 @@
 """How closely noise tells counts: whether chains move counts of rows better as records, or as a table.
 
 Both readings are exact. Records move together with the effects of their rows, by proposals of which few are
-made where the noise is small beside the counts. Counts of a table move given the effects, and these given the
-counts, a little at a time where the noise is large beside what counts differ by given the effects.
+made where the noise is small beside the counts. Counts of a table move given the effects, and together with
+them where their law has quantiles; where it has none, these move given the counts, a little at a time where
+the noise is large beside what counts differ by given the effects.
 """
 
 from __future__ import annotations
@@ -23,12 +24,24 @@ from pymc_dp.query.rowlocal import leaves_of
 
 # Laws of parameters that moves of tables may integrate out, so that they do not hold the counts.
 _INTEGRATED = (BetaRV, DirichletRV, ExponentialRV, GammaRV)
-# How many times better a table has to be, by these estimates, for counts that records could serve as well.
+# How likely all cells of a record, and a sum of them, are proposed within the noise, below which counts
+# with effects of their own are a table, of laws with quantiles. Of 20 models measured both ways, the worst
+# number had 155 to 1,430 of 2,000 draws effective as a table and 2 to 373 as records where it is less;
+# where it is more, records had 1.7 to 14 times the effective draws per second.
+_SMALL = 0.05
+# For other laws: how many times better a table has to be, by these estimates, for counts that records could
+# serve as well.
 _CLEARLY = 12.0
 
 
 def table_is_better(
-    model: Model, counts: Sequence[Any], known: Sequence[tuple[Any, Any]], maps: Sequence[Linear], adds: bool
+    model: Model,
+    counts: Sequence[Any],
+    known: Sequence[tuple[Any, Any]],
+    maps: Sequence[Linear],
+    *,
+    adds: bool,
+    jointly: bool,
 ) -> bool:
     """Whether chains move counts of rows better as a table than as records.
 
@@ -43,6 +56,8 @@ def table_is_better(
         Their queries.
     adds : bool
         Whether they tell cells and sums of these, which records cannot move against each other.
+    jointly : bool
+        Whether a table moves the counts together with their effects.
 
     Notes
     -----
@@ -57,7 +72,11 @@ def table_is_better(
     if shares is None:  # noise that is not known, or nothing that a table would hold
         return adds
     records, table = shares
-    return table > records if adds else _has_effects(model, counts, held) and table > _CLEARLY * records
+    if not adds and not _has_effects(model, counts, held):
+        return False
+    if jointly:
+        return records ** (_cells_of_a_row(model, counts) + adds) < _SMALL
+    return table > (1.0 if adds else _CLEARLY) * records
 
 
 def _has_effects(model: Model, counts: Sequence[Any], held: Sequence[Variable]) -> bool:
@@ -65,6 +84,11 @@ def _has_effects(model: Model, counts: Sequence[Any], held: Sequence[Variable]) 
     lengths = model.eval_rv_shapes()
     rows = lengths[counts[0].name][0]
     return any(lengths[str(v.name)][:1] == (rows,) for v in held)  # type: ignore[attr-defined]
+
+
+def _cells_of_a_row(model: Model, counts: Sequence[Any]) -> int:
+    lengths = model.eval_rv_shapes()
+    return sum(int(np.prod(lengths[str(rv.name)][1:])) for rv in counts)
 
 
 def _shares(

@@ -48,7 +48,7 @@ from pytensor.tensor.subtensor import (
 from scipy import sparse
 
 # Operations that move entries about, or repeat them.
-_MOVES = (
+MOVES = (
     Alloc, DimShuffle, ExtractDiag, Join, JoinDims, MakeVector, Reshape, ScalarFromTensor, SpecifyShape,
     SplitDims, Subtensor, AdvancedSubtensor, TensorFromScalar, ViewOp,
 )  # fmt: skip
@@ -188,7 +188,7 @@ class _Reader:
 
     @singledispatchmethod
     def _of(self, op: Op, node: Any) -> Linear:
-        if isinstance(op, _MOVES):
+        if isinstance(op, MOVES):
             return self._moved(node)
         raise NotLinear(f"{op} is no linear operation with known coefficients")
 

@@ -14,6 +14,7 @@ from pymc_dp.query.closeness import table_is_better
 from pymc_dp.query.records import RecordBlock, data_in_queries, find_count_tables, find_record_blocks
 from pymc_dp.query.tables import Tables, at_several_levels, maps_of_rows
 from pymc_dp.step_methods.tables.parameters import find_parameters
+from pymc_dp.step_methods.updates.noncentred import count_form
 
 _TABLES: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[Tables]]]" = WeakKeyDictionary()
 _PARAMETERS: "WeakKeyDictionary[Model, tuple[tuple[Any, ...], list[Variable]]]" = WeakKeyDictionary()
@@ -66,8 +67,9 @@ def _moves_as_table(model: Model, counts: list[Any], known: Sequence[tuple[Any, 
     names = tuple(str(v.name) for v in counts)
     if names not in cached[1]:
         maps = maps_of_rows(model, counts, known)
+        jointly = all(count_form(rv) is not None for rv in counts)
         cached[1][names] = maps is not None and table_is_better(
-            model, counts, known, maps, at_several_levels(maps)
+            model, counts, known, maps, adds=at_several_levels(maps), jointly=jointly
         )
     return cached[1][names]
 

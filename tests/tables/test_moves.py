@@ -71,12 +71,12 @@ def test_the_basis_spans_all_integer_vectors(seed):
         np.testing.assert_allclose(weights, np.round(weights), atol=1e-8)
 
 
-def with_fault(function, old, new):
-    """Return a kernel with a line of its source changed."""
+def with_fault(function, old, new, module=kernels):
+    """Return a kernel of a module with a line of its source changed."""
     function = getattr(function, "py_func", function)  # a part is decorated, and will be again
     source = textwrap.dedent(inspect.getsource(function))
     assert old in source
-    names = dict(vars(kernels))
+    names = dict(vars(module))
     exec(compile(source.replace(old, new), f"<{old}>", "exec"), names)
     return names[function.__name__]
 

@@ -18,6 +18,7 @@ from pymc_dp.step_methods.block.program import static_value
 from pymc_dp.step_methods.tables import kernels
 from pymc_dp.step_methods.tables.densities import densities_of_rows, laws_of_cells
 from pymc_dp.step_methods.tables.directions import Held, entries_of, find_directions
+from pymc_dp.step_methods.tables.joint import JointMoves
 from pymc_dp.step_methods.tables.parameters import Behind, Draws
 from pymc_dp.step_methods.tables.start import meeting, near_releases
 from pymc_dp.step_methods.tables.state import (
@@ -84,6 +85,9 @@ class TableChain:
         self._cells[CELL_PRECISION], self._of_releases[ROW_PRECISION] = 1.0, known
         self._mean = np.zeros(self.n_cells)
         self.directions = find_directions(tables, self.held, self._empty())
+        integrated = {rv for each in behind for rv in each.counts}
+        self.joint = JointMoves(model, tables, integrated, noises.function)
+        self.joint.begin(0, self.held)
 
     @property
     def parameters(self) -> list[str]:
@@ -144,24 +148,26 @@ class TableChain:
             found.append(np.broadcast_to(np.asarray(value, dtype=float), release.linear.shape).ravel())
         return 1.0 / np.concatenate(found) ** 2 if found else np.zeros(0)
 
-    def forget(self) -> None:
-        """Forget what was learnt, and read what is known exactly again."""
+    def forget(self, tune: int) -> None:
+        """Forget what was learnt, and read what is known exactly again, for a chain with so much tuning."""
         self.directions.reach[:] = 0.5
         self.directions.tally[:] = 0.0
         self._mean[:] = 0.0
         self.held = Held(self.tables, self._totals(), self._exact())
+        self.joint.begin(tune, self.held)
 
     @property
     def learnt(self) -> np.ndarray:
         """What tuning has learnt so far, in one array: how far moves go, scales and means of cells."""
-        return np.concatenate([self.directions.reach, self._cells[CELL_PRECISION], self._mean])
+        known = (self.directions.reach, self._cells[CELL_PRECISION], self._mean, self.joint.learnt)
+        return np.concatenate(known)
 
     @learnt.setter
     def learnt(self, values: np.ndarray) -> None:
-        n = len(self.directions.reach)
-        self.directions.reach[:] = values[:n]
-        self._cells[CELL_PRECISION] = values[n : n + self.n_cells]
-        self._mean[:] = values[n + self.n_cells :]
+        lengths = len(self.directions.reach), self.n_cells, self.n_cells
+        reach, precision, mean, joint = np.split(values, np.cumsum(lengths))
+        self.directions.reach[:], self._cells[CELL_PRECISION], self._mean[:] = reach, precision, mean
+        self.joint.learnt = joint
 
     def read(self, point: dict[str, np.ndarray]) -> None:
         """Take counts and parameters from a point."""
@@ -208,6 +214,15 @@ class TableChain:
         for draws in self._draws:
             found |= draws.at(point, self._cells[COUNT], rng)
         return found
+
+    def move_jointly(
+        self, point: dict[str, np.ndarray], rng: np.random.Generator, tuning: bool
+    ) -> tuple[dict[str, np.ndarray], float]:
+        """Move parameters and the counts whose law they enter; return the parameters, and how many moved.
+
+        What cells add to the density is as it was until the next point is read.
+        """
+        return self.joint.move(point, rng, self.table, tuning)
 
     def counts(self) -> dict[str, np.ndarray]:
         """Return the counts as values of the model's variables."""

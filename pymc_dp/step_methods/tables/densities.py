@@ -147,10 +147,10 @@ def _law(rv: Any, shape: tuple[int, ...], x: TensorVariable) -> TensorVariable:
     if isinstance(rv.owner.op, DirichletMultinomialRV):
         a = rv.owner.op.dist_params(rv.owner)[1]
         return pt.gammaln(x + _flat(a, shape)) - pt.gammaln(x + 1)
-    return pm.logp(_in_one_line(rv, shape), count)
+    return pm.logp(in_one_line(rv, shape), count)
 
 
-def _in_one_line(rv: Any, shape: tuple[int, ...]) -> TensorVariable:
+def in_one_line(rv: Any, shape: tuple[int, ...]) -> TensorVariable:
     """Return a variable with the law of another, whose entries are in one line."""
     node = rv.owner
     if isinstance(node.op, _BaseMixtureRV):
@@ -159,7 +159,7 @@ def _in_one_line(rv: Any, shape: tuple[int, ...]) -> TensorVariable:
             raise NotScalar(f"a mixture over the last axis of one variable, {rv.name}")
         n = weights.type.shape[-1]
         flat = pt.broadcast_to(weights, (*shape, n)).reshape((int(np.prod(shape)), n))
-        return pm.Mixture.dist(flat, [_in_one_line(c, shape) for c in components])
+        return pm.Mixture.dist(flat, [in_one_line(c, shape) for c in components])
     if type(node.op).__name__ == "DiracDeltaRV":
         return pm.DiracDelta.dist(_flat(node.inputs[-1], shape), size=_length(shape))
     if not isinstance(node.op, RandomVariable) or any(node.op.ndims_params):

@@ -127,10 +127,15 @@ def _steps(rv: TensorVariable, x: TensorVariable) -> tuple[TensorVariable, Tenso
     return pt.exp(pm.logcdf(rv, x - 1)), pt.exp(pm.logcdf(rv, x))
 
 
-def _discrete_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
+def noise_on_step(x: TensorVariable, rv: TensorVariable, share: TensorVariable) -> TensorVariable:
+    """Return a place on the step of a discrete law's distribution function that ``x`` stands on."""
     below, at = _steps(rv, x)
+    return below + (at - below) * share
+
+
+def _discrete_noise(x: TensorVariable, rv: TensorVariable) -> TensorVariable:
     shape = tuple(int(s) for s in x.type.shape)  # those of the step's own arrays
-    return below + (at - below) * draw(pt.random.uniform, 0.0, 1.0, size=shape)
+    return noise_on_step(x, rv, draw(pt.random.uniform, 0.0, 1.0, size=shape))
 
 
 def _discrete_record(u: TensorVariable, rv: TensorVariable) -> TensorVariable:
@@ -264,3 +269,11 @@ def family_form(
     if isinstance(op, rb.MvNormalRV) and getattr(op, "method", "cholesky") is None:
         raise NoNoiseForm(f"{name or rv.name} has no Cholesky form")
     return form
+
+
+def count_form(rv: Any) -> NoiseForm | None:
+    """Return how counts are a function of noise, each of its own; None where their law has no quantiles."""
+    try:
+        return family_form(rv, lambda graph: True)
+    except NoNoiseForm:
+        return None

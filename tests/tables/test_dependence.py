@@ -1,0 +1,159 @@
+"""Which part of a variable entries of a graph depend on: against changes of its entries, and by hand."""
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+import pytest
+
+import pymc_dp as dp
+from pymc_dp.query.dependence import NONE, SEVERAL, Dependence
+
+X = np.arange(12.0).reshape((3, 4))
+PICKED = np.array([2, 0, 0, 1])
+
+
+def cumulated(e):
+    return pt.cumsum(e)
+
+
+GRAPHS = {
+    "entries": (lambda e: pt.exp(e) * 2 + 1, [0, 1, 2]),
+    "rows": (lambda e: e[:, None] + X, np.repeat([0, 1, 2], 4)),
+    "columns": (lambda e: (e[None, :] * pt.ones((2, 3))).T.ravel(), [0, 0, 1, 1, 2, 2]),
+    "picked": (lambda e: e[PICKED], PICKED),
+    "reshaped": (lambda e: pt.stack([e, e * 2]).reshape((3, 2)), [0, 1, 2, 0, 1, 2]),
+    "chosen": (lambda e: pt.switch(pt.gt(e, 0), 1.0, e), [0, 1, 2]),
+    "put beside others": (lambda e: pt.concatenate([pt.zeros(2), e[1:]]), [NONE, NONE, 1, 2]),
+    "put into": (lambda e: pt.zeros(4)[np.array([3, 1])].set(e[:2]), [NONE, 1, NONE, 0]),
+    "added to": (lambda e: pt.zeros(2)[np.array([0, 1, 0])].inc(e), [SEVERAL, SEVERAL]),
+    "sums": (lambda e: (e[:, None] * X).sum(axis=1), [0, 1, 2]),
+    "sum of all": (lambda e: e.sum() + pt.zeros(2), [SEVERAL, SEVERAL]),
+    "differences": (lambda e: e[1:] - e[:-1], [SEVERAL, SEVERAL]),
+    "product": (lambda e: pt.dot(np.eye(3), e), [SEVERAL] * 3),
+    "in series": (cumulated, [SEVERAL] * 3),
+    "an index": (lambda e: pt.as_tensor(X[:, 0])[pt.cast(e[1:2], "int64")], [SEVERAL]),
+    "length": (lambda e: pt.zeros(2) + e.shape[0], [NONE, NONE]),
+    "highest": (lambda e: pt.max(pt.stack([e, 2 * e]), axis=0), [0, 1, 2]),
+}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_parts(name):
+    graph, expected = GRAPHS[name]
+    e = pt.vector("e", shape=(3,), dtype="float64")
+    out = graph(e)
+    (found,) = Dependence([out], e, [e]).of([np.array([0.3, 1.2, 2.1])], np.arange(3))
+    np.testing.assert_array_equal(found, np.ravel(expected))
+    function, rng = (
+        pytensor.function([e], out, mode="FAST_COMPILE", on_unused_input="ignore"),
+        np.random.default_rng(1),
+    )
+    for _ in range(30):
+        at = rng.uniform(0, 2.9, 3)
+        for k in range(3):
+            moved = at.copy()
+            moved[k] = rng.uniform(0, 2.9)
+            changed = np.ravel(function(at) != function(moved))
+            assert np.isin(found[changed], [k, SEVERAL]).all()
+
+
+def table(law, **released):
+    with pm.Model() as model:
+        law()
+        c = model["c"]
+        dp.DiscreteGaussianMechanism("z", c, sigma=3.0, observed=np.ones(model.eval_rv_shapes()["c"]))
+        for name, query in released.items():
+            query(name, c)
+        dp.DiscreteGaussianMechanism("all", c.sum(), sigma=1.0, observed=9)
+    (part,) = dp.TableImputation(model=model).parts
+    return part.joint
+
+
+def cells_of(group):
+    return [sorted(group.members[a:b]) for a, b in zip(group.begins, group.begins[1:], strict=False)]
+
+
+def test_effects_by_an_index_and_slopes_of_rows():
+    """Cells of areas that data put into regions; intercept and slope of a region in one array."""
+    region = np.array([1, 0, 1, 2])
+
+    def law():
+        b = pm.Normal("b", shape=(3, 2))
+        pm.Poisson("c", pt.exp(b[region, 0] + b[region, 1] * np.arange(4.0)))
+
+    (group,) = table(law).groups
+    assert group.names == ["b"] and list(group.parts) == [0, 0, 1, 1, 2, 2]
+    assert cells_of(group) == [[1], [0, 2], [3]]
+
+
+def test_lengths_do_not_tell():
+    """An effect with as many entries as there are rows, of which all rows read the sum."""
+
+    def law():
+        w = pm.Normal("w", shape=3)
+        pm.Poisson("c", pt.exp(pt.dot(np.ones((3, 3)), w) / 3)[:, None] * np.ones((3, 2)))
+
+    (group,) = table(law).groups
+    assert group.movable.size == 1 and cells_of(group) == [[0, 1, 2, 3, 4, 5]]
+
+
+def test_a_prior_that_ties_entries_moves_them_at_once():
+    def law():
+        w = pm.MvNormal("w", np.zeros(3), np.eye(3) + 0.5)
+        pm.Poisson("c", pt.exp(w))
+
+    (group,) = table(law).groups
+    assert group.movable.size == 1 and len(group.parts) == 3
+
+
+def test_what_is_known_exactly_is_kept(caplog):
+    def law():
+        pm.Poisson("c", pt.exp(pm.Normal("a") + pm.Normal("e", shape=3))[:, None] * np.ones((3, 2)))
+
+    with caplog.at_level("INFO", logger="pymc.dp"):
+        groups = table(law, known=lambda name, c: dp.Invariant(name, c[1].sum(), observed=4)).groups
+    assert "moves a and the counts of c only given each other" in caplog.text
+    (group,) = groups  # with `a`, which all cells read, nothing moves
+    assert group.names == ["e"] and list(group.movable) == [True, False, True]
+
+
+def test_counts_without_quantiles_and_noise_that_moves_are_left_to_other_steps():
+    def mixture():
+        pm.ZeroInflatedPoisson("c", 0.6, pt.exp(pm.Normal("e", shape=3)))
+
+    def multinomial():
+        pm.Multinomial("c", 9, pm.math.softmax(pm.Normal("e", shape=3)))
+
+    assert not table(mixture).groups and not table(multinomial).groups
+
+    with pm.Model() as model:
+        e = pm.Normal("e", shape=3)
+        c = pm.Poisson("c", pt.exp(e))
+        dp.GaussianMechanism("z", c, sigma=pt.exp(e), observed=np.ones(3))
+        dp.DiscreteGaussianMechanism("all", c.sum(), sigma=1.0, observed=9)
+    (part,) = dp.TableImputation(model=model).parts
+    assert not part.joint.groups
+
+
+def test_long_effects_of_the_same_cells_are_told_of(caplog):
+    def law():
+        w = pm.Normal("w", shape=20)
+        pm.Poisson("c", pt.exp(pt.dot(np.ones((3, 20)), w)))
+
+    with caplog.at_level("INFO", logger="pymc.dp"):
+        assert not table(law).groups
+    assert "moves w and the counts of c only given each other: more than 12 numbers" in caplog.text
+
+
+def test_data_that_pick_effects_are_read_anew():
+    with pm.Model() as model:
+        group = pm.Data("group", np.array([0, 1, 1]))
+        c = pm.Poisson("c", pt.exp(pm.Normal("e", shape=2))[group])
+        dp.DiscreteGaussianMechanism("z", c, sigma=3.0, observed=np.ones(3))
+        dp.DiscreteGaussianMechanism("all", c.sum(), sigma=1.0, observed=9)
+        step = dp.TableImputation()
+    assert cells_of(step.parts[0].joint.groups[0]) == [[0], [1, 2]]
+    pm.set_data({"group": np.array([1, 1, 0])}, model=model)
+    step.setup_chain(np.random.default_rng(1), 10, 10)
+    assert cells_of(step.parts[0].joint.groups[0]) == [[2], [0, 1]]
