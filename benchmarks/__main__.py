@@ -21,6 +21,7 @@ NAMES = (
     "cold_start",
     "counts",
     "marginal",
+    "approximate",
     "mixtures",
     "private_mcmc",
     "private_bias",

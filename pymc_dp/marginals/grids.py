@@ -16,7 +16,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.polynomial.legendre import leggauss
-from pymc.pytensorf import constant_fold
+from pymc.pytensorf import constant_fold, rvs_in_graph
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
@@ -30,6 +31,8 @@ from pymc_dp.upstream.pymc_private import printed_name
 
 # Scores beyond which a normal number is not looked at: 8e-11 of its probability.
 _FARTHEST = 6.5
+# Least probability of what is below a cut, and above: that of the scores that are not looked at.
+_LEAST = 4.1e-11
 # Probability that is left out where points are known.
 _UNREACHED = 1e-9
 # Largest number of points of all groups together.
@@ -210,21 +213,43 @@ def _univariate(
     if isinstance(op, NormalRV):
         mu, s = own
         return _add_scores(grid, columns, cuts, nodes, lambda c: (c - mu) / s, lambda w: mu + s * w)
-    law = op.make_node(pt.random.shared_rng(seed=None), NoneConst, *own).outputs[1]
+    law = _law(op, own)
     try:
-        pm.icdf(law, 0.5), pm.logcdf(law, 0.5)
+        tried = [pm.icdf(law, 0.5), pm.logcdf(law, 0.5), pm.logp(law, 0.5)]
     except NotImplementedError:
-        raise NotTogether(
-            f"PyMC has no quantile function of {printed_name(op)} records ({record.name})"
-        ) from None
-    return _add_scores(
-        grid,
-        columns,
-        cuts,
-        nodes,
-        lambda c: _score(pt.exp(pm.logcdf(law, c))),
-        lambda w: pm.icdf(law, _normal_cdf(w)),
-    )
+        tried = None
+    if tried is None or rvs_in_graph(tried) - rvs_in_graph(own):
+        raise NotTogether(f"PyMC has no quantile function of {printed_name(op)} records ({record.name})")
+
+    def score(c: Any) -> TensorVariable:
+        """Return the normal score of a place."""
+        inside = pt.clip(pt.exp(pm.logcdf(law, c)), _LEAST, 1 - _LEAST)
+        return -np.sqrt(2.0) * pt.erfcinv(2 * inside)
+
+    return _add_scores(grid, columns, cuts, nodes, score, lambda w: _quantile(op, own, _normal_cdf(w)))
+
+
+def _law(op: Any, params: Sequence[Any]) -> TensorVariable:
+    return op.make_node(pt.random.shared_rng(seed=None), NoneConst, *params).outputs[1]
+
+
+def _quantile(op: Any, params: list[TensorVariable], u: TensorVariable) -> TensorVariable:
+    """Return a quantile, with derivatives by its inverse: PyTensor lacks those of some quantile functions."""
+    inputs = [v.type() for v in (*params, u)]
+
+    def derivatives(inputs: list[Any], outputs: list[Any], given: list[Any]) -> list[Any]:
+        *own, _ = inputs
+        (x,), law = outputs, _law(op, own)
+        density = pt.exp(pm.logp(law, x))
+        slope = given[0] / pt.switch(density > 0, density, np.inf)
+        reached = pt.exp(pm.logcdf(law, x))
+        moved = pt.grad(
+            None, own, known_grads={reached: -slope}, consider_constant=[x], disconnected_inputs="ignore"
+        )
+        return [*moved, slope]
+
+    inner = pm.icdf(_law(op, inputs[:-1]), inputs[-1])
+    return OpFromGraph(inputs, [inner], pullback=derivatives)(*params, u)
 
 
 def _mv_normal(
@@ -315,9 +340,3 @@ def _rows(v: TensorVariable, rows: int) -> TensorVariable:
 
 def _normal_cdf(w: TensorVariable) -> TensorVariable:
     return 0.5 * pt.erfc(-w / np.sqrt(2.0))
-
-
-def _score(p: TensorVariable) -> TensorVariable:
-    """Return the normal score of a probability, within those that are looked at."""
-    inside = pt.clip(p, 4.1e-11, 1 - 4.1e-11)
-    return -np.sqrt(2.0) * pt.erfcinv(2 * inside)
