@@ -16,9 +16,12 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.polynomial.legendre import leggauss
+from pymc.logprob.utils import CheckParameterValue
 from pymc.pytensorf import constant_fold, rvs_in_graph
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneConst
@@ -223,10 +226,20 @@ def _univariate(
 
     def score(c: Any) -> TensorVariable:
         """Return the normal score of a place."""
-        inside = pt.clip(pt.exp(pm.logcdf(law, c)), _LEAST, 1 - _LEAST)
+        inside = pt.clip(pt.exp(_unchecked(pm.logcdf(law, c))), _LEAST, 1 - _LEAST)
         return -np.sqrt(2.0) * pt.erfcinv(2 * inside)
 
     return _add_scores(grid, columns, cuts, nodes, score, lambda w: _quantile(op, own, _normal_cdf(w)))
+
+
+def _unchecked(graph: TensorVariable) -> TensorVariable:
+    """Return a graph without checks of parameters, which would end a chain that has tried wrong ones."""
+    checks: dict[Any, Any] = {
+        v: v.owner.inputs[0]
+        for v in ancestors([graph])
+        if v.owner is not None and isinstance(v.owner.op, CheckParameterValue)
+    }
+    return graph_replace([graph], checks, strict=False)[0] if checks else graph  # type: ignore[return-value]
 
 
 def _law(op: Any, params: Sequence[Any]) -> TensorVariable:
@@ -240,15 +253,15 @@ def _quantile(op: Any, params: list[TensorVariable], u: TensorVariable) -> Tenso
     def derivatives(inputs: list[Any], outputs: list[Any], given: list[Any]) -> list[Any]:
         *own, _ = inputs
         (x,), law = outputs, _law(op, own)
-        density = pt.exp(pm.logp(law, x))
+        density = pt.exp(_unchecked(pm.logp(law, x)))
         slope = given[0] / pt.switch(density > 0, density, np.inf)
-        reached = pt.exp(pm.logcdf(law, x))
+        reached = pt.exp(_unchecked(pm.logcdf(law, x)))
         moved = pt.grad(
             None, own, known_grads={reached: -slope}, consider_constant=[x], disconnected_inputs="ignore"
         )
         return [*moved, slope]
 
-    inner = pm.icdf(_law(op, inputs[:-1]), inputs[-1])
+    inner = _unchecked(pm.icdf(_law(op, inputs[:-1]), inputs[-1]))
     return OpFromGraph(inputs, [inner], pullback=derivatives)(*params, u)
 
 

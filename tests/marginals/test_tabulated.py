@@ -107,13 +107,13 @@ def test_a_wrong_group_is_seen(build, name, monkeypatch):
     """Planted fault: people of two groups exchanged."""
     from pymc_dp.marginals import tabulated
 
-    groups = tabulated._groups
+    groups = tabulated.groups_of
 
     def exchanged(public, n):
         group, first = groups(public, n)
         return group, first[::-1]
 
-    monkeypatch.setattr(tabulated, "_groups", exchanged)
+    monkeypatch.setattr(tabulated, "groups_of", exchanged)
     monkeypatch.setattr(tabulated, "_check_rows", lambda *given: None)
     monkeypatch.setattr(tabulated, "_check_probabilities", lambda *given: None)
     model = build()
