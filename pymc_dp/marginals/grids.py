@@ -18,6 +18,7 @@ import pytensor.tensor as pt
 from numpy.polynomial.legendre import leggauss
 from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneConst
@@ -147,6 +148,20 @@ def record_grid(
     return grid
 
 
+def check_law(record: TensorVariable) -> None:
+    """Refuse a law of neither few values nor independent numbers with quantiles."""
+    op: Any = record.owner.op
+    if finite_support(record, _MOST_VALUES) is not None or isinstance(op, MvNormalRV):
+        return
+    if not isinstance(op, RandomVariable) or any(op.ndims_params):
+        raise NotTogether(f"the quantile function of {printed_name(op)} records is not known ({record.name})")
+    if not record.type.dtype.startswith("float"):
+        raise NotTogether(
+            f"{record.name} has whole numbers that are not known to be few ({printed_name(op)}), to be "
+            "summed over"
+        )
+
+
 def _cores(record: TensorVariable) -> list[int]:
     """Return the number of axes of each parameter that belong to one row."""
     op: Any = record.owner.op
@@ -204,27 +219,32 @@ def _univariate(
 ) -> list[TensorVariable]:
     """Add one number of a variable whose numbers are independent, given their parameters."""
     op: Any = record.owner.op
-    if not isinstance(op, RandomVariable) or any(op.ndims_params):
-        raise NotTogether(f"the quantile function of {printed_name(op)} records is not known ({record.name})")
     own = [_column(p, record, len(columns)) for p in params]
     if isinstance(op, NormalRV):
         mu, s = own
         return _add_scores(grid, columns, cuts, nodes, lambda c: (c - mu) / s, lambda w: mu + s * w)
-    law = op.make_node(pt.random.shared_rng(seed=None), NoneConst, *own).outputs[1]
+    # PyMC derives some of these by rewriting a copy of all that is behind the law: of parameters of the model
+    # and of records there would be others
+    inputs = [p.type() for p in own]
+    law = op.make_node(pt.random.shared_rng(seed=None), NoneConst, *inputs).outputs[1]
+
     try:
         pm.icdf(law, 0.5), pm.logcdf(law, 0.5)
     except NotImplementedError:
         raise NotTogether(
             f"PyMC has no quantile function of {printed_name(op)} records ({record.name})"
         ) from None
-    return _add_scores(
-        grid,
-        columns,
-        cuts,
-        nodes,
-        lambda c: _score(pt.exp(pm.logcdf(law, c))),
-        lambda w: pm.icdf(law, _normal_cdf(w)),
-    )
+
+    def value(w: TensorVariable) -> TensorVariable:
+        score = w.type()
+        quantile = pm.icdf(law, _normal_cdf(score))
+        return graph_replace([quantile], dict(zip([*inputs, score], [*own, w], strict=True)), strict=False)[0]
+
+    def score(cut: float) -> TensorVariable:
+        reached = _score(pt.exp(pm.logcdf(law, cut)))
+        return graph_replace([reached], dict(zip(inputs, own, strict=True)), strict=False)[0]
+
+    return _add_scores(grid, columns, cuts, nodes, score, value)
 
 
 def _mv_normal(

@@ -18,7 +18,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.marginals.grids import Grid, record_grid
+from pymc_dp.marginals.grids import Grid, check_law, record_grid
 from pymc_dp.marginals.groups import (
     NotTogether,
     graph_of_rows,
@@ -85,6 +85,7 @@ def moments_of(model: Model, block: RecordBlock, releases: Sequence[Release], no
     records = _in_order(block)
     n = block.n
     for rv in records:
+        check_law(rv)
         if rv.type.shape[0] != n:
             raise NotTogether("how many there are may change with data")
     queries = [with_known_shapes([release.query])[0] for release in releases]

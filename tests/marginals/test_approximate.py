@@ -95,6 +95,23 @@ def gamma_moments(a, b):
     return moments(np.full(len(u), 1 / len(u)), np.stack([np.clip(x, 0, 3), np.exp(-x)], axis=1))
 
 
+def inverse_gamma():
+    """PyMC derives the quantiles of this law from those of another."""
+    a, b = pm.HalfNormal("a"), pm.HalfNormal("b")
+    y = pm.InverseGamma("y", a + 2, b, shape=N)
+    released(stacked(y.clip(0, 2), y > 0.3), 2)
+
+
+def inverse_gamma_moments(a, b):
+    u = (np.arange(400_000) + 0.5) / 400_000
+    x = stats.invgamma.ppf(u, a + 2, scale=b)
+    above = stats.invgamma.sf(0.3, a + 2, scale=b)
+    mean, v = moments(
+        np.full(len(u), 1 / len(u)), np.stack([np.clip(x, 0, 2), x > 0.3], axis=1).astype(float)
+    )
+    return np.array([mean[0], above]), v
+
+
 def regression():
     a, b = pm.Normal("a"), pm.HalfNormal("b")
     x = pm.Normal("x", 0.5, 1, shape=N)
@@ -196,6 +213,7 @@ MODELS = {
     "clamps, a comparison, absolute values": (clamped_normal, "y", clamped_normal_moments, 2e-6),
     "bounds of functions": (bounded_functions, "y", bounded_functions_moments, 2e-6),
     "gamma": (gamma, "y", gamma_moments, 2e-6),
+    "inverse gamma": (inverse_gamma, "y", inverse_gamma_moments, 1e-5),
     "a regression": (regression, ["x", "y"], regression_moments, 1e-5),
     "a logistic regression": (logistic, ["x", "y", "k"], logistic_moments, 2e-6),
     "vectors that are correlated": (correlated, "x", correlated_moments, 1e-5),
@@ -408,6 +426,16 @@ def no_quantile(y):
     dp.LaplaceMechanism("z", (y + w).sum(), scale=1.0, observed=0.0)
 
 
+def counts_without_end(y):
+    w = pm.Poisson("w", pt.exp(y), shape=N)
+    dp.LaplaceMechanism("z", (y + w.clip(0, 3)).sum(), scale=1.0, observed=0.0)
+
+
+def a_mixture(y):
+    w = pm.NormalMixture("w", w=[0.3, 0.7], mu=[-1.0, 1.0], sigma=1.0, shape=N)
+    dp.LaplaceMechanism("z", (y + w).sum(), scale=1.0, observed=0.0)
+
+
 def several_axes(y):
     dp.LaplaceMechanism(
         "z", dp.record_sum(y[:, None, None] * np.ones((2, 2))), scale=1.0, observed=np.zeros((2, 2))
@@ -438,6 +466,8 @@ REFUSED = [
     (a_child, "y", "other depends on y and is no release"),
     (a_deterministic, "y", "deterministic total depends on y"),
     (no_quantile, ["y", "w"], "no quantile function of SkewNormal records"),
+    (counts_without_end, ["y", "w"], r"w has whole numbers that are not known to be few \(Poisson\)"),
+    (a_mixture, ["y", "w"], "quantile function of .*Mixture records is not known"),
     (several_axes, "y", r"z has 2 axes: write its query as a vector \(query.ravel"),
     (data_anew, "y", "x has a row for each person and may be set anew: give it as an array"),
     (own_rows, ["y", "w"], "more than 300000 points"),
