@@ -17,7 +17,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from numpy.polynomial.legendre import leggauss
 from pymc.logprob.utils import CheckParameterValue
-from pymc.pytensorf import constant_fold, rvs_in_graph
+from pymc.pytensorf import constant_fold
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
@@ -153,6 +153,20 @@ def record_grid(
     return grid
 
 
+def check_law(record: TensorVariable) -> None:
+    """Refuse a law of neither few values nor independent numbers with quantiles."""
+    op: Any = record.owner.op
+    if finite_support(record, _MOST_VALUES) is not None or isinstance(op, MvNormalRV):
+        return
+    if not isinstance(op, RandomVariable) or any(op.ndims_params):
+        raise NotTogether(f"the quantile function of {printed_name(op)} records is not known ({record.name})")
+    if not record.type.dtype.startswith("float"):
+        raise NotTogether(
+            f"{record.name} has whole numbers that are not known to be few ({printed_name(op)}), to be "
+            "summed over"
+        )
+
+
 def _cores(record: TensorVariable) -> list[int]:
     """Return the number of axes of each parameter that belong to one row."""
     op: Any = record.owner.op
@@ -210,40 +224,44 @@ def _univariate(
 ) -> list[TensorVariable]:
     """Add one number of a variable whose numbers are independent, given their parameters."""
     op: Any = record.owner.op
-    if not isinstance(op, RandomVariable) or any(op.ndims_params):
-        raise NotTogether(f"the quantile function of {printed_name(op)} records is not known ({record.name})")
     own = [_column(p, record, len(columns)) for p in params]
     if isinstance(op, NormalRV):
         mu, s = own
         return _add_scores(grid, columns, cuts, nodes, lambda c: (c - mu) / s, lambda w: mu + s * w)
-    law = _law(op, own)
     try:
-        tried = [pm.icdf(law, 0.5), pm.logcdf(law, 0.5), pm.logp(law, 0.5)]
+        for function in (pm.icdf, pm.logcdf, pm.logp):
+            _of_law(function, op, own, pt.constant(0.5))
     except NotImplementedError:
-        tried = None
-    if tried is None or rvs_in_graph(tried) - rvs_in_graph(own):
-        raise NotTogether(f"PyMC has no quantile function of {printed_name(op)} records ({record.name})")
+        raise NotTogether(
+            f"PyMC has no quantile function of {printed_name(op)} records ({record.name})"
+        ) from None
 
-    def score(c: Any) -> TensorVariable:
+    def score(cut: float) -> TensorVariable:
         """Return the normal score of a place."""
-        inside = pt.clip(pt.exp(_unchecked(pm.logcdf(law, c))), _LEAST, 1 - _LEAST)
+        inside = pt.clip(pt.exp(_of_law(pm.logcdf, op, own, pt.constant(cut))), _LEAST, 1 - _LEAST)
         return -np.sqrt(2.0) * pt.erfcinv(2 * inside)
 
     return _add_scores(grid, columns, cuts, nodes, score, lambda w: _quantile(op, own, _normal_cdf(w)))
 
 
-def _unchecked(graph: TensorVariable) -> TensorVariable:
-    """Return a graph without checks of parameters, which would end a chain that has tried wrong ones."""
+def _of_law(function: Callable[..., Any], op: Any, params: Sequence[Any], value: Any) -> TensorVariable:
+    """Return a function of PyMC's, such as `pm.logcdf`, of a law with some parameters at a value.
+
+    PyMC derives some by rewriting a copy of all that is behind the law: of parameters of the model and of
+    records there would be others, so that it is given stand-ins. Checks of parameters would end a chain that
+    has tried wrong ones.
+    """
+    inputs = [v.type() for v in (*params, value)]
+    law = op.make_node(pt.random.shared_rng(seed=None), NoneConst, *inputs[:-1]).outputs[1]
+    found = function(law, inputs[-1])
     checks: dict[Any, Any] = {
         v: v.owner.inputs[0]
-        for v in ancestors([graph])
+        for v in ancestors([found])
         if v.owner is not None and isinstance(v.owner.op, CheckParameterValue)
     }
-    return graph_replace([graph], checks, strict=False)[0] if checks else graph  # type: ignore[return-value]
-
-
-def _law(op: Any, params: Sequence[Any]) -> TensorVariable:
-    return op.make_node(pt.random.shared_rng(seed=None), NoneConst, *params).outputs[1]
+    if checks:
+        (found,) = graph_replace([found], checks, strict=False)
+    return graph_replace([found], dict(zip(inputs, (*params, value), strict=True)), strict=False)[0]  # type: ignore[return-value]
 
 
 def _quantile(op: Any, params: list[TensorVariable], u: TensorVariable) -> TensorVariable:
@@ -251,17 +269,16 @@ def _quantile(op: Any, params: list[TensorVariable], u: TensorVariable) -> Tenso
     inputs = [v.type() for v in (*params, u)]
 
     def derivatives(inputs: list[Any], outputs: list[Any], given: list[Any]) -> list[Any]:
-        *own, _ = inputs
-        (x,), law = outputs, _law(op, own)
-        density = pt.exp(_unchecked(pm.logp(law, x)))
+        (*own, _), (x,) = inputs, outputs
+        density = pt.exp(_of_law(pm.logp, op, own, x))
         slope = given[0] / pt.switch(density > 0, density, np.inf)
-        reached = pt.exp(_unchecked(pm.logcdf(law, x)))
+        reached = pt.exp(_of_law(pm.logcdf, op, own, x))
         moved = pt.grad(
             None, own, known_grads={reached: -slope}, consider_constant=[x], disconnected_inputs="ignore"
         )
         return [*moved, slope]
 
-    inner = _unchecked(pm.icdf(_law(op, inputs[:-1]), inputs[-1]))
+    inner = _of_law(pm.icdf, op, inputs[:-1], inputs[-1])
     return OpFromGraph(inputs, [inner], pullback=derivatives)(*params, u)
 
 

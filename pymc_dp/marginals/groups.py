@@ -35,7 +35,10 @@ def sums_over(query: Variable, records: Sequence[Variable], release: Release) ->
     outer = [v for v in found if not any(v in ancestors([w.owner.inputs[0]]) for w in found if w is not v)]
     left = with_replaced(query, {v: v.type() for v in outer})
     if not set(records).isdisjoint(ancestors(left)):
-        raise NotTogether(f"{release.name} sees people one by one, not through sums alone")
+        raise NotTogether(
+            f"{release.name} sees people one by one, not through sums alone (write these as "
+            "dp.record_sum(x), of matrices and groups as dp.record_sum(x[:, None] * weights))"
+        )
     return outer
 
 

@@ -41,18 +41,22 @@ _MOVES = (
 )  # fmt: skip
 _SUMS = (AdvancedIncSubtensor, Dot, IncSubtensor, Sum)
 _SMOOTH = (
-    ps.Add, ps.ArcTan, ps.Cos, ps.Cosh, ps.Exp, ps.Exp2, ps.Expm1, ps.Identity, ps.Log, ps.Log10, ps.Log1p,
-    ps.Log2, ps.Mul, ps.Neg, ps.Pow, ps.Reciprocal, ps.Sin, ps.Sinh, ps.Sqr, ps.Sqrt, ps.Sub, ps.Tanh,
-    ps.TrueDiv, sm.Erf, sm.Erfc, sm.Sigmoid, sm.Softplus,
+    ps.Add, ps.ArcTan, ps.Cos, ps.Cosh, ps.Exp, ps.Exp2, ps.Expm1, ps.Identity, ps.Mul, ps.Neg, ps.Sin,
+    ps.Sinh, ps.Sqr, ps.Sub, ps.Tanh, sm.Erf, sm.Erfc, sm.Sigmoid, sm.Softplus,
 )  # fmt: skip
 # Functions of what was compared, which have no jumps but those of the comparisons.
 _LOGIC = (ps.AND, ps.EQ, ps.Invert, ps.NEQ, ps.OR, ps.Switch, ps.XOR)
-# Functions with kinks where their inputs are equal, or 0.
-_CUTTERS = (ps.Abs, ps.Clip, ps.GE, ps.GT, ps.LE, ps.LT, ps.Maximum, ps.Minimum, ps.Sign)
+# Functions with kinks where their inputs are equal.
+_CUTTERS = (ps.Clip, ps.GE, ps.GT, ps.LE, ps.LT, ps.Maximum, ps.Minimum)
+# Functions with a kink or a pole where their input has a value.
+_SINGULAR: dict[type, float] = {
+    ps.Abs: 0.0, ps.Log: 0.0, ps.Log10: 0.0, ps.Log1p: -1.0, ps.Log2: 0.0, ps.Pow: 0.0, ps.Reciprocal: 0.0,
+    ps.Sign: 0.0, ps.Sqrt: 0.0, ps.TrueDiv: 0.0,
+}  # fmt: skip
 # What an entry of an array depends on, if on no single number of a record.
 _CONSTANT, _SEVERAL, _OTHER = -1, -2, -3
 _ROWS = 3
-_MOST_CUTS = 16
+_MOST_CUTS = 64
 _SIZES = np.geomspace(1e-8, 1e8, 1601)
 _LINE = np.unique(np.concatenate([-_SIZES, [0.0], _SIZES, np.linspace(-30, 30, 3001)]))
 _AS_WRITTEN = Mode(linker="py", optimizer=None)
@@ -109,11 +113,11 @@ class _Reader:
         for node in dependants(graphs, self._records, self._others):
             scalar = getattr(node.op, "scalar_op", None) if isinstance(node.op, Elemwise) else None
             flat: dict[int, tuple[bool, bool]] = {}
-            if isinstance(scalar, _CUTTERS):
+            if isinstance(scalar, _CUTTERS) or (type(scalar) in _SINGULAR and not self._is_smooth(node)):
                 for number, at, sides in self._cut(node):
                     places[number].update(at)
                     flat[number] = sides
-            else:
+            elif type(scalar) not in _SINGULAR:
                 check_smooth(node, self._records)
             self._note(node, scalar, flat)
         found = {}
@@ -167,23 +171,50 @@ class _Reader:
             return None
         return np.rint(moved).astype(int)
 
+    def _is_smooth(self, node: Apply) -> bool:
+        """Whether a power or a quotient is smooth: a whole power, or a quotient by what is no record's."""
+        scalar: Any = node.op.scalar_op  # type: ignore[attr-defined]
+        if isinstance(scalar, ps.TrueDiv):
+            return node.inputs[1] not in self._of
+        if not isinstance(scalar, ps.Pow) or node.inputs[1] in self._of:
+            return False
+        (power,) = constant_fold([node.inputs[1]], raise_not_constant=False)
+        return isinstance(power, np.ndarray) and bool(np.all((power >= 0) & (power == np.rint(power))))
+
+    def _ends(self, node: Apply) -> tuple[Variable | None, list[Any]]:
+        """Return what a function with kinks has them in, and at which of its values; None if in several."""
+        scalar: Any = node.op.scalar_op  # type: ignore[attr-defined]
+        inner = [v for v in node.inputs if v in self._of]
+        if type(scalar) in _SINGULAR:
+            of = node.inputs[1] if isinstance(scalar, ps.TrueDiv) else node.inputs[0]
+            alone = of in self._of and not (isinstance(scalar, ps.Pow) and len(inner) > 1)
+            return (of if alone else None), [np.array(_SINGULAR[type(scalar)])]
+        ends = constant_fold([v for v in node.inputs if v not in self._of], raise_not_constant=False)
+        known = len(inner) == 1 and all(isinstance(end, np.ndarray) for end in ends)
+        if isinstance(scalar, ps.Clip) and inner[0] is not node.inputs[0]:
+            known = False
+        return (inner[0] if known else None), list(ends)
+
     def _cut(self, node: Apply) -> list[tuple[int, set[float], tuple[bool, bool]]]:
         """Return for each number that a function with kinks is of: where, and on which sides it is flat."""
-        inner = [v for v in node.inputs if v in self._of]
-        ends = constant_fold([v for v in node.inputs if v not in self._of], raise_not_constant=False)
-        code = self._of[inner[0]] if len(inner) == 1 else None
-        if isinstance(node.op.scalar_op, ps.Clip) and inner[0] is not node.inputs[0]:
-            code = None
-        if code is None or _SEVERAL in code or not all(isinstance(end, np.ndarray) for end in ends):
+        inner, ends = self._ends(node)
+        code = None if inner is None else self._of[inner]
+        if inner is None or code is None or _SEVERAL in code:
             self._refuse(node)
-        assert code is not None
+        assert inner is not None and code is not None
         numbers = [int(k) for k in np.unique(code) if k >= 0]
         if not numbers:
             return []
-        below, above = self._on_line(inner[0], _LINE), self._on_line(node.outputs[0], _LINE)
+        if node.outputs[0].type.shape[0] != self._records[0].type.shape[0]:  # type: ignore[attr-defined]
+            raise NotTogether(
+                "some of the people are taken out of the others: multiply by an array of 0 and 1 instead"
+            )
+        above = self._on_line(node.outputs[0], _LINE)
+        shape = above.shape[1:]
+        below = self._on_line(inner, _LINE, shape)
         try:
-            where = np.broadcast_to(code[:1], (1, *below.shape[1:]))[0]
-            levels = [np.broadcast_to(end, (1, *below.shape[1:]))[0] for end in ends or [np.zeros(1)]]
+            where = np.broadcast_to(code[:1], (1, *shape))[0]
+            levels = [np.broadcast_to(end, (1, *shape))[0] for end in ends]
         except ValueError:
             raise NotTogether("each record has ends of its own that it is cut at") from None
         found = []
@@ -194,7 +225,7 @@ class _Reader:
             for entry in (tuple(place) for place in entries.tolist()):
                 own = set()
                 for level in {float(end[entry]) for end in levels}:
-                    own |= self._roots(inner[0], entry, _entry(below, entry) - level, level)
+                    own |= self._roots(inner, entry, shape, _entry(below, entry) - level, level)
                 shown = _entry(above, entry).astype(float)
                 for k, outside in enumerate(
                     (_LINE < min(own, default=np.inf), _LINE > max(own, default=-np.inf))
@@ -205,7 +236,7 @@ class _Reader:
             found.append((number, at, (flat[0], flat[1])))
         return found
 
-    def _on_line(self, v: Variable, line: np.ndarray) -> np.ndarray:
+    def _on_line(self, v: Variable, line: np.ndarray, shape: tuple[int, ...] | None = None) -> np.ndarray:
         """Return the values of a variable where every number of a record is the same, shape (places, ...)."""
         values: dict[Any, Any] = {
             rv: pt.constant(
@@ -214,12 +245,18 @@ class _Reader:
             for rv in self._records
         }
         for rv in leaves_of([v], rvs_in_graph([v])):
-            shape = [len(line) if rv in self._others and k == 0 else n for k, n in enumerate(rv.type.shape)]  # type: ignore[attr-defined]
-            values.setdefault(rv, pt.ones([1 if n is None else n for n in shape], dtype=rv.type.dtype))  # type: ignore[attr-defined]
-        return _values(graph_of_rows(v, values))
+            lengths = [len(line) if rv in self._others and k == 0 else n for k, n in enumerate(rv.type.shape)]  # type: ignore[attr-defined]
+            values.setdefault(rv, pt.ones([1 if n is None else n for n in lengths], dtype=rv.type.dtype))  # type: ignore[attr-defined]
+        found = _values(graph_of_rows(v, values))
+        try:
+            return found if shape is None else np.broadcast_to(found, (len(line), *shape))
+        except ValueError:
+            raise NotTogether("what people add has lengths that do not go together") from None
 
-    def _roots(self, v: Variable, entry: tuple[int, ...], left: np.ndarray, level: float) -> set[float]:
-        """Return where one entry of a function of one number has a value, by bisection."""
+    def _roots(
+        self, v: Variable, entry: tuple[int, ...], shape: tuple[int, ...], left: np.ndarray, level: float
+    ) -> set[float]:
+        """Return where one entry of a function of one number has a value, crossed or touched."""
         if not np.isfinite(level):
             return set()
         sign = np.sign(left)
@@ -231,9 +268,19 @@ class _Reader:
         lo, hi, below = _LINE[between], _LINE[between + 1], sign[between]
         for _ in range(80 if len(lo) else 0):
             middle = 0.5 * (lo + hi)
-            value = np.sign(_entry(self._on_line(v, middle), entry) - level)
+            value = np.sign(_entry(self._on_line(v, middle, shape), entry) - level)
             lo, hi = np.where(value == below, middle, lo), np.where(value == below, hi, middle)
-        return {float(x) for x in (*_LINE[exact], *(0.5 * (lo + hi)))}
+        size = np.abs(left)
+        least = 1 + np.flatnonzero((size[1:-1] < size[:-2]) & (size[1:-1] < size[2:]) & (sign[1:-1] != 0))
+        start, end = _LINE[least - 1], _LINE[least + 1]
+        for _ in range(100 if len(start) else 0):  # by thirds
+            thirds = (2 * start + end) / 3, (start + 2 * end) / 3
+            one, two = (np.abs(_entry(self._on_line(v, x, shape), entry) - level) for x in thirds)
+            start, end = np.where(one > two, thirds[0], start), np.where(one > two, end, thirds[1])
+        lowest = 0.5 * (start + end)
+        at_lowest = np.abs(_entry(self._on_line(v, lowest, shape), entry) - level) if len(lowest) else lowest
+        touched = lowest[at_lowest < 1e-12 * (1 + abs(level))]
+        return {float(x) for x in (*_LINE[exact], *(0.5 * (lo + hi)), *touched)}
 
     def _refuse(self, node: Apply) -> None:
         raise NotTogether(

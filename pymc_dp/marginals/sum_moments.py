@@ -15,10 +15,11 @@ from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.basic import CauchyRV, HalfCauchyRV, InvGammaRV, ParetoRV, StudentTRV
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.marginals.grids import Grid, record_grid
+from pymc_dp.marginals.grids import Cuts, Grid, check_law, record_grid
 from pymc_dp.marginals.groups import (
     NotTogether,
     graph_of_rows,
@@ -33,9 +34,16 @@ from pymc_dp.query.lengths import lengths_of, with_known_shapes
 from pymc_dp.query.linear import NotLinear, read_linear
 from pymc_dp.query.records import RecordBlock, Release, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
+from pymc_dp.upstream.pymc_private import printed_name
 
 # Points between two cuts of a number that laws of others depend on, by how many real numbers a record has.
 _NODES = {0: 1, 1: 128, 2: 48, 3: 30}
+_NOT_OF_ONE = (
+    "what each person adds, or its law, does not follow from the person's own row alone: sums are over all "
+    "people, with 0 for those who do not count, and another length may be taken for that of people"
+)
+# Laws that may have no variance or third moment.
+_HEAVY = (CauchyRV, HalfCauchyRV, InvGammaRV, ParetoRV, StudentTRV)
 # How many times as many there are in the grid that they are compared with.
 _FINER = 1.5
 # Without rewrites, which print errors of graphs whose lengths do not go together.
@@ -85,6 +93,7 @@ def moments_of(model: Model, block: RecordBlock, releases: Sequence[Release], no
     records = _in_order(block)
     n = block.n
     for rv in records:
+        check_law(rv)
         if rv.type.shape[0] != n:
             raise NotTogether("how many there are may change with data")
     queries = [with_known_shapes([release.query])[0] for release in releases]
@@ -92,7 +101,8 @@ def moments_of(model: Model, block: RecordBlock, releases: Sequence[Release], no
     totals = list(dict.fromkeys(total for found in sums for total in found))
     rows = [total.owner.inputs[0] for total in totals]
     matrix, constant = _affine(queries, totals, releases)
-    laws = [v for rv in records for v in parameters_of(rv)]
+    # of each record's law what has a row for each person
+    laws: list[Any] = [p for rv in records for p, core in _parameters(rv) if _has_rows(p, core)]
     graphs: list[Any] = [*laws, *rows]
     if (anew := set_anew(graphs, n, model)) is not None:
         raise NotTogether(
@@ -102,6 +112,7 @@ def moments_of(model: Model, block: RecordBlock, releases: Sequence[Release], no
     group, first = groups_of(public, n)
     real = [rv for rv in records if rv.type.dtype.startswith("float")]
     cuts = cuts_of(graphs, real, [rv for rv in records if rv not in real])
+    _check_tails(real, cuts)
     numbers = sum(1 if rv.type.ndim == 1 else int(rv.type.shape[1] or 1) for rv in real)
     if nodes is None and numbers not in _NODES:
         raise NotTogether(f"a record has {numbers} real numbers, and more than three take too many points")
@@ -111,10 +122,9 @@ def moments_of(model: Model, block: RecordBlock, releases: Sequence[Release], no
         return graph_of_rows(graph, of_points | grid.values)
 
     def parameters(record: TensorVariable, grid: Grid) -> list[TensorVariable]:
-        cores = _row_axes(record)
         return [
-            _with_rows(at_points(p, grid), core, grid.size, record)
-            for p, core in zip(parameters_of(record), cores, strict=True)
+            _with_rows(at_points(p, grid), grid.size, record) if _has_rows(p, core) else p
+            for p, core in _parameters(record)
         ]
 
     most = _NODES[numbers] if nodes is None else nodes
@@ -155,26 +165,35 @@ def _in_order(block: RecordBlock) -> list[TensorVariable]:
     return found
 
 
-def _row_axes(record: TensorVariable) -> list[int]:
-    """Return how many axes of each parameter belong to one row."""
+def _parameters(record: TensorVariable) -> list[tuple[TensorVariable, int]]:
+    """Return the parameters of a record's law, and how many axes of each belong to one row."""
     op: Any = record.owner.op
     inner = record.type.ndim - 1 - op.ndim_supp
-    cores = getattr(op, "ndims_params", None)
-    if cores is None:
-        raise NotTogether(f"the law of {record.name} is none of PyMC's own")
-    return [core + inner for core in cores]
+    params = (pt.as_tensor_variable(p) for p in parameters_of(record))
+    return [(p, core + inner) for p, core in zip(params, op.ndims_params, strict=True)]
 
 
-def _with_rows(p: Any, core: int, rows: int, record: TensorVariable) -> TensorVariable:
-    """Return a parameter whose rows, if it has some, are as many as points."""
-    p = pt.as_tensor_variable(p)
-    if p.type.ndim <= core:
-        return p
-    if p.type.shape[0] == 1 and rows != 1:
-        return p
+def _has_rows(p: TensorVariable, core: int) -> bool:
+    """Whether a parameter has a row for each person."""
+    return p.type.ndim > core and p.type.shape[0] != 1
+
+
+def _with_rows(p: Any, rows: int, record: TensorVariable) -> TensorVariable:
+    """Return a parameter whose rows are as many as points, or one."""
     if p.type.shape[0] not in (None, rows):
         raise NotTogether(f"the law of {record.name} has rows that are not those of people")
     return pt.specify_shape(p, (rows, *[None] * (p.type.ndim - 1)))
+
+
+def _check_tails(real: Sequence[TensorVariable], cuts: Any) -> None:
+    """Refuse numbers of which sums may have no variance, unless all that is read of them is flat far out."""
+    for rv in real:
+        if isinstance(rv.owner.op, _HEAVY):
+            for j in range(1 if rv.type.ndim == 1 else int(rv.type.shape[1] or 1)):
+                if not all(cuts.get((rv, j), Cuts()).flat):
+                    raise NotTogether(
+                        f"sums over {rv.name} ({printed_name(rv.owner.op)}) may have no variance: clamp it"
+                    )
 
 
 def _affine(
@@ -238,13 +257,15 @@ def _check_rows(
             [with_replaced(of_all, of_people | reading)[0], with_replaced(at_points, of_points | reading)[0]]
         )
         expected = points[at] if points.shape[:1] == (grid.size,) and points.ndim == people.ndim else points
+        if people.shape[1:] != expected.shape[1:] or len(expected) not in (1, len(people)):
+            raise NotTogether(_NOT_OF_ONE)
         if not np.allclose(people, expected, rtol=1e-8, atol=1e-300, equal_nan=True):
-            raise NotTogether(f"{of_all} is no function of one person's records and public rows alone")
+            raise NotTogether(_NOT_OF_ONE)
 
 
 def _evaluated(graphs: Sequence[Any]) -> list[np.ndarray]:
     """Return the values of graphs, whose lengths may not go together."""
     try:
         return list(map(np.asarray, pytensor.function([], list(graphs), mode=_AS_WRITTEN)()))
-    except (TypeError, ValueError, AssertionError, IndexError) as error:
+    except (TypeError, ValueError, AssertionError, IndexError, MemoryError) as error:
         raise NotTogether(f"what people add is no function of their own rows alone ({error})") from error

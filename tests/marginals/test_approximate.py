@@ -90,6 +90,17 @@ def bounded_functions_moments(a, b):
     return moments(w, np.stack(t, axis=1))
 
 
+def singular():
+    a, b = pm.Normal("a"), pm.HalfNormal("b")
+    y = pm.Normal("y", a, b, shape=N)
+    released(stacked(pt.sqrt((y - 0.3) ** 2), pt.abs(y) ** 0.5, 1 / (1 + y**2)), 3)
+
+
+def singular_moments(a, b):
+    x, w = normal_grid(a, b, (0, 0.3), panels=4000)
+    return moments(w, np.stack([abs(x - 0.3), abs(x) ** 0.5, 1 / (1 + x**2)], axis=1))
+
+
 def gamma():
     a, b = pm.HalfNormal("a"), pm.HalfNormal("b")
     y = pm.Gamma("y", a, b, shape=N)
@@ -100,6 +111,23 @@ def gamma_moments(a, b):
     u = (np.arange(400_000) + 0.5) / 400_000
     x = stats.gamma.ppf(u, a, scale=1 / b)
     return moments(np.full(len(u), 1 / len(u)), np.stack([np.clip(x, 0, 3), np.exp(-x)], axis=1))
+
+
+def inverse_gamma():
+    """PyMC derives the quantiles of this law from those of another."""
+    a, b = pm.HalfNormal("a"), pm.HalfNormal("b")
+    y = pm.InverseGamma("y", a + 2, b, shape=N)
+    released(stacked(y.clip(0, 2), y > 0.3), 2)
+
+
+def inverse_gamma_moments(a, b):
+    u = (np.arange(400_000) + 0.5) / 400_000
+    x = stats.invgamma.ppf(u, a + 2, scale=b)
+    above = stats.invgamma.sf(0.3, a + 2, scale=b)
+    mean, v = moments(
+        np.full(len(u), 1 / len(u)), np.stack([np.clip(x, 0, 2), x > 0.3], axis=1).astype(float)
+    )
+    return np.array([mean[0], above]), v
 
 
 def regression():
@@ -202,7 +230,9 @@ def latent_moments(a, b):
 MODELS = {
     "clamps, a comparison, absolute values": (clamped_normal, "y", clamped_normal_moments, 2e-6),
     "bounds of functions": (bounded_functions, "y", bounded_functions_moments, 2e-6),
+    "roots": (singular, "y", singular_moments, 2e-3),
     "gamma": (gamma, "y", gamma_moments, 2e-6),
+    "inverse gamma": (inverse_gamma, "y", inverse_gamma_moments, 1e-5),
     "a regression": (regression, ["x", "y"], regression_moments, 1e-5),
     "a logistic regression": (logistic, ["x", "y", "k"], logistic_moments, 2e-6),
     "vectors that are correlated": (correlated, "x", correlated_moments, 1e-5),
@@ -398,6 +428,28 @@ def test_error_of_the_integral():
     assert gentle < 1e-4 and steep > 0.05 and fine < 0.01 * steep
 
 
+def no_variance(y):
+    w = pm.StudentT("w", 3, mu=y, sigma=1, shape=N)
+    dp.LaplaceMechanism("z", w.clip(0, np.inf).sum(), scale=1.0, observed=0.0)
+
+
+def ratio(y):
+    w = pm.Normal("w", y, 1, shape=N)
+    dp.LaplaceMechanism("z", (y / w).sum(), scale=1.0, observed=0.0)
+
+
+def some_people(y):
+    dp.LaplaceMechanism("z", y[:20].clip(-1, 1).sum(), scale=1.0, observed=0.0)
+
+
+def some_people_unclamped(y):
+    dp.LaplaceMechanism("z", y[:20].sum(), scale=1.0, observed=0.0)
+
+
+def matrix(y):
+    dp.LaplaceMechanism("z", np.ones((2, N)) @ y, scale=1.0, observed=[0.0, 1.0])
+
+
 def other_noise(y):
     dp.DiscreteLaplaceMechanism("z", (y > 0).sum(), scale=2.0, observed=3)
 
@@ -433,13 +485,18 @@ def a_deterministic(y):
     dp.LaplaceMechanism("z", y.sum(), scale=1.0, observed=0.0)
 
 
-def no_derived_quantile(y):
-    w = pm.InverseGamma("w", 3, pt.exp(y), shape=N)
+def no_quantile(y):
+    w = pm.SkewNormal("w", mu=y, sigma=1, alpha=2, shape=N)
     dp.LaplaceMechanism("z", (y + w).sum(), scale=1.0, observed=0.0)
 
 
-def no_quantile(y):
-    w = pm.SkewNormal("w", mu=y, sigma=1, alpha=2, shape=N)
+def counts_without_end(y):
+    w = pm.Poisson("w", pt.exp(y), shape=N)
+    dp.LaplaceMechanism("z", (y + w.clip(0, 3)).sum(), scale=1.0, observed=0.0)
+
+
+def a_mixture(y):
+    w = pm.NormalMixture("w", w=[0.3, 0.7], mu=[-1.0, 1.0], sigma=1.0, shape=N)
     dp.LaplaceMechanism("z", (y + w).sum(), scale=1.0, observed=0.0)
 
 
@@ -464,6 +521,10 @@ def too_many_numbers(y):
 
 
 REFUSED = [
+    (no_variance, ["y", "w"], r"sums over w \(StudentT\) may have no variance: clamp it"),
+    (some_people, "y", "multiply by an array of 0 and 1"),
+    (some_people_unclamped, "y", "with 0 for those who do not count"),
+    (matrix, "y", r"dp.record_sum\(x\[:, None\] \* weights\)"),
     (other_noise, "y", "z has noise of DiscreteLaplace.*Leave it to RecordImputation"),
     (kinks, ["y", "w"], "Clip of more than one number .*: clamp or compare y, w themselves"),
     (rounded, "y", "Floor, computed of y, is not known to be smooth"),
@@ -473,7 +534,8 @@ REFUSED = [
     (a_child, "y", "other depends on y and is no release"),
     (a_deterministic, "y", "deterministic total depends on y"),
     (no_quantile, ["y", "w"], "no quantile function of SkewNormal records"),
-    (no_derived_quantile, ["y", "w"], "no quantile function of InverseGamma records"),
+    (counts_without_end, ["y", "w"], r"w has whole numbers that are not known to be few \(Poisson\)"),
+    (a_mixture, ["y", "w"], "quantile function of .*Mixture records is not known"),
     (several_axes, "y", r"z has 2 axes: write its query as a vector \(query.ravel"),
     (data_anew, "y", "x has a row for each person and may be set anew: give it as an array"),
     (own_rows, ["y", "w"], "more than 300000 points"),
@@ -507,14 +569,30 @@ def test_nodes(nodes):
         dp.approximate_sums(gaussian_sums(), "y", nodes=nodes)
 
 
-def test_ends_as_many_as_people_are_not_taken_for_theirs():
-    """They stand along another axis."""
-    weights = np.linspace(0, 1, 60)
+def test_many_ends():
+    ends = np.linspace(-1, 1, 30)
     with pm.Model() as model:
         a = pm.Normal("a")
-        y = pm.Normal("y", a, 1, shape=60)
-        dp.GaussianMechanism(
-            "z", dp.record_sum((y[:, None] > weights[None, :]) * weights), sigma=0.1, observed=np.zeros(60)
-        )
-    with pytest.raises(ValueError, match="ends of its own"):
+        y = pm.Normal("y", a, 1, shape=N)
+        released(dp.record_sum((y[:, None] > ends) * ends), 30)
+    mean, _ = law_of(model, "y", {"a": 0.3}, nodes=4)
+    np.testing.assert_allclose(mean, N * stats.norm.sf(ends, 0.3, 1) * ends, atol=1e-8)
+
+
+def test_weights_as_many_as_people_are_not_taken_for_theirs():
+    """They stand along another axis."""
+    weights = np.linspace(-1, 1, 30)
+    with pm.Model() as model:
+        y = pm.Normal("y", pm.Normal("a"), 1, shape=30)
+        released(dp.record_sum((y[:, None] > 0.5) * weights), 30)
+    with pytest.raises(ValueError, match="own rows? alone"):
         dp.approximate_sums(model, "y")
+
+
+def test_as_many_categories_as_people():
+    with pm.Model() as model:
+        y = pm.Categorical("y", p=[0.5, 0.3, 0.2], shape=3)
+        released(stacked(pt.eq(y, 0), pt.eq(y, 1)), 2)
+    mean, covariance = law_of(model, "y", {})
+    np.testing.assert_allclose(mean, [1.5, 0.9])
+    np.testing.assert_allclose(covariance, 3 * np.array([[0.25, -0.15], [-0.15, 0.21]]))
