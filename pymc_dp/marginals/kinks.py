@@ -265,22 +265,28 @@ class _Reader:
         exact = np.flatnonzero(sign == 0)
         if len(exact) > 2 * _MOST_CUTS:  # it is constant there, and so without a kink
             exact = exact[[0, -1]]
-        lo, hi, below = _LINE[between], _LINE[between + 1], sign[between]
-        for _ in range(80 if len(lo) else 0):
-            middle = 0.5 * (lo + hi)
-            value = np.sign(_entry(self._on_line(v, middle, shape), entry) - level)
-            lo, hi = np.where(value == below, middle, lo), np.where(value == below, hi, middle)
         size = np.abs(left)
         least = 1 + np.flatnonzero((size[1:-1] < size[:-2]) & (size[1:-1] < size[2:]) & (sign[1:-1] != 0))
-        start, end = _LINE[least - 1], _LINE[least + 1]
-        for _ in range(100 if len(start) else 0):  # by thirds
-            thirds = (2 * start + end) / 3, (start + 2 * end) / 3
-            one, two = (np.abs(_entry(self._on_line(v, x, shape), entry) - level) for x in thirds)
-            start, end = np.where(one > two, thirds[0], start), np.where(one > two, end, thirds[1])
-        lowest = 0.5 * (start + end)
-        at_lowest = np.abs(_entry(self._on_line(v, lowest, shape), entry) - level) if len(lowest) else lowest
-        touched = lowest[at_lowest < 1e-12 * (1 + abs(level))]
-        return {float(x) for x in (*_LINE[exact], *(0.5 * (lo + hi)), *touched)}
+
+        def far(x: np.ndarray) -> np.ndarray:
+            """Return how far the function is from the value at some places."""
+            return _entry(self._on_line(v, x.ravel(), shape), entry).reshape(x.shape) - level
+
+        def changed(off: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """Return the places around the first change of sign."""
+            after = np.argmax(np.sign(off) != np.sign(off[:, :1]), axis=1)
+            return after - 1, after
+
+        def lowest(off: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            """Return the places around the one that is nearest to the value."""
+            at = np.argmin(np.abs(off), axis=1)
+            return np.maximum(at - 1, 0), np.minimum(at + 1, off.shape[1] - 1)
+
+        crossed = _refined(far, _LINE[between], _LINE[between + 1], changed)
+        touched = _refined(far, _LINE[least - 1], _LINE[least + 1], lowest)
+        if len(touched):
+            touched = touched[np.abs(far(touched)) < 1e-12 * (1 + abs(level))]
+        return {float(x) for x in (*_LINE[exact], *crossed, *touched)}
 
     def _refuse(self, node: Apply) -> None:
         raise NotTogether(
@@ -329,6 +335,16 @@ def check_smooth(node: Apply, records: Sequence[Variable]) -> None:
         f"{name}, computed of {', '.join(str(rv.name) for rv in records)}, is not known to be smooth, and "
         "would be integrated wrongly where it has kinks"
     )
+
+
+def _refined(far: Any, lo: np.ndarray, hi: np.ndarray, around: Any) -> np.ndarray:
+    """Return places between others, which are divided again and again where `around` says."""
+    rows = np.arange(len(lo))
+    for _ in range(8 if len(lo) else 0):
+        x = lo[:, None] + (hi - lo)[:, None] * np.linspace(0, 1, 129)
+        before, after = around(far(x))
+        lo, hi = x[rows, before], x[rows, after]
+    return 0.5 * (lo + hi)
 
 
 def _entry(values: np.ndarray, entry: tuple[int, ...]) -> np.ndarray:
