@@ -329,7 +329,10 @@ NOT_OF_A_MODEL = {
         "reproduced",
         "trust",
     )
-} | {"docs/how-to/many-fits.md"}  # of NUTS, which moves every variable or does not
+} | {
+    "docs/how-to/many-fits.md",
+    "docs/how-to/many-people.md",
+}  # of NUTS, which moves every variable or does not
 
 
 def test_what_is_said_of_steps_is_compared():

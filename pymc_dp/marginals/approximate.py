@@ -40,7 +40,7 @@ def approximate_sums(model: Model, names: str | Sequence[str], *, nodes: int | N
     The model that is returned has parameters only, and `pm.sample` moves them by NUTS: a draw costs the
     same whatever the number of people.
 
-    **This is an approximation, unlike everything else in this package.** How far it is off is computed with
+    **This is an approximation, which the step methods are not.** How far it is off is computed with
     every draw: see Notes. :class:`RecordImputation` is exact, at a cost that grows with n.
 
     Parameters
