@@ -208,7 +208,7 @@ def model_left(
             raise RuntimeError(f"{v.name} was left in the model beside its replacement: please report this.")
     order = list(model.named_vars)
     for listing in (result.free_RVs, result.observed_RVs, result.deterministics, result.potentials):
-        listing.sort(key=lambda v: order.index(v.name) if v.name in order else len(order))
+        listing.sort(key=lambda v: (order.index(v.name) if v.name in order else len(order), v.name))
     for rv, start in model.rvs_to_initial_values.items():
         if start is not None and rv.name in result.named_vars:
             result.rvs_to_initial_values[result[rv.name]] = start
