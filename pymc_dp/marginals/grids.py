@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -226,7 +227,7 @@ def _univariate(
     op: Any = record.owner.op
     own = [_column(p, record, len(columns)) for p in params]
     if isinstance(op, NormalRV):
-        mu, s = own
+        mu, s = own[0], pt.switch(own[1] > 0, own[1], np.nan)
         return _add_scores(grid, columns, cuts, nodes, lambda c: (c - mu) / s, lambda w: mu + s * w)
     try:
         for function in (pm.icdf, pm.logcdf, pm.logp):
@@ -245,17 +246,17 @@ def _univariate(
 
 
 def _of_law(function: Callable[..., Any], op: Any, params: Sequence[Any], value: Any) -> TensorVariable:
-    """Return a function of PyMC's, such as `pm.logcdf`, of a law with some parameters at a value.
+    """Return a function of PyMC's, such as `pm.logcdf`, of a law at a value, if its parameters are in their domain.
 
     PyMC derives some by rewriting a copy of all that is behind the law: of parameters of the model and of
     records there would be others, so that it is given stand-ins. Checks of parameters would end a chain that
-    has tried wrong ones.
+    has tried wrong ones, and are made to values.
     """
     inputs = [v.type() for v in (*params, value)]
     law = op.make_node(pt.random.shared_rng(seed=None), NoneConst, *inputs[:-1]).outputs[1]
     found = function(law, inputs[-1])
     checks: dict[Any, Any] = {
-        v: v.owner.inputs[0]
+        v: pt.switch(reduce(pt.and_, v.owner.inputs[1:]), v.owner.inputs[0], np.nan)
         for v in ancestors([found])
         if v.owner is not None and isinstance(v.owner.op, CheckParameterValue)
     }

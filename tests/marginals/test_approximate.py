@@ -596,3 +596,15 @@ def test_as_many_categories_as_people():
     mean, covariance = law_of(model, "y", {})
     np.testing.assert_allclose(mean, [1.5, 0.9])
     np.testing.assert_allclose(covariance, 3 * np.array([[0.25, -0.15], [-0.15, 0.21]]))
+
+
+@pytest.mark.parametrize(
+    "law", [lambda s: pm.Normal("y", 0.3, s, shape=N), lambda s: pm.Gamma("y", s, 1, shape=N)]
+)
+def test_parameters_outside_of_their_domain_have_no_density(law):
+    with pm.Model() as model:
+        y = law(pm.Normal("s"))
+        released(stacked(y.clip(-1, 2), y.clip(-1, 2) ** 2), 2)
+    approximate = dp.approximate_sums(model, "y", nodes=8)
+    logp = approximate.compile_logp()  # PyMC makes values of its checks there
+    assert np.isfinite(logp({"s": np.array(0.7)})) and not logp({"s": np.array(-0.7)}) > -np.inf
