@@ -246,7 +246,7 @@ def _univariate(
 
 
 def _of_law(function: Callable[..., Any], op: Any, params: Sequence[Any], value: Any) -> TensorVariable:
-    """Return a function of PyMC's, such as `pm.logcdf`, of a law at a value, if its parameters are in their domain.
+    """Return a function of PyMC's, such as `pm.logcdf`, of a law whose parameters are in their domain.
 
     PyMC derives some by rewriting a copy of all that is behind the law: of parameters of the model and of
     records there would be others, so that it is given stand-ins. Checks of parameters would end a chain that
@@ -262,7 +262,7 @@ def _of_law(function: Callable[..., Any], op: Any, params: Sequence[Any], value:
     }
     if checks:
         (found,) = graph_replace([found], checks, strict=False)
-    return graph_replace([found], dict(zip(inputs, (*params, value), strict=True)), strict=False)[0]  # type: ignore[return-value]
+    """Return a function of PyMC's, such as `pm.logcdf`, of a law whose parameters are in their domain.
 
 
 def _quantile(op: Any, params: list[TensorVariable], u: TensorVariable) -> TensorVariable:
