@@ -262,7 +262,7 @@ def _of_law(function: Callable[..., Any], op: Any, params: Sequence[Any], value:
     }
     if checks:
         (found,) = graph_replace([found], checks, strict=False)
-    """Return a function of PyMC's, such as `pm.logcdf`, of a law whose parameters are in their domain.
+    return graph_replace([found], dict(zip(inputs, (*params, value), strict=True)), strict=False)[0]  # type: ignore[return-value]
 
 
 def _quantile(op: Any, params: list[TensorVariable], u: TensorVariable) -> TensorVariable:
