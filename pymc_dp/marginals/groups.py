@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pytensor
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
 from pytensor.compile.builders import SymbolicOp
+from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
@@ -16,6 +18,9 @@ from pytensor.tensor.math import Sum
 from pymc_dp.query.records import Release
 
 NO_FUNCTION = "what people add is no function of their categories and groups alone"
+NOT_OF_ROWS = "what people add is no function of their own rows alone"
+# Without rewrites, which print errors of graphs whose lengths do not go together.
+_AS_WRITTEN = Mode(linker="py", optimizer=None)
 
 
 class NotTogether(ValueError):
@@ -92,3 +97,11 @@ def graph_of_rows(graph: Variable, replaced: dict[Any, Any]) -> Any:
 def with_replaced(graph: Variable, replaced: dict[Any, Any]) -> list[Any]:
     """Replace variables in a graph; with none, PyTensor would return a copy."""
     return graph_replace([graph], replaced, strict=False) if replaced else [graph]
+
+
+def values_as_written(graphs: Sequence[Any], otherwise: str) -> list[np.ndarray]:
+    """Return the values of graphs of constants, whose lengths may not go together: why not is said then."""
+    try:
+        return list(map(np.asarray, pytensor.function([], list(graphs), mode=_AS_WRITTEN)()))
+    except (TypeError, ValueError, AssertionError, IndexError, MemoryError) as error:
+        raise NotTogether(f"{otherwise} ({error})") from error

@@ -13,10 +13,8 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pymc.pytensorf import constant_fold, rvs_in_graph
-from pytensor.compile.mode import Mode
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Variable
 from pytensor.scalar import basic as ps
@@ -31,7 +29,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, AdvancedSubtensor, I
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.marginals.grids import Cuts
-from pymc_dp.marginals.groups import NotTogether, graph_of_rows
+from pymc_dp.marginals.groups import NOT_OF_ROWS, NotTogether, graph_of_rows, values_as_written
 from pymc_dp.query.rowlocal import leaves_of
 
 # Operations on arrays that move entries about, and that add them up as well.
@@ -59,7 +57,6 @@ _ROWS = 3
 _MOST_CUTS = 64
 _SIZES = np.geomspace(1e-8, 1e8, 1601)
 _LINE = np.unique(np.concatenate([-_SIZES, [0.0], _SIZES, np.linspace(-30, 30, 3001)]))
-_AS_WRITTEN = Mode(linker="py", optimizer=None)
 
 
 def cuts_of(
@@ -166,7 +163,7 @@ class _Reader:
                 return None
             codes[v] = pt.constant(np.broadcast_to(code, shape).astype(v.type.dtype))  # type: ignore[attr-defined]
         try:
-            moved = _values(graph_of_rows(node.outputs[0], codes))
+            (moved,) = values_as_written([graph_of_rows(node.outputs[0], codes)], NOT_OF_ROWS)
         except NotTogether:
             return None
         return np.rint(moved).astype(int)
@@ -247,7 +244,7 @@ class _Reader:
         for rv in leaves_of([v], rvs_in_graph([v])):
             lengths = [len(line) if rv in self._others and k == 0 else n for k, n in enumerate(rv.type.shape)]  # type: ignore[attr-defined]
             values.setdefault(rv, pt.ones([1 if n is None else n for n in lengths], dtype=rv.type.dtype))  # type: ignore[attr-defined]
-        found = _values(graph_of_rows(v, values))
+        (found,) = values_as_written([graph_of_rows(v, values)], NOT_OF_ROWS)
         try:
             return found if shape is None else np.broadcast_to(found, (len(line), *shape))
         except ValueError:
@@ -360,11 +357,3 @@ def _joined(codes: Sequence[np.ndarray]) -> np.ndarray:
         both = (found != _CONSTANT) & (code != _CONSTANT) & (found != code)
         found = np.where(both, _SEVERAL, np.where(found == _CONSTANT, code, found))
     return found
-
-
-def _values(graph: Any) -> np.ndarray:
-    """Return the value of a graph of constants."""
-    try:
-        return np.asarray(pytensor.function([], graph, mode=_AS_WRITTEN)())
-    except (TypeError, ValueError, AssertionError, IndexError) as error:
-        raise NotTogether(f"what people add is no function of their own rows alone ({error})") from error

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
-from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
@@ -21,12 +19,14 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.marginals.grids import Cuts, Grid, check_law, record_grid
 from pymc_dp.marginals.groups import (
+    NOT_OF_ROWS,
     NotTogether,
     graph_of_rows,
     groups_of,
     public_rows,
     set_anew,
     sums_over,
+    values_as_written,
     with_replaced,
 )
 from pymc_dp.marginals.kinks import cuts_of
@@ -46,8 +46,6 @@ _NOT_OF_ONE = (
 _HEAVY = (CauchyRV, HalfCauchyRV, InvGammaRV, ParetoRV, StudentTRV)
 # How many times as many there are in the grid that they are compared with.
 _FINER = 1.5
-# Without rewrites, which print errors of graphs whose lengths do not go together.
-_AS_WRITTEN = Mode(linker="py", optimizer=None)
 
 
 @dataclass(frozen=True)
@@ -249,23 +247,17 @@ def _check_rows(
         for rv in found
         if rv not in records
     }
-    known = _evaluated([with_replaced(v, reading)[0] for v in values])
+    known = values_as_written([with_replaced(v, reading)[0] for v in values], NOT_OF_ROWS)
     of_points = {v: pt.constant(x) for v, x in zip(values, known, strict=True)}
     of_people = {rv: pt.constant(x[at]) for rv, x in zip(records, known, strict=True)}
     for of_all, at_points in pairs:
-        people, points = _evaluated(
-            [with_replaced(of_all, of_people | reading)[0], with_replaced(at_points, of_points | reading)[0]]
-        )
+        both = [
+            with_replaced(of_all, of_people | reading)[0],
+            with_replaced(at_points, of_points | reading)[0],
+        ]
+        people, points = values_as_written(both, NOT_OF_ROWS)
         expected = points[at] if points.shape[:1] == (grid.size,) and points.ndim == people.ndim else points
         if people.shape[1:] != expected.shape[1:] or len(expected) not in (1, len(people)):
             raise NotTogether(_NOT_OF_ONE)
         if not np.allclose(people, expected, rtol=1e-8, atol=1e-300, equal_nan=True):
             raise NotTogether(_NOT_OF_ONE)
-
-
-def _evaluated(graphs: Sequence[Any]) -> list[np.ndarray]:
-    """Return the values of graphs, whose lengths may not go together."""
-    try:
-        return list(map(np.asarray, pytensor.function([], list(graphs), mode=_AS_WRITTEN)()))
-    except (TypeError, ValueError, AssertionError, IndexError, MemoryError) as error:
-        raise NotTogether(f"what people add is no function of their own rows alone ({error})") from error

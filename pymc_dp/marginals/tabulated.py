@@ -5,11 +5,9 @@ from typing import Any
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
-from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
@@ -24,6 +22,7 @@ from pymc_dp.marginals.groups import (
     public_rows,
     set_anew,
     sums_over,
+    values_as_written,
     with_replaced,
 )  # fmt: skip
 from pymc_dp.query.lengths import lengths_of, with_known_shapes
@@ -35,8 +34,6 @@ from pymc_dp.query.rowlocal import leaves_of
 # Most cells of a table whose sums are multiplied out.
 _MOST_CELLS = 2_000_000
 _NOT_ALONE = "people have probabilities that do not follow from what is public of each alone"
-# Without rewrites, which print errors of graphs whose lengths do not go together.
-_AS_WRITTEN = Mode(linker="py", optimizer=None)
 
 
 @dataclass(frozen=True)
@@ -188,7 +185,7 @@ def _value(rows: Any, total: Variable, n_cells: int) -> Any:
     """Return what is added to a sum, for each cell of a row: numbers, or a graph of data set anew."""
     if rvs_in_graph([rows]):
         raise NotTogether("a sum has coefficients that are not known numbers")
-    found = _evaluated(rows)
+    (found,) = values_as_written([rows], NO_FUNCTION)
     if found.shape[:1] != (n_cells,):
         raise NotTogether(NO_FUNCTION)
     axes = total.owner.op.axis
@@ -198,14 +195,6 @@ def _value(rows: Any, total: Variable, n_cells: int) -> Any:
         graph = pt.sum(rows, axis=others, dtype=str(found.dtype)) if others else rows
         return pt.specify_shape(graph, found.shape)
     return found
-
-
-def _evaluated(graph: Any) -> np.ndarray:
-    """Return the value of a graph of other rows, which may not go together."""
-    try:
-        return np.asarray(pytensor.function([], graph, mode=_AS_WRITTEN)())
-    except (TypeError, ValueError, AssertionError, IndexError) as error:
-        raise NotTogether(f"{NO_FUNCTION} ({error})") from error
 
 
 def _added(cells: TensorVariable, each: Any) -> TensorVariable:
@@ -227,11 +216,13 @@ def _check_rows(table: Tabulated, rows: list[tuple[Variable, Variable]], n: int,
     rng = np.random.default_rng(20260101)
     y = rng.integers(k, size=n)
     for total, each in rows:
-        whole = _evaluated(graph_of_rows(each, {table.record: pt.constant(y.astype(table.record.dtype))}))
+        of_all = graph_of_rows(each, {table.record: pt.constant(y.astype(table.record.dtype))})
+        (whole,) = values_as_written([of_all], NO_FUNCTION)
         axes = total.owner.op.axis
         others = tuple(a for a in (range(whole.ndim) if axes is None else axes) if a != 0)
         of_cells = next(of[total] for *_, of in table.queries if total in of)
-        of_cells = _evaluated(of_cells) if isinstance(of_cells, Variable) else of_cells
+        if isinstance(of_cells, Variable):
+            (of_cells,) = values_as_written([of_cells], NO_FUNCTION)
         found = of_cells[table.group * k + y]
         if not np.array_equal(whole.sum(axis=others) if others else whole, found):
             raise NotTogether(NO_FUNCTION)
@@ -248,7 +239,7 @@ def _check_probabilities(table: Tabulated, probabilities: TensorVariable, n: int
         rv: pt.constant(rng.uniform(0.2, 0.8, lengths_of(rv)).astype(rv.type.dtype))  # type: ignore[attr-defined]
         for rv in leaves_of(both, rvs_in_graph(both))
     }
-    whole, by_group = (_evaluated(with_replaced(p, reading)[0]) for p in both)
+    whole, by_group = values_as_written([with_replaced(p, reading)[0] for p in both], NO_FUNCTION)
     try:
         whole = np.broadcast_to(whole, (n, k))
         found = np.broadcast_to(by_group, (len(table.sizes), k))[table.group]
