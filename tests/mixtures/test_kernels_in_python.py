@@ -123,9 +123,11 @@ def test_machine_code_does_what_python_does(kernel, model_type):
         results.append((copied, rng.bit_generator.state))
     (machine, after_machine), (python, after_python) = results
     assert after_machine == after_python
+    # Exponentials and logarithms of the two differ in the last bit. Scans climb to a mode while the density is not
+    # lower, which tells where it is no closer than to the root of that.
+    near = 1e-6 if kernel == "scans" else 1e-10
     for a, b in zip(machine, python, strict=True):
-        # exponentials and logarithms of the two differ in the last bit
-        np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(a, b, rtol=near, atol=near)
     changed = [not np.array_equal(a, b, equal_nan=True) for a, b in zip(python, state, strict=True)]
     assert np.bincount(python.labels, minlength=SLOTS).tolist() == python.counts.tolist()
     if kernel in OF_ATOMS:
