@@ -62,11 +62,11 @@ def z_values(draws, log_density):
         yield (x.mean() - exact) / (x.std() / math.sqrt(float(pm.stats.ess(x))))
 
 
-def sampled(model, step=None, draws=6000):
+def sampled(model, step=None, draws=2000):
     with model:
         made = None if step is None else step()
         idata = pm.sample(
-            draws, tune=1000, chains=2, cores=1, random_seed=8, progressbar=False, step=made,
+            draws, tune=500, chains=2, cores=1, random_seed=8, progressbar=False, step=made,
             compute_convergence_checks=False,
         )  # fmt: skip
     return idata.posterior["rate"].values
@@ -150,7 +150,7 @@ def test_counts_drawn_back():
     values = VALUES[4]
     model = model_of("Poisson", "discrete gaussian", 4, values)
     with dp.marginalize(model, "people"):
-        idata = pm.sample(4000, tune=1000, chains=2, cores=1, random_seed=3, progressbar=False)
+        idata = pm.sample(1000, tune=500, chains=2, cores=1, random_seed=3, progressbar=False)
     drawn = dp.recover_records(idata, model, random_seed=4)["people"].values.reshape(-1, len(values))
     rate = idata.posterior["rate"].values.reshape(-1, 1)
     for i, y in enumerate(values):
