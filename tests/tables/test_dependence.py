@@ -3,6 +3,7 @@
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 
@@ -35,6 +36,23 @@ GRAPHS = {
     "an index": (lambda e: pt.as_tensor(X[:, 0])[pt.cast(e[1:2], "int64")], [SEVERAL]),
     "length": (lambda e: pt.zeros(2) + e.shape[0], [NONE, NONE]),
     "highest": (lambda e: pt.max(pt.stack([e, 2 * e]), axis=0), [0, 1, 2]),
+    "a number": (
+        lambda e: pt.tensor_from_scalar(ps.exp(pt.scalar_from_tensor(e[1]))) + pt.zeros(1),
+        [SEVERAL],
+    ),
+    "of a short type": (lambda e: pt.as_tensor([pt.gt(e[k], 1) * 1.0 for k in (2, 0)]), [2, 0]),
+    "how many": (lambda e: pt.zeros(1) + pt.nonzero(pt.gt(e, 1))[0].shape[0], [SEVERAL]),
+}
+# of another variable, k, a whole number from 0 to 2
+PLACED = {
+    "picked": lambda e, k: e[k] + pt.zeros(2),
+    "picked by a place that is worked out": lambda e, k: e[pt.stack([k, 2 - k])],
+    "sliced": lambda e, k: e[: k + 1].sum() + pt.zeros(2),
+    "put into": lambda e, k: pt.zeros(3)[pt.stack([k])].set(e[:1]),
+    "set at": lambda e, k: pt.set_subtensor(pt.zeros(3)[k], e[1]),
+    "put after as many others": lambda e, k: pt.concatenate([pt.zeros(k), e, pt.zeros(2 - k)]),
+    "in an order": lambda e, k: e[pt.argsort(pt.abs(pt.arange(3) - 0.9 * k))],
+    "turned": lambda e, k: pt.roll(e, k),
 }
 
 
@@ -56,6 +74,23 @@ def test_parts(name):
             moved[k] = rng.uniform(0, 2.9)
             changed = np.ravel(function(at) != function(moved))
             assert np.isin(found[changed], [k, SEVERAL]).all()
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_places_that_depend_on_another_variable_are_not_those_of_one_point(name):
+    e, k = pt.vector("e", shape=(3,), dtype="float64"), pt.scalar("k", dtype="int64")
+    out = PLACED[name](e, k)
+    function = pytensor.function([e, k], out, mode="FAST_COMPILE")
+    told = Dependence([out], e, [e, k])
+    at, rng = np.array([0.3, 1.2, 2.1]), np.random.default_rng(1)
+    for start in range(3):
+        (found,) = told.of([at, np.array(start)], np.arange(3))
+        for k_ in range(3):
+            for entry in range(3):
+                moved = at.copy()
+                moved[entry] = rng.uniform(0, 2.9)
+                changed = np.ravel(function(at, k_) != function(moved, k_))
+                assert np.isin(found[changed], [entry, SEVERAL]).all()
 
 
 def table(law, **released):
@@ -144,6 +179,17 @@ def test_long_effects_of_the_same_cells_are_told_of(caplog):
     with caplog.at_level("INFO", logger="pymc.dp"):
         assert not table(law).groups
     assert "moves w and the counts of c only given each other: more than 12 numbers" in caplog.text
+
+
+def test_effects_that_labels_pick_move_at_once():
+    """What a label picks depends on the label: a cell is not that of the effect at the starting point."""
+
+    def law():
+        label = pm.Categorical("label", np.full(3, 1 / 3), shape=4)
+        pm.Poisson("c", pt.exp(pm.Normal("e", shape=3)[label]))
+
+    (group,) = table(law).groups
+    assert group.movable.size == 1 and cells_of(group) == [[0, 1, 2, 3]]
 
 
 def test_data_that_pick_effects_are_read_anew():
