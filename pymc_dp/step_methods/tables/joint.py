@@ -300,6 +300,8 @@ class JointMoves:
 
     @learnt.setter
     def learnt(self, values: np.ndarray) -> None:
+        if values.size != self.learnt.size:  # of other groups: data that make these have been set since
+            return
         self._n_steps, self._n_draws, *restarts = map(int, values[:5])
         self._restarts, first = (restarts[0], restarts[1], restarts[2]), 5
         for array in (a for group in self.groups for a in group.arrays):
