@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
+from pymc_dp.lowering.rows.domains import entry_checks_to_values, parameter_checks_to_values
 from pymc_dp.query.dependence import NONE, SEVERAL, Dependence
 
 X = np.arange(12.0).reshape((3, 4))
@@ -169,6 +170,42 @@ def test_counts_without_quantiles_and_noise_that_moves_are_left_to_other_steps()
         dp.DiscreteGaussianMechanism("all", c.sum(), sigma=1.0, observed=9)
     (part,) = dp.TableImputation(model=model).parts
     assert not part.joint.groups
+
+
+DATA = {
+    "poisson": lambda e: pm.Poisson("y", pt.exp(e), observed=np.ones(20)),
+    "binomial": lambda e: pm.Binomial("y", 9, pm.math.sigmoid(e), observed=np.ones(20)),
+    "negative binomial": lambda e: pm.NegativeBinomial("y", mu=pt.exp(e), alpha=2, observed=np.ones(20)),
+    "normal": lambda e: pm.Normal("y", 0, pt.exp(e), observed=np.ones((3, 20))),
+    "not observed": lambda e: pm.Gamma("y", 2.0, pt.exp(e)),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_effects_that_other_variables_read_one_by_one_move_one_by_one(name):
+    """PyMC's checks of parameters are of all entries, and tie no effects to each other here."""
+
+    def law():
+        e = pm.Normal("e", shape=20)
+        DATA[name](e)
+        pm.Poisson("c", pt.exp(e))
+
+    (group,) = [group for group in table(law).groups if group.names == ["e"]]
+    assert group.movable.tolist() == [True] * 20
+
+
+def test_entries_outside_of_the_domain_have_no_density_alone():
+    rate = pt.vector("rate", shape=(3,), dtype="float64")
+    at = {rate: np.array([2.0, -1.0, 3.0])}
+    laws = [pm.Poisson.dist(rate), pm.NegativeBinomial.dist(mu=rate, alpha=2.0), pm.Exponential.dist(rate)]
+    for law in laws:
+        graph = pm.logp(law, np.ones(3, dtype=law.dtype))
+        found, whole = (f(graph).eval(at) for f in (entry_checks_to_values, parameter_checks_to_values))
+        assert np.isfinite(found).tolist() == [True, False, True] and found.sum() == whole.sum() == -np.inf
+    mixed = pm.Mixture.dist([0.5, 0.5], [pm.Poisson.dist(rate), pm.Poisson.dist(1.0)])
+    graph = pm.logp(mixed, np.ones(3))
+    found, whole = (f(graph).eval(at) for f in (entry_checks_to_values, parameter_checks_to_values))
+    np.testing.assert_array_equal(found, whole)
 
 
 def test_long_effects_of_the_same_cells_are_told_of(caplog):
