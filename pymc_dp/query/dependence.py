@@ -16,13 +16,14 @@ import pytensor
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import toposort
-from pytensor.tensor.basic import Join, MakeVector
+from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import CAReduce, Elemwise
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.query.linear import MOVES
+from pymc_dp.query.publicshapes import Public
 
 # What entries have that depend on no part, and on several.
 NONE, SEVERAL = -1, -2
@@ -44,15 +45,19 @@ class Dependence:
 
     Notes
     -----
-    Indices may be data, which are read whenever it is asked: it holds until they are set anew.
+    Indices may be data, which are read whenever it is asked: it holds until they are set anew. Where entries
+    are moved about by what depends on inputs, all of what is moved depends on all.
     """
 
     def __init__(self, graphs: Sequence[TensorVariable], variable: Any, inputs: Sequence[Any]):
         self._parts = pt.tensor("parts", shape=variable.type.shape, dtype="float64")
         known: dict[Variable, Parts] = {variable: (self._parts, self._parts)}
+        open_ = {variable, *inputs}
+        fixed = Public(lambda leaf: leaf not in open_, in_model=True)
         for node in toposort(list(graphs), blockers=[variable]):
-            if not isinstance(node.op, Shape | Shape_i) and any(v in known for v in node.inputs):
-                known.update(zip(node.outputs, _behind(node, known), strict=True))
+            of_shape = isinstance(node.op, Shape | Shape_i) and fixed.shape(node.inputs[0])
+            if not of_shape and any(v in known for v in node.inputs):
+                known.update(zip(node.outputs, _behind(node, known, fixed), strict=True))
         found = [end.ravel() for graph in graphs for end in known.get(graph) or _nothing(graph)]
         self._function = pytensor.function(
             [*inputs, self._parts], found, mode="FAST_COMPILE", on_unused_input="ignore"
@@ -77,7 +82,7 @@ def _told(lowest: np.ndarray, highest: np.ndarray) -> np.ndarray:
     return np.where(lowest > highest, NONE, one).astype(np.int64)
 
 
-def _behind(node: Apply, known: Mapping[Variable, Parts]) -> list[Parts]:
+def _behind(node: Apply, known: Mapping[Variable, Parts], fixed: Public) -> list[Parts]:
     """Return the least and the greatest part behind each entry of what an operation returns."""
     op, held = node.op, [v for v in node.inputs if v in known]
     if isinstance(op, Elemwise):
@@ -87,7 +92,7 @@ def _behind(node: Apply, known: Mapping[Variable, Parts]) -> list[Parts]:
         ((lowest, highest),) = (known[v] for v in held)
         return [(pt.min(lowest, axis=op.axis), pt.max(highest, axis=op.axis))]
     sources = _sources(node)
-    if all(v in sources for v in held):
+    if all(v in sources for v in held) and _moves_alike(node, sources, fixed):
         return [(_moved(node, known, sources, 0), _moved(node, known, sources, 1))]
     return [_all_of(v) for v in node.outputs]
 
@@ -104,8 +109,21 @@ def _sources(node: Apply) -> list[Any]:
     return []
 
 
+def _moves_alike(node: Apply, sources: list[Any], fixed: Public) -> bool:
+    """Whether entries go to the same places wherever the inputs of the graphs are.
+
+    Indices and lengths may depend on other variables: an entry that is picked by one would be told as it is
+    where these happen to stand.
+    """
+    return all(fixed.shape(v) if v in sources else fixed.value(v) for v in node.inputs)
+
+
 def _moved(node: Apply, known: Mapping[Variable, Parts], sources: list[Any], end: int) -> TensorVariable:
+    if isinstance(node.op, ScalarFromTensor | TensorFromScalar):  # numbers have their parts as tensors, too
+        return known[node.inputs[0]][end]
     inputs = [known.get(v, _nothing(v))[end] if v in sources else v for v in node.inputs]
+    if isinstance(node.op, MakeVector):  # of a type of its own, which may be shorter than that of parts
+        return pt.stack(inputs)
     return node.op.make_node(*inputs).outputs[0]  # type: ignore[return-value]
 
 

@@ -66,14 +66,14 @@ def value_is_public(
     -------
     bool
     """
-    return _Walk(leaf_is_public, in_model).value(variable)
+    return Public(leaf_is_public, in_model).value(variable)
 
 
 def shape_is_public(
     variable: Variable, leaf_is_public: Callable[[Variable], bool], *, in_model: bool
 ) -> bool:
     """Whether the shape of a variable shows no record; arguments as of :func:`value_is_public`."""
-    return _Walk(leaf_is_public, in_model).shape(variable)
+    return Public(leaf_is_public, in_model).shape(variable)
 
 
 def is_fixed(factor: Variable) -> bool:
@@ -134,8 +134,14 @@ def _is_shape_of(v: Variable) -> bool:
     return v.owner is not None and isinstance(v.owner.op, Shape | Shape_i)
 
 
-class _Walk:
-    """Whether values and shapes of a graph are public, each variable asked once."""
+class Public:
+    """Whether values and shapes of a graph are public, each variable asked once.
+
+    Parameters
+    ----------
+    leaf_is_public, in_model
+        As of :func:`value_is_public`.
+    """
 
     def __init__(self, leaf_is_public: Callable[[Variable], bool], in_model: bool) -> None:
         self.leaf_is_public, self.in_model = leaf_is_public, in_model
@@ -143,11 +149,13 @@ class _Walk:
         self.shapes: dict[Variable, bool] = {}
 
     def value(self, variable: Variable) -> bool:
+        """Whether the value of a variable is public."""
         if variable not in self.values:
             self.values[variable] = self._value(variable)
         return self.values[variable]
 
     def shape(self, variable: Variable) -> bool:
+        """Whether its shape is."""
         if variable not in self.shapes:
             self.shapes[variable] = self._shape(variable)
         return self.shapes[variable]

@@ -139,6 +139,25 @@ def _poisson_law(shared, e, x):
     return stats.poisson.logpmf(x, rate)
 
 
+PUBLIC = np.array([3, 0])
+
+
+def poisson_with_public_data(**observed) -> pm.Model:
+    """Counts without noise tell of the effects, too, each of one."""
+    with pm.Model() as model:
+        a, e = pm.Normal("a", 0.2, 0.6), pm.Normal("e", 0, 0.8, shape=2)
+        pm.Poisson("y", pt.exp(e), observed=PUBLIC)
+        c = pm.Poisson("c", pt.exp(a + e)[:, None] * SIZES)
+        release(c, **observed)
+    return model
+
+
+def _law_with_public_data(shared, e, x):
+    law = _poisson_law(shared, e, x)
+    law[:, :, 0] += stats.poisson.logpmf(PUBLIC[:, None], np.exp(e[:, 0, 0]))[:, :, None]  # once for a row
+    return law
+
+
 def negative_binomial_with_spread(**observed) -> pm.Model:
     """The scale of the effects is not known either, and its logarithm moves."""
     with pm.Model() as model:
@@ -193,6 +212,9 @@ _ALL = np.linspace(-2.0, 5.0, 141)
 CASES = {
     "poisson with intercept": Case(
         poisson_with_intercept, ["a"], _A[0][:, None], _A[1], _normal(0, 0.8, 25), _poisson_law, 22
+    ),
+    "poisson with public data": Case(
+        poisson_with_public_data, ["a"], _A[0][:, None], _A[1], _normal(0, 0.8, 25), _law_with_public_data, 22
     ),
     "negative binomial with spread": Case(
         negative_binomial_with_spread, ["s"], _S[:, None], np.exp(-1.5 * _S), _normal(0, 1, 41),

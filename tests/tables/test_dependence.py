@@ -3,10 +3,12 @@
 import numpy as np
 import pymc as pm
 import pytensor
+import pytensor.scalar as ps
 import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
+from pymc_dp.lowering.rows.domains import entry_checks_to_values, parameter_checks_to_values
 from pymc_dp.query.dependence import NONE, SEVERAL, Dependence
 
 X = np.arange(12.0).reshape((3, 4))
@@ -35,6 +37,23 @@ GRAPHS = {
     "an index": (lambda e: pt.as_tensor(X[:, 0])[pt.cast(e[1:2], "int64")], [SEVERAL]),
     "length": (lambda e: pt.zeros(2) + e.shape[0], [NONE, NONE]),
     "highest": (lambda e: pt.max(pt.stack([e, 2 * e]), axis=0), [0, 1, 2]),
+    "a number": (
+        lambda e: pt.tensor_from_scalar(ps.exp(pt.scalar_from_tensor(e[1]))) + pt.zeros(1),
+        [SEVERAL],
+    ),
+    "of a short type": (lambda e: pt.as_tensor([pt.gt(e[k], 1) * 1.0 for k in (2, 0)]), [2, 0]),
+    "how many": (lambda e: pt.zeros(1) + pt.nonzero(pt.gt(e, 1))[0].shape[0], [SEVERAL]),
+}
+# of another variable, k, a whole number from 0 to 2
+PLACED = {
+    "picked": lambda e, k: e[k] + pt.zeros(2),
+    "picked by a place that is worked out": lambda e, k: e[pt.stack([k, 2 - k])],
+    "sliced": lambda e, k: e[: k + 1].sum() + pt.zeros(2),
+    "put into": lambda e, k: pt.zeros(3)[pt.stack([k])].set(e[:1]),
+    "set at": lambda e, k: pt.set_subtensor(pt.zeros(3)[k], e[1]),
+    "put after as many others": lambda e, k: pt.concatenate([pt.zeros(k), e, pt.zeros(2 - k)]),
+    "in an order": lambda e, k: e[pt.argsort(pt.abs(pt.arange(3) - 0.9 * k))],
+    "turned": lambda e, k: pt.roll(e, k),
 }
 
 
@@ -56,6 +75,23 @@ def test_parts(name):
             moved[k] = rng.uniform(0, 2.9)
             changed = np.ravel(function(at) != function(moved))
             assert np.isin(found[changed], [k, SEVERAL]).all()
+
+
+@pytest.mark.parametrize("name", PLACED)
+def test_places_that_depend_on_another_variable_are_not_those_of_one_point(name):
+    e, k = pt.vector("e", shape=(3,), dtype="float64"), pt.scalar("k", dtype="int64")
+    out = PLACED[name](e, k)
+    function = pytensor.function([e, k], out, mode="FAST_COMPILE")
+    told = Dependence([out], e, [e, k])
+    at, rng = np.array([0.3, 1.2, 2.1]), np.random.default_rng(1)
+    for start in range(3):
+        (found,) = told.of([at, np.array(start)], np.arange(3))
+        for k_ in range(3):
+            for entry in range(3):
+                moved = at.copy()
+                moved[entry] = rng.uniform(0, 2.9)
+                changed = np.ravel(function(at, k_) != function(moved, k_))
+                assert np.isin(found[changed], [entry, SEVERAL]).all()
 
 
 def table(law, **released):
@@ -136,6 +172,42 @@ def test_counts_without_quantiles_and_noise_that_moves_are_left_to_other_steps()
     assert not part.joint.groups
 
 
+DATA = {
+    "poisson": lambda e: pm.Poisson("y", pt.exp(e), observed=np.ones(20)),
+    "binomial": lambda e: pm.Binomial("y", 9, pm.math.sigmoid(e), observed=np.ones(20)),
+    "negative binomial": lambda e: pm.NegativeBinomial("y", mu=pt.exp(e), alpha=2, observed=np.ones(20)),
+    "normal": lambda e: pm.Normal("y", 0, pt.exp(e), observed=np.ones((3, 20))),
+    "not observed": lambda e: pm.Gamma("y", 2.0, pt.exp(e)),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_effects_that_other_variables_read_one_by_one_move_one_by_one(name):
+    """PyMC's checks of parameters are of all entries, and tie no effects to each other here."""
+
+    def law():
+        e = pm.Normal("e", shape=20)
+        DATA[name](e)
+        pm.Poisson("c", pt.exp(e))
+
+    (group,) = [group for group in table(law).groups if group.names == ["e"]]
+    assert group.movable.tolist() == [True] * 20
+
+
+def test_entries_outside_of_the_domain_have_no_density_alone():
+    rate = pt.vector("rate", shape=(3,), dtype="float64")
+    at = {rate: np.array([2.0, -1.0, 3.0])}
+    laws = [pm.Poisson.dist(rate), pm.NegativeBinomial.dist(mu=rate, alpha=2.0), pm.Exponential.dist(rate)]
+    for law in laws:
+        graph = pm.logp(law, np.ones(3, dtype=law.dtype))
+        found, whole = (f(graph).eval(at) for f in (entry_checks_to_values, parameter_checks_to_values))
+        assert np.isfinite(found).tolist() == [True, False, True] and found.sum() == whole.sum() == -np.inf
+    mixed = pm.Mixture.dist([0.5, 0.5], [pm.Poisson.dist(rate), pm.Poisson.dist(1.0)])
+    graph = pm.logp(mixed, np.ones(3))
+    found, whole = (f(graph).eval(at) for f in (entry_checks_to_values, parameter_checks_to_values))
+    np.testing.assert_array_equal(found, whole)
+
+
 def test_long_effects_of_the_same_cells_are_told_of(caplog):
     def law():
         w = pm.Normal("w", shape=20)
@@ -144,6 +216,17 @@ def test_long_effects_of_the_same_cells_are_told_of(caplog):
     with caplog.at_level("INFO", logger="pymc.dp"):
         assert not table(law).groups
     assert "moves w and the counts of c only given each other: more than 12 numbers" in caplog.text
+
+
+def test_effects_that_labels_pick_move_at_once():
+    """What a label picks depends on the label: a cell is not that of the effect at the starting point."""
+
+    def law():
+        label = pm.Categorical("label", np.full(3, 1 / 3), shape=4)
+        pm.Poisson("c", pt.exp(pm.Normal("e", shape=3)[label]))
+
+    (group,) = table(law).groups
+    assert group.movable.size == 1 and cells_of(group) == [[0, 1, 2, 3]]
 
 
 def test_data_that_pick_effects_are_read_anew():

@@ -5,6 +5,7 @@ from functools import cache
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 import pymc_dp as dp
@@ -128,6 +129,24 @@ def test_chains_go_on_with_what_was_learnt():
         assert (one.factor != 0.1).any()
     after, again = (each.step(point)[0] for each in (step, other))
     assert all(np.array_equal(after[name], again[name]) for name in after)
+
+
+def test_data_that_make_other_groups_may_be_set_between_samples():
+    """PyMC gives each chain the state from before the first one, when the groups were still others."""
+    with pm.Model() as model:
+        which = pm.Data("which", np.array([1, 1, 1]))
+        effects = pt.stack([pm.Normal("e", shape=3), pm.Normal("f", shape=3)])
+        c = pm.Poisson("c", pt.exp(effects[which, np.arange(3)]))
+        dp.DiscreteGaussianMechanism("cells", c, sigma=3.0, observed=np.ones(3))
+        dp.DiscreteGaussianMechanism("all", c.sum(), sigma=1.0, observed=9)
+        step = dp.TableImputation()
+    known, data = step.sampling_state, {"which": np.array([0, 1, 0])}
+    pm.set_data(data, model=model)
+    for seed in range(2):
+        step.sampling_state = known
+        step.setup_chain(np.random.default_rng(seed), 30, 30)
+        assert [group.names for group in step.parts[0].joint.groups] == [["e"], ["f"]]
+        step.step(model.initial_point())
 
 
 def test_moves_that_reach_little_are_left_out_and_said(caplog):

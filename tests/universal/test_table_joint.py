@@ -83,7 +83,7 @@ def laws(name, point):
     """Law of the counts by SciPy, at a point."""
     sizes = np.array([[1.0, 2.0], [0.5, 1.5]])
     e = point["e"]
-    if name == "poisson with intercept":
+    if name.startswith("poisson"):
         return stats.poisson(np.exp(point["a"] + e)[:, None] * sizes)
     if name == "negative binomial with spread":
         mu = np.exp(np.exp(point["s_log__"]) * e)[:, None] * sizes

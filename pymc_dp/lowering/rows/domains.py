@@ -19,7 +19,7 @@ from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.graph.rewriting.utils import rewrite_graph
 from pytensor.graph.traversal import ancestors, io_toposort
 from pytensor.scalar import basic as ps
-from pytensor.tensor.basic import Join, MakeVector, ScalarFromTensor
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import All, Sum
 from pytensor.tensor.random.basic import (
@@ -306,6 +306,54 @@ def parameter_checks_to_values(graph: Variable) -> Variable:
         graph, include=(), custom_rewrite=dfs_rewriter(_check_to_value), clone=False
     )
     return rewritten
+
+
+def entry_checks_to_values(graph: Variable) -> Variable:
+    """Make those entries of a log density -inf that have a parameter outside of its domain.
+
+    PyMC's checks ask whether the parameters of all entries are inside, which ties entries to each other. Of
+    checks behind the density's own sum, such as those of the components of a mixture, nothing is changed:
+    there an entry that has no density would be one that has none of this component.
+
+    Parameters
+    ----------
+    graph : Variable
+        Log densities, entry by entry.
+
+    Returns
+    -------
+    Variable
+        With the same sum as :func:`parameter_checks_to_values`.
+    """
+    return parameter_checks_to_values(_own_checks_by_entry(graph))
+
+
+def _own_checks_by_entry(graph: Any) -> Any:
+    op: Any = getattr(graph.owner, "op", None)
+    if isinstance(op, CheckParameterValue):
+        given, *conditions = graph.owner.inputs
+        bad = -float("inf") if op.can_be_replaced_by_ninf else float("nan")
+        found = _own_checks_by_entry(given)
+        for condition in (_each(c) for some in conditions for c in listed(some)):
+            fits = _is_of_entries(condition.type.shape, given.type.shape)
+            found = pt.switch(condition if fits else pt.all(condition), found, bad)
+        return pt.cast(found, graph.type.dtype)
+    kind = getattr(op, "scalar_op", None)
+    if isinstance(kind, ps.Add):
+        return op(*map(_own_checks_by_entry, graph.owner.inputs))
+    if isinstance(kind, ps.Switch):
+        which, *branches = graph.owner.inputs
+        return op(which, *map(_own_checks_by_entry, branches))
+    if isinstance(op, Alloc):  # to the lengths of the variable
+        given, *lengths = graph.owner.inputs
+        return op(_own_checks_by_entry(given), *lengths)
+    return graph
+
+
+def _is_of_entries(shape: tuple[int | None, ...], of: tuple[int | None, ...]) -> bool:
+    """Whether an array of one shape has a number for each entry of another, or for several of them."""
+    ends = zip(reversed(shape), reversed(of), strict=False)
+    return len(shape) <= len(of) and all(a == 1 or (a is not None and a == b) for a, b in ends)
 
 
 def row_checks_to_values(graph: Variable, has_rows: Callable[[Variable], bool]) -> Variable:

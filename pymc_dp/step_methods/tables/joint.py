@@ -24,7 +24,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.addresses.bind import Function, Kernel
 from pymc_dp.lowering.addresses.modes import default_mode
 from pymc_dp.lowering.addresses.native import generator_handle
-from pymc_dp.lowering.rows.domains import parameter_checks_to_values
+from pymc_dp.lowering.rows.domains import entry_checks_to_values
 from pymc_dp.query.dependence import NONE, SEVERAL, Dependence
 from pymc_dp.query.tables import Tables
 from pymc_dp.step_methods.block.parents import is_real
@@ -103,7 +103,7 @@ class JointMoves:
         own = {*self._forms, *(k.rv for k in (*tables.releases, *tables.invariants))}
         others = [v for v in (*model.basic_RVs, *model.potentials) if v not in own]
         moving = {model.rvs_to_values[rv] for rv in self._moving}
-        graphs = [parameter_checks_to_values(graph) for graph in model.logp(others, sum=False)]
+        graphs = [entry_checks_to_values(graph) for graph in model.logp(others, sum=False)]
         terms = pt.concatenate(
             [pt.cast(graph, "float64").ravel() for graph in graphs if moving.intersection(ancestors([graph]))]  # type: ignore[attr-defined]
         )
@@ -166,7 +166,8 @@ class JointMoves:
             self._said = left
             _log.info(
                 "TableImputation moves %s and the counts of %s only given each other: more than %d numbers "
-                "are in the law of the same cells, or something known exactly holds these.",
+                "are in the law of the same cells, or in one term of the density, or something known exactly "
+                "holds these.",
                 ", ".join(left), ", ".join(self._tables.names), _SHORT,
             )  # fmt: skip
         return kept
@@ -300,6 +301,8 @@ class JointMoves:
 
     @learnt.setter
     def learnt(self, values: np.ndarray) -> None:
+        if values.size != self.learnt.size:  # of other groups: data that make these have been set since
+            return
         self._n_steps, self._n_draws, *restarts = map(int, values[:5])
         self._restarts, first = (restarts[0], restarts[1], restarts[2]), 5
         for array in (a for group in self.groups for a in group.arrays):
@@ -309,7 +312,7 @@ class JointMoves:
 
 def lawful(law: Any, counts: Any) -> TensorVariable:
     """Whether counts have a law: that of their noise drops out, the domain of the parameters does not."""
-    return pt.isfinite(parameter_checks_to_values(pm.logp(law, counts)))
+    return pt.isfinite(entry_checks_to_values(pm.logp(law, counts)))
 
 
 def _ways(shape: tuple[int, ...]) -> Iterator[np.ndarray]:
