@@ -72,6 +72,24 @@ def chosen_way(law: TensorVariable, record: TensorVariable, release: Release, to
     return _local(law, channel, noise, (found.lo, found.hi), tolerance, release)
 
 
+def few_valued_way(record: TensorVariable, release: Release) -> FiniteWay | None:
+    """Return how a record with few values is summed out of one release, or None where it is not."""
+    channel = release.rv.owner.op
+    found = clamped_record(release.query, {record})
+    if found is None or channel.ndims_params[0] != 0 or getattr(channel, "unknown_keys", False):
+        return None
+    return _summed(record, channel, list(parameters_of(release.rv)[1:]), (found.lo, found.hi), release)
+
+
+def _summed(law: TensorVariable, channel: Any, noise: list, ends: Ends, release: Release) -> FiniteWay | None:
+    support = finite_support(law, MAX_VALUES)
+    if support is None:
+        return None
+    query = np.dtype(parameters_of(release.rv)[0].type.dtype)  # type: ignore[attr-defined]
+    weights = log_probabilities(law, support)
+    return FiniteWay(channel, support.astype(query), ends, (weights, *noise))
+
+
 def _local(
     law: TensorVariable, channel: Any, noise: list, ends: Ends, tolerance: float, release: Release
 ) -> Way:
@@ -121,11 +139,9 @@ def _discrete(
     law: TensorVariable, channel: Any, noise: list, ends: Ends, tolerance: float, release: Release
 ) -> Way:
     op: Any = law.owner.op
-    query = np.dtype(parameters_of(release.rv)[0].type.dtype)  # type: ignore[attr-defined]
-    support = finite_support(law, MAX_VALUES)
-    if support is not None:
-        weights = log_probabilities(law, support)
-        return FiniteWay(channel, support.astype(query), ends, (weights, *noise))
+    summed = _summed(law, channel, noise, ends, release)
+    if summed is not None:
+        return summed
     if not isinstance(op, RandomVariable) or any(op.ndims_params):
         raise NotClosed(
             f"how many values {printed_name(op)} records have is not told by the model (the number of "

@@ -67,7 +67,8 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
       mixtures of these;
     * Bernoulli records under :class:`RandomizedResponse` of two categories;
     * other records with finite support (at most 2048 values) under any mechanism for single records: a sum
-      over the values;
+      over the values; also behind several releases, as of a question that is asked twice, where the law of
+      each release is the one given those before it;
     * beta records under :class:`BinomialMechanism`: a sum of (m + 1)^2 terms at most;
     * other whole-numbered records under unclamped discrete Laplace or Gaussian noise: a sum over as many
       values as `tolerance` requires;

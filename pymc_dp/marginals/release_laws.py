@@ -14,6 +14,7 @@ from pymc.distributions.dist_math import check_parameters
 from pytensor.tensor.random.basic import NormalRV
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.functions.log_sums import log_sum
 from pymc_dp.marginals.integer_sums import log_terms, whole_release
 from pymc_dp.marginals.mixture import log_densities, release_mixture, taken
 from pymc_dp.mechanisms.marginals import (
@@ -113,8 +114,15 @@ class FiniteWay:
 
     def record(self, released: TensorVariable) -> TensorVariable:
         """Draw one of the values with its probability given the release."""
-        terms = self.params[0] + log_densities([self._component(None)], released)
-        return pt.constant(self.values)[_index(terms)]
+        return pt.constant(self.values)[_index(self._terms(released))]
+
+    def _terms(self, released: TensorVariable) -> TensorVariable:
+        return self.params[0] + log_densities([self._component(None)], released)
+
+    def updated(self, released: TensorVariable) -> TensorVariable:
+        """Return the log probabilities of the values given the release."""
+        terms = self._terms(released)
+        return terms - pt.expand_dims(log_sum(terms), -1)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The parts of a model that are integrated out: records, their releases, and a way for each pair."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytensor.tensor as pt
@@ -10,9 +10,9 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.marginals.choice import NotClosed, chosen_way
+from pymc_dp.marginals.choice import NotClosed, chosen_way, few_valued_way
 from pymc_dp.marginals.groups import NotTogether
-from pymc_dp.marginals.release_laws import ClosedWay, Way
+from pymc_dp.marginals.release_laws import ClosedWay, FiniteWay, Way
 from pymc_dp.marginals.tabulated import Tabulated, can_be_counted, tabulated
 from pymc_dp.mechanisms.marginals import call
 from pymc_dp.query.lengths import lengths_of
@@ -27,8 +27,9 @@ _WAY_OUT = "Leave it to RecordImputation, which pm.sample chooses by itself."
 class Removed:
     """A record variable that is integrated out, with its releases in order and a way for each of them.
 
-    For all ways but the last, the record given the release has a law in its own family, from which the next
-    way starts. ``people`` are the names of all records of the block, which belong to the same people.
+    For all ways but the last, the record given the release has a law in its own family, or probabilities of
+    its few values, from which the next way starts. ``people`` are the names of all records of the block,
+    which belong to the same people.
     """
 
     record: TensorVariable
@@ -152,6 +153,10 @@ def _removed(record: TensorVariable, block: RecordBlock, tolerance: float) -> Re
                 f"{record.name} cannot be integrated out of {release.name}, which also reads "
                 f"{named(others)}. {_WAY_OUT}"
             )
+    size, people = _size(record), tuple(block.names)
+    few = [few_valued_way(record, release) for release in own] if len(own) > 1 else [None]
+    if None not in few:
+        return Removed(record, own, _given_those_before(own, few), size, people)  # type: ignore[arg-type]
     # ways that keep the record's law in its family come first, so that one other way may follow them
     ways: list[tuple[Release, Way]] = []
     last: list[tuple[Release, Way]] = []
@@ -162,8 +167,8 @@ def _removed(record: TensorVariable, block: RecordBlock, tolerance: float) -> Re
     if len(last) + (len(ways) if last and not isinstance(last[0][1], ClosedWay) else 0) > 1:
         raise ValueError(
             f"{record.name} has the releases {named(r.rv for r in own)}. A record with several releases can "
-            "be integrated out if all of them, or all but one, are of the record itself with unclamped "
-            f"Gaussian noise. {_WAY_OUT}"
+            "be integrated out if it has few values and they are of the record itself, or if all of them, or "
+            f"all but one, are of the record itself with unclamped Gaussian noise. {_WAY_OUT}"
         )
     law, chain = record, []
     for release, _ in (*ways, *last):
@@ -173,8 +178,17 @@ def _removed(record: TensorVariable, block: RecordBlock, tolerance: float) -> Re
             given = way.updated(release.rv)
             if given is not None:
                 law = call(record.owner.op, *given)
-    size = _size(record)
-    return Removed(record, [r for r, _ in chain], [w for _, w in chain], size, tuple(block.names))
+    return Removed(record, [r for r, _ in chain], [w for _, w in chain], size, people)
+
+
+def _given_those_before(releases: Sequence[Release], ways: Sequence[FiniteWay]) -> list[Way]:
+    """Return ways of a record with few values, each from its probabilities given the earlier releases."""
+    found: list[Way] = []
+    log_weights = ways[0].params[0]
+    for release, way in zip(releases, ways, strict=True):
+        found.append(replace(way, params=(log_weights, *way.params[1:])))
+        log_weights = found[-1].updated(release.rv)  # type: ignore[attr-defined]
+    return found
 
 
 def _way(law: TensorVariable, record: TensorVariable, release: Release, tolerance: float) -> Way:

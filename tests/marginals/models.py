@@ -365,6 +365,42 @@ def _two_density(i, z, a, b):
     return integral(both, -60, 60, breaks=(z, *BOUNDS))
 
 
+def _told_thrice():
+    """An answer, another by a second device, and a noisy number that is clamped."""
+    with pm.Model() as model:
+        a, b = _parameters()
+        y = pm.Binomial("y", 2, pm.math.sigmoid(a + b * X))
+        dp.LaplaceMechanism("z", y, scale=0.7, bounds=(0.5, 2), observed=Z)
+        dp.RandomizedResponse("v", y, p_answer=TOLD_BY, observed=np.array([1, 3, 1]))
+        dp.UnaryEncoding("w", y, n_categories=3, epsilon=1, observed=BITS[:3])
+    return model
+
+
+def _told_thrice_density(i, z, a, b):
+    own = np.e**0.5 / (1 + np.e**0.5)
+    law = stats.binom.pmf(np.arange(3), 2, 1 / (1 + np.exp(-a - b * X[i])))
+    first = [laplace(0.7)(z, np.clip(k, 0.5, 2)) for k in range(3)]
+    bits = [np.prod([own if bit == (j == k) else 1 - own for j, bit in enumerate(BITS[i])]) for k in range(3)]
+    return float(np.sum(law * first * TOLD_BY[:, [1, 3, 1][i]] * bits))
+
+
+def _two_answers():
+    """Of equal people, by devices of two kinds."""
+    with pm.Model() as model:
+        a, b = _parameters()
+        y = pm.Bernoulli("y", logit_p=a - b, shape=3)
+        dp.RandomizedResponse("z", y, p_truth=5 / 6, observed=ANSWERS)
+        dp.RandomizedResponse("w", y, p_answer=DEVICE, observed=1 - ANSWERS)
+    return model
+
+
+def _two_answers_density(i, z, a, b):
+    p = 1 / (1 + np.exp(b - a))
+    return sum(
+        chance * (5 / 6 if k == z else 1 / 6) * DEVICE[k, 1 - z] for k, chance in enumerate((1 - p, p))
+    )
+
+
 def _labels():
     with pm.Model() as model:
         a, b = _parameters()
@@ -439,5 +475,7 @@ CASES = {
     "two sums": Case(_central, ("y",), _central_log),
     "a mean": Case(_mean, ("y",), lambda a, b: float(stats.norm.logpdf(0.4, 2 - a, np.hypot(b / 2, 0.3)))),
     "two releases": Case(_two_releases, ("y",), _logs(Z, _two_density)),
+    "few values told thrice": Case(_told_thrice, ("y",), _logs(Z, _told_thrice_density)),
+    "two answers": Case(_two_answers, ("y",), _logs(ANSWERS, _two_answers_density)),
     "labels": Case(_labels, ("y",), _logs(Z, _labels_density)),
 }

@@ -23,6 +23,8 @@ QUICK = {
     "beta, tosses, wide bounds",
     "two sums",
     "two releases",
+    "few values told thrice",
+    "two answers",
 }
 NAMES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.statistical) for name in CASES]
 
@@ -43,7 +45,7 @@ def at(model, point):
 
 
 def releases_of(model):
-    return [rv for rv in model.observed_RVs if rv.name in ("z", "w")]
+    return [rv for rv in model.observed_RVs if rv.name in ("v", "w", "z")]
 
 
 def test_density_of_the_releases(pair):

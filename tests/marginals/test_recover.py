@@ -131,6 +131,16 @@ def test_answers_of_several_devices():
             frequencies_agree(draws[:, i], chances / chances.sum())
 
 
+def test_two_answers():
+    draws = recovered("two answers")
+    yes = 1 / (1 + np.exp(B - A))
+    for i, z in enumerate(models.ANSWERS):
+        chances = (
+            np.array([1 - yes, yes]) * np.where(np.arange(2) == z, 5 / 6, 1 / 6) * models.DEVICE[:, 1 - z]
+        )
+        frequencies_agree(draws[:, i], chances / chances.sum())
+
+
 def test_categories_told_by_a_table():
     draws = recovered("categories told by a table")
     for i, z in enumerate(REPORTS):

@@ -123,8 +123,8 @@ def test_machine_code_does_what_python_does(kernel, model_type):
         results.append((copied, rng.bit_generator.state))
     (machine, after_machine), (python, after_python) = results
     assert after_machine == after_python
-    # Exponentials and logarithms of the two differ in the last bit. Scans climb to a mode while the density is not
-    # lower, which tells where it is no closer than to the root of that.
+    # Exponentials and logarithms of the two differ in the last bit. Scans climb to a mode while the density
+    # is not lower, which tells where it is no closer than to the root of that.
     near = 1e-6 if kernel == "scans" else 1e-10
     for a, b in zip(machine, python, strict=True):
         np.testing.assert_allclose(a, b, rtol=near, atol=near)
