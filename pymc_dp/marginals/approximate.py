@@ -258,16 +258,17 @@ def _given(
     own, covariance = mean[start:stop], total[start:stop, start:stop]
     if not before:
         return own, covariance
-    across = total[:start, start:stop]
-    gain = pt.linalg.solve(total[:start, :start], across)
-    left = covariance - pt.dot(across.T, gain)
-    return own + pt.dot(pt.concatenate(before) - mean[:start], gain), 0.5 * (left + left.T)
+    root = pt.linalg.cholesky(total[:start, :start], lower=True)
+    across = pt.linalg.solve_triangular(root, total[:start, start:stop], lower=True)
+    gap = pt.linalg.solve_triangular(root, pt.concatenate(before) - mean[:start], lower=True)
+    return own + pt.dot(gap, across), covariance - pt.dot(across.T, across)
 
 
 def _edgeworth(moments: Moments, total: TensorVariable, released: TensorVariable) -> TensorVariable:
     """Return the first term of Edgeworth's expansion at the releases (McCullagh 1987, section 5.4)."""
-    inverse = pt.linalg.inv(total)
-    standard = pt.dot(inverse, released - moments.mean)
-    along = pt.dot(moments.deviations, standard)
-    squared = pt.sum(pt.dot(moments.deviations, inverse) * moments.deviations, axis=1)
+    # a root of the covariance, since an inverse takes PyTensor ten seconds more to compile
+    root = pt.linalg.cholesky(total, lower=True)
+    deviations = pt.linalg.solve_triangular(root, moments.deviations.T, lower=True)
+    along = pt.dot(pt.linalg.solve_triangular(root, released - moments.mean, lower=True), deviations)
+    squared = pt.sum(deviations * deviations, axis=0)
     return pt.sum(moments.weights * along * (along * along / 6.0 - squared / 2.0))
