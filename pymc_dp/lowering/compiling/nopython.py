@@ -201,3 +201,13 @@ def _compiler(
         return dispatcher
 
     return compiled_later
+
+
+def c_address(function: Callable[..., Any], signature: Any) -> int:
+    """Compile a function for C, as which it is kept until the process ends; return its address."""
+    compiled = numba.cfunc(signature, **DIVISION)(function)
+    _OF_C.append(compiled)
+    return int(compiled.address)
+
+
+_OF_C: list[Any] = []
