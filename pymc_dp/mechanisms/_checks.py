@@ -15,6 +15,7 @@ from pymc.pytensorf import convert_observed_data
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
+from scipy.special import gammaincc
 
 from pymc_dp.mechanisms._arguments import DECLARING
 from pymc_dp.privacy.release import Release
@@ -232,7 +233,7 @@ def tell_of_far_values(name: str, query: TensorVariable, rv: TensorVariable, obs
     """Warn where a release is beyond what its bounds leave of the query, by more than its noise can be.
 
     Bounds of what one person adds to a count were given for the count, say. The chance that noise of a right
-    release is so large is below 1e-6.
+    release is so large, in one number or in all together, is below 1e-6.
     """
     op, values = rv.owner.op, observed_numbers(observed)  # type: ignore[union-attr]
     if op.bounds is None or not op.additive_noise or op.family is None or values is None or not values.size:
@@ -245,17 +246,21 @@ def tell_of_far_values(name: str, query: TensorVariable, rv: TensorVariable, obs
         return
     most = largest(query, op.bounds)
     with np.errstate(invalid="ignore", over="ignore"):
-        beyond = (np.abs(values) - most) / noise
-        unlikely = beyond if "laplace" in op.family else beyond**2 / 2
-    far = (beyond > 0) & (unlikely > _UNLIKELY + math.log(values.size))
-    if not far.any():
+        beyond = np.nan_to_num(np.maximum((np.abs(values) - most) / noise, 0.0))
+    # what is beyond is less than the noise, and so is its sum than one of as many exponential numbers
+    each, half = (beyond, 1.0) if "laplace" in op.family else (beyond**2 / 2, 0.5)
+    far = each > _UNLIKELY + math.log(values.size)
+    together = gammaincc(half * beyond.size, each.sum()) < math.exp(-_UNLIKELY)
+    if not (far.any() or together):
         return
-    value, end, times = (np.broadcast_to(v, far.shape)[far][0] for v in (values, most, beyond))
+    at = np.unravel_index(each.argmax(), each.shape)
+    value, end, times = (np.broadcast_to(v, each.shape)[at] for v in (values, most, beyond))
+    others = "" if far.any() else f", and of others among its {beyond.size} numbers,"
     warnings.warn(
         f"{name} was released as {value:g}, but with these bounds the query is at most {end:g} in absolute "
-        f"value: noise of {times:.3g} times its level has a chance below 1e-6. bounds= clamps each row, "
-        "released or added up. Where rows are groups of people, such as counts, leave it out, and give as "
-        "sensitivity= how far one person changes the query; or mend the bounds, or the level of the noise.",
+        f"value: noise of {times:.3g} times its level{others} has a chance below 1e-6. bounds= clamps each "
+        "row, released or added up. Where rows are groups of people, such as counts, leave it out, and give "
+        "as sensitivity= how far one person changes the query; or mend the bounds or the level of the noise.",
         skip_file_prefixes=DECLARING,
     )
 

@@ -6,9 +6,12 @@ import math
 from dataclasses import dataclass
 
 from pymc_dp.query.records import RecordBlock
+from pymc_dp.query.tables import Tables
 
 # The reason why there is no bound for the records of a mixture.
 _MIXED = "they are moved with their labels, and the minimum is of the shares accepted in a draw"
+
+_COUNTED = "it is a table of counts, and the minimum is of the shares of its moves that a draw made"
 
 
 @dataclass(frozen=True)
@@ -82,3 +85,15 @@ def _why_not(block: RecordBlock, guarantees: list, proposals: str) -> str:
     if proposals == "informed" or (proposals == "auto" and may_look):
         return "the proposals look at the release instead of following the records' own law"
     return ""
+
+
+def bound_of_table(tables: Tables) -> RecordBound:
+    """Return that there is no bound for a table of counts."""
+    return RecordBound(
+        records=tuple(tables.names),
+        n=tables.n_cells,
+        releases=tuple(str(known.rv.name) for known in tables.releases),
+        epsilon=math.nan,
+        bound=math.nan,
+        reason=_COUNTED,
+    )

@@ -7,6 +7,7 @@ worst parameter took, and warns if these are many.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -16,7 +17,7 @@ from pymc.model.core import BaseModel, Model
 from rich.markup import escape
 from rich.table import Table
 
-from pymc_dp.stats._bounds import RecordBound, bound_of
+from pymc_dp.stats._bounds import RecordBound, bound_of, bound_of_table
 from pymc_dp.stats._draws import group_of
 from pymc_dp.stats._printing import as_text, entry_name, table_of
 from pymc_dp.step_methods.claims import default_parameters, has_slopes
@@ -24,6 +25,7 @@ from pymc_dp.step_methods.discovery import record_blocks, table_blocks
 from pymc_dp.step_methods.mixture.step import plain_mixtures, private_mixtures
 
 _STATISTICS = ("record_acceptance", "record_acceptance_min")
+_OF_TABLES = "table_acceptance"
 # Rounding error that the lowest probability may have, since it is computed from differences of log densities.
 _ROUNDING = 1e-9
 # Acceptance from here on counts as high, and warnings of slow mixing say "although"; below, slow mixing is no
@@ -38,10 +40,11 @@ class AcceptanceReport:
     Attributes
     ----------
     mean : float
-        Share of the records' proposals that were accepted, over all draws.
+        Share of the records' proposals that were accepted, over all draws; of the moves of a table of counts
+        in a model without records.
     minimum : float
-        Lowest acceptance probability of any proposal in any draw. The steps of mixtures do not store the
-        probability of each proposal; for their records the lowest share accepted in a draw takes its place.
+        Lowest acceptance probability of any proposal in any draw. The steps of mixtures and of tables do not
+        store the probability of each proposal; there the lowest share accepted in a draw takes its place.
     bounds : tuple of RecordBound
         One entry for each set of records that move together.
     worst_parameter : str or None
@@ -143,11 +146,15 @@ def acceptance_report(
     does not mean that the chain mixes, so the report looks at the effective draws of the parameters
     too, and warns where an effective draw took many iterations.
 
+    Tables of counts have no such bound. Of a model without other records the report has the share of a
+    table's moves that were made, and the slowest parameter or count.
+
     Parameters
     ----------
     idata : xarray.DataTree
         The result of ``pm.sample``, with the groups ``sample_stats`` (with ``record_acceptance``, and with
-        ``record_acceptance_min`` unless all records are of mixtures) and ``posterior``.
+        ``record_acceptance_min`` unless all records are of mixtures; with ``table_acceptance`` for tables of
+        counts) and ``posterior``.
     model : pymc.Model
         The model that was sampled.
     proposals : {"auto", "independence", "informed"}, default "auto"
@@ -203,11 +210,7 @@ def acceptance_report(
         raise ValueError(f"max_iterations must be a number > 0, got {max_iterations!r}.")
     blocks = record_blocks(model)
     if not blocks and table_blocks(model):
-        names = ", ".join(name for tables in table_blocks(model) for name in tables.names)
-        raise ValueError(
-            f"model has no confidential records: {names} are tables of counts, whose moves have no bound on "
-            "their acceptance. sample_stats.table_acceptance is the share of moves that were made."
-        )
+        return _of_tables(idata, model, max_iterations)
     if not blocks and (known := plain_mixtures(model)):
         names = " and ".join(str(mixture.kernel.name) for mixture, _ in known)
         raise ValueError(
@@ -244,6 +247,32 @@ def acceptance_report(
     return AcceptanceReport(mean, minimum, bounds, parameter, effective, iterations, tuple(warnings))
 
 
+def _of_tables(idata: Any, model: Model, max_iterations: float) -> AcceptanceReport:
+    """Return the report of a model whose confidential numbers are all counts in tables."""
+    stats = group_of(idata, "sample_stats")
+    if _OF_TABLES not in stats:
+        raise ValueError(
+            f"idata.sample_stats has no {_OF_TABLES}: the counts were not sampled by TableImputation. Sample "
+            "the model with pm.sample, or put dp.TableImputation() in step=[...]."
+        )
+    shares = np.asarray(stats[_OF_TABLES], dtype=float)
+    if not shares.size:
+        raise ValueError("idata holds no draws: sample with draws > 0.")
+    bounds = tuple(bound_of_table(tables) for tables in table_blocks(model))
+    counts = {name for tables in table_blocks(model) for name in tables.names}
+    slowest, effective, iterations = _slowest(idata, [str(rv.name) for rv in model.free_RVs], counts)
+    warnings = []
+    if iterations > max_iterations:
+        warnings.append(
+            f"one effective draw of {slowest} took {iterations:.0f} iterations ({effective:.0f} effective "
+            "draws in all). Draw longer. Where an intercept and effects of groups hold each other, write the "
+            "effects about it, pm.Normal('level', intercept, spread, dims=...), or the other way round."
+        )
+    return AcceptanceReport(
+        float(shares.mean()), float(shares.min()), bounds, slowest, effective, iterations, tuple(warnings)
+    )
+
+
 def _measured(idata: Any, n_mixed: int, n_blocks: int) -> tuple[float, float]:
     """Return the share of proposals accepted in all draws, and the lowest acceptance probability."""
     stats = group_of(idata, "sample_stats")
@@ -264,8 +293,11 @@ def _measured(idata: Any, n_mixed: int, n_blocks: int) -> tuple[float, float]:
     return float(shares.mean()), min(lowest)
 
 
-def _slowest(idata: Any, names: list[str]) -> tuple[str | None, float, float]:
-    """Return the parameter with the fewest effective draws, their number, and the iterations per draw."""
+def _slowest(idata: Any, names: list[str], counts: Collection[str] = ()) -> tuple[str | None, float, float]:
+    """Return the parameter with the fewest effective draws, their number, and the iterations per draw.
+
+    Counts that stand still, as those that exact numbers leave no choice, are not looked at.
+    """
     posterior = group_of(idata, "posterior")
     kept = [name for name in names if name in posterior]
     if not kept:
@@ -279,7 +311,8 @@ def _slowest(idata: Any, names: list[str]) -> tuple[str | None, float, float]:
         # ArviZ counts every draw of a constant as effective, but a chain that never moved has no effective
         # draws.
         moved = posterior[name].max(("chain", "draw")) > posterior[name].min(("chain", "draw"))
-        flat = np.nan_to_num(np.where(moved, values, 0.0), nan=0.0).ravel()
+        standing = math.inf if name in counts else 0.0
+        flat = np.where(moved, np.nan_to_num(values, nan=0.0), standing).ravel()
         i = int(flat.argmin())
         if flat[i] < fewest:
             fewest = float(flat[i])

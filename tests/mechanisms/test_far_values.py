@@ -45,6 +45,23 @@ def test_counts_of_groups_with_bounds_of_a_person(mechanism, level):
     assert not told(mechanism, groups, observed=COUNTS, **level)
 
 
+def table_of_groups():
+    return pm.Binomial("c", 400, pm.Beta("p", 1, 9, shape=(12, 3)))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "level"),
+    [(dp.DiscreteLaplaceMechanism, {"epsilon": 0.25}), (dp.GaussianMechanism, {"sigma": 12.0})],
+)
+def test_counts_that_are_too_large_only_together(mechanism, level):
+    """Each number might be noise, of the scale 12, and all of them are not."""
+    counts = np.tile([24, 31, 40], (12, 1))
+    (message,) = told(mechanism, table_of_groups, bounds=(0, 1), observed=counts, **level)
+    assert "of others among its 36 numbers" in message and "at most 1 in absolute value" in message
+    noise = np.random.default_rng(1).laplace(scale=12, size=(12, 3)).round().astype(int)
+    assert not told(mechanism, table_of_groups, bounds=(0, 1), observed=noise, **level)
+
+
 @pytest.mark.parametrize(
     ("query", "most"),
     [
@@ -61,7 +78,8 @@ def test_from_where_it_is_told(query, most):
     """Noise of twenty times its level beyond what the bounds leave, for both signs; not of ten times."""
     for sign in (-1, 1):
         for times in (10, 20):
-            value = np.broadcast_to(sign * (most + times * 3.0), query(pt.zeros(50)).eval().shape)
+            value = np.zeros(query(pt.zeros(50)).eval().shape)
+            value[(0,) * value.ndim] = sign * (most + times * 3.0)
             found = told(
                 dp.LaplaceMechanism, lambda: query(people()), scale=3.0, bounds=(-5, 5), observed=value
             )

@@ -6,6 +6,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from scipy import optimize
 
 import pymc_dp as dp
@@ -443,9 +444,36 @@ def test_many_cells_of_which_some_are_zero_by_their_law_are_refused():
             dp.TableImputation()
 
 
-def test_the_acceptance_report_is_of_records():
+def counted(mean, acceptance, name="table_acceptance"):
+    """What a run of a table with a parameter and a cell that is 0 by what is known exactly would return."""
+    rng = np.random.default_rng(1)
+    counts = rng.poisson(5, (2, 50, 3))
+    counts[..., 2] = 0
+    groups = {
+        "posterior": {"a": (("chain", "draw"), mean), "c": (("chain", "draw", "cell"), counts)},
+        "sample_stats": {name: (("chain", "draw"), acceptance)},
+    }
+    return xr.DataTree.from_dict({name: xr.Dataset(group) for name, group in groups.items()})
+
+
+def test_the_acceptance_report_of_a_table():
     with pm.Model() as model:
-        c = pm.Multinomial("c", 10, np.ones(3) / 3)
+        a = pm.Normal("a")
+        c = pm.Poisson("c", pt.exp(a) * np.ones(3))
         noisy("z", c, [3, 4, 2])
-    with pytest.raises(ValueError, match=r"c are tables of counts.*table_acceptance"):
-        dp.acceptance_report(None, model)
+        noisy("total", c.sum(), 9)
+        dp.Invariant("none", c[2], observed=0)
+    rng, rates = np.random.default_rng(2), np.full((2, 50), 0.4)
+    rates[1, 7] = 0.25
+    report = dp.acceptance_report(counted(rng.normal(size=(2, 50)), rates), model)
+    assert report.mean == pytest.approx(rates.mean()) and report.minimum == 0.25 and not report.warnings
+    (bound,) = report.bounds
+    assert (bound.records, bound.n, bound.releases) == (("c",), 3, ("z", "total")) and np.isnan(bound.bound)
+    assert "table of counts" in str(report) and report.effective_draws > 30
+    slow = np.repeat([[0.0], [3.0]], 50, axis=1) + 0.01 * rng.normal(size=(2, 50))
+    (warning,) = dp.acceptance_report(counted(slow, rates), model, max_iterations=20).warnings
+    assert "one effective draw of a took" in warning and "Draw longer" in warning
+    still = dp.acceptance_report(counted(np.zeros((2, 50)), rates), model)
+    assert still.worst_parameter == "a" and still.effective_draws == 0
+    with pytest.raises(ValueError, match=r"no table_acceptance.*dp\.TableImputation\(\)"):
+        dp.acceptance_report(counted(slow, rates, name="accept"), model)
