@@ -102,8 +102,8 @@ class MechanismOp:
     """
 
     why_unknown: ClassVar[str] = (
-        "its noise level was given without sensitivity= or bounds=, one of which has to be added, or is itself "
-        "random"
+        "its noise level was given without sensitivity= or bounds=, one of which has to be added, or is "
+        "itself random"
     )
     additive_noise: ClassVar[bool] = False
     family: ClassVar[str | None] = None
