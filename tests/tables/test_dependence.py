@@ -150,6 +150,7 @@ def test_what_is_known_exactly_is_kept(caplog):
     with caplog.at_level("INFO", logger="pymc.dp"):
         groups = table(law, known=lambda name, c: dp.Invariant(name, c[1].sum(), observed=4)).groups
     assert "moves a and the counts of c only given each other" in caplog.text
+    assert "moves e together with the counts of c, beside the parameters' own steps" in caplog.text
     (group,) = groups  # with `a`, which all cells read, nothing moves
     assert group.names == ["e"] and list(group.movable) == [True, False, True]
 

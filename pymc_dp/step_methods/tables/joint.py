@@ -72,7 +72,7 @@ class JointMoves:
         shapes = dict(zip(tables.variables, tables.shapes, strict=True))
         self._laws = {rv: in_one_line(rv, shapes[rv]) for rv in self._forms}
         self.groups: list[Group] = []
-        self._said: list[str] = []
+        self._said: tuple[list[str], list[str]] = [], []
         self._n_steps, self._n_draws, self._restarts = 0, 0, (-1, -1, -1)
         self._read_by = self._at_values([self._parameters_of(rv) for rv in self._forms])
         self._moving = self._find_moving()
@@ -162,15 +162,26 @@ class JointMoves:
         groups = [self._together(short, following, sizes, values, known), *alone] if short else alone
         kept = [group for group in groups if group.movable.any()]
         left += [name for group in groups if group not in kept for name in self._named(group)]
-        if left != self._said:  # once, not by each chain
-            self._said = left
+        self._say(list(dict.fromkeys(name for group in kept for name in self._named(group))), left)
+        return kept
+
+    def _say(self, moved: list[str], left: list[str]) -> None:
+        """Tell which parameters move with counts, and which do not: once, not by each chain."""
+        if (moved, left) == self._said:
+            return
+        self._said, counts = (moved, left), ", ".join(self._tables.names)
+        if moved:
+            _log.info(
+                "TableImputation moves %s together with the counts of %s, beside the parameters' own steps.",
+                ", ".join(moved), counts,
+            )  # fmt: skip
+        if left:
             _log.info(
                 "TableImputation moves %s and the counts of %s only given each other: more than %d numbers "
                 "are in the law of the same cells, or in one term of the density, or something known exactly "
                 "holds these.",
-                ", ".join(left), ", ".join(self._tables.names), _SHORT,
+                ", ".join(left), counts, _SHORT,
             )  # fmt: skip
-        return kept
 
     def _named(self, group: Group) -> list[str]:
         """Return the names of the parameters of a group, for messages."""
