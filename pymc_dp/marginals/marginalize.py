@@ -1,11 +1,12 @@
 """A model without some of its confidential records."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
 from pymc.model.core import BaseModel, Model
-from pymc.model.fgraph import model_free_rv, model_from_fgraph, model_observed_rv
+from pymc.model.fgraph import model_deterministic, model_free_rv, model_from_fgraph, model_observed_rv
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
@@ -13,6 +14,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.type_other import NoneConst
 
+from pymc_dp.marginals.groups import NotTogether
+from pymc_dp.marginals.noisy_sums import NoisySum, noisy_sum
 from pymc_dp.marginals.removal import Removed, split_up
 from pymc_dp.marginals.tabulated import Tabulated
 from pymc_dp.mechanisms.marginals import promise_of
@@ -21,6 +24,8 @@ from pymc_dp.propriety import refuse_improper
 from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.readings import graph_of
 from pymc_dp.query.records import parameters_of
+
+_log = logging.getLogger("pymc")
 
 
 def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 1e-12) -> Model:
@@ -113,9 +118,25 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
         raise ValueError(
             f"tolerance must be in (0, 0.01], got {tolerance!r}: it is the share that may be left out."
         )
-    marginal = without(model, *split_up(model, chosen, float(tolerance)))
+    marginal = _marginal(model, chosen, float(tolerance))
     refuse_improper(marginal)
     return marginal
+
+
+def _marginal(model: Model, names: list[str], tolerance: float) -> Model:
+    try:
+        parts = split_up(model, names, tolerance)
+    except ValueError as error:
+        try:
+            found = noisy_sum(model, names)
+        except NotTogether as reason:
+            raise ValueError(
+                f"{error} Nor are they integrated out by the characteristic function of their sum: {reason}."
+            ) from None
+        if found is None:
+            raise
+        return _without_people(model, found)
+    return without(model, *parts)
 
 
 def names_of(model: Any, names: Any) -> list[str]:
@@ -156,6 +177,33 @@ def without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> Mo
         if getattr(release.rv.owner.op, "unknown_keys", False)
     ]
     return model_left(model, graph, memo, records, listed)
+
+
+def _without_people(model: Model, found: NoisySum) -> Model:
+    """Build the model anew, with a noisy sum whose people are integrated out, and how exact that is."""
+    release, told = found.release, f"{found.release.name}_error"
+    if told in model.named_vars or told in model.coords:
+        raise ValueError(
+            f"The model has a variable or dimension {told}, a name that is needed for how exact the density "
+            f"of {release.name} is: rename it, or leave the records to RecordImputation."
+        )
+    _log.info(
+        f"{release.name}: {found.block.n} people ({', '.join(found.block.names)}) are integrated out by the "
+        f"characteristic function of their sum ({found.points.size} points, {found.nodes} frequencies); "
+        f"{told} tells the relative error of the density."
+    )
+    graph, memo = graph_of(model)
+    old = memo[release.rv]
+    # its own variable would be copied with the lengths in its query
+    own = release.rv.type(name=release.name)
+    law, error = graph_replace(
+        [found.law(), found.error(own)], copies_of(model, memo) | {own: old}, strict=False
+    )
+    graph.add_output(model_deterministic(error, told), import_missing=True)
+    law.name = release.name
+    new = model_observed_rv(law, old.owner.inputs[1], release.name, *old.owner.op.dims)
+    graph.replace(old, new, import_missing=True)
+    return model_left(model, graph, memo, found.block.records)
 
 
 def copies_of(model: Model, memo: dict[Any, Any]) -> dict[Any, Any]:
