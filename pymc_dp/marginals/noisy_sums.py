@@ -28,8 +28,8 @@ from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 # Numbers of nodes of the integral, by how many people there are at least. The rule ends at so many times
-# 2 pi / 16 over the sum's standard deviation, where one person's characteristic function has to be small to the
-# power of the number of people: early, where they are many.
+# 2 pi / 16 over the sum's standard deviation, where one person's characteristic function has to be small to
+# the power of the number of people: early, where they are many.
 _NODES = ((2000, 40), (200, 80), (20, 200), (0, 600))
 # Fewer people are not integrated out of a sum with Laplace noise, if they may all have one of a few values.
 _FEW = 20
@@ -129,8 +129,6 @@ def noisy_sum(model: Model, names: Sequence[str]) -> NoisySum | None:
     if block.terms:
         raise NotTogether(f"{named(block.terms)} depends on them, and is no release")
     variables = set(model.basic_RVs)
-    if set(leaves_of(parameters_of(release.rv)[1:], variables)) & set(block.records):
-        raise NotTogether(f"the noise level of {release.name} depends on them")
     for what, graphs in (("potential", model.potentials), ("deterministic", model.deterministics)):
         for graph in graphs:
             if set(block.records) & set(ancestors([graph], blockers=variables)):

@@ -110,7 +110,7 @@ def _parts(model: Model, names: list[str], tolerance: float) -> tuple[list[Remov
             raise
     raise ValueError(
         f"{', '.join(names)} were integrated out of {found.release.name} by the characteristic function of "
-        f"their sum, and the law of {found.block.n} people given a noisy sum of them has no form to draw from: "
+        f"their sum, and the law of {found.block.n} people given their noisy sum has no form to draw from: "
         "sample the model itself, whose records RecordImputation moves."
     )
 

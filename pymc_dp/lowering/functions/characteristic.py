@@ -8,8 +8,8 @@ generating function M, at complex arguments too. Under Gaussian noise the densit
 
 for every real s. The midpoint rule with step h folds onto z what the law of the sum, tilted by s, has at
 multiples of L = 2 pi / h from z: nothing, if s is near the saddlepoint and L is many tilted standard
-deviations. Under Laplace noise of scale b the factor of the noise, :math:`1 / (1 - b^2 \zeta^2)`, has poles at
-:math:`\pm 1/b`, and what is folded decays as the noise does. These are geometric series of residues, so that
+deviations. Under Laplace noise of scale b the factor of the noise, :math:`1 / (1 - b^2 \zeta^2)`, has poles
+at :math:`\pm 1/b`, and what is folded decays as the noise does. These are geometric series of residues:
 
 .. math:: f(z) = T(s) + \sum_\pm \frac{M(\pm 1/b) e^{\mp z / b}}{2b} \, \frac{1}{1 + e^{L (1/b \mp s)}},
 

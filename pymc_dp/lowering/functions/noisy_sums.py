@@ -29,8 +29,8 @@ class NoisySumDensity(_OfNoisySum):
 
     Inputs: z; what a person of each group may add (groups, points), and with which probability; numbers of
     people (groups,), which are whole; a constant that is added; and the standard deviation of Gaussian or the
-    scale of Laplace noise. Outputs: the log density, and its derivatives by z, what is added, the probabilities
-    and the noise.
+    scale of Laplace noise. Outputs: the log density, and its derivatives by z, what is added, the
+    probabilities and the noise.
     """
 
     def make_node(self, *inputs: Any) -> Apply:
