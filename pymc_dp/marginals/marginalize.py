@@ -23,7 +23,7 @@ from pymc_dp.mechanisms.unknown_keys import LISTED
 from pymc_dp.propriety import refuse_improper
 from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.readings import graph_of
-from pymc_dp.query.records import parameters_of
+from pymc_dp.query.records import find_record_blocks, parameters_of
 
 _log = logging.getLogger("pymc")
 
@@ -78,7 +78,7 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
       values as `tolerance` requires;
 
     and unclamped sums, means, differences and other affine functions of several normal records under
-    Gaussian noise.
+    Gaussian noise, or under Laplace noise if that is one number.
 
     Categories and bits that are seen through sums of functions of them alone, such as
     ``dp.record_sum(pt.eye(K)[y])``, are counted: a table ``y_counts`` takes their place, of shape (K,), or
@@ -88,6 +88,19 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     (:class:`TableImputation`); with others it mixes well where the noise is small beside the root of that
     number, and where it is large, leave people to ``pm.sample``, which moves probabilities with them.
 
+    All records of people who are seen through **one noisy sum**, a number with Laplace or Gaussian noise, are
+    integrated out together by the characteristic function of one person (``names`` has them all): of any law
+    that :func:`approximate_sums` takes, clamped or not, with a regression or public groups behind it. The
+    density is exact up to quadrature, and costs the same for a thousand people and for a billion: 40 to 600
+    frequencies times the points of one person's law. A deterministic ``<release>_error`` estimates its relative
+    error with every draw: how far more points, more frequencies and a smaller step move the density, what is
+    beyond the last frequency, and records so far out that no point stands for them. It is small (below 1e-5
+    as a rule) unless nearly everybody adds one of a few values, or the release is far in a tail that unclamped
+    records alone reach; where it is above 1e-3 or so in draws that matter, leave the records in the model. Sums
+    of a few values per person (counts of people, whole numbers) and fewer than 20 people under Laplace noise are
+    refused. Records are not drawn back from such a sum, unless they are normal and the sum is affine in them,
+    which is in closed form under both noises.
+
     Cost per
     density and gradient: 0.6 us per release for a normal record under Laplace noise or a clamp, O(K) for one
     of K values; where the law is the same for all records, only distinct releases count.
@@ -95,7 +108,8 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     References
     ----------
     Beraha, Favaro and Rao, *MCMC for Bayesian nonparametric mixture modeling under differential privacy*, for
-    the marginal kernel; Reed (2006), *The normal-Laplace distribution and its relatives*.
+    the marginal kernel; Reed (2006), *The normal-Laplace distribution and its relatives*. Daniels (1954),
+    *Saddlepoint approximations in statistics*, for the path on which a characteristic function is integrated.
 
     Examples
     --------
@@ -127,6 +141,12 @@ def _marginal(model: Model, names: list[str], tolerance: float) -> Model:
     try:
         parts = split_up(model, names, tolerance)
     except ValueError as error:
+        apart = [[name for name in block.names if name in names] for block in find_record_blocks(model)]
+        apart = [own for own in apart if own]
+        if len(apart) > 1 and sum(map(len, apart)) == len(names):  # of different people
+            for own in apart:
+                model = _marginal(model, own, tolerance)
+            return model
         try:
             found = noisy_sum(model, names)
         except NotTogether as reason:

@@ -31,7 +31,8 @@ from pymc_dp.upstream.pymc_private import _logprob, _support_point
 # 2 pi / 16 over the sum's standard deviation, where one person's characteristic function has to be small to
 # the power of the number of people: early, where they are many.
 _NODES = ((2000, 40), (200, 80), (20, 200), (0, 600))
-# Fewer people are not integrated out of a sum with Laplace noise, if they may all have one of a few values.
+# Fewer people are not integrated out of a sum with Laplace noise, which does not damp high frequencies as
+# Gaussian noise does: the function of a few is not small where the law of one person has an end or an atom.
 _FEW = 20
 
 
@@ -133,8 +134,13 @@ def noisy_sum(model: Model, names: Sequence[str]) -> NoisySum | None:
         for graph in graphs:
             if set(block.records) & set(ancestors([graph], blockers=variables)):
                 raise NotTogether(f"the {what} {graph.name} depends on them")
+    laplace = type(release.rv.owner.op) is LaplaceMechanismRV
+    if laplace and block.n < _FEW:
+        raise NotTogether(
+            f"fewer than {_FEW} people are too few under Laplace noise, and are sampled as fast as they are"
+        )
     points, finer = points_of(model, block, [release], None)
-    _check_values(points, block, type(release.rv.owner.op) is LaplaceMechanismRV)
+    _check_values(points, block)
     return NoisySum(block, release, points, points if finer is None else finer)
 
 
@@ -143,8 +149,8 @@ def nodes_for(people: float) -> int:
     return next(nodes for least, nodes in _NODES if people >= least)
 
 
-def _check_values(points: Points, block: RecordBlock, laplace: bool) -> None:
-    """Refuse what people add if it has few values: the characteristic function of their sum has no end."""
+def _check_values(points: Points, block: RecordBlock) -> None:
+    """Refuse what people add if it has a few values: the characteristic function of such sums has no end."""
     rng = np.random.default_rng(20261128)
     graphs = [points.each]
     found = leaves_of(graphs, rvs_in_graph(graphs))
@@ -162,11 +168,6 @@ def _check_values(points: Points, block: RecordBlock, laplace: bool) -> None:
         raise NotTogether(
             f"each of the people {named(block.records)} adds one of a few values, and the sum's law is no "
             "curve (dp.approximate_sums takes it as normal)"
-        )
-    if laplace and not all(smooth) and points.sizes.sum() < _FEW:
-        raise NotTogether(
-            f"fewer than {_FEW} people, who may all be at an end of a clamp, have a sum of which the law is "
-            "no curve"
         )
 
 

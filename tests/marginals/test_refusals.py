@@ -132,7 +132,7 @@ def noise_from_records():
 
 
 def few_values():
-    dp.LaplaceMechanism("z", (normal() > 0).sum(), scale=1.0, observed=1.0)
+    dp.GaussianMechanism("z", (normal() > 0).sum(), sigma=1.0, observed=1.0)
 
 
 def few_clamped():
