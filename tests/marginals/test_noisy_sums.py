@@ -453,4 +453,4 @@ def test_records_of_such_sums_are_drawn_back():
 
 
 def test_nodes_follow_the_number_of_people():
-    assert [nodes_for(n) for n in (5, 50, 500, 5000, 10**9)] == [600, 200, 80, 40, 40]
+    assert [nodes_for(n) for n in (5, 50, 500, 5000, 10**9)] == [600, 240, 120, 80, 80]

@@ -41,6 +41,9 @@ _FOLDED = 45.0
 _REACH = 6.0
 # The least standard deviation of a sum, in scales of its Laplace noise.
 _LEAST = 1e-6
+# Logarithm of the size of the function, relative to that at 0, from which on it is left out. Where it is larger
+# again farther out, what `_beyond` finds at the last nodes is large.
+_SMALL = 50.0
 # Last nodes, among which the characteristic function of each piece is largest.
 _LAST = 8
 # Probability of the scores of a number that have no points (grids.py).
@@ -183,10 +186,9 @@ def log_density(  # type: ignore[no-untyped-def]
             angle += noise * noise * s * t
             factor = complex(1.0, 0.0)
             moved = noise * zeta * zeta
-        if not size > -_LARGEST:
-            if size != size:
-                value = math.nan
-            continue
+        if not size > -_SMALL:  # or not a number
+            value += 0.0 * size
+            break
         term = math.exp(size) * complex(math.cos(angle), math.sin(angle)) * factor
         value += term.real
         by_z -= (term * zeta).real
