@@ -63,7 +63,8 @@ def recover_records(
     Raises
     ------
     TypeError, ValueError
-        As for :func:`marginalize`; or `idata` has no draws of a parameter.
+        As for :func:`marginalize`; or `idata` has no draws of a parameter; or people were integrated out by
+        the characteristic function of their sum, given which their law has no form to draw from.
 
     Notes
     -----
