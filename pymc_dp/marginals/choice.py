@@ -23,9 +23,17 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.rows.polynomial import degree
 from pymc_dp.marginals.integer_sums import MAX_TERMS
-from pymc_dp.marginals.release_laws import CentralWay, ClosedWay, FiniteWay, MixtureWay, Way, WholeWay
+from pymc_dp.marginals.release_laws import (
+    CentralWay,
+    ClosedWay,
+    FiniteWay,
+    LaplaceSumWay,
+    MixtureWay,
+    Way,
+    WholeWay,
+)
 from pymc_dp.marginals.sums import log_probability
-from pymc_dp.mechanisms.marginals import UNCLAMPED, Ends
+from pymc_dp.mechanisms.marginals import NORMAL_LAPLACE, UNCLAMPED, Ends
 from pymc_dp.mechanisms.processed import ProcessedRV
 from pymc_dp.query.lengths import lengths_of, with_known_shapes
 from pymc_dp.query.records import Release, parameters_of
@@ -206,7 +214,8 @@ def _check_size(channel: Any, noise: list, tolerance: float, release: Release) -
 def _of_all(law: TensorVariable, record: TensorVariable, release: Release) -> Way:
     op, query = release.rv.owner.op, release.query
     pair = op.record_marginals.get(NormalRV)
-    if pair is None or pair.update is None:
+    laplace = pair is NORMAL_LAPLACE and query.type.ndim == 0 and isinstance(law.owner.op, NormalRV)
+    if pair is None or (pair.update is None and not laplace):
         raise NotClosed(f"{printed_name(op)} of all records together is not normal, given their parameters")
     if not isinstance(law.owner.op, NormalRV):
         raise NotClosed(f"a sum of {printed_name(law.owner.op)} records is not normal")
@@ -226,4 +235,5 @@ def _of_all(law: TensorVariable, record: TensorVariable, release: Release) -> Wa
     c = slopes[0] if query.type.ndim == 0 else pt.stack(slopes)
     sigma = parameters_of(release.rv)[1]
     sigma = sigma if query.type.ndim == 0 else pt.broadcast_to(sigma, lengths_of(query))
-    return CentralWay((mean, c, mu.ravel(), s.ravel(), sigma), shape, query.type.ndim)
+    way = LaplaceSumWay if laplace else CentralWay
+    return way((mean, c, mu.ravel(), s.ravel(), sigma), shape, query.type.ndim)

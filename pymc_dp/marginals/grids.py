@@ -73,19 +73,23 @@ class Grid:
         Their probabilities, which add up to 1 in each group.
     group : ndarray of int, shape (points,)
         The public group that each belongs to.
+    piece : ndarray of int, shape (points,)
+        Within a group: which values of whole numbers each has, and between which cuts its real numbers are.
     """
 
     values: dict[Variable, Any]
     weights: Any
     group: np.ndarray
+    piece: np.ndarray
 
     @property
     def size(self) -> int:
         """Number of points."""
         return len(self.group)
 
-    def spread(self, count: int) -> None:
-        """Repeat each point."""
+    def spread(self, pieces: Sequence[int]) -> None:
+        """Repeat each point, once for each point of some new pieces."""
+        count = int(sum(pieces))
         if self.size * count > MOST_POINTS:
             raise NotTogether(
                 f"integrating over one record takes more than {MOST_POINTS} points: it has too many numbers, "
@@ -94,6 +98,8 @@ class Grid:
         self.values = {rv: _repeated(v, self.size, count) for rv, v in self.values.items()}
         self.weights = _repeated(self.weights, self.size, count)
         self.group = np.repeat(self.group, count)
+        own = np.repeat(np.arange(len(pieces)), pieces)
+        self.piece = np.repeat(self.piece * len(pieces), count) + np.tile(own, len(self.piece))
 
     def prune(self) -> None:
         """Leave out points that are hardly ever reached, if no parameter decides on that."""
@@ -105,7 +111,7 @@ class Grid:
         kept = np.sort(order[np.cumsum(weights[order]) > _UNREACHED])
         self.weights = pt.constant(weights[kept] / weights[kept].sum())
         self.values = {rv: pt.constant(v[kept]) for rv, v in zip(self.values, known[1:], strict=True)}
-        self.group = self.group[kept]
+        self.group, self.piece = self.group[kept], self.piece[kept]
 
 
 def record_grid(
@@ -135,7 +141,7 @@ def record_grid(
     NotTogether
         A law has neither a known quantile function nor few values, or there would be too many points.
     """
-    grid = Grid({}, pt.ones(n_groups), np.arange(n_groups))
+    grid = Grid({}, pt.ones(n_groups), np.arange(n_groups), np.zeros(n_groups, dtype=int))
     for record in records:
         width = _width(record)
         params = parameters(record, grid)
@@ -210,7 +216,7 @@ def _add_values(grid: Grid, record: TensorVariable, params: list[TensorVariable]
     law = record.owner.op.make_node(pt.random.shared_rng(seed=None), NoneConst, *params).outputs[1]
     chances = pt.exp(log_probabilities(law, support))
     weights = (grid.weights[:, None] * pt.broadcast_to(chances, (rows, len(support)))).ravel()
-    grid.spread(len(support))
+    grid.spread([1] * len(support))
     grid.weights = weights
     grid.values[record] = pt.constant(np.tile(support, rows).astype(record.type.dtype))
 
@@ -348,7 +354,7 @@ def _add_scores(
     count = w.type.shape[1]
     points = pt.broadcast_to(value(w), (rows, count)).ravel()
     weights = (grid.weights[:, None] * chance).ravel()
-    grid.spread(count)
+    grid.spread([int(part.type.shape[1]) for part in scores])
     grid.weights = weights
     return [*(_repeated(c, rows, count) for c in columns), points]
 

@@ -1,11 +1,12 @@
 """A model without some of its confidential records."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import pytensor.tensor as pt
 from pymc.model.core import BaseModel, Model
-from pymc.model.fgraph import model_free_rv, model_from_fgraph, model_observed_rv
+from pymc.model.fgraph import model_deterministic, model_free_rv, model_from_fgraph, model_observed_rv
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
@@ -13,6 +14,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.type_other import NoneConst
 
+from pymc_dp.marginals.groups import NotTogether
+from pymc_dp.marginals.noisy_sums import NoisySum, noisy_sum
 from pymc_dp.marginals.removal import Removed, split_up
 from pymc_dp.marginals.tabulated import Tabulated
 from pymc_dp.mechanisms.marginals import promise_of
@@ -20,7 +23,9 @@ from pymc_dp.mechanisms.unknown_keys import LISTED
 from pymc_dp.propriety import refuse_improper
 from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.readings import graph_of
-from pymc_dp.query.records import parameters_of
+from pymc_dp.query.records import find_record_blocks, parameters_of
+
+_log = logging.getLogger("pymc")
 
 
 def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 1e-12) -> Model:
@@ -74,7 +79,7 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
       values as `tolerance` requires;
 
     and unclamped sums, means, differences and other affine functions of several normal records under
-    Gaussian noise.
+    Gaussian noise, or under Laplace noise if that is one number.
 
     Categories and bits that are seen through sums of functions of them alone, such as
     ``dp.record_sum(pt.eye(K)[y])``, are counted: a table ``y_counts`` takes their place, of shape (K,), or
@@ -84,6 +89,20 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     (:class:`TableImputation`); with others it mixes well where the noise is small beside the root of that
     number, and where it is large, leave people to ``pm.sample``, which moves probabilities with them.
 
+    All records of people who are seen through **one noisy sum**, a number with Laplace or Gaussian noise,
+    are integrated out together by the characteristic function of one person (``names`` has them all): of
+    any law that :func:`approximate_sums` takes, clamped or not, with a regression or public groups behind
+    it. The density is exact up to quadrature, and costs the same for a thousand people and for a billion:
+    some 26 frequencies times the points of one person's law. A deterministic ``<release>_error``
+    estimates its relative error with every draw: how far more points, more frequencies and a smaller step
+    move the density, what is beyond the last frequency, and records so far out that no point stands for
+    them. It is small (below 1e-5 as a rule) unless nearly everybody adds one of a few values, or the
+    release is far in a tail that unclamped records alone reach; where it is above 1e-3 or so in draws
+    that matter, leave the records in the model. Sums of a few values per person (counts of people, whole
+    numbers) and fewer than 20 people under Laplace noise are refused. Records are not drawn back from
+    such a sum, unless they are normal and the sum is affine in them, which is in closed form under both
+    noises.
+
     Cost per
     density and gradient: 0.6 us per release for a normal record under Laplace noise or a clamp, O(K) for one
     of K values; where the law is the same for all records, only distinct releases count.
@@ -91,7 +110,8 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     References
     ----------
     Beraha, Favaro and Rao, *MCMC for Bayesian nonparametric mixture modeling under differential privacy*, for
-    the marginal kernel; Reed (2006), *The normal-Laplace distribution and its relatives*.
+    the marginal kernel; Reed (2006), *The normal-Laplace distribution and its relatives*. Daniels (1954),
+    *Saddlepoint approximations in statistics*, for the path on which a characteristic function is integrated.
 
     Examples
     --------
@@ -114,9 +134,31 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
         raise ValueError(
             f"tolerance must be in (0, 0.01], got {tolerance!r}: it is the share that may be left out."
         )
-    marginal = without(model, *split_up(model, chosen, float(tolerance)))
+    marginal = _marginal(model, chosen, float(tolerance))
     refuse_improper(marginal)
     return marginal
+
+
+def _marginal(model: Model, names: list[str], tolerance: float) -> Model:
+    try:
+        parts = split_up(model, names, tolerance)
+    except ValueError as error:
+        apart = [[name for name in block.names if name in names] for block in find_record_blocks(model)]
+        apart = [own for own in apart if own]
+        if len(apart) > 1 and sum(map(len, apart)) == len(names):  # of different people
+            for own in apart:
+                model = _marginal(model, own, tolerance)
+            return model
+        try:
+            found = noisy_sum(model, names)
+        except NotTogether as reason:
+            raise ValueError(
+                f"{error} Nor are they integrated out by the characteristic function of their sum: {reason}."
+            ) from None
+        if found is None:
+            raise
+        return _without_people(model, found)
+    return without(model, *parts)
 
 
 def names_of(model: Any, names: Any) -> list[str]:
@@ -157,6 +199,33 @@ def without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> Mo
         if getattr(release.rv.owner.op, "unknown_keys", False)
     ]
     return model_left(model, graph, memo, records, listed)
+
+
+def _without_people(model: Model, found: NoisySum) -> Model:
+    """Build the model anew, with a noisy sum whose people are integrated out, and how exact that is."""
+    release, told = found.release, f"{found.release.name}_error"
+    if told in model.named_vars or told in model.coords:
+        raise ValueError(
+            f"The model has a variable or dimension {told}, a name that is needed for how exact the density "
+            f"of {release.name} is: rename it, or leave the records to RecordImputation."
+        )
+    _log.info(
+        f"{release.name}: {found.block.n} people ({', '.join(found.block.names)}) are integrated out by the "
+        f"characteristic function of their sum ({found.points.size} points, {found.nodes} frequencies); "
+        f"{told} tells the relative error of the density."
+    )
+    graph, memo = graph_of(model)
+    old = memo[release.rv]
+    # its own variable would be copied with the lengths in its query
+    own = release.rv.type(name=release.name)
+    law, error = graph_replace(
+        [found.law(), found.error(own)], copies_of(model, memo) | {own: old}, strict=False
+    )
+    graph.add_output(model_deterministic(error, told), import_missing=True)
+    law.name = release.name
+    new = model_observed_rv(law, old.owner.inputs[1], release.name, *old.owner.op.dims)
+    graph.replace(old, new, import_missing=True)
+    return model_left(model, graph, memo, found.block.records)
 
 
 def copies_of(model: Model, memo: dict[Any, Any]) -> dict[Any, Any]:

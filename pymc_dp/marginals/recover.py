@@ -12,7 +12,9 @@ from pymc.pytensorf import compile as compile_graph
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.marginals.groups import NotTogether
 from pymc_dp.marginals.marginalize import names_of
+from pymc_dp.marginals.noisy_sums import noisy_sum
 from pymc_dp.marginals.release_laws import CentralWay
 from pymc_dp.marginals.removal import Removed, split_up
 from pymc_dp.marginals.tabulated import Tabulated, drawn_back
@@ -61,7 +63,8 @@ def recover_records(
     Raises
     ------
     TypeError, ValueError
-        As for :func:`marginalize`; or `idata` has no draws of a parameter.
+        As for :func:`marginalize`; or `idata` has no draws of a parameter; or people were integrated out by
+        the characteristic function of their sum, given which their law has no form to draw from.
 
     Notes
     -----
@@ -89,11 +92,28 @@ def recover_records(
             raise ValueError("idata has draws of all records of model already: nothing was integrated out.")
     chosen = names_of(model, names)
     rng = np.random.default_rng(random_seed)
-    closed, tables = split_up(model, chosen, tolerance)
+    closed, tables = _parts(model, chosen, tolerance)
     drawn = [(part.record, _drawn(model, part, posterior, rng)) for part in closed]
     drawn += [(table.record, _from_counts(table, posterior, rng)) for table in tables]
     found = xr.merge([_labelled(model, record, draws, posterior) for record, draws in drawn])
     return found.assign(_people(model, found, posterior))
+
+
+def _parts(model: Model, names: list[str], tolerance: float) -> tuple[list[Removed], list[Tabulated]]:
+    try:
+        return split_up(model, names, tolerance)
+    except ValueError:
+        try:
+            found = noisy_sum(model, names)
+        except NotTogether:
+            found = None
+        if found is None:
+            raise
+    raise ValueError(
+        f"{', '.join(names)} were integrated out of {found.release.name} by the characteristic function of "
+        f"their sum, and the law of {found.block.n} people given their noisy sum has no form to draw from: "
+        "sample the model itself, whose records RecordImputation moves."
+    )
 
 
 def _people(model: Model, found: xr.Dataset, posterior: xr.Dataset) -> dict[str, xr.DataArray]:

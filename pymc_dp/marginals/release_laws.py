@@ -17,9 +17,12 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.functions.log_sums import log_sum
 from pymc_dp.marginals.integer_sums import log_terms, whole_release
 from pymc_dp.marginals.mixture import log_densities, release_mixture, taken
+from pymc_dp.mechanisms.conditionals import NormalGivenLaplace
 from pymc_dp.mechanisms.marginals import (
+    UNCLAMPED,
     Ends,
     MvNormalMarginalRV,
+    NormalLaplaceRV,
     NormalMarginalRV,
     RecordMarginal,
     call,
@@ -254,6 +257,31 @@ class CentralWay:
         return moved.reshape((*_entries(batch), *self.shape))
 
     n_axes: int = 0
+
+
+@dataclass(frozen=True)
+class LaplaceSumWay(CentralWay):
+    """One number, an affine function of all normal records, with Laplace noise; parameters: the same."""
+
+    def _sd(self) -> TensorVariable:
+        _, c, _, s, _ = self.params
+        return pt.sqrt(pt.sum((c * s) ** 2, axis=-1))
+
+    def release(self, size: Any, promise: dict[str, Any]) -> TensorVariable:
+        """Return the law of the release, normal and Laplace."""
+        mean, _, _, s, scale = self.params
+        sd = check_parameters(self._sd(), s > 0, msg="sigma > 0")
+        return call(NormalLaplaceRV(**promise), mean, sd, scale)
+
+    def record(self, released: TensorVariable) -> TensorVariable:
+        """Draw the sum given the release, and records from the prior, which are shifted to have that sum."""
+        mean, c, mu, s, scale = self.params
+        sd = self._sd()
+        total = call(NormalGivenLaplace, mean, sd, released, scale, *UNCLAMPED)
+        free = s * call(NormalRV(), 0.0, 1.0, size=(*_entries(released.shape), mu.shape[-1]))
+        gap = (total - mean - pt.sum(c * free, axis=-1)) / sd**2
+        moved = mu + free + s * s * c * gap[..., None]
+        return moved.reshape((*_entries(released.shape), *self.shape))
 
 
 def _entries(shape: TensorVariable) -> list[TensorVariable]:

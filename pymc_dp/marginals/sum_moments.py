@@ -4,48 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import pytensor.tensor as pt
 from pymc.model.core import Model
-from pymc.pytensorf import rvs_in_graph
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import CauchyRV, HalfCauchyRV, InvGammaRV, ParetoRV, StudentTRV
-from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.marginals.grids import Cuts, Grid, check_law, record_grid
-from pymc_dp.marginals.groups import (
-    NOT_OF_ROWS,
-    NotTogether,
-    graph_of_rows,
-    groups_of,
-    public_rows,
-    set_anew,
-    sums_over,
-    values_as_written,
-    with_replaced,
-)
-from pymc_dp.marginals.kinks import cuts_of
-from pymc_dp.query.lengths import lengths_of, with_known_shapes
-from pymc_dp.query.linear import NotLinear, read_linear
-from pymc_dp.query.records import RecordBlock, Release, parameters_of
-from pymc_dp.query.rowlocal import leaves_of
-from pymc_dp.upstream.pymc_private import printed_name
-
-# Points between two cuts of a number that laws of others depend on, by how many real numbers a record has.
-_NODES = {0: 1, 1: 128, 2: 48, 3: 30}
-_NOT_OF_ONE = (
-    "what each person adds, or its law, does not follow from the person's own row alone: sums are over all "
-    "people, with 0 for those who do not count, and another length may be taken for that of people"
-)
-# Laws that may have no variance or third moment.
-_HEAVY = (CauchyRV, HalfCauchyRV, InvGammaRV, ParetoRV, StudentTRV)
-# How many times as many there are in the grid that they are compared with.
-_FINER = 1.5
+from pymc_dp.marginals.points import Points, points_of
+from pymc_dp.query.records import RecordBlock, Release
 
 
 @dataclass(frozen=True)
@@ -85,179 +50,16 @@ def moments_of(model: Model, block: RecordBlock, releases: Sequence[Release], no
     Raises
     ------
     NotTogether
-        People are not independent given what is public of each, a query is more than an affine function of
-        sums, or a law has no points to integrate it at.
+        As :func:`points_of`.
     """
-    records = _in_order(block)
-    n = block.n
-    for rv in records:
-        check_law(rv)
-        if rv.type.shape[0] != n:
-            raise NotTogether("how many there are may change with data")
-    queries = [with_known_shapes([release.query])[0] for release in releases]
-    sums = [sums_over(query, records, release) for query, release in zip(queries, releases, strict=True)]
-    totals = list(dict.fromkeys(total for found in sums for total in found))
-    rows = [total.owner.inputs[0] for total in totals]
-    matrix, constant = _affine(queries, totals, releases)
-    # of each record's law what has a row for each person
-    laws: list[Any] = [p for rv in records for p, core in _parameters(rv) if _has_rows(p, core)]
-    graphs: list[Any] = [*laws, *rows]
-    if (anew := set_anew(graphs, n, model)) is not None:
-        raise NotTogether(
-            f"{anew.name} has a row for each person and may be set anew: give it as an array, not as pm.Data"
-        )
-    public = public_rows(graphs, n, model)
-    group, first = groups_of(public, n)
-    real = [rv for rv in records if rv.type.dtype.startswith("float")]
-    cuts = cuts_of(graphs, real, [rv for rv in records if rv not in real])
-    _check_tails(real, cuts)
-    numbers = sum(1 if rv.type.ndim == 1 else int(rv.type.shape[1] or 1) for rv in real)
-    if nodes is None and numbers not in _NODES:
-        raise NotTogether(f"a record has {numbers} real numbers, and more than three take too many points")
-
-    def at_points(graph: Any, grid: Grid) -> Any:
-        of_points: dict[Any, Any] = {v: pt.constant(v.data[first[grid.group]]) for v in public}
-        return graph_of_rows(graph, of_points | grid.values)
-
-    def parameters(record: TensorVariable, grid: Grid) -> list[TensorVariable]:
-        return [
-            _with_rows(at_points(p, grid), grid.size, record) if _has_rows(p, core) else p
-            for p, core in _parameters(record)
-        ]
-
-    most = _NODES[numbers] if nodes is None else nodes
-    behind = set(leaves_of(laws, set(records)))
-    # what nothing depends on enters sums alone, which are as smooth as they are written
-    count = {rv: most if rv in behind else -(-most // 2) for rv in real}
-    grid = record_grid(records, cuts, parameters, len(first), count)
-    _check_rows(model, records, grid, group, [(each, at_points(each, grid)) for each in graphs])
-    sizes = np.bincount(group, minlength=len(first)).astype(float)
-
-    def summed(grid: Grid) -> tuple[TensorVariable, TensorVariable, TensorVariable]:
-        """Return what each point adds to the queries, its mean in each group, and the mean of the queries."""
-        entries = [
-            _entries(at_points(each, grid), total, grid.size)
-            for each, total in zip(rows, totals, strict=True)
-        ]
-        each = pt.dot(pt.concatenate(entries, axis=1), pt.constant(matrix.T))
-        weighted = (grid.weights[:, None] * each).reshape((len(first), grid.size // len(first), len(matrix)))
-        of_group = weighted.sum(axis=1)
-        return each, of_group, pt.dot(pt.constant(sizes), of_group) + pt.constant(constant)
-
-    each, of_group, mean = summed(grid)
-    finer = None
-    if numbers:
-        more = {rv: int(np.ceil(_FINER * k)) for rv, k in count.items()}
-        finer = summed(record_grid(records, cuts, parameters, len(first), more))[2]
-    weights = pt.specify_shape(grid.weights, grid.size) * sizes[grid.group]
-    return Moments(mean, each - of_group[grid.group], weights, finer)
+    points, more = points_of(model, block, releases, nodes)
+    of_group, mean = _means(points)
+    finer = None if more is None else _means(more)[1]
+    weights = points.weights * points.sizes[points.group]
+    return Moments(mean, points.each - of_group[points.group], weights, finer)
 
 
-def _in_order(block: RecordBlock) -> list[TensorVariable]:
-    """Return the records of a block, each after those that its law depends on."""
-    left, found = list(block.records), []
-    while left:
-        ready = [rv for rv in left if not set(leaves_of(parameters_of(rv), set(left))) - {rv}]
-        found += ready
-        left = [rv for rv in left if rv not in ready]
-    return found
-
-
-def _parameters(record: TensorVariable) -> list[tuple[TensorVariable, int]]:
-    """Return the parameters of a record's law, and how many axes of each belong to one row."""
-    op: Any = record.owner.op
-    inner = record.type.ndim - 1 - op.ndim_supp
-    params = (pt.as_tensor_variable(p) for p in parameters_of(record))
-    return [(p, core + inner) for p, core in zip(params, op.ndims_params, strict=True)]
-
-
-def _has_rows(p: TensorVariable, core: int) -> bool:
-    """Whether a parameter has a row for each person."""
-    return p.type.ndim > core and p.type.shape[0] != 1
-
-
-def _with_rows(p: Any, rows: int, record: TensorVariable) -> TensorVariable:
-    """Return a parameter whose rows are as many as points, or one."""
-    if p.type.shape[0] not in (None, rows):
-        raise NotTogether(f"the law of {record.name} has rows that are not those of people")
-    return pt.specify_shape(p, (rows, *[None] * (p.type.ndim - 1)))
-
-
-def _check_tails(real: Sequence[TensorVariable], cuts: Any) -> None:
-    """Refuse numbers of which sums may have no variance, unless all that is read of them is flat far out."""
-    for rv in real:
-        if isinstance(rv.owner.op, _HEAVY):
-            for j in range(1 if rv.type.ndim == 1 else int(rv.type.shape[1] or 1)):
-                if not all(cuts.get((rv, j), Cuts()).flat):
-                    raise NotTogether(
-                        f"sums over {rv.name} ({printed_name(rv.owner.op)}) may have no variance: clamp it"
-                    )
-
-
-def _affine(
-    queries: Sequence[Variable], totals: Sequence[Variable], releases: Sequence[Release]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return queries as a matrix times sums over people, plus constants."""
-    inputs = {total: total.type() for total in totals}
-    shapes = {inputs[total]: lengths_of(total) for total in totals}
-    starts = np.cumsum([0, *(int(np.prod(shapes[v])) for v in shapes)])
-    places = dict(zip(shapes, starts[:-1].tolist(), strict=True))
-    parts = []
-    for query, release in zip(queries, releases, strict=True):
-        of_sums = with_replaced(query, inputs)[0]
-        data = [
-            v.name
-            for v in ancestors([of_sums])
-            if isinstance(v, SharedVariable) and not isinstance(v.type, RandomGeneratorType)
-        ]
-        if data:
-            raise NotTogether(f"the query of {release.name} depends on {data[0]}, which may be set anew")
-        try:
-            parts.append(read_linear(of_sums, places, shapes))
-        except NotLinear as error:
-            raise NotTogether(f"{release.name} is of no linear function of sums: {error}") from error
-    matrix = np.concatenate([part.matrix.toarray() for part in parts]).astype(float)
-    return matrix, np.concatenate([np.asarray(part.constant, dtype=float) for part in parts])
-
-
-def _entries(each: Any, total: Variable, points: int) -> TensorVariable:
-    """Return what a point adds to each entry of a sum, shape (points, entries)."""
-    axes = total.owner.op.axis  # type: ignore[union-attr]
-    others = tuple(a for a in (range(each.type.ndim) if axes is None else axes) if a != 0)
-    added = pt.cast(each.sum(axis=others) if others else each, "float64")
-    return pt.broadcast_to(added.reshape((added.shape[0], -1)), (points, int(np.prod(lengths_of(total)))))
-
-
-def _check_rows(
-    model: Model,
-    records: Sequence[TensorVariable],
-    grid: Grid,
-    group: np.ndarray,
-    pairs: Sequence[tuple[Any, Any]],
-) -> None:
-    """Refuse graphs of points that give other numbers than those of people, whose length was mistaken."""
-    rng = np.random.default_rng(20260103)
-    per_group = grid.size // (int(group.max()) + 1)
-    at = group * per_group + rng.integers(per_group, size=len(group))
-    values = [grid.values[rv] for rv in records]
-    graphs = [graph for pair in pairs for graph in pair]
-    found = leaves_of([*graphs, *values], rvs_in_graph([*graphs, *values]) - set(records))
-    reading: dict[Any, Any] = {
-        rv: pt.constant(rng.uniform(0.2, 0.8, lengths_of(rv)).astype(rv.type.dtype))  # type: ignore[attr-defined]
-        for rv in found
-        if rv not in records
-    }
-    known = values_as_written([with_replaced(v, reading)[0] for v in values], NOT_OF_ROWS)
-    of_points = {v: pt.constant(x) for v, x in zip(values, known, strict=True)}
-    of_people = {rv: pt.constant(x[at]) for rv, x in zip(records, known, strict=True)}
-    for of_all, at_points in pairs:
-        both = [
-            with_replaced(of_all, of_people | reading)[0],
-            with_replaced(at_points, of_points | reading)[0],
-        ]
-        people, points = values_as_written(both, NOT_OF_ROWS)
-        expected = points[at] if points.shape[:1] == (grid.size,) and points.ndim == people.ndim else points
-        if people.shape[1:] != expected.shape[1:] or len(expected) not in (1, len(people)):
-            raise NotTogether(_NOT_OF_ONE)
-        if not np.allclose(people, expected, rtol=1e-8, atol=1e-300, equal_nan=True):
-            raise NotTogether(_NOT_OF_ONE)
+def _means(points: Points) -> tuple[TensorVariable, TensorVariable]:
+    """Return the mean of what a person of each group adds, and that of the queries."""
+    of_group = points.by_group(points.weights[:, None] * points.each).sum(axis=1)
+    return of_group, pt.dot(pt.constant(points.sizes), of_group) + pt.constant(points.constant)

@@ -52,20 +52,23 @@ def wavelet():
 
 
 def clamped_sum():
-    dp.GaussianMechanism("z", normal().sum(), rho=1, bounds=(-1, 1), observed=1.0)
+    c = dp.clamp(normal(), -1, 1)
+    dp.GaussianMechanism("z", pt.stack([c.sum(), (c * [0, 1, 2]).sum()]), sigma=1.0, observed=[1.0, 1.0])
 
 
 def laplace_sum():
-    dp.LaplaceMechanism("z", normal().sum(), scale=1.0, observed=1.0)
+    y = normal()
+    dp.LaplaceMechanism("z", pt.stack([y.sum(), (y * [0, 1, 2]).sum()]), scale=1.0, observed=[1.0, 1.0])
 
 
 def squares():
-    dp.GaussianMechanism("z", (normal() ** 2).sum(), sigma=1.0, observed=1.0)
+    y = normal()
+    dp.GaussianMechanism("z", pt.stack([y.sum(), (y**2).sum()]), sigma=1.0, observed=[1.0, 1.0])
 
 
 def sum_of_others():
     y = pm.Gamma("y", pm.HalfNormal("mu"), 1, shape=3)
-    dp.GaussianMechanism("z", y.sum(), sigma=1.0, observed=1.0)
+    dp.GaussianMechanism("z", pt.stack([y.sum(), (y * [0, 1, 2]).sum()]), sigma=1.0, observed=[1.0, 1.0])
 
 
 def two_with_laplace():
@@ -128,6 +131,18 @@ def noise_from_records():
     dp.LaplaceMechanism("z", y, scale=pt.exp(y), observed=ONES)
 
 
+def few_values():
+    dp.GaussianMechanism("z", (normal() > 0).sum(), sigma=1.0, observed=1.0)
+
+
+def few_clamped():
+    dp.LaplaceMechanism("z", normal().clip(-1, 1).sum(), scale=1.0, observed=1.0)
+
+
+def kinks():
+    dp.GaussianMechanism("z", pt.sum(pt.clip(normal(), 0, pm.HalfNormal("end"))), sigma=1.0, observed=1.0)
+
+
 def histogram():
     dp.PerturbedHistogram("z", normal(), n_bins=2, bounds=(0, 1), epsilon=1, observed=[1.0, 2.0])
 
@@ -152,6 +167,9 @@ REFUSED = [
     (unknown_pair, "Gamma records have no closed marginal under LaplaceMechanism"),
     (wavelet, "no closed marginal under WaveletMechanism"),
     (clamped_sum, r"not an affine function of the records: it clamps them \(as bounds= does\)"),
+    (few_values, "characteristic function of their sum: each of the people y adds one of a few values"),
+    (few_clamped, "characteristic function of their sum: fewer than 20 people"),
+    (kinks, "characteristic function of their sum: .*kinks anywhere"),
     (laplace_sum, "LaplaceMechanism of all records together is not normal"),
     (squares, "not an affine function"),
     (sum_of_others, "a sum of Gamma records is not normal"),

@@ -1,0 +1,149 @@
+"""Densities of noisy sums over people, and how exact they are, as operations in graphs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.gradient import disconnected_type
+from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.op import Op
+
+from pymc_dp.lowering.compiling.keys import version_of
+from pymc_dp.lowering.compiling.nopython import njit_for_graphs
+from pymc_dp.lowering.functions.characteristic import WIDTH, density_and_slopes, relative_error
+from pymc_dp.upstream.pytensor_private import register_funcify_default_op_cache_key
+
+
+class _OfNoisySum(Op):
+    """An operation on a noisy sum; whether the noise is Laplace noise, the number of nodes, and the width."""
+
+    __props__ = ("laplace", "nodes", "width")
+
+    def __init__(self, laplace: bool, nodes: int, width: float = WIDTH):
+        self.laplace, self.nodes, self.width = laplace, nodes, width
+
+
+class NoisySumDensity(_OfNoisySum):
+    """Log density of a noisy sum over people, and its derivatives.
+
+    Inputs: z; what a person of each group may add (groups, points), and with which probability; numbers of
+    people (groups,), which are whole; a constant that is added; and the standard deviation of Gaussian or the
+    scale of Laplace noise. Outputs: the log density, and its derivatives by z, what is added, the
+    probabilities and the noise.
+    """
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Apply it to tensors."""
+        cast = [pt.cast(pt.as_tensor_variable(v), "float64") for v in inputs]
+        return Apply(self, cast, [pt.dscalar(), pt.dscalar(), pt.dmatrix(), pt.dmatrix(), pt.dscalar()])
+
+    def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
+        """Compute all."""
+        z, added, chances, people, constant, noise = inputs
+        found = density_and_slopes(
+            float(z),
+            *map(np.ascontiguousarray, (added, chances, people)),
+            float(constant),
+            float(noise),
+            self.laplace,
+            self.nodes,
+            self.width,
+        )
+        for place, value in zip(outputs, found, strict=True):
+            place[0] = np.asarray(value)
+
+    def pullback(
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
+    ) -> list[Variable]:
+        """Gradient: the derivatives that were computed with it."""
+        given: Any = cotangents[0]
+        by_z, by_added, by_chances, by_noise = (given * v for v in outputs[1:])
+        return [by_z, by_added, by_chances, disconnected_type(), -by_z, by_noise]
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        """Only the log density is differentiable, in all but numbers of people."""
+        return [[k != 3, *[False] * 4] for k in range(len(node.inputs))]
+
+
+class NoisySumError(_OfNoisySum):
+    """Estimate of the relative error of a density.
+
+    Inputs: those of `NoisySumDensity`; what is added at more points, and with which probability; and the
+    piece of each point, over which it is smooth: whole numbers, the same in each group.
+
+    It is the sum of three parts: how far the density moves with more points, more nodes and a smaller step; a
+    bound on what is beyond the last node, if no piece's characteristic function is larger there than at the
+    last nodes; and what people at scores without a point may add.
+    """
+
+    def make_node(self, *inputs: Any) -> Apply:
+        """Apply it to tensors."""
+        *rest, pieces = inputs
+        cast = [pt.cast(pt.as_tensor_variable(v), "float64") for v in rest]
+        return Apply(self, [*cast, pt.cast(pt.as_tensor_variable(pieces), "int64")], [pt.dscalar()])
+
+    def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
+        """Compute it."""
+        z, added, chances, people, constant, noise, *more = inputs
+        arrays = [np.ascontiguousarray(v) for v in (added, chances, people, *more)]
+        outputs[0][0] = np.asarray(
+            relative_error(
+                float(z), *arrays[:3], float(constant), float(noise), *arrays[3:],
+                self.laplace, self.nodes, self.width,
+            )
+        )  # fmt: skip
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        """Nothing is differentiable."""
+        return [[False] for _ in node.inputs]
+
+
+@register_funcify_default_op_cache_key(NoisySumDensity)
+def _funcify_density(op: NoisySumDensity, **kwargs: Any) -> Any:
+    laplace, nodes, width = op.laplace, op.nodes, op.width
+
+    @njit_for_graphs
+    def noisy_sum_density(z, added, chances, people, constant, noise):  # type: ignore[no-untyped-def]
+        found, by_z, by_added, by_chances, by_noise = density_and_slopes(
+            z.item(),
+            np.ascontiguousarray(added),
+            np.ascontiguousarray(chances),
+            np.ascontiguousarray(people),
+            constant.item(),
+            noise.item(),
+            laplace,
+            nodes,
+            width,
+        )
+        return np.asarray(found), np.asarray(by_z), by_added, by_chances, np.asarray(by_noise)
+
+    return noisy_sum_density, version_of(noisy_sum_density)
+
+
+@register_funcify_default_op_cache_key(NoisySumError)
+def _funcify_error(op: NoisySumError, **kwargs: Any) -> Any:
+    laplace, nodes, width = op.laplace, op.nodes, op.width
+
+    @njit_for_graphs
+    def noisy_sum_error(  # type: ignore[no-untyped-def]
+        z, added, chances, people, constant, noise, more_added, more_chances, pieces
+    ):
+        return np.asarray(
+            relative_error(
+                z.item(),
+                np.ascontiguousarray(added),
+                np.ascontiguousarray(chances),
+                np.ascontiguousarray(people),
+                constant.item(),
+                noise.item(),
+                np.ascontiguousarray(more_added),
+                np.ascontiguousarray(more_chances),
+                np.ascontiguousarray(pieces),
+                laplace,
+                nodes,
+                width,
+            )
+        )
+
+    return noisy_sum_error, version_of(noisy_sum_error)

@@ -1,0 +1,208 @@
+"""Releases of one noisy sum over people, with the people integrated out by a characteristic function."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.dist_math import check_parameters
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.model.core import Model
+from pymc.pytensorf import rvs_in_graph
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.lowering.functions.noisy_sums import NoisySumDensity, NoisySumError
+from pymc_dp.marginals.groups import NotTogether, values_as_written, with_replaced
+from pymc_dp.marginals.points import Points, points_of
+from pymc_dp.mechanisms.gaussian import GaussianMechanismRV
+from pymc_dp.mechanisms.laplace import LaplaceMechanismRV
+from pymc_dp.mechanisms.marginals import SymbolicMarginal, promise_of
+from pymc_dp.query.lengths import lengths_of
+from pymc_dp.query.recordrules import named
+from pymc_dp.query.records import RecordBlock, Release, find_record_blocks, parameters_of
+from pymc_dp.query.rowlocal import leaves_of
+from pymc_dp.upstream.pymc_private import _logprob, _support_point
+
+# Largest numbers of nodes of the integral, by how many people there are at least. The rule ends at so many
+# times 2 pi / 16 over the sum's standard deviation, or where one person's characteristic function to the power
+# of the number of people is negligible: at some 26 nodes, where they are many.
+_NODES = ((2000, 80), (200, 120), (20, 240), (0, 600))
+# Fewer people are not integrated out of a sum with Laplace noise, which does not damp high frequencies as
+# Gaussian noise does: the function of a few is not small where the law of one person has an end or an atom.
+_FEW = 20
+
+
+class NoisySumRV(SymbolicMarginal, SymbolicRandomVariable):
+    """Draws how many people there are at each point, and a noisy sum; inputs: those of `NoisySumDensity`.
+
+    Attributes
+    ----------
+    laplace : bool
+        Whether the noise is Laplace noise.
+    nodes : int
+        Of the integral.
+    """
+
+    name = "noisy_sum"
+    _print_name = ("NoisySum", "\\operatorname{NoisySum}")
+
+    def __init__(self, *args: Any, laplace: bool, nodes: int, **kwargs: Any) -> None:
+        self.laplace, self.nodes = laplace, nodes
+        super().__init__(*args, **kwargs)
+
+
+@dataclass(frozen=True)
+class NoisySum:
+    """A release through which alone people are seen, and which is one noisy sum over them."""
+
+    block: RecordBlock
+    release: Release
+    points: Points
+    finer: Points
+
+    @property
+    def laplace(self) -> bool:
+        """Whether the noise is Laplace noise."""
+        return type(self.release.rv.owner.op) is LaplaceMechanismRV
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes of the integral."""
+        return nodes_for(self.points.sizes.sum())
+
+    def _inputs(self, points: Points) -> list[TensorVariable]:
+        level = pt.as_tensor_variable(parameters_of(self.release.rv)[1])
+        level = pt.cast(level.sum() if level.type.ndim else level, "float64")
+        return [
+            points.by_group(points.each)[:, :, 0],
+            points.by_group(points.weights),
+            pt.constant(points.sizes),
+            pt.constant(points.constant[0]),
+            pt.switch(level > 0, level, np.nan),
+        ]
+
+    def law(self) -> TensorVariable:
+        """Return the law of the release without its people."""
+        op = self.release.rv.owner.op
+        promise = promise_of(op, tuple(self.block.names))
+        return _noisy_sum(
+            self._inputs(self.points), self.laplace, self.nodes, self.release.query.type.ndim, promise
+        )
+
+    def error(self, released: TensorVariable) -> TensorVariable:
+        """Return an estimate of the relative error of the density of a release."""
+        more = self._inputs(self.finer)[:2]
+        pieces = pt.constant(self.points.piece[: self.points.size // len(self.points.sizes)])
+        value = released if released.type.ndim == 0 else released[0]
+        return NoisySumError(self.laplace, self.nodes)(value, *self._inputs(self.points), *more, pieces)
+
+
+def noisy_sum(model: Model, names: Sequence[str]) -> NoisySum | None:
+    """Return the release of one noisy sum through which alone some records are seen.
+
+    Returns
+    -------
+    NoisySum or None
+        None if these are not all records of some people, or are not seen through one number with Laplace or
+        Gaussian noise alone.
+
+    Raises
+    ------
+    NotTogether
+        They are, but their sum has no density here; with the reason.
+    """
+    blocks = [block for block in find_record_blocks(model) if set(names) == set(block.names)]
+    if not blocks or len(blocks[0].releases) != 1:
+        return None
+    (block,) = blocks
+    (release,) = block.releases
+    if type(release.rv.owner.op) not in (GaussianMechanismRV, LaplaceMechanismRV):
+        return None
+    shape = lengths_of(release.query)
+    if release.kind == "local" or shape not in ((), (1,)):
+        return None
+    if block.count is not None:
+        raise NotTogether(f"how many people there are, {block.count.name}, is a variable")
+    if block.terms:
+        raise NotTogether(f"{named(block.terms)} depends on them, and is no release")
+    variables = set(model.basic_RVs)
+    for what, graphs in (("potential", model.potentials), ("deterministic", model.deterministics)):
+        for graph in graphs:
+            if set(block.records) & set(ancestors([graph], blockers=variables)):
+                raise NotTogether(f"the {what} {graph.name} depends on them")
+    laplace = type(release.rv.owner.op) is LaplaceMechanismRV
+    if laplace and block.n < _FEW:
+        raise NotTogether(
+            f"fewer than {_FEW} people are too few under Laplace noise, and are sampled as fast as they are"
+        )
+    points, finer = points_of(model, block, [release], None)
+    _check_values(points, block)
+    return NoisySum(block, release, points, points if finer is None else finer)
+
+
+def nodes_for(people: float) -> int:
+    """Return the number of nodes of the integral."""
+    return next(nodes for least, nodes in _NODES if people >= least)
+
+
+def _check_values(points: Points, block: RecordBlock) -> None:
+    """Refuse what people add if it has a few values: the characteristic function of such sums has no end."""
+    rng = np.random.default_rng(20261128)
+    graphs = [points.each]
+    found = leaves_of(graphs, rvs_in_graph(graphs))
+    reading: dict[Any, Any] = {
+        rv: pt.constant(rng.uniform(0.2, 0.8, lengths_of(rv)).astype(rv.type.dtype))  # type: ignore[attr-defined]
+        for rv in found
+    }
+    (values,) = values_as_written([with_replaced(points.each, reading)[0]], "what people add is not known")
+    smooth = [
+        len(np.unique(values[(points.group == g) & (points.piece == k)])) > 1
+        for g in range(len(points.sizes))
+        for k in np.unique(points.piece)
+    ]
+    if not any(smooth):
+        raise NotTogether(
+            f"each of the people {named(block.records)} adds one of a few values, and the sum's law is no "
+            "curve (dp.approximate_sums takes it as normal)"
+        )
+
+
+def _noisy_sum(
+    inputs: list[TensorVariable], laplace: bool, nodes: int, axes: int, promise: dict[str, Any]
+) -> TensorVariable:
+    """Return a random variable that is a noisy sum: a number, or a vector of one."""
+    added, chances, people, constant, noise = inputs
+    rng = pt.random.shared_rng(seed=None)
+    whole = pt.cast(people, "int64")
+    between, counts = pt.random.multinomial(whole, chances, rng=rng, return_next_rng=True)
+    # a vector of one number, like its query
+    total = pt.shape_padleft(constant + pt.sum(counts * added), axes)
+    draw = pt.random.laplace if laplace else pt.random.normal
+    after, drawn = draw(total, noise, rng=between, return_next_rng=True)
+    node = NoisySumRV(
+        inputs=[rng, *inputs],
+        outputs=[after, drawn],
+        extended_signature=f"[rng],(g,p),(g,p),(g),(),()->[rng],({'o' if axes else ''})",
+        laplace=laplace,
+        nodes=nodes,
+        **promise,
+    ).make_node(rng, *inputs)
+    return node.outputs[1]
+
+
+@_logprob.register(NoisySumRV)
+def _log_density(op: Any, values: Any, rng: Any, *inputs: Any, **kwargs: Any) -> TensorVariable:
+    value = values[0] if values[0].type.ndim == 0 else values[0][0]
+    density = NoisySumDensity(op.laplace, op.nodes)(value, *inputs)[0]
+    return check_parameters(density, inputs[-1] > 0, msg="noise > 0")
+
+
+@_support_point.register(NoisySumRV)
+def _mean(op: Any, rv: Any, rng: Any, *inputs: Any) -> TensorVariable:
+    """Return the mean of the sum."""
+    added, chances, people, constant, _ = inputs
+    return pt.broadcast_to(constant + pt.dot(people, (added * chances).sum(axis=1)), rv.shape)
