@@ -28,8 +28,8 @@ from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
 # Largest numbers of nodes of the integral, by how many people there are at least. The rule ends at so many
-# times 2 pi / 16 over the standard deviation of the sum, or where the characteristic function of one person to
-# the power of the number of people is negligible: at some 26 nodes, where they are many.
+# times 2 pi / 16 over the standard deviation of the sum, or where the characteristic function of one person
+# to the power of the number of people is negligible: at some 26 nodes, where they are many.
 _NODES = ((2000, 80), (200, 120), (20, 240), (0, 600))
 # Fewer people are not integrated out of a sum with Laplace noise, which does not damp high frequencies as
 # Gaussian noise does: the function of a few is not small where the law of one person has an end or an atom.
