@@ -27,9 +27,9 @@ from pymc_dp.query.records import RecordBlock, Release, find_record_blocks, para
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.upstream.pymc_private import _logprob, _support_point
 
-# Largest numbers of nodes of the integral, by how many people there are at least. The rule ends at so many
-# times 2 pi / 16 over the sum's standard deviation, or where one person's characteristic function is negligible
-# to the power of the number of people: at some 26 nodes, where they are many.
+# Largest numbers of nodes of the integral, by how many people there are at least. The rule ends there, at as
+# many times 2 pi / 16 over the sum's standard deviation, or earlier: where the characteristic function of one
+# person to the power of their number is negligible, after some 26 nodes where they are many.
 _NODES = ((2000, 80), (200, 120), (20, 240), (0, 600))
 # Fewer people are not integrated out of a sum with Laplace noise, which does not damp high frequencies as
 # Gaussian noise does: the function of a few is not small where the law of one person has an end or an atom.

@@ -41,8 +41,8 @@ _FOLDED = 45.0
 _REACH = 6.0
 # The least standard deviation of a sum, in scales of its Laplace noise.
 _LEAST = 1e-6
-# Logarithm of the size of the function, relative to that at 0, from which on it is left out. Where it is larger
-# again farther out, what `_beyond` finds at the last nodes is large.
+# Logarithm of the size of the function, relative to that at 0, from which on it is left out. Where it is
+# larger again farther out, what `_beyond` finds at the last nodes is large.
 _SMALL = 50.0
 # Last nodes, among which the characteristic function of each piece is largest.
 _LAST = 8
