@@ -322,6 +322,44 @@ def test_lattice_like_laws_are_told():
     assert steep > 0.1 and gentle < 1e-6
 
 
+def points_of_clamped(mu, s, lo, hi, nodes):
+    """Gauss-Legendre points between the ends, which have probabilities of their own."""
+    a, b = np.clip((np.array([lo, hi]) - mu) / s, -6.5, 6.5)
+    node, weight = np.polynomial.legendre.leggauss(nodes)
+    w = 0.5 * (a + b) + 0.5 * (b - a) * node
+    inside = weight * np.exp(0.5 * (np.clip(0, a, b) ** 2 - w * w))
+    inside *= (stats.norm.cdf(b) - stats.norm.cdf(a)) / inside.sum()
+    return np.array([[lo, *(mu + s * w), hi]]), np.array([[stats.norm.cdf(a), *inside, stats.norm.cdf(-b)]])
+
+
+def test_the_error_covers_what_is_off(rng, full):
+    """Random laws, some with nearly everybody at an end, and random noise."""
+    told = []
+    for _ in range(60 if full else 12):
+        n, noise = int(rng.integers(20, 120)), str(rng.choice(list(NOISES)))
+        mu, s, laplace = rng.normal(0.5, 1.5), np.exp(rng.normal(0, 0.8)), noise == "laplace"
+        law = on_lattice(mu, s, -1, 2, 1 / 2048)
+        x = np.linspace(-1, 2, len(law))
+        sd = np.sqrt(n * (law @ x**2 - (law @ x) ** 2))
+        level = sd * np.exp(rng.uniform(np.log(0.1), np.log(8)))
+        z = n * (law @ x) + rng.uniform(-4, 4) * np.hypot(sd, level)
+        fine, coarse = (
+            convolved([(on_lattice(mu, s, -1, 2, h), -1, n)], [z], noise, level, [0.0], h)[0]
+            for h in (1 / 2048, 1 / 1024)
+        )
+        expected = fine + (fine - coarse) / 3  # a lattice is off by the square of its step
+        law, finer = (points_of_clamped(mu, s, -1, 2, k) for k in (64, 96))
+        args = (z, *law, np.array([float(n)]), 0.0, level)
+        pieces = np.repeat([0, 1, 2], [1, 64, 1])
+        found = characteristic.density_and_slopes(*args, laplace, nodes_for(n), characteristic.WIDTH)[0]
+        error = characteristic.relative_error(
+            *args, *finer, pieces, laplace, nodes_for(n), characteristic.WIDTH
+        )
+        assert abs(np.expm1(found - expected)) < error + 1e-6 + abs(fine - coarse) / 10
+        told.append(error)
+    assert np.median(told) < 1e-6
+
+
 def test_prior_predictive_draws():
     """Counts of people at points, with noise, against the density and against people drawn one by one."""
     with pm.Model() as model:
