@@ -13,7 +13,7 @@
 * ``pymc.sampling.mcmc.make_initial_point_fns_per_chain`` gets ``initvals``, and nobody else sees them before
   atoms are looked up by labels that may be no slots.
 * ``pymc.sampling.mcmc.run_convergence_checks`` warns of labels and atoms of a mixture, whose slots change
-  places from draw to draw, in every good run.
+  places from draw to draw, in every good run; what else draws say of themselves is told there.
 * ``pymc.sampling.mcmc.init_traces`` compiles the function that records draws, which takes seconds for tables
   of probabilities, and less in a mode of ours.
 
@@ -39,6 +39,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_dp.flags import flags_lock
 from pymc_dp.lowering.addresses.modes import default_mode
+from pymc_dp.marginals.exactness import told_inexact
 from pymc_dp.marginals.removal import removals, split_up
 from pymc_dp.marginals.tabulated import can_be_counted
 from pymc_dp.propriety import refuse_improper
@@ -330,7 +331,8 @@ def _of_slots(make: Callable[..., Any]) -> Callable[..., Any]:
 def _of_numbers_with_a_meaning(check: Callable[..., Any]) -> Callable[..., Any]:
     def run_convergence_checks(idata: Any, model: Model) -> list[Any]:
         told = check(idata, model)
-        return [*told, *of_slots(check, idata, model, told), *of_whole_numbers(idata, model)]
+        of_numbers = [*of_slots(check, idata, model, told), *of_whole_numbers(idata, model)]
+        return [*told, *of_numbers, *told_inexact(idata, model)]
 
     return run_convergence_checks
 

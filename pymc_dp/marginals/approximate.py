@@ -21,6 +21,7 @@ from pymc_dp.marginals.sum_moments import Moments, moments_of
 from pymc_dp.mechanisms.gaussian import GaussianMechanismRV
 from pymc_dp.mechanisms.laplace import LaplaceMechanismRV
 from pymc_dp.mechanisms.marginals import MvNormalMarginalRV, NormalMarginalRV, call, promise_of
+from pymc_dp.propriety import refuse_improper
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.readings import graph_of
 from pymc_dp.query.recordrules import named
@@ -120,6 +121,7 @@ def approximate_sums(model: Model, names: str | Sequence[str], *, nodes: int | N
         raise ValueError(f"nodes must be a whole number of at least 2, got {nodes!r}.")
     block = _block(model, chosen)
     _check_alone(model, block)
+    refuse_improper(model)
     releases = sorted(block.releases, key=lambda r: [v.name for v in model.observed_RVs].index(r.name))
     for release in releases:
         _check_release(release)

@@ -608,3 +608,11 @@ def test_parameters_outside_of_their_domain_have_no_density(law):
     approximate = dp.approximate_sums(model, "y", nodes=8)
     logp = approximate.compile_logp()  # PyMC makes values of its checks there
     assert np.isfinite(logp({"s": np.array(0.7)})) and not logp({"s": np.array(-0.7)}) > -np.inf
+
+
+def test_improper_posteriors_are_refused():
+    with pm.Model() as model:
+        y = pm.Normal("y", pm.Flat("mu"), 1, shape=100)
+        dp.LaplaceMechanism("z", dp.clamp(y, -1, 2).sum(), scale=2.0, observed=30.0)
+    with pytest.raises(ValueError, match="mu"):
+        dp.approximate_sums(model, "y")

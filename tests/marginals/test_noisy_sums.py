@@ -14,6 +14,7 @@ from scipy import integrate, signal, special, stats
 
 import pymc_dp as dp
 from pymc_dp.lowering.functions import characteristic
+from pymc_dp.marginals.exactness import told_inexact
 from pymc_dp.marginals.noisy_sums import nodes_for
 
 NOISES = {
@@ -492,3 +493,38 @@ def test_records_of_such_sums_are_drawn_back():
 
 def test_nodes_follow_the_number_of_people():
     assert [nodes_for(n) for n in (5, 50, 500, 5000, 10**9)] == [600, 240, 120, 80, 80]
+
+
+def told(model, **deterministics):
+    """What is warned of draws with these values."""
+    posterior = {name: (("chain", "draw"), np.asarray(v)) for name, v in deterministics.items()}
+    return [
+        w.message for w in told_inexact(xr.DataTree.from_dict({"posterior": xr.Dataset(posterior)}), model)
+    ]
+
+
+def test_inexact_densities_are_told_after_sampling():
+    with pm.Model() as model:
+        y = pm.Gamma("y", 2, pm.HalfNormal("b"), shape=30)
+        dp.LaplaceMechanism("z", y.sum(), epsilon=1, bounds=(0, 4), observed=20.0)
+    exact, normal = dp.marginalize(model, "y"), dp.approximate_sums(model, "y")
+    good = np.full((2, 50), 1e-5)
+    far = np.where(np.arange(100).reshape(2, 50) == 7, 0.3, good)
+    assert not told(exact, z_error=good) and not told(exact) and not told(model, z_error=far)
+    (message,) = told(exact, z_error=far)
+    assert "up to 0.3 in these draws (z_error)" in message and "RecordImputation" in message
+    assert not told(normal, z_edgeworth=0.05 * np.sign(far - 0.1), z_quadrature=good)
+    first, second = told(normal, z_edgeworth=np.tile([0.3, -0.3], (2, 25)), z_quadrature=far)
+    assert "off by up to 0.3 standard deviations" in first and "nodes=" in first
+    assert "off by up to 0.3 of their standard deviations" in second
+
+
+def test_a_sampled_sum_that_is_inexact_is_told(caplog):
+    """Nearly everybody is far beyond the ends of the clamp: the function of the few others does not end."""
+    with pm.Model() as model:
+        y = pm.Normal("y", pm.Normal("mu", 0, 0.1), 40.0, shape=20)
+        dp.LaplaceMechanism("z", y.sum(), scale=0.02, bounds=(-1, 1), observed=2.3)
+    with dp.marginalize(model, "y"):
+        idata = pm.sample(50, tune=50, chains=1, cores=1, random_seed=1, progressbar=False)
+    assert (float(idata.posterior["z_error"].max()) > 1e-3) == ("(z_error)" in caplog.text)
+    assert "(z_error)" in caplog.text
