@@ -9,8 +9,8 @@ from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc_dp.marginals.noisy_sums import NoisySumRV
 from pymc_dp.mechanisms.marginals import MvNormalMarginalRV, NormalMarginalRV
 
-# From where on it is told: relative errors of densities; differences of means of sums in standard deviations;
-# standard deviations of the first term that normal sums leave out, which bound how far posterior means are off.
+# From where on it is told: relative errors of densities, differences of means of sums in standard
+# deviations, and standard deviations of the first term that normal sums leave out.
 _DENSITY, _QUADRATURE, _EDGEWORTH = 1e-3, 0.05, 0.1
 
 
