@@ -36,7 +36,7 @@ def told_inexact(idata: Any, model: Model) -> list[SamplerWarning]:
 
 def _of_density(idata: Any, name: str) -> str:
     largest = _figure(idata, name, np.max)
-    if not largest > _DENSITY:
+    if largest <= _DENSITY:
         return ""
     return (
         f"The density of a release is off by a share of up to {largest:.2g} in these draws ({name}). If it "
@@ -46,7 +46,7 @@ def _of_density(idata: Any, name: str) -> str:
 
 def _of_points(idata: Any, name: str) -> str:
     largest = _figure(idata, name, np.max)
-    if not largest > _QUADRATURE:
+    if largest <= _QUADRATURE:
         return ""
     return (
         f"Means of sums over people are off by up to {largest:.2g} standard deviations in these draws "
@@ -56,7 +56,7 @@ def _of_points(idata: Any, name: str) -> str:
 
 def _of_normal(idata: Any, name: str) -> str:
     spread = _figure(idata, name, np.std)
-    if not spread > _EDGEWORTH:
+    if spread <= _EDGEWORTH:
         return ""
     return (
         f"Sums over people are not normal enough: posterior means may be off by up to {spread:.2g} of their "

@@ -231,7 +231,8 @@ def _univariate(
 ) -> list[TensorVariable]:
     """Add one number of a variable whose numbers are independent, given their parameters."""
     op: Any = record.owner.op
-    own = [_column(p, record, len(columns)) for p in params]
+    # constants are of shorter types, which do not stand for the numbers of a graph
+    own = [pt.cast(_column(p, record, len(columns)), "float64") for p in params]
     if isinstance(op, NormalRV):
         mu, s = own[0], pt.switch(own[1] > 0, own[1], np.nan)
         return _add_scores(grid, columns, cuts, nodes, lambda c: (c - mu) / s, lambda w: mu + s * w)

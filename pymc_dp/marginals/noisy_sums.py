@@ -139,7 +139,7 @@ def noisy_sum(model: Model, names: Sequence[str]) -> NoisySum | None:
         raise NotTogether(
             f"fewer than {_FEW} people are too few under Laplace noise, and are sampled as fast as they are"
         )
-    points, finer = points_of(model, block, [release], None)
+    points, finer = points_of(model, block, [release], None, light=True)
     _check_values(points, block)
     return NoisySum(block, release, points, points if finer is None else finer)
 

@@ -13,7 +13,14 @@ from pymc.pytensorf import rvs_in_graph
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.basic import CauchyRV, HalfCauchyRV, InvGammaRV, ParetoRV, StudentTRV
+from pytensor.tensor.random.basic import (
+    CauchyRV,
+    HalfCauchyRV,
+    InvGammaRV,
+    LogNormalRV,
+    ParetoRV,
+    StudentTRV,
+)  # fmt: skip
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorVariable
 
@@ -85,7 +92,7 @@ class Points:
 
 
 def points_of(
-    model: Model, block: RecordBlock, releases: Sequence[Release], nodes: int | None
+    model: Model, block: RecordBlock, releases: Sequence[Release], nodes: int | None, light: bool = False
 ) -> tuple[Points, Points | None]:
     """Return points of the law of one person, for the queries of releases of the same people.
 
@@ -123,7 +130,7 @@ def points_of(
     group, first = groups_of(public, n)
     real = [rv for rv in records if rv.type.dtype.startswith("float")]
     cuts = cuts_of(graphs, real, [rv for rv in records if rv not in real])
-    _check_tails(real, cuts)
+    _check_tails(real, cuts, light)
     numbers = sum(1 if rv.type.ndim == 1 else int(rv.type.shape[1] or 1) for rv in real)
     if nodes is None and numbers not in _NODES:
         raise NotTogether(f"a record has {numbers} real numbers, and more than three take too many points")
@@ -191,14 +198,18 @@ def _with_rows(p: Any, rows: int, record: TensorVariable) -> TensorVariable:
     return pt.specify_shape(p, (rows, *[None] * (p.type.ndim - 1)))
 
 
-def _check_tails(real: Sequence[TensorVariable], cuts: Any) -> None:
-    """Refuse numbers of which sums may have no variance, unless all that is read of them is flat far out."""
+def _check_tails(real: Sequence[TensorVariable], cuts: Any, light: bool) -> None:
+    """Refuse numbers of which sums may have no variance, unless all that is read of them is flat far out.
+
+    With `light`, refuse also those whose exponentials have no mean.
+    """
     for rv in real:
-        if isinstance(rv.owner.op, _HEAVY):
+        if isinstance(rv.owner.op, (*_HEAVY, LogNormalRV) if light else _HEAVY):
             for j in range(1 if rv.type.ndim == 1 else int(rv.type.shape[1] or 1)):
                 if not all(cuts.get((rv, j), Cuts()).flat):
+                    lacks = "tails too heavy for their characteristic function" if light else "no variance"
                     raise NotTogether(
-                        f"sums over {rv.name} ({printed_name(rv.owner.op)}) may have no variance: clamp it"
+                        f"sums over {rv.name} ({printed_name(rv.owner.op)}) may have {lacks}: clamp it"
                     )
 
 

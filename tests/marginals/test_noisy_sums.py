@@ -528,3 +528,46 @@ def test_a_sampled_sum_that_is_inexact_is_told(caplog):
         idata = pm.sample(50, tune=50, chains=1, cores=1, random_seed=1, progressbar=False)
     assert (float(idata.posterior["z_error"].max()) > 1e-3) == ("(z_error)" in caplog.text)
     assert "(z_error)" in caplog.text
+
+
+def test_functions_that_come_back_are_not_cut_off():
+    """Sums that are near whole numbers: one person's function is small, and large again at 2 pi."""
+    n, zs = 40, [16.0, 16.5, 30.2]
+    with pm.Model() as model:
+        k = pm.Bernoulli("k", 0.4, shape=n)
+        dp.LaplaceMechanism(
+            "z", pm.Normal("y", k * 1.0, 0.02, shape=n).sum(), scale=0.1, observed=pm.Data("released", 0.0)
+        )
+    found, error = at_values(model, ["k", "y"], zs, {})
+    chances = stats.binom.logpmf(np.arange(n + 1), n, 0.4)
+    s = 0.02 * np.sqrt(n)
+    exact = [special.logsumexp(chances + normal_laplace(z - np.arange(n + 1), s, 0.1)) for z in zs]
+    check(found, error, np.array(exact), 1e-3, told=1.0)
+
+
+def test_functions_that_come_back_beyond_the_last_node_are_told():
+    with pm.Model() as model:
+        y = pm.Normal("y", pm.Normal("mu"), 1.0, shape=500)
+        query = pm.math.sigmoid(1000 * y).sum()
+        dp.LaplaceMechanism("z", query, scale=0.1, observed=pm.Data("released", 0.0))
+    found, error = at_values(model, "y", [250.0], {"mu": 0.0})
+    assert abs(np.expm1(found[0] + 2.595)) > 0.1 and error[0] > 0.1
+
+
+def test_laws_whose_exponentials_have_no_mean_are_refused():
+    with pm.Model() as model:
+        y = pm.LogNormal("y", pm.Normal("mu"), 1.0, shape=50)
+        dp.LaplaceMechanism("z", y.sum(), scale=2.0, observed=60.0)
+    with pytest.raises(ValueError, match=r"y \(LogNormal\) may have tails too heavy.*clamp it"):
+        dp.marginalize(model, "y")
+
+
+def test_parameters_may_be_constants():
+    with pm.Model() as model:
+        y = pm.Gamma("y", 2, 1, shape=40)
+        dp.LaplaceMechanism("z", y.sum(), scale=2.0, observed=pm.Data("released", 0.0))
+    found, error = at_values(model, "y", [70.0, 85.0], {})
+    x = np.linspace(20, 170, 60_001)
+    law = stats.gamma.pdf(x, 80)
+    exact = [np.log(np.trapezoid(law * np.exp(-abs(x - z) / 2) / 4, x)) for z in (70.0, 85.0)]
+    check(found, error, np.array(exact), 1e-5)

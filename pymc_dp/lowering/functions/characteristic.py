@@ -41,11 +41,11 @@ _FOLDED = 45.0
 _REACH = 6.0
 # The least standard deviation of a sum, in scales of its Laplace noise.
 _LEAST = 1e-6
-# Logarithm of the size of the function, relative to that at 0, from which on it is left out. Where it is
-# larger again farther out, what `_beyond` finds at the last nodes is large.
+# Logarithm of the size of the function, relative to that at 0, below which a node is left out.
 _SMALL = 50.0
-# Last nodes, among which the characteristic function of each piece is largest.
-_LAST = 8
+# Frequencies beyond the last node at which one person's function is looked at, and how many steps between
+# them make half a turn of the widest difference between two people.
+_FAR, _TURN = 128, 16
 # Probability of the scores of a number that have no points (grids.py).
 _UNSEEN = 8e-11
 # Exponents are no larger: points of hardly any probability may be far above the others.
@@ -186,9 +186,11 @@ def log_density(  # type: ignore[no-untyped-def]
             angle += noise * noise * s * t
             factor = complex(1.0, 0.0)
             moved = noise * zeta * zeta
-        if not size > -_SMALL:  # or not a number
-            value += 0.0 * size
+        if math.isnan(size):
+            value += size
             break
+        if size < -_SMALL:  # it may be larger again farther out, as of a law that is nearly a lattice
+            continue
         term = math.exp(size) * complex(math.cos(angle), math.sin(angle)) * factor
         value += term.real
         by_z -= (term * zeta).real
@@ -252,8 +254,23 @@ def _beyond(  # type: ignore[no-untyped-def]
     step = 2.0 * math.pi / (width * sd)
     end, left = nodes * step, 0.0
     for g in range(groups):
-        largest = 0.0
-        for k in range(max(nodes - _LAST, 0), nodes):
+        largest, smallest, highest, mean, square = 0.0, added[g, 0], added[g, 0], 0.0, 0.0
+        for j in range(points):
+            smallest, highest = min(smallest, added[g, j]), max(highest, added[g, j])
+            mean += chances[g, j] * ratio[g, j] * added[g, j]
+            square += chances[g, j] * ratio[g, j] * added[g, j] ** 2
+        # until the widest difference has made half a turn, the function falls
+        half = math.pi / max(highest - smallest, 1e-300)
+        apart, begin = half / _TURN, max(end, half)
+        for k in range(_FAR):
+            t, total = begin + (k + 0.5) * apart, complex(0.0, 0.0)
+            for j in range(points):
+                turned = t * (added[g, j] - added[g, 0])
+                total += chances[g, j] * ratio[g, j] * complex(math.cos(turned), math.sin(turned))
+            # between two of these frequencies it is larger by no more than a person differs from the mean
+            here = abs(total) + 0.5 * apart * math.sqrt(max(square - mean * mean, 0.0))
+            largest = max(largest, min(here, 1.0))
+        for k in range(max(nodes - 8, 0), nodes):
             t = (k + 0.5) * step
             parts[:] = 0.0
             for j in range(points):
@@ -307,7 +324,7 @@ def relative_error(  # type: ignore[no-untyped-def]
         s, sd, start, found, added, chances, people, constant, noise, laplace, nodes, width, pieces
     )
     unseen = _unseen(s, sd, side, z, added, chances, people, constant, noise, laplace, width)
-    return abs(math.expm1(min(finer - found, _LARGEST))) + beyond + unseen
+    return math.expm1(min(abs(finer - found), _LARGEST)) + beyond + unseen
 
 
 @njit
