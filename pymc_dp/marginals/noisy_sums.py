@@ -13,6 +13,7 @@ from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar import basic as ps
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.functions.noisy_sums import NoisySumDensity, NoisySumError
@@ -139,6 +140,7 @@ def noisy_sum(model: Model, names: Sequence[str]) -> NoisySum | None:
         raise NotTogether(
             f"fewer than {_FEW} people are too few under Laplace noise, and are sampled as fast as they are"
         )
+    _check_quotients(release, block)
     points, finer = points_of(model, block, [release], None, light=True)
     _check_values(points, block)
     return NoisySum(block, release, points, points if finer is None else finer)
@@ -147,6 +149,18 @@ def noisy_sum(model: Model, names: Sequence[str]) -> NoisySum | None:
 def nodes_for(people: float) -> int:
     """Return the number of nodes of the integral."""
     return next(nodes for least, nodes in _NODES if people >= least)
+
+
+def _check_quotients(release: Release, block: RecordBlock) -> None:
+    """Refuse what is divided by records: its tails may be heavy, whatever the law of these."""
+    records = set(block.records)
+    for v in ancestors([release.query], blockers=records):
+        scalar = getattr(getattr(v.owner, "op", None), "scalar_op", None)
+        by = v.owner.inputs[-1:] if isinstance(scalar, ps.TrueDiv | ps.Reciprocal) else []
+        if records & set(ancestors(by, blockers=records)):
+            raise NotTogether(
+                "what people add is divided by their records, and may have tails too heavy for that"
+            )
 
 
 def _check_values(points: Points, block: RecordBlock) -> None:

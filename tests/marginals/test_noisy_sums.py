@@ -571,3 +571,11 @@ def test_parameters_may_be_constants():
     law = stats.gamma.pdf(x, 80)
     exact = [np.log(np.trapezoid(law * np.exp(-abs(x - z) / 2) / 4, x)) for z in (70.0, 85.0)]
     check(found, error, np.array(exact), 1e-5)
+
+
+def test_quotients_of_records_are_refused():
+    with pm.Model() as model:
+        x, y = (pm.Normal(name, pm.Normal(f"mu_{name}"), 1.0, shape=40) for name in "xy")
+        dp.LaplaceMechanism("z", (x / y).sum(), scale=2.0, observed=3.0)
+    with pytest.raises(ValueError, match="divided by their records"):
+        dp.marginalize(model, ["x", "y"])
