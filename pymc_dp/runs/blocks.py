@@ -60,8 +60,9 @@ def sample_in_blocks(
     """Sample as ``pm.sample`` does, and keep what there is after each block of draws.
 
     Called again with the same arguments, after whatever happened, it goes on from the last block of each
-    chain; the draws are, to the bit, those of a run that was not interrupted. Called with more `draws`, it
-    adds to them.
+    chain; the draws are, to the bit, those of a run that was not interrupted and had its compiled code from
+    the disk as well (code that was compiled in the same process may differ in the last digit). Called with
+    more `draws`, it adds to them.
 
     Parameters
     ----------
