@@ -138,6 +138,12 @@ UNUSED = {
     ),
     # the number of cycles while tuning is often the best one (tests/step_methods/test_cycles.py has others)
     *((name, "n_cycles") for name in ("ancillary, by turns", "slice", "hamiltonian", "redraw")),
+    # a walk of a few parameters does not give way to trajectories (tests/step_methods/test_learnt_updates.py)
+    *(
+        (name, what)
+        for name in ("ancillary, by turns", "slice", "hamiltonian", "redraw")
+        for what in ("draws", "begun_at", "walked", "follows")
+    ),
 }  # fmt: skip
 
 
