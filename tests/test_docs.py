@@ -125,6 +125,10 @@ def randomized_response(names):
     drawn, chance = names["records"]["truth"].mean(("chain", "draw")).values, names["chance"]
     errors = (drawn - chance) / np.sqrt(np.maximum(chance * (1 - chance), 1e-3) / 1000)
     assert abs(errors.mean()) < 0.5 and errors.std() < 1.3
+    effect = names["fit"].posterior["effect"]  # of two truths on an outcome
+    z = (effect.mean(("chain", "draw")) - [2.0, -1.0, 0.5]) / effect.std(("chain", "draw"))
+    assert abs(z).max() < 4 and (effect.std(("chain", "draw")) < 0.4).all()
+    assert dp.guarantee(names["together"]).epsilon == pytest.approx(1 + math.log(5))
     device, y, f, q, r, t = names["device"], 0.2, 0.1, 0.3, 0.4, 0.6
     assert dp.guarantee(names["unequal"]).epsilon == pytest.approx(math.log(4))
     estimate = names["idata"].posterior["b"]

@@ -3,25 +3,22 @@
 from typing import Any
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.discrete import DiscreteWeibullRV
 from pymc.pytensorf import constant_fold
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.tensor.random.basic import (
-    BernoulliRV,
-    CategoricalRV,
     GeometricRV,
     NegBinomialRV,
     NormalRV,
     PoissonRV,
 )
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.rows.polynomial import degree
+from pymc_dp.marginals.cells import MAX_VALUES, NotClosed, log_probabilities
 from pymc_dp.marginals.integer_sums import MAX_TERMS
 from pymc_dp.marginals.release_laws import (
     CentralWay,
@@ -42,12 +39,6 @@ from pymc_dp.upstream.pymc_private import _BaseMixtureRV, printed_name
 
 # Laws of whole numbers from 0 on.
 _FROM_ZERO = (PoissonRV, NegBinomialRV, GeometricRV, DiscreteWeibullRV)
-# The largest number of values of a record that are summed over.
-MAX_VALUES = 2048
-
-
-class NotClosed(ValueError):
-    """No way is known. The message gives the reason; callers add the names and what to do instead."""
 
 
 def chosen_way(law: TensorVariable, record: TensorVariable, release: Release, tolerance: float) -> Way:
@@ -80,22 +71,13 @@ def chosen_way(law: TensorVariable, record: TensorVariable, release: Release, to
     return _local(law, channel, noise, (found.lo, found.hi), tolerance, release)
 
 
-def few_valued_way(record: TensorVariable, release: Release) -> FiniteWay | None:
-    """Return how a record with few values is summed out of one release, or None where it is not."""
-    channel = release.rv.owner.op
-    found = clamped_record(release.query, {record})
-    if found is None or channel.ndims_params[0] != 0 or getattr(channel, "unknown_keys", False):
-        return None
-    return _summed(record, channel, list(parameters_of(release.rv)[1:]), (found.lo, found.hi), release)
-
-
 def _summed(law: TensorVariable, channel: Any, noise: list, ends: Ends, release: Release) -> FiniteWay | None:
     support = finite_support(law, MAX_VALUES)
     if support is None:
         return None
-    query = np.dtype(parameters_of(release.rv)[0].type.dtype)  # type: ignore[attr-defined]
-    weights = log_probabilities(law, support)
-    return FiniteWay(channel, support.astype(query), ends, (weights, *noise))
+    values = support.astype(parameters_of(release.rv)[0].type.dtype)  # type: ignore[attr-defined]
+    queries = np.clip(values, *ends).astype(values.dtype)
+    return FiniteWay.of(channel, values, queries, log_probabilities(law, support), noise)
 
 
 def _local(
@@ -181,19 +163,6 @@ def _processed(op: Any, channel: Any, params: list, noise: list, tolerance: floa
             f"{printed_name(op)} records have no largest one"
         )
     return WholeWay(op, channel, tolerance, (*params, *noise))
-
-
-def log_probabilities(law: TensorVariable, support: np.ndarray) -> TensorVariable:
-    """Return the log probability of each value of a record, shape (..., K)."""
-    op: Any = law.owner.op
-    params = [pt.as_tensor_variable(p) for p in parameters_of(law)]
-    if isinstance(op, CategoricalRV):
-        return log_probability(params[0])
-    if isinstance(op, BernoulliRV):
-        return pt.stack([log_probability(1.0 - params[0]), log_probability(params[0])], axis=-1)
-    rng = pt.random.shared_rng(seed=None)
-    row = op.make_node(rng, NoneConst, *(p[..., None] for p in params)).outputs[1]
-    return pm.logp(row, pt.constant(support.astype(law.type.dtype)))
 
 
 def _check_size(channel: Any, noise: list, tolerance: float, release: Release) -> None:

@@ -28,7 +28,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.marginals.choice import log_probabilities
+from pymc_dp.marginals.cells import log_probabilities
 from pymc_dp.marginals.groups import NotTogether
 from pymc_dp.query.supports import finite_support
 from pymc_dp.upstream.pymc_private import printed_name

@@ -23,7 +23,9 @@ from pymc_dp.mechanisms.unknown_keys import LISTED
 from pymc_dp.propriety import refuse_improper
 from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.readings import graph_of
-from pymc_dp.query.records import find_record_blocks, parameters_of
+from pymc_dp.query.recordrules import named
+from pymc_dp.query.records import find_record_blocks, is_release, parameters_of
+from pymc_dp.query.rowlocal import leaves_of
 
 _log = logging.getLogger("pymc")
 
@@ -55,9 +57,9 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     TypeError
         An argument is not of the right kind.
     ValueError
-        A name is no confidential record; a variable other than its releases depends on a record; or no
-        marginal law is known for a record and its release. The message names the variable, the reason and
-        what to do.
+        A name is no confidential record; a variable other than its releases depends on a record (but for
+        observed ones on a record with few values); or no marginal law is known for a record and its
+        release. The message names the variable, the reason and what to do.
 
     See Also
     --------
@@ -71,9 +73,11 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
       all but one have unclamped Gaussian noise; multivariate normal records under unclamped Gaussian noise;
       mixtures of these;
     * Bernoulli records under :class:`RandomizedResponse` of two categories;
-    * other records with finite support (at most 2048 values) under any mechanism for single records: a sum
-      over the values; also behind several releases, as of a question that is asked twice, where the law of
-      each release is the one given those before it;
+    * other records with finite support (at most 2048 values) under any mechanism for single records, of the
+      record or of a function of it: a sum over the values; also behind several releases, as of a question
+      that is asked twice, where the law of each release is the one given those before it; with observed
+      variables that depend on the record, which get the law of a mixture; and several such records that
+      depend on each other, or enter one law, named together (at most 256 combinations for each person);
     * beta records under :class:`BinomialMechanism`: a sum of (m + 1)^2 terms at most;
     * other whole-numbered records under unclamped discrete Laplace or Gaussian noise: a sum over as many
       values as `tolerance` requires;
@@ -180,7 +184,7 @@ def without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> Mo
     for part in removed:
         # in reverse order, since the law of a later release may depend on an earlier release's variable
         for release, way in reversed(list(zip(part.releases, part.ways, strict=True))):
-            promise = promise_of(release.rv.owner.op, part.people)
+            promise = promise_of(release.rv.owner.op, part.people) if is_release(release.rv) else {}
             law = way.release(part.size, promise)
             (law,) = graph_replace(with_known_shapes([law]), copies, strict=False)
             old = memo[release.rv]
@@ -190,7 +194,7 @@ def without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> Mo
             graph.replace(old, new, import_missing=True)
     for table in tables:
         _count(table, graph, memo, copies)
-    records = [*(part.record for part in removed), *(table.record for table in tables)]
+    records = [*(rv for part in removed for rv in part.records), *(table.record for table in tables)]
     # what the listing of keys says is in the law of the release now
     listed = [
         f"{release.name}{LISTED}"
@@ -198,7 +202,26 @@ def without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> Mo
         for release in part.releases
         if getattr(release.rv.owner.op, "unknown_keys", False)
     ]
-    return model_left(model, graph, memo, records, listed)
+    left = model_left(model, graph, memo, records, listed)
+    for part in removed:
+        _check_left(model, part, left)
+    return left
+
+
+def _check_left(model: Model, part: Removed, left: Model) -> None:
+    """Refuse what would leave records that no step moves: those in the law of a record that goes."""
+    behind = leaves_of([p for rv in part.records for p in parameters_of(rv)], set(model.basic_RVs))
+    above = [rv for rv in behind if rv.name in part.people and rv not in part.records]
+    if above:
+        try:
+            find_record_blocks(left)
+        except ValueError:
+            both = [str(rv.name) for rv in (*above, *part.records)]
+            raise ValueError(
+                f"The law of {named(part.records)} depends on {named(above)}, which would be left, and which "
+                "no step could move then. Integrate all of them out, if each has few values: "
+                f"names={both}; or none, and pm.sample moves them."
+            ) from None
 
 
 def _without_people(model: Model, found: NoisySum) -> Model:

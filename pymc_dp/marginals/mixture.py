@@ -15,19 +15,26 @@ from pymc_dp.query.records import parameters_of
 from pymc_dp.upstream.pymc_private import _logprob, _logprob_helper, _support_point
 
 
-class ReleaseMixtureRV(SymbolicMarginal, SymbolicRandomVariable):
-    """Draws a release from one of several laws; inputs: log weights (..., K), and the laws of the release.
+class LogMixtureRV(SymbolicRandomVariable):
+    """Draws from one of several laws; inputs: log weights (..., K), and the laws.
 
     If there is one law, the last axis of its batch is that of the components; several laws are one component
-    each.
+    each. Unlike weights, their logarithms do not underflow.
     """
 
-    name = "release_mixture"
-    _print_name = ("ReleaseMixture", "\\operatorname{ReleaseMixture}")
+    name = "log_mixture"
+    _print_name = ("LogMixture", "\\operatorname{LogMixture}")
 
     def update(self, node: Any) -> dict:
         """Return the update of the random generator."""
         return {node.inputs[0]: node.outputs[0]}
+
+
+class ReleaseMixtureRV(SymbolicMarginal, LogMixtureRV):
+    """Such a mixture that is the law of a release."""
+
+    name = "release_mixture"
+    _print_name = ("ReleaseMixture", "\\operatorname{ReleaseMixture}")
 
     def laws(self, node: Any) -> list[TensorVariable]:
         """Return the components."""
@@ -47,6 +54,17 @@ def release_mixture(
     **promise
         Guarantee, bounds and records.
     """
+    return _mixture(ReleaseMixtureRV, log_weights, components, **promise)
+
+
+def child_mixture(log_weights: TensorVariable, component: TensorVariable) -> TensorVariable:
+    """Return the law of something that is no release, with one component for each value of a record."""
+    return _mixture(LogMixtureRV, log_weights, [component])
+
+
+def _mixture(
+    op: Any, log_weights: TensorVariable, components: Sequence[TensorVariable], **promise: Any
+) -> TensorVariable:
     # a law whose probabilities do not sum to 1 has no density, even where the other factors are 0
     total = pt.sum(pt.exp(log_weights), axis=-1)
     log_weights = check_parameters(log_weights, pt.isclose(total, 1.0), msg="probabilities that sum to 1")
@@ -62,7 +80,7 @@ def release_mixture(
     core = ",".join([*(["w"] if len(components) == 1 else []), *support])
     laws = ",".join(f"({core})" for _ in components)
     inputs = [rng, log_weights, *components]
-    node = ReleaseMixtureRV(
+    node = op(
         inputs=inputs,
         outputs=[next_rng, drawn],
         extended_signature=f"[rng],(w),{laws}->[rng],({','.join(support)})",
@@ -78,7 +96,7 @@ def taken(stacked: TensorVariable, index: TensorVariable, ndim_supp: int = 0) ->
     return pt.squeeze(picked, axis=axis)
 
 
-@_logprob.register(ReleaseMixtureRV)
+@_logprob.register(LogMixtureRV)
 def _log_density(
     op: Any, values: Any, rng: Any, log_weights: TensorVariable, *components: Any, **kwargs: Any
 ) -> TensorVariable:
@@ -109,7 +127,7 @@ def log_densities(components: Sequence[TensorVariable], value: TensorVariable) -
     return _logprob_helper(law, pt.expand_dims(value, -law.owner.op.ndim_supp - 1))
 
 
-@_support_point.register(ReleaseMixtureRV)
+@_support_point.register(LogMixtureRV)
 def _first_component(op: Any, rv: Any, rng: Any, log_weights: Any, *components: Any) -> TensorVariable:
     """Return the support point of the first component."""
     points = support_point(components[0])

@@ -19,6 +19,7 @@ from pymc_dp.marginals.release_laws import CentralWay
 from pymc_dp.marginals.removal import Removed, split_up
 from pymc_dp.marginals.tabulated import Tabulated, drawn_back
 from pymc_dp.query.lengths import lengths_of, with_known_shapes
+from pymc_dp.query.recordrules import named
 from pymc_dp.query.records import find_record_blocks
 from pymc_dp.query.rowlocal import leaves_of
 
@@ -93,7 +94,7 @@ def recover_records(
     chosen = names_of(model, names)
     rng = np.random.default_rng(random_seed)
     closed, tables = _parts(model, chosen, tolerance)
-    drawn = [(part.record, _drawn(model, part, posterior, rng)) for part in closed]
+    drawn = [own for part in closed for own in _records_drawn(model, part, posterior, rng)]
     drawn += [(table.record, _from_counts(table, posterior, rng)) for table in tables]
     found = xr.merge([_labelled(model, record, draws, posterior) for record, draws in drawn])
     return found.assign(_people(model, found, posterior))
@@ -142,8 +143,18 @@ def _posterior(idata: Any) -> xr.Dataset:
     return children["posterior"].dataset.transpose("chain", "draw", ...)
 
 
+def _records_drawn(
+    model: Model, part: Removed, posterior: xr.Dataset, rng: np.random.Generator
+) -> list[tuple[TensorVariable, np.ndarray]]:
+    """Draw records that go together; all posterior draws are along one axis."""
+    drawn = _drawn(model, part, posterior, rng)
+    if part.values is None:
+        return [(part.records[0], drawn)]
+    return [(record, values[drawn]) for record, values in zip(part.records, part.values, strict=True)]
+
+
 def _drawn(model: Model, part: Removed, posterior: xr.Dataset, rng: np.random.Generator) -> np.ndarray:
-    """Draw one record variable; all posterior draws are along one axis."""
+    """Draw one record variable, or the cells of several; all posterior draws are along one axis."""
     way, release = part.ways[-1], part.releases[-1]
     released = _at_values(model, [model.rvs_to_values[release.rv]])[0]
     graphs = _at_values(model, [*_broadcast(way, part)])
@@ -151,7 +162,7 @@ def _drawn(model: Model, part: Removed, posterior: xr.Dataset, rng: np.random.Ge
     missing = sorted(str(v.name) for v in free if v.name not in posterior)
     if missing:
         raise ValueError(
-            f"idata has no draws of {', '.join(missing)}, on which the records {part.record.name} depend: "
+            f"idata has no draws of {', '.join(missing)}, on which the records {named(part.records)} depend: "
             "sample the marginal model again, with var_names left out or with these names in it."
         )
     # not pt.tensor, which takes some names, such as "1|group" of Bambi, for types
@@ -164,7 +175,7 @@ def _drawn(model: Model, part: Removed, posterior: xr.Dataset, rng: np.random.Ge
     draw = compile_graph([draws, *inputs], record, random_seed=seed, on_unused_input="ignore")
     values = [_stacked(posterior[str(v.name)]).astype(v.dtype) for v in free]
     n_draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-    step = max(1, _AT_ONCE // max(1, int(np.prod(lengths_of(part.record)))))
+    step = max(1, _AT_ONCE // max(1, int(np.prod(lengths_of(part.records[0])))))
     parts = [
         draw(min(step, n_draws - start), *(v[start : start + step] for v in values))
         for start in range(0, n_draws, step)
@@ -179,7 +190,8 @@ def _broadcast(way: Any, part: Removed) -> list[TensorVariable]:
     """
     if isinstance(way, CentralWay):
         return list(way.params)
-    batch = lengths_of(part.record)[: part.record.type.ndim - part.record.owner.op.ndim_supp]
+    record = part.records[0]
+    batch = lengths_of(record)[: record.type.ndim - record.owner.op.ndim_supp]
     full = []
     for p, core in zip(way.params, way.cores, strict=True):
         p = pt.as_tensor_variable(p)

@@ -16,7 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.functions.log_sums import log_sum
 from pymc_dp.marginals.integer_sums import log_terms, whole_release
-from pymc_dp.marginals.mixture import log_densities, release_mixture, taken
+from pymc_dp.marginals.mixture import child_mixture, log_densities, release_mixture, taken
 from pymc_dp.mechanisms.conditionals import NormalGivenLaplace
 from pymc_dp.mechanisms.marginals import (
     UNCLAMPED,
@@ -87,33 +87,50 @@ class ClosedWay:
 
 @dataclass(frozen=True)
 class FiniteWay:
-    """A record with finitely many values; parameters: their log probabilities, then those of the noise."""
+    """A record with finitely many values, or several ones with finitely many combinations of them.
+
+    Parameters: log probabilities of the values, then all parameters of the release at each of them, on an
+    axis before those of one release.
+    """
 
     channel: Any
     values: np.ndarray
-    ends: Ends
     params: Params
+
+    @classmethod
+    def of(
+        cls,
+        channel: Any,
+        values: np.ndarray,
+        queries: np.ndarray,
+        log_weights: TensorVariable,
+        noise: Sequence[Any],
+    ) -> "FiniteWay":
+        """Return the way of values with these queries, whose noise does not depend on them."""
+        levels = [
+            pt.expand_dims(p, -core - 1) for p, core in zip(noise, channel.ndims_params[1:], strict=True)
+        ]
+        return cls(channel, values, (log_weights, pt.constant(queries), *levels))
 
     @property
     def cores(self) -> tuple[int, ...]:
         """Number of axes of each parameter that belong to one record."""
-        return (1, *self.channel.ndims_params[1:])
+        return (1, *(core + 1 for core in self.channel.ndims_params))
 
     def _component(self, size: Any) -> TensorVariable:
-        noise = [
-            pt.expand_dims(p, -core - 1) if p.type.ndim > core else p
-            for p, core in zip(self.params[1:], self.cores[1:], strict=True)
-        ]
-        query = pt.constant(np.clip(self.values, *self.ends).astype(self.values.dtype))
-        return call(self.channel, query, *noise, size=size)
+        return call(self.channel, *self.params[1:], size=size)
 
     def release(self, size: Any, promise: dict[str, Any]) -> TensorVariable:
         """Return the law of the release, a mixture over the values."""
         log_weights = self.params[0]
         batch = log_weights.shape[:-1] if size is None else pt.as_tensor_variable(size)
-        return release_mixture(
-            log_weights, [self._component((*_entries(batch), len(self.values)))], **promise
-        )
+        component = self._component((*_entries(batch), len(self.values)))
+        return self._mixture(log_weights, component, promise)
+
+    def _mixture(
+        self, log_weights: TensorVariable, component: TensorVariable, promise: dict[str, Any]
+    ) -> TensorVariable:
+        return release_mixture(log_weights, [component], **promise)
 
     def record(self, released: TensorVariable) -> TensorVariable:
         """Draw one of the values with its probability given the release."""
@@ -126,6 +143,15 @@ class FiniteWay:
         """Return the log probabilities of the values given the release."""
         terms = self._terms(released)
         return terms - pt.expand_dims(log_sum(terms), -1)
+
+
+class ChildWay(FiniteWay):
+    """Something else that is observed of a person, whose law depends on records with few values."""
+
+    def _mixture(
+        self, log_weights: TensorVariable, component: TensorVariable, promise: dict[str, Any]
+    ) -> TensorVariable:
+        return child_mixture(log_weights, component)
 
 
 @dataclass(frozen=True)

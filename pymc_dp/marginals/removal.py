@@ -1,46 +1,56 @@
 """The parts of a model that are integrated out: records, their releases, and a way for each pair."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import pytensor.tensor as pt
+import numpy as np
 from pymc.model.core import Model
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.marginals.choice import NotClosed, chosen_way, few_valued_way
+from pymc_dp.marginals.cells import MAX_VALUES, Cells, NotClosed, cells_of, size_of
+from pymc_dp.marginals.choice import chosen_way
 from pymc_dp.marginals.groups import NotTogether
 from pymc_dp.marginals.release_laws import ClosedWay, FiniteWay, Way
 from pymc_dp.marginals.tabulated import Tabulated, can_be_counted, tabulated
 from pymc_dp.mechanisms.marginals import call
-from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.recordrules import named
-from pymc_dp.query.records import RecordBlock, Release, find_count_tables, find_record_blocks, parameters_of
+from pymc_dp.query.records import (
+    RecordBlock,
+    Release,
+    find_count_tables,
+    find_record_blocks,
+    is_release,
+    parameters_of,
+)
 from pymc_dp.query.rowlocal import leaves_of
+from pymc_dp.query.supports import finite_support
 
 _WAY_OUT = "Leave it to RecordImputation, which pm.sample chooses by itself."
 
 
 @dataclass(frozen=True)
 class Removed:
-    """A record variable that is integrated out, with its releases in order and a way for each of them.
+    """Records that are integrated out together, with their releases in order and a way for each of them.
 
     For all ways but the last, the record given the release has a law in its own family, or probabilities of
-    its few values, from which the next way starts. ``people`` are the names of all records of the block,
-    which belong to the same people.
+    its few values, from which the next way starts. Among the releases is, first, what else is observed of
+    the same people. ``people`` are the names of all records of the block, which belong to the same people.
+    ``values`` has the value of each record in each cell, where the ways draw cells, not records.
     """
 
-    record: TensorVariable
+    records: tuple[TensorVariable, ...]
     releases: list[Release]
     ways: list[Way]
     size: Any
     people: tuple[str, ...]
+    values: tuple[np.ndarray, ...] | None = None
 
 
 def removals(model: Model, names: Sequence[str], tolerance: float) -> list[Removed]:
-    """Return, for each of some record variables, how it is integrated out.
+    """Return, for each of some record variables, or of some that depend on each other, how they go.
 
     Raises
     ------
@@ -49,20 +59,25 @@ def removals(model: Model, names: Sequence[str], tolerance: float) -> list[Remov
         it.
     """
     blocks = find_record_blocks(model)
-    chosen = [_record(model, blocks, name) for name in names]
-    for record, block in chosen:
-        check_children(model, record, block)
-    taken = {record for record, _ in chosen}
-    found = []
-    for record, block in chosen:
-        others = set(leaves_of(parameters_of(record), set(model.basic_RVs))) & taken
-        if others:
-            raise ValueError(
-                f"The law of {record.name} depends on {named(others)}: they cannot both be integrated out. "
-                f"Leave one of the two out of names. {_WAY_OUT}"
-            )
-        found.append(_removed(record, block, tolerance))
-    return found
+    chosen = dict(_record(model, blocks, name) for name in names)
+    return [_removed(model, group, chosen[group[0]], tolerance) for group in linked(model, list(chosen))]
+
+
+def linked(model: Model, records: Sequence[TensorVariable]) -> list[list[TensorVariable]]:
+    """Return records in groups, in which one enters the law of another, or both enter the law of a third."""
+    variables = set(model.basic_RVs)
+    together = [
+        {rv, *leaves_of(parameters_of(rv), variables)} & set(records)
+        for rv in model.basic_RVs
+        if rv in records or rv in model.observed_RVs
+    ]
+    groups: list[set[Variable]] = []
+    for found in filter(None, together):
+        joined = [g for g in groups if not g.isdisjoint(found)]
+        groups = [g for g in groups if g.isdisjoint(found)] + [found.union(*joined)]
+    return sorted(
+        ([r for r in records if r in group] for group in groups), key=lambda g: list(records).index(g[0])
+    )
 
 
 def split_up(model: Model, names: Sequence[str], tolerance: float) -> tuple[list[Removed], list[Tabulated]]:
@@ -74,21 +89,25 @@ def split_up(model: Model, names: Sequence[str], tolerance: float) -> tuple[list
         As :func:`removals`; with the reason why it is not counted, if a variable could be.
     """
     blocks = find_record_blocks(model)
-    closed, tables = [], []
-    for name in names:
+    closed, tables = list[str](), []
+    for group in linked(model, [_record(model, blocks, name)[0] for name in names]):
+        name, *others = [str(record.name) for record in group]
         try:
-            removals(model, [name], tolerance)
+            removals(model, [name, *others], tolerance)
         except ValueError as error:
             record, block = _record(model, blocks, name)
-            check_children(model, record, block)
-            if not can_be_counted(record):
+            if others or not can_be_counted(record):
                 raise
+            try:
+                check_children(model, record, block)
+            except ValueError:
+                raise error from None
             try:
                 tables.append(tabulated(model, record, block))
             except NotTogether as reason:
                 raise ValueError(f"{error} Nor is {name} counted into a table: {reason}.") from None
         else:
-            closed.append(name)
+            closed += [name, *others]
     return removals(model, closed, tolerance), tables
 
 
@@ -113,21 +132,26 @@ def _record(model: Model, blocks: list[RecordBlock], name: str) -> tuple[TensorV
 
 
 def check_children(
-    model: Model, record: TensorVariable, block: RecordBlock, *, drawn_back: bool = False
+    model: Model,
+    record: TensorVariable,
+    block: RecordBlock,
+    *,
+    drawn_back: bool = False,
+    known: Collection[Variable] = (),
 ) -> None:
-    """Refuse a record on which anything but its releases depends.
+    """Refuse a record on which anything but its releases depends, and but what is known to.
 
     Deterministic functions of it may depend on it where it is drawn back before they are worked out.
     """
     variables = set(model.basic_RVs)
     releases = {release.rv for release in block.releases}
     for rv in model.basic_RVs:
-        if rv is record or record not in leaves_of(parameters_of(rv), variables):
+        if rv is record or rv in known or record not in leaves_of(parameters_of(rv), variables):
             continue
         if rv not in releases:
             raise ValueError(
                 f"{rv.name} depends on {record.name} and is no release, so that {record.name} cannot be "
-                f"integrated out of its releases alone. {_WAY_OUT}"
+                f"integrated out of its releases alone. {_remedy(rv, record, block)}"
             )
         if record in leaves_of(parameters_of(rv)[1:], variables):
             raise ValueError(f"The noise level of {rv.name} depends on {record.name}. {_WAY_OUT}")
@@ -141,22 +165,78 @@ def check_children(
                 )
 
 
-def _removed(record: TensorVariable, block: RecordBlock, tolerance: float) -> Removed:
-    variables = {record}
-    own = [release for release in block.releases if record in leaves_of([release.query], variables)]
+def _remedy(rv: Variable, record: TensorVariable, block: RecordBlock) -> str:
+    if rv in block.records and all(finite_support(r, MAX_VALUES) is not None for r in (rv, record)):
+        return f"Both have few values, and go together: names=['{record.name}', '{rv.name}']."
+    return _WAY_OUT
+
+
+def _removed(model: Model, group: list[TensorVariable], block: RecordBlock, tolerance: float) -> Removed:
+    name = " and ".join(str(record.name) for record in group)
+    variables = set(model.basic_RVs)
+    own = [release for release in block.releases if set(leaves_of([release.query], variables)) & set(group)]
+    try:
+        cells = cells_of(group)
+    except NotClosed as error:
+        raise ValueError(f"{name} cannot be integrated out: {error}. {_WAY_OUT}") from None
+    # what is observed of people who have one of a few values has a law for each
+    children = [
+        rv
+        for rv in (model.observed_RVs if cells is not None else ())
+        if not is_release(rv) and set(leaves_of(parameters_of(rv), variables)) & set(group)
+    ]
+    for record in group:
+        check_children(model, record, block, known=children if cells is None else {*children, *group})
+    if cells is None and len(group) > 1:
+        raise ValueError(
+            f"{name} meet in a law, so that they go together, which they can if each has few values. Leave "
+            f"one of them out of names. {_WAY_OUT}"
+        )
     if not own:
-        raise ValueError(f"No release reads {record.name} itself. {_WAY_OUT}")
+        raise ValueError(f"No release reads {name} itself. {_WAY_OUT}")
     for release in own:
-        others = set(leaves_of([release.query], set(block.records))) - variables
+        others = set(leaves_of([release.query], set(block.records))) - set(group)
         if others:
             raise ValueError(
-                f"{record.name} cannot be integrated out of {release.name}, which also reads "
-                f"{named(others)}. {_WAY_OUT}"
+                f"{name} cannot be integrated out of {release.name}, which also reads {named(others)}. "
+                f"{_WAY_OUT}"
             )
-    size, people = _size(record), tuple(block.names)
-    few = [few_valued_way(record, release) for release in own] if len(own) > 1 else [None]
-    if None not in few:
-        return Removed(record, own, _given_those_before(own, few), size, people)  # type: ignore[arg-type]
+    if cells is not None and (len(group) > 1 or len(own) > 1 or children):
+        return _summed_out(cells, children, own, block)
+    if len(own) > 1:
+        return _by_turns(group[0], own, block, tolerance)
+    (release,) = own
+    try:
+        way = chosen_way(group[0], group[0], release, tolerance)
+    except NotClosed as error:
+        if cells is not None and release.kind == "local":  # a function of a record with few values
+            return _summed_out(cells, children, own, block)
+        raise ValueError(f"{name} cannot be integrated out of {release.name}: {error}. {_WAY_OUT}") from None
+    return Removed((group[0],), own, [way], size_of(group[0]), tuple(block.names))
+
+
+def _summed_out(
+    cells: Cells, children: Sequence[TensorVariable], own: Sequence[Release], block: RecordBlock
+) -> Removed:
+    """Return how records with few values go from all that is seen of them."""
+    releases = [*(Release(rv, rv, "local") for rv in children), *own]
+    found: list[FiniteWay] = []
+    for release in releases:
+        try:
+            found.append(cells.child(release.rv) if release.rv in children else cells.way(release))
+        except NotClosed as error:
+            names = " and ".join(str(record.name) for record in cells.records)
+            raise ValueError(
+                f"{names} cannot be integrated out of {release.name}: {error}. {_WAY_OUT}"
+            ) from None
+    ways, size = _given_those_before(releases, found), size_of(cells.records[0])
+    return Removed(cells.records, releases, ways, size, tuple(block.names), cells.values)
+
+
+def _by_turns(
+    record: TensorVariable, own: Sequence[Release], block: RecordBlock, tolerance: float
+) -> Removed:
+    """Return how a record goes whose law stays in its family, given all releases but the last."""
     # ways that keep the record's law in its family come first, so that one other way may follow them
     ways: list[tuple[Release, Way]] = []
     last: list[tuple[Release, Way]] = []
@@ -167,8 +247,8 @@ def _removed(record: TensorVariable, block: RecordBlock, tolerance: float) -> Re
     if len(last) + (len(ways) if last and not isinstance(last[0][1], ClosedWay) else 0) > 1:
         raise ValueError(
             f"{record.name} has the releases {named(r.rv for r in own)}. A record with several releases can "
-            "be integrated out if it has few values and they are of the record itself, or if all of them, or "
-            f"all but one, are of the record itself with unclamped Gaussian noise. {_WAY_OUT}"
+            "be integrated out if it has few values, or if all of them, or all but one, are of the record "
+            f"itself with unclamped Gaussian noise. {_WAY_OUT}"
         )
     law, chain = record, []
     for release, _ in (*ways, *last):
@@ -178,7 +258,8 @@ def _removed(record: TensorVariable, block: RecordBlock, tolerance: float) -> Re
             given = way.updated(release.rv)
             if given is not None:
                 law = call(record.owner.op, *given)
-    return Removed(record, [r for r, _ in chain], [w for _, w in chain], size, people)
+    size = size_of(record)
+    return Removed((record,), [r for r, _ in chain], [w for _, w in chain], size, tuple(block.names))
 
 
 def _given_those_before(releases: Sequence[Release], ways: Sequence[FiniteWay]) -> list[Way]:
@@ -197,15 +278,3 @@ def _way(law: TensorVariable, record: TensorVariable, release: Release, toleranc
     except NotClosed as error:
         reason = str(error)
     raise ValueError(f"{record.name} cannot be integrated out of {release.name}: {reason}. {_WAY_OUT}")
-
-
-def _size(record: TensorVariable) -> Any:
-    """Return the batch shape of the records, as a graph that does not contain the records."""
-    node = record.owner
-    batch = record.type.ndim - node.op.ndim_supp
-    if None not in record.type.shape[:batch]:
-        return record.type.shape[:batch]
-    size = node.op.size_param(node) if isinstance(node.op, RandomVariable) else None
-    if size is not None and hasattr(size.type, "ndim"):
-        return size
-    return pt.constant(lengths_of(record)[:batch])

@@ -17,6 +17,9 @@ from pymc.model.core import BaseModel, Model
 from rich.markup import escape
 from rich.table import Table
 
+from pymc_dp.query.recordrules import named
+from pymc_dp.query.records import is_release
+from pymc_dp.query.supports import finite_support
 from pymc_dp.stats._bounds import RecordBound, bound_of, bound_of_table
 from pymc_dp.stats._draws import group_of
 from pymc_dp.stats._printing import as_text, entry_name, table_of
@@ -218,6 +221,12 @@ def acceptance_report(
             "proposed, so that there is no acceptance to report. Look at n_clusters, labels_moved and "
             "splits_accepted in sample_stats, and at r_hat and ess of dp.mixture_density."
         )
+    if not blocks and (released := [rv for rv in model.observed_RVs if is_release(rv)]):
+        raise ValueError(
+            f"model has releases ({named(released)}) but no records that would be proposed: they are "
+            "integrated out, so that there is no acceptance to report. Look at R-hat and effective draws "
+            "(arviz.summary), as for any model under NUTS."
+        )
     if not blocks:
         raise ValueError(
             "model has no confidential records: none of its observed variables is a release. "
@@ -347,15 +356,26 @@ def _advice(idata: Any, model: Model, parameter: str | None) -> str:
         how = ", by trajectories" if follows else ""
         tried = follows or not all(has_slopes(model, block) for block in record_blocks(model))
         more = "" if tried else "{'update': 'hamiltonian'}, whose trajectories follow curves, or "
+        names = _few_valued_and_told(model)
+        without = f"integrate the records out, dp.marginalize(model, {names}); or " if names else ""
         return (
-            f"AncillaryUpdate ran already{how}: draw longer, or give pm.sample ancillary_update={more}"
-            f"{{'n_cycles': {10 * cycles}}}, which makes each draw worth more."
+            f"AncillaryUpdate ran already{how}: {without}draw longer, or give pm.sample "
+            f"ancillary_update={more}{{'n_cycles': {10 * cycles}}}, which makes each draw worth more."
         )
     return (
         "Given imputed records the parameters hardly move: leave "
         "AncillaryUpdate on for them (it is the default where it applies; dp.AncillaryUpdate() in "
         "step=[...]), and draw longer."
     )
+
+
+def _few_valued_and_told(model: Model) -> list[str]:
+    """Return the records' names if each has few values, and each release tells of one person."""
+    blocks = record_blocks(model)
+    records = [rv for block in blocks for rv in block.records]
+    local = all(release.kind == "local" for block in blocks for release in block.releases)
+    few = local and all(finite_support(rv) is not None for rv in records)
+    return [str(rv.name) for rv in records] if few else []
 
 
 def _number(value: float, spec: str) -> str:

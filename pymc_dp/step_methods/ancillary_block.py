@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from pymc.logprob.transforms import LogTransform
 from pymc.model.core import Model
+from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
+from pytensor.graph.utils import MethodNotDefined
 
 from pymc_dp.lowering.addresses.native import compile_lowered
 from pymc_dp.lowering.compiling.building import building
@@ -177,7 +179,14 @@ class AncillaryBlock:
             step.update == "auto" and many and not self.ends.size and self._has_slopes()
         ):
             kind = "hamiltonian"
-        self.updates = self._lowered(kind)
+        try:
+            self.updates = self._lowered(kind)
+        except (NotImplementedError, MethodNotDefined, NullTypeGradError) as error:
+            reason = without_slopes(model, block, conditionals.forms) or str(error)
+            raise ValueError(
+                f"`update` = {step.update!r}: trajectories follow slopes, and {reason}. Leave `update` "
+                "out, or integrate records with few values out: dp.marginalize."
+            ) from error
         # What a user chose is not changed. Whole numbers have no slopes. Records that are summed over cost a
         # trajectory as many evaluations as they have values: 20 times a draw by walks for 16 of them.
         self.may_change = (

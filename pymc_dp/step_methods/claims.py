@@ -10,6 +10,7 @@ from pymc.model.core import Model
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.graph.utils import MethodNotDefined
 from pytensor.tensor.random.basic import DirichletRV
 
 from pymc_dp.mixtures.structure import is_labels
@@ -214,7 +215,7 @@ def without_slopes(model: Model, block: RecordBlock, forms: dict[Variable, Noise
     for term, density in zip(terms, model.logp(terms, sum=False), strict=True):
         try:
             pt.grad(pt.sum(density), at, disconnected_inputs="ignore")
-        except (NotImplementedError, NullTypeGradError) as error:
+        except (NotImplementedError, MethodNotDefined, NullTypeGradError) as error:
             return f"the density of {term.name} has no slopes ({error})"
     return ""
 

@@ -364,3 +364,12 @@ def test_bad_input(change, error, message):
     change(arguments)
     with pytest.raises(error, match=message):
         acceptance_report(**arguments)
+
+
+def test_records_that_were_integrated_out_have_no_acceptance(python_mode):
+    with pm.Model() as model:
+        p = pm.Beta("p", 1, 1)
+        y = pm.Bernoulli("y", p, shape=3)
+        dp.RandomizedResponse("z", y, epsilon=1, observed=[0, 1, 1])
+    with pytest.raises(ValueError, match="releases \\(z\\) but no records .* integrated out"):
+        dp.acceptance_report(None, dp.marginalize(model, "y"))

@@ -1,0 +1,228 @@
+"""Records with few values, alone or linked to each other, as the cells of a table of their values."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytensor.tensor as pt
+from pymc.pytensorf import rvs_in_graph
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.type_other import NoneConst
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_dp.marginals.release_laws import ChildWay, FiniteWay
+from pymc_dp.marginals.sums import log_probability
+from pymc_dp.query.lengths import lengths_of
+from pymc_dp.query.records import Release, parameters_of
+from pymc_dp.query.supports import clamped_record, finite_support
+
+# Most values of one record that are summed over, and most cells of linked ones, each of which takes graphs of
+# its own.
+MAX_VALUES = 2048
+MAX_CELLS = 256
+# Most values of a query, over people and cells, where it differs between people.
+_MAX_QUERIES = 2**24
+_AS_WRITTEN = Mode(linker="py", optimizer=None)
+
+
+class NotClosed(ValueError):
+    """No way is known. The message gives the reason; callers add the names and what to do instead."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """All combinations of the values of some records of one person.
+
+    Attributes
+    ----------
+    records : tuple of TensorVariable
+        Of one shape.
+    values : tuple of ndarray, each of shape (K,)
+        The value of each record in each cell.
+    log_weights : TensorVariable, shape (..., K)
+        Log probability of each cell.
+    """
+
+    records: tuple[TensorVariable, ...]
+    values: tuple[np.ndarray, ...]
+    log_weights: TensorVariable
+
+    @property
+    def n(self) -> int:
+        """How many cells there are."""
+        return len(self.values[0])
+
+    def at(self, graphs: Sequence[Variable], k: int) -> list[Any]:
+        """Return graphs with everybody in cell k."""
+        return _with(graphs, dict(zip(self.records, (v[k] for v in self.values), strict=True)))
+
+    def way(self, release: Release) -> FiniteWay:
+        """Return how the cells are summed out of a release, each person's of that person's records.
+
+        Raises
+        ------
+        NotClosed
+            Its query reads anything else, or is not one number of each person.
+        """
+        if getattr(release.rv.owner.op, "unknown_keys", False):
+            raise NotClosed("its keys are told by the release itself")
+        queries = self._queries(release)
+        noise = parameters_of(release.rv)[1:]
+        return FiniteWay.of(release.rv.owner.op, np.arange(self.n), queries, self.log_weights, noise)
+
+    def _queries(self, release: Release) -> np.ndarray:
+        """Return the query in each cell, shape (K,), or (..., K) where it differs between people."""
+        channel, query = release.rv.owner.op, release.query
+        itself = clamped_record(query, set(self.records)) if len(self.records) == 1 else None
+        if itself is not None and channel.ndims_params[0] == 0:
+            return np.clip(self.values[0], itself.lo, itself.hi).astype(query.type.dtype)
+        if release.kind != "local" or not _is_by_entry(query, self.records):
+            raise NotClosed("its query is computed from several people, or several answers of one")
+        if channel.ndims_params[0] != 0 or query.type.ndim != self.records[0].type.ndim:
+            raise NotClosed("its query is no single number of each person")
+        inputs = [record.type() for record in self.records]
+        (graph,) = graph_replace([query], dict(zip(self.records, inputs, strict=True)), strict=False)
+        others = {v for v in ancestors([graph]) if v.owner is None and not isinstance(v, Constant)}
+        if others - set(inputs) or rvs_in_graph([graph]):
+            raise NotClosed("its query reads what is no constant, beside the records")
+        lengths = lengths_of(self.records[0])
+        if prod(lengths) * self.n > _MAX_QUERIES:
+            raise NotClosed("there are too many people for a table of its query")
+        function = pytensor.function(inputs, graph, mode=_AS_WRITTEN, on_unused_input="ignore")
+        found = np.stack([function(*self._everybody(k, lengths)) for k in range(self.n)], axis=-1)
+        people = found.reshape(-1, self.n)
+        return people[0] if len(people) and (people == people[0]).all() else found
+
+    def _everybody(self, k: int, lengths: tuple[int, ...]) -> list[np.ndarray]:
+        """Return the values of records of people who are all in cell k."""
+        values = zip(self.records, self.values, strict=True)
+        return [np.full(lengths, value[k], dtype=record.type.dtype) for record, value in values]
+
+    def child(self, rv: TensorVariable) -> ChildWay:
+        """Return how the cells are summed out of the law of something observed of the same people.
+
+        Raises
+        ------
+        NotClosed
+            The law is not one of each person.
+        """
+        op: Any = rv.owner.op
+        if not isinstance(op, RandomVariable) or rv.type.ndim - op.ndim_supp != self.records[0].type.ndim:
+            raise NotClosed(f"the law of {rv.name} is not a plain law of each person")
+        if self.n > MAX_CELLS:
+            raise NotClosed(f"the records have {self.n} values, each of which takes a law of {rv.name}")
+        params = parameters_of(rv)
+        if not all(_is_by_entry(p, self.records) for p in params):
+            raise NotClosed(f"the law of {rv.name} depends on several answers of a person")
+        each = [self.at(params, k) for k in range(self.n)]
+        stacked = [
+            pt.stack([of[i] for of in each], axis=-core - 1)
+            if not set(self.records).isdisjoint(ancestors([p]))
+            else pt.expand_dims(pt.as_tensor_variable(p), -core - 1)
+            for i, (p, core) in enumerate(zip(params, op.ndims_params, strict=True))
+        ]
+        return ChildWay(op, np.arange(self.n), (self.log_weights, *stacked))
+
+
+def cells_of(records: Sequence[TensorVariable]) -> Cells | None:
+    """Return the cells of records of the same people, of which some may enter the laws of others.
+
+    None where one of them has not few values, which are constants.
+
+    Raises
+    ------
+    NotClosed
+        They are too many, or of different shapes.
+    """
+    found = [finite_support(record, MAX_VALUES) for record in records]
+    if any(support is None for support in found):
+        return None
+    supports = [np.asarray(s).astype(r.type.dtype) for s, r in zip(found, records, strict=True)]
+    sizes = [len(s) for s in supports]
+    if len(records) == 1:
+        return Cells(tuple(records), (supports[0],), log_probabilities(records[0], supports[0]))
+    if len({lengths_of(record) for record in records}) > 1:
+        raise NotClosed("they have different shapes, and are integrated out together where they have one")
+    if prod(sizes) > MAX_CELLS:
+        raise NotClosed(f"together they have {prod(sizes)} values, and at most {MAX_CELLS} are summed over")
+    log_weights = sum(_log_weights(i, records, supports) for i in range(len(records)))
+    # the last axes are those of the records
+    batch = [log_weights.shape[k] for k in range(log_weights.type.ndim - len(records))]
+    grid = np.meshgrid(*supports, indexing="ij")
+    return Cells(tuple(records), tuple(v.ravel() for v in grid), log_weights.reshape((*batch, prod(sizes))))
+
+
+def _log_weights(i: int, records: Sequence[TensorVariable], supports: Sequence[np.ndarray]) -> TensorVariable:
+    """Return a record's log probabilities given the others, on axes of all records behind those of people."""
+    law = records[i]
+    behind = set(ancestors(parameters_of(law)))
+    if not all(_is_by_entry(p, records) for p in parameters_of(law)):
+        raise NotClosed(f"the law of {law.name} depends on several answers of a person")
+    parents = [j for j, record in enumerate(records) if j != i and record in behind]
+    each = []
+    for values in product(*(supports[j] for j in parents)):
+        given = {records[j]: value for j, value in zip(parents, values, strict=True)}
+        each.append(log_probabilities(law, supports[i], _with(parameters_of(law), given)))
+    stacked = pt.stack(each, axis=-2)  # (..., combinations of the parents' values, own values)
+    people = [stacked.shape[k] for k in range(stacked.type.ndim - 2)]
+    sizes = {j: len(supports[j]) for j in (*parents, i)}
+    order = sorted(sizes)
+    apart = stacked.reshape((*people, *sizes.values()))
+    axes = list(range(len(people))) + [len(people) + list(sizes).index(j) for j in order]
+    return apart.transpose(axes).reshape((*people, *(sizes.get(j, 1) for j in range(len(records)))))
+
+
+def log_probabilities(
+    law: TensorVariable, support: np.ndarray, params: Sequence[Variable] | None = None
+) -> TensorVariable:
+    """Return the log probability of each value of a record, shape (..., K), also with other parameters."""
+    op: Any = law.owner.op
+    params = [pt.as_tensor_variable(p) for p in (parameters_of(law) if params is None else params)]
+    if isinstance(op, CategoricalRV):
+        return log_probability(params[0])
+    if isinstance(op, BernoulliRV):
+        return pt.stack([log_probability(1.0 - params[0]), log_probability(params[0])], axis=-1)
+    rng = pt.random.shared_rng(seed=None)
+    row = op.make_node(rng, NoneConst, *(p[..., None] for p in params)).outputs[1]
+    return pm.logp(row, pt.constant(support.astype(law.type.dtype)))
+
+
+def _with(graphs: Sequence[Variable], values: dict[TensorVariable, Any]) -> list[Any]:
+    """Return graphs with the same value of a record for everybody."""
+    everybody: dict[Variable, Variable] = {
+        record: pt.full(size_of(record), np.asarray(value, dtype=record.type.dtype))
+        for record, value in values.items()
+    }
+    return list(graph_replace(list(graphs), everybody, strict=False))
+
+
+def size_of(record: TensorVariable) -> Any:
+    """Return the batch shape of the records, as a graph that does not contain the records."""
+    node = record.owner
+    batch = record.type.ndim - node.op.ndim_supp
+    if None not in record.type.shape[:batch]:
+        return record.type.shape[:batch]
+    size = node.op.size_param(node) if isinstance(node.op, RandomVariable) else None
+    if size is not None and hasattr(size.type, "ndim"):
+        return size
+    return pt.constant(lengths_of(record)[:batch])
+
+
+def _is_by_entry(graph: Variable, records: Sequence[TensorVariable]) -> bool:
+    """Whether each entry of a graph with rows of people is computed from the same entry of the records."""
+    if records[0].type.ndim == 1:  # an entry is a person
+        return True
+    between = [v for v in ancestors([graph], blockers=records) if v.owner is not None and v not in records]
+    reading = [v for v in between if not set(records).isdisjoint(ancestors([v], blockers=records))]
+    return all(isinstance(v.owner.op, Elemwise) for v in reading)
