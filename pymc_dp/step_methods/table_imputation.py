@@ -107,8 +107,9 @@ class TableImputation(RecordStep):
 
     Notes
     -----
-    A move costs what it touches: some 100 ns for two cells with four levels of sums, however many people are
-    counted, and about a tenth more with parameters integrated out.
+    A move costs what it touches: some 140 ns for two cells with four levels of sums, however many people are
+    counted, 340 ns in tables too large for the processor's cache, and about a tenth more with parameters
+    integrated out.
     An entry that many rows of counts read still mixes slowly where these are small and the noise is large: a
     move changes one row at a time. ``sample_stats`` gets ``table_acceptance``, the share of moves that were
     made, and ``joint_acceptance``, that of the moves with parameters, which is no number in draws without

@@ -75,7 +75,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_are_seen(fault, monkeypatch):
     FAULTS[fault](monkeypatch)
-    assert worst("poisson with intercept")[0] > 6
+    assert worst("poisson with intercept", draws=8000)[0] > 6
 
 
 def residuals():

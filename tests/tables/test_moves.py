@@ -149,3 +149,25 @@ def test_kernels_run_in_plain_python():
     assert ratio(-1.0, 2, moved, steps, cells, 0, 1, np.array([0]), rows, 0, 1, room, room.copy()) == 1.0
     assert plain(kernels.room.py_func, {})(1.0, 2, moved, steps, cells, 0) == 1.0
     assert plain(kernels.room.py_func, {})(-1.0, 2, moved, steps, cells, 0) == 3.0
+
+
+def test_all_cells_are_equally_likely_wherever_moves_begin(rng, monkeypatch):
+    """Moves come in batches that begin near each other, which must not prefer any cell."""
+    monkeypatch.setattr(kernels, "_NEAR", 6)
+    near = plain(kernels.near.py_func, {"any_of": lambda rng, begin, end: rng.integers(begin, end)})
+    for n, apart in ((20, 1), (20, 3), (4, 1)):
+        place = rng.random(40_000)
+        seen = np.array([near(rng, p, n, apart) for p in place])
+        assert stats.chisquare(np.bincount(seen, minlength=n)).pvalue > 1e-4
+        after = (seen - np.floor(place * n)) % n
+        assert set(after) == set(range(min(n, 6 // apart + 1)))
+
+
+@pytest.mark.statistical
+def test_large_tables_follow_their_law_in_batches_of_near_moves(monkeypatch):
+    """With batches of few cells, crossed margins are as exact as without."""
+    monkeypatch.setattr(kernels, "_NEAR", 2)
+    for name in ("near", "pair", "rectangle", "sweep"):  # each holds the compiled ones that it calls
+        again = with_fault(getattr(kernels, name), "rng", "rng")
+        monkeypatch.setattr(kernels, name, again)
+    assert worst("crossed margins") < 4

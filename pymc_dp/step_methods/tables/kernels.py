@@ -34,6 +34,9 @@ SINGLE, PAIR, RECTANGLE, COMBINATION = range(4)
 # Share of moves that tuning aims at, and how fast it does.
 _TARGET, _RATE = 0.4, 0.02
 _LOG_2 = math.log(2.0)
+# How many moves in a row begin near each other in memory, and among how many cells. In a table of a million
+# cells that took 348 ns a move in place of 958; effective draws per move were a tenth fewer.
+_NEAR = 2048
 
 
 def law(which: int, count: float, numbers: Array, k: int) -> float:
@@ -53,7 +56,25 @@ def any_of(rng: Generator, begin: int, end: int) -> int:
 
 
 @part_of_kernel
-def rectangle(rng: Generator, corners: Array, corner_begins: Array, moved: Array, steps: Array) -> int:
+def near(rng: Generator, place: float, n: int, apart: int) -> int:
+    """Draw one of n positions, so many cells apart, from those that follow a place.
+
+    The place, a share of them, is uniform between 0 and 1, so that all are equally likely.
+    """
+    position = int(place * n) + any_of(rng, 0, min(n, _NEAR // apart + 1))
+    return position if position < n else position - n
+
+
+@part_of_kernel
+def rectangle(
+    rng: Generator,
+    here: float,
+    there: float,
+    corners: Array,
+    corner_begins: Array,
+    moved: Array,
+    steps: Array,
+) -> int:
     """Choose four corners of a rectangle along two axes of a table; return how many cells move."""
     at = corner_begins[any_of(rng, 0, corner_begins.size)]
     first, n_axes = corners[at], corners[at + 1]
@@ -61,20 +82,22 @@ def rectangle(rng: Generator, corners: Array, corner_begins: Array, moved: Array
     other = any_of(rng, 0, n_axes - 1)
     if other >= one:
         other += 1
-    here = first
+    size = 1
     for axis in range(n_axes):
-        here += corners[at + 2 + n_axes + axis] * any_of(rng, 0, corners[at + 2 + axis])
+        size *= corners[at + 2 + axis]
+    corner = first + near(rng, here, size, 1)
     across = 0
     for axis in (one, other):
         length, stride = corners[at + 2 + axis], corners[at + 2 + n_axes + axis]
-        now = ((here - first) // stride) % length
-        shift = stride * (any_of(rng, 0, length) - now)
+        now = ((corner - first) // stride) % length
+        shift = stride * (near(rng, there, length, stride) - now)
         if shift == 0:
             return 0
         if axis == one:
             across = shift
         else:
-            moved[0], moved[1], moved[2], moved[3] = here, here + across, here + shift, here + across + shift
+            moved[0], moved[1] = corner, corner + across
+            moved[2], moved[3] = corner + shift, corner + across + shift
     steps[0], steps[1], steps[2], steps[3] = 1.0, -1.0, -1.0, 1.0
     return 4
 
@@ -127,13 +150,14 @@ def combination(
 
 @part_of_kernel
 def pair(
-    rng: Generator, movers: Array, member_begins: Array, memberships: Array, group_begins: Array, group_cells:
-    Array, moved: Array, steps: Array,
+    rng: Generator, here: float, there: float, movers: Array, member_begins: Array, memberships: Array,
+    group_begins: Array, group_cells: Array, moved: Array, steps: Array,
 ) -> int:  # fmt: skip
     """Choose two cells of a group; return how many cells move."""
-    one = movers[any_of(rng, 0, movers.size)]
+    one = movers[near(rng, here, movers.size, 1)]
     group = memberships[any_of(rng, member_begins[one], member_begins[one + 1])]
-    other = group_cells[any_of(rng, group_begins[group], group_begins[group + 1])]
+    begin, end = group_begins[group], group_begins[group + 1]
+    other = group_cells[begin + near(rng, there, end - begin, 1)]
     if one == other:
         return 0
     moved[0], moved[1], steps[0], steps[1] = one, other, 1.0, -1.0
@@ -251,16 +275,22 @@ def sweep(handle, n_moves, tuning, table, directions):  # type: ignore[no-untype
     moved, steps = directions.moved, directions.steps
     new_laws, new_noises = np.empty(moved.size), np.empty(touched.size)
     cell_width, width = cells.shape[1] - CELL_COLUMNS, rows.shape[1] - ROW_COLUMNS
-    for _ in range(n_moves):
+    here = there = 0.0
+    for move in range(n_moves):
+        # cells near each other stay in the processor's cache, whatever the size of the table
+        if move % _NEAR == 0:
+            here, there = random(rng), random(rng)
         u, kind = random(rng), 0
         while u >= shares[kind]:
             kind += 1
         if kind == SINGLE:
-            moved[0], steps[0], n = singles[any_of(rng, 0, singles.size)], 1.0, 1
+            moved[0], steps[0], n = singles[near(rng, here, singles.size, 1)], 1.0, 1
         elif kind == PAIR:
-            n = pair(rng, movers, member_begins, memberships, group_begins, group_cells, moved, steps)
+            n = pair(
+                rng, here, there, movers, member_begins, memberships, group_begins, group_cells, moved, steps
+            )
         elif kind == RECTANGLE:
-            n = rectangle(rng, corners, corner_begins, moved, steps)
+            n = rectangle(rng, here, there, corners, corner_begins, moved, steps)
         else:
             n = combination(
                 rng, set_begins, basis_begins, basis_classes, basis_steps, class_begins, class_cells,
