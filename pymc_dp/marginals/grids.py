@@ -121,10 +121,7 @@ class Grid:
         self.places = [place[kept] for place in self.places]
 
     def rules(self) -> np.ndarray:
-        """Return the quadrature rules of points, one for each number and the places of the others.
-
-        Shape (numbers, 3, points): the number of the rule, the place in it, between -1 and 1, and its points.
-        """
+        """Return of each number and point its rule, the place in it (-1 to 1), and its points."""
         found = np.empty((len(self.places), 3, self.size))
         for k, own in enumerate(self.places):
             others = [place[:, 0] for place in self.places[:k] + self.places[k + 1 :]]

@@ -147,10 +147,11 @@ class _Reader:
         return found
 
     def _check_all(self, node: Apply) -> None:
-        """Refuse a mask over people: how many there are left is not known."""
-        first, out = node.inputs[0], node.outputs[0]
-        if isinstance(node.op, AdvancedSubtensor) and first in self._of and out.type.shape[:1] == (None,):  # type: ignore[attr-defined]
-            raise NotTogether(_TAKEN_OUT)
+        """Refuse a mask over people, or another choice of some of them."""
+        if isinstance(node.op, AdvancedSubtensor) and node.inputs[0] in self._of:
+            n = self._records[0].type.shape[0]
+            if node.inputs[0].type.shape[0] == n != (*node.outputs[0].type.shape, None)[0]:  # type: ignore[attr-defined]
+                raise NotTogether(_TAKEN_OUT)
 
     def _note(self, node: Apply, scalar: Any, flat: dict[int, tuple[bool, bool]]) -> None:
         """Note what the output of a node depends on, entry by entry."""
