@@ -8,7 +8,7 @@ functions of the parameters, and so differentiable.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import pairwise
 from typing import Any
@@ -75,12 +75,15 @@ class Grid:
         The public group that each belongs to.
     piece : ndarray of int, shape (points,)
         Within a group: which values of whole numbers each has, and between which cuts its real numbers are.
+    places : list of ndarray of int, shape (points, 2)
+        For each number: which point each is of those between two cuts, and how many there are.
     """
 
     values: dict[Variable, Any]
     weights: Any
     group: np.ndarray
     piece: np.ndarray
+    places: list[np.ndarray] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -98,6 +101,9 @@ class Grid:
         self.values = {rv: _repeated(v, self.size, count) for rv, v in self.values.items()}
         self.weights = _repeated(self.weights, self.size, count)
         self.group = np.repeat(self.group, count)
+        place = np.concatenate([np.stack([np.arange(k), np.full(k, k)], axis=1) for k in pieces])
+        self.places = [np.repeat(known, count, axis=0) for known in self.places]
+        self.places.append(np.tile(place, (len(self.piece), 1)))
         own = np.repeat(np.arange(len(pieces)), pieces)
         self.piece = np.repeat(self.piece * len(pieces), count) + np.tile(own, len(self.piece))
 
@@ -112,6 +118,19 @@ class Grid:
         self.weights = pt.constant(weights[kept] / weights[kept].sum())
         self.values = {rv: pt.constant(v[kept]) for rv, v in zip(self.values, known[1:], strict=True)}
         self.group, self.piece = self.group[kept], self.piece[kept]
+        self.places = [place[kept] for place in self.places]
+
+    def rules(self) -> np.ndarray:
+        """Return of each number and point its rule, the place in it (-1 to 1), and its points."""
+        found = np.empty((len(self.places), 3, self.size))
+        for k, own in enumerate(self.places):
+            others = [place[:, 0] for place in self.places[:k] + self.places[k + 1 :]]
+            lines = np.stack([self.group, self.piece, *others], axis=1)
+            found[k, 0] = np.unique(lines, axis=0, return_inverse=True)[1].ravel()
+            for count in np.unique(own[:, 1]):
+                of = own[:, 1] == count
+                found[k, 1, of], found[k, 2, of] = leggauss(count)[0][own[of, 0]], count
+        return found[found[:, 2].max(axis=1, initial=0) > 1]
 
 
 def record_grid(

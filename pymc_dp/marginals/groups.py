@@ -89,7 +89,7 @@ def graph_of_rows(graph: Variable, replaced: dict[Any, Any]) -> Any:
             else:
                 outputs = node.clone_with_new_inputs(inputs, strict=False).outputs
             again.update(zip(node.outputs, outputs, strict=True))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, IndexError) as error:
         raise NotTogether(f"{NO_FUNCTION} ({error})") from error
     return again.get(graph, graph)
 

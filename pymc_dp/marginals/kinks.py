@@ -51,6 +51,14 @@ _SINGULAR: dict[type, float] = {
     ps.Abs: 0.0, ps.Log: 0.0, ps.Log10: 0.0, ps.Log1p: -1.0, ps.Log2: 0.0, ps.Pow: 0.0, ps.Reciprocal: 0.0,
     ps.Sign: 0.0, ps.Sqrt: 0.0, ps.TrueDiv: 0.0,
 }  # fmt: skip
+# Smooth functions that change in a layer, beyond which they hardly do: values of their input between which a
+# polynomial follows them.
+_LAYERS: dict[type, tuple[float, ...]] = {
+    ps.ArcTan: (-1e5, -1e3, -10.0, 0.0, 10.0, 1e3, 1e5), ps.Exp: (-40.0, 0.0), ps.Expm1: (-40.0, 0.0),
+    ps.Exp2: (-60.0, 0.0), ps.Tanh: (-16.0, 0.0, 16.0), sm.Erf: (-5.5, 0.0, 5.5), sm.Erfc: (-5.5, 0.0, 5.5),
+    sm.Sigmoid: (-32.0, 0.0, 32.0), sm.Softplus: (-32.0, 0.0, 32.0),
+}  # fmt: skip
+_TAKEN_OUT = "some of the people are taken out of the others: multiply by an array of 0 and 1 instead"
 # What an entry of an array depends on, if on no single number of a record.
 _CONSTANT, _SEVERAL, _OTHER = -1, -2, -3
 _ROWS = 3
@@ -60,7 +68,10 @@ _LINE = np.unique(np.concatenate([-_SIZES, [0.0], _SIZES, np.linspace(-30, 30, 3
 
 
 def cuts_of(
-    graphs: Sequence[TensorVariable], records: Sequence[TensorVariable], others: Sequence[TensorVariable] = ()
+    graphs: Sequence[TensorVariable],
+    records: Sequence[TensorVariable],
+    others: Sequence[TensorVariable] = (),
+    layers: bool = False,
 ) -> dict[tuple[Variable, int], Cuts]:
     """Return where functions of records have kinks in each number of a record.
 
@@ -72,6 +83,8 @@ def cuts_of(
         Variables of real numbers.
     others : sequence of TensorVariable
         Other variables of the same people, at whose few values everything is known.
+    layers : bool
+        Whether numbers are also cut where smooth functions of one of them, such as sigmoids, may be steep.
 
     Returns
     -------
@@ -83,7 +96,7 @@ def cuts_of(
     NotTogether
         A function is not known to be smooth, or has kinks elsewhere than at constants.
     """
-    return _Reader(records, others).read(graphs)
+    return _Reader(records, others).read(graphs, layers)
 
 
 class _Reader:
@@ -104,7 +117,9 @@ class _Reader:
             self._of[rv] = np.broadcast_to(own, (_ROWS, width)).reshape(_ROWS, *rv.type.shape[1:])
             self._sides[rv] = (frozenset(own.tolist()), frozenset(own.tolist()))
 
-    def read(self, graphs: Sequence[TensorVariable]) -> dict[tuple[Variable, int], Cuts]:
+    def read(
+        self, graphs: Sequence[TensorVariable], layers: bool = False
+    ) -> dict[tuple[Variable, int], Cuts]:
         """Return the cuts of all numbers."""
         places: dict[int, set[float]] = defaultdict(set)
         for node in dependants(graphs, self._records, self._others):
@@ -116,6 +131,10 @@ class _Reader:
                     flat[number] = sides
             elif type(scalar) not in _SINGULAR:
                 check_smooth(node, self._records)
+                if layers and type(scalar) in _LAYERS:
+                    for number, at in self._steep(node, _LAYERS[type(scalar)]):
+                        places[number].update(at)
+            self._check_all(node)
             self._note(node, scalar, flat)
         found = {}
         left = [self._sides[v] for v in graphs if v in self._sides]
@@ -126,6 +145,13 @@ class _Reader:
                 flat_sides = tuple(all(number not in sides[k] for sides in left) for k in (0, 1))
                 found[self._numbers[number]] = Cuts(tuple(sorted(at)), (flat_sides[0], flat_sides[1]))
         return found
+
+    def _check_all(self, node: Apply) -> None:
+        """Refuse a mask over people, or another choice of some of them."""
+        if isinstance(node.op, AdvancedSubtensor) and node.inputs[0] in self._of:
+            n = self._records[0].type.shape[0]
+            if node.inputs[0].type.shape[0] == n != (*node.outputs[0].type.shape, None)[0]:  # type: ignore[attr-defined]
+                raise NotTogether(_TAKEN_OUT)
 
     def _note(self, node: Apply, scalar: Any, flat: dict[int, tuple[bool, bool]]) -> None:
         """Note what the output of a node depends on, entry by entry."""
@@ -192,6 +218,21 @@ class _Reader:
             known = False
         return (inner[0] if known else None), list(ends)
 
+    def _steep(self, node: Apply, levels: Sequence[float]) -> list[tuple[int, set[float]]]:
+        """Return for the numbers that a function with a layer is of, one in each entry, where that may be."""
+        (inner,) = node.inputs
+        code = self._of[inner]
+        if code is None or not np.all(code >= _CONSTANT):
+            return []
+        line = self._on_line(inner, _LINE)
+        shape = line.shape[1:]
+        where = np.broadcast_to(code[:1], (1, *shape))[0]
+        return [
+            (int(where[entry]), self._roots(inner, entry, shape, _entry(line, entry) - level, level))
+            for entry in (tuple(place) for place in np.argwhere(where >= 0).tolist())
+            for level in levels
+        ]
+
     def _cut(self, node: Apply) -> list[tuple[int, set[float], tuple[bool, bool]]]:
         """Return for each number that a function with kinks is of: where, and on which sides it is flat."""
         inner, ends = self._ends(node)
@@ -203,9 +244,7 @@ class _Reader:
         if not numbers:
             return []
         if node.outputs[0].type.shape[0] != self._records[0].type.shape[0]:  # type: ignore[attr-defined]
-            raise NotTogether(
-                "some of the people are taken out of the others: multiply by an array of 0 and 1 instead"
-            )
+            raise NotTogether(_TAKEN_OUT)
         above = self._on_line(node.outputs[0], _LINE)
         shape = above.shape[1:]
         below = self._on_line(inner, _LINE, shape)

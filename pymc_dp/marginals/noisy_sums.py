@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pymc as pm
 import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.distribution import SymbolicRandomVariable
@@ -16,6 +17,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as ps
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.functions.characteristic_errors import unresolved
 from pymc_dp.lowering.functions.noisy_sums import NoisySumDensity, NoisySumError
 from pymc_dp.marginals.groups import NotTogether, values_as_written, with_replaced
 from pymc_dp.marginals.points import Points, points_of
@@ -35,6 +37,9 @@ _NODES = ((2000, 80), (200, 120), (20, 240), (0, 600))
 # Fewer people are not integrated out of a sum with Laplace noise, which does not damp high frequencies as
 # Gaussian noise does: the function of a few is not small where the law of one person has an end or an atom.
 _FEW = 20
+# How often points are added where one person's function is steep, up to which error of the density at prior
+# parameters, and at how many draws of these.
+_STEEP, _SEEN, _DRAWS = 4, 1e-5, 16
 
 
 class NoisySumRV(SymbolicMarginal, SymbolicRandomVariable):
@@ -84,6 +89,7 @@ class NoisySum:
             pt.constant(points.sizes),
             pt.constant(points.constant[0]),
             pt.switch(level > 0, level, np.nan),
+            pt.constant(points.of_group(points.piece)),
         ]
 
     def law(self) -> TensorVariable:
@@ -96,10 +102,12 @@ class NoisySum:
 
     def error(self, released: TensorVariable) -> TensorVariable:
         """Return an estimate of the relative error of the density of a release."""
-        more = self._inputs(self.finer)[:2]
-        pieces = pt.constant(self.points.piece[: self.points.size // len(self.points.sizes)])
+        added, chances, *_, pieces = self._inputs(self.finer)
+        rules = pt.constant(self.points.of_group(self.points.rules))
         value = released if released.type.ndim == 0 else released[0]
-        return NoisySumError(self.laplace, self.nodes)(value, *self._inputs(self.points), *more, pieces)
+        return NoisySumError(self.laplace, self.nodes)(
+            value, *self._inputs(self.points), added, chances, pieces, rules
+        )
 
 
 def noisy_sum(model: Model, names: Sequence[str]) -> NoisySum | None:
@@ -141,14 +149,55 @@ def noisy_sum(model: Model, names: Sequence[str]) -> NoisySum | None:
             f"fewer than {_FEW} people are too few under Laplace noise, and are sampled as fast as they are"
         )
     _check_quotients(release, block)
-    points, finer = points_of(model, block, [release], None, light=True)
-    _check_values(points, block)
-    return NoisySum(block, release, points, points if finer is None else finer)
+    found = _with_points(model, block, release, 0)
+    _check_values(found.points, block)
+    return _resolved(model, found)
 
 
 def nodes_for(people: float) -> int:
     """Return the number of nodes of the integral."""
     return next(nodes for least, nodes in _NODES if people >= least)
+
+
+def _with_points(model: Model, block: RecordBlock, release: Release, steep: int) -> NoisySum:
+    points, finer = points_of(model, block, [release], None, light=True, steep=steep)
+    return NoisySum(block, release, points, points if finer is None else finer)
+
+
+def _resolved(model: Model, found: NoisySum) -> NoisySum:
+    """Return the release with as many points as see all of one person's function, at prior parameters.
+
+    Where a few hundred do not, what a draw tells of its error has the last word.
+    """
+    for steep in range(1, _STEEP + 1):
+        off = _unseen_of(found)
+        if off is None or off < _SEEN:
+            break
+        try:
+            found = _with_points(model, found.block, found.release, steep)
+        except NotTogether:  # there are too many points
+            break
+    return found
+
+
+def _unseen_of(found: NoisySum) -> float | None:
+    """Return how far the density is off at prior parameters, since points do not see steep functions."""
+    added, chances, people, _, noise, _ = found._inputs(found.points)
+    rules = found.points.of_group(found.points.rules)
+    if not len(rules):
+        return None
+    try:
+        each = pm.draw([added, chances, noise], _DRAWS, random_seed=20261128, mode="FAST_COMPILE")
+    except (NotImplementedError, ValueError):  # a prior that has no draws
+        return None
+    off = []
+    for at, share, level in zip(*each, strict=True):
+        mean = (at * share).sum(axis=1, keepdims=True)
+        sd = np.sqrt(people.data @ (share * (at - mean) ** 2).sum(axis=1) + level**2)
+        arrays = (np.ascontiguousarray(v, dtype=float) for v in (at, share, people.data))
+        off.append(unresolved(0.0, sd, *arrays, 0.0, rules))
+    # an extreme draw or two are no reason for more points
+    return float(np.sort(off)[-3])
 
 
 def _check_quotients(release: Release, block: RecordBlock) -> None:
@@ -189,7 +238,7 @@ def _noisy_sum(
     inputs: list[TensorVariable], laplace: bool, nodes: int, axes: int, promise: dict[str, Any]
 ) -> TensorVariable:
     """Return a random variable that is a noisy sum: a number, or a vector of one."""
-    added, chances, people, constant, noise = inputs
+    added, chances, people, constant, noise, _ = inputs
     rng = pt.random.shared_rng(seed=None)
     whole = pt.cast(people, "int64")
     between, counts = pt.random.multinomial(whole, chances, rng=rng, return_next_rng=True)
@@ -200,7 +249,7 @@ def _noisy_sum(
     node = NoisySumRV(
         inputs=[rng, *inputs],
         outputs=[after, drawn],
-        extended_signature=f"[rng],(g,p),(g,p),(g),(),()->[rng],({'o' if axes else ''})",
+        extended_signature=f"[rng],(g,p),(g,p),(g),(),(),(p)->[rng],({'o' if axes else ''})",
         laplace=laplace,
         nodes=nodes,
         **promise,
@@ -212,11 +261,11 @@ def _noisy_sum(
 def _log_density(op: Any, values: Any, rng: Any, *inputs: Any, **kwargs: Any) -> TensorVariable:
     value = values[0] if values[0].type.ndim == 0 else values[0][0]
     density = NoisySumDensity(op.laplace, op.nodes)(value, *inputs)[0]
-    return check_parameters(density, inputs[-1] > 0, msg="noise > 0")
+    return check_parameters(density, inputs[4] > 0, msg="noise > 0")
 
 
 @_support_point.register(NoisySumRV)
 def _mean(op: Any, rv: Any, rng: Any, *inputs: Any) -> TensorVariable:
     """Return the mean of the sum."""
-    added, chances, people, constant, _ = inputs
+    added, chances, people, constant, *_ = inputs
     return pt.broadcast_to(constant + pt.dot(people, (added * chances).sum(axis=1)), rv.shape)

@@ -67,6 +67,8 @@ class Points:
         Probabilities, which add up to 1 in each group.
     group, piece : ndarray of int, shape (points,)
         The public group of each point, and its piece, as in :class:`Grid`.
+    rules : ndarray, shape (numbers, 3, points)
+        Of each number of a record, the quadrature rule that each point belongs to: see `Grid.rules`.
     sizes : ndarray, shape (groups,)
         Numbers of people.
     constant : ndarray, shape (d,)
@@ -77,6 +79,7 @@ class Points:
     weights: TensorVariable
     group: np.ndarray
     piece: np.ndarray
+    rules: np.ndarray
     sizes: np.ndarray
     constant: np.ndarray
 
@@ -85,6 +88,10 @@ class Points:
         """Number of points."""
         return len(self.group)
 
+    def of_group(self, values: np.ndarray) -> np.ndarray:
+        """Return the part of an array with a last axis for points that is the first group's."""
+        return values[..., : self.size // len(self.sizes)]
+
     def by_group(self, values: TensorVariable) -> TensorVariable:
         """Return an array with a row for each point with an axis for groups, all of which have as many."""
         groups = len(self.sizes)
@@ -92,9 +99,17 @@ class Points:
 
 
 def points_of(
-    model: Model, block: RecordBlock, releases: Sequence[Release], nodes: int | None, light: bool = False
+    model: Model,
+    block: RecordBlock,
+    releases: Sequence[Release],
+    nodes: int | None,
+    light: bool = False,
+    steep: int = 0,
 ) -> tuple[Points, Points | None]:
     """Return points of the law of one person, for the queries of releases of the same people.
+
+    `light` refuses tails that `_check_tails` names. With `steep` numbers are cut around steep places, too; if
+    it is k, there are 2^(k - 1) times as many points between two cuts.
 
     Returns
     -------
@@ -129,7 +144,7 @@ def points_of(
     public = public_rows(graphs, n, model)
     group, first = groups_of(public, n)
     real = [rv for rv in records if rv.type.dtype.startswith("float")]
-    cuts = cuts_of(graphs, real, [rv for rv in records if rv not in real])
+    cuts = cuts_of(graphs, real, [rv for rv in records if rv not in real], steep > 0)
     _check_tails(real, cuts, light)
     numbers = sum(1 if rv.type.ndim == 1 else int(rv.type.shape[1] or 1) for rv in real)
     if nodes is None and numbers not in _NODES:
@@ -145,7 +160,7 @@ def points_of(
             for p, core in _parameters(record)
         ]
 
-    most = _NODES[numbers] if nodes is None else nodes
+    most = (_NODES[numbers] if nodes is None else nodes) * 2 ** max(steep - 1, 0)
     behind = set(leaves_of(laws, set(records)))
     # what nothing depends on enters sums alone, which are as smooth as they are written
     count = {rv: most if rv in behind else -(-most // 2) for rv in real}
@@ -160,7 +175,7 @@ def points_of(
         ]
         each = pt.dot(pt.concatenate(entries, axis=1), pt.constant(matrix.T))
         weights = pt.specify_shape(grid.weights, grid.size)
-        return Points(each, weights, grid.group, grid.piece, sizes, constant)
+        return Points(each, weights, grid.group, grid.piece, grid.rules(), sizes, constant)
 
     if not numbers:
         return found(grid), None

@@ -14,6 +14,7 @@ from scipy import integrate, signal, special, stats
 
 import pymc_dp as dp
 from pymc_dp.lowering.functions import characteristic
+from pymc_dp.lowering.functions.characteristic_errors import relative_error
 from pymc_dp.marginals.exactness import told_inexact
 from pymc_dp.marginals.noisy_sums import nodes_for
 
@@ -262,8 +263,9 @@ def closed_form_errors(module):
                     continue
                 by, cost = np.empty(x.shape), np.empty(x.shape)
                 found = module.log_density(
-                    z, x, chances, np.array([float(n)]), 0.0, level, noise == "laplace", 60, 16.0, by, cost
-                )
+                    z, x, chances, np.array([float(n)]), 0.0, level, np.zeros(x.size, int),
+                    noise == "laplace", 60, 16.0, by, cost,
+                )  # fmt: skip
                 off.append(found[0] - normal_plus(noise, z, np.sqrt(n), level))
     return np.array(off)
 
@@ -350,12 +352,13 @@ def test_the_error_covers_what_is_off(rng, full):
         )
         expected = fine + (fine - coarse) / 3  # a lattice is off by the square of its step
         law, finer = (points_of_clamped(mu, s, -1, 2, k) for k in (64, 96))
-        args = (z, *law, np.array([float(n)]), 0.0, level)
-        pieces = np.repeat([0, 1, 2], [1, 64, 1])
+        pieces, more = (np.repeat([0, 1, 2], [1, k, 1]) for k in (64, 96))
+        args = (z, *law, np.array([float(n)]), 0.0, level, pieces)
+        count = np.repeat([1, 64, 1], [1, 64, 1])
+        place = np.concatenate([[0], np.polynomial.legendre.leggauss(64)[0], [0]])
         found = characteristic.density_and_slopes(*args, laplace, nodes_for(n), characteristic.WIDTH)[0]
-        error = characteristic.relative_error(
-            *args, *finer, pieces, laplace, nodes_for(n), characteristic.WIDTH
-        )
+        rules = np.stack([pieces, place, count])[None].astype(float)
+        error = relative_error(*args, *finer, more, rules, laplace, nodes_for(n), characteristic.WIDTH)
         assert abs(np.expm1(found - expected)) < error + 1e-6 + abs(fine - coarse) / 10
         told.append(error)
     assert np.median(told) < 1e-6
@@ -579,3 +582,75 @@ def test_quotients_of_records_are_refused():
         dp.LaplaceMechanism("z", (x / y).sum(), scale=2.0, observed=3.0)
     with pytest.raises(ValueError, match="divided by their records"):
         dp.marginalize(model, ["x", "y"])
+
+
+@pytest.mark.parametrize(("steepness", "function"), [(20.0, pm.math.sigmoid), (1000.0, pm.math.tanh)])
+def test_steep_functions_have_points_where_they_are_steep(steepness, function):
+    """A sigmoid is nearly a count; the law of one person is known, and is put on a lattice."""
+    n, scale, z = 30, 2.0, 19.3
+    with pm.Model() as model:
+        y = pm.Normal("y", pm.Normal("a"), pm.HalfNormal("b"), shape=n)
+        query = function(steepness * y)
+        query = query if function is pm.math.sigmoid else 0.5 + 0.5 * query
+        dp.LaplaceMechanism("z", query.sum(), scale=scale, observed=pm.Data("released", 0.0))
+    k = steepness if function is pm.math.sigmoid else 2 * steepness
+
+    def law(mu, step):
+        edges = np.linspace(0, 1, round(1 / step) + 1)
+        x = 0.5 * (edges[1:] + edges[:-1])
+        mass = np.diff(stats.norm.cdf((special.logit(edges) / k - mu) / 1.3))
+        found = np.zeros(len(edges))
+        found[:-1] += mass * (edges[1:] - x) / step
+        found[1:] += mass * (x - edges[:-1]) / step
+        return found
+
+    def exact(mu):
+        fine, coarse = (
+            convolved([(law(mu, h), 0, n)], [z], "laplace", scale, [0.0], h)[0] for h in (1 / 4096, 1 / 2048)
+        )
+        return fine + (fine - coarse) / 3
+
+    point = {"a": 0.4, "b_log__": np.log(1.3)}
+    found, error = at_values(model, "y", [z], point)
+    check(found, error, np.array([exact(0.4)]), 2e-5, told=1e-2)
+    h = 1e-3
+    slope = (exact(0.4 + h) - exact(0.4 - h)) / (2 * h)
+    moved = [at_values(model, "y", [z], point | {"a": 0.4 + d})[0][0] for d in (-h, h)]
+    assert (moved[1] - moved[0]) / (2 * h) == pytest.approx(slope, abs=2e-3)
+
+
+def test_steep_places_that_points_do_not_see_are_told():
+    """Two sets of points that are symmetric agree on a jump in the middle, and both are off."""
+    n, rule = np.array([30.0]), np.polynomial.legendre.leggauss
+    sets = []
+    for count in (64, 96):
+        node, weight = rule(count)
+        chances = weight * stats.norm.pdf(6.5 * node)
+        sets.append((special.expit(1300 * node)[None], (chances / chances.sum())[None]))
+    pieces, more = np.zeros(64, int), np.zeros(96, int)
+    rules = np.stack([pieces, rule(64)[0], np.full(64, 64)])[None].astype(float)
+    error = relative_error(
+        31.0, *sets[0], n, 0.0, 1.0, pieces, *sets[1], more, rules, True, 240, characteristic.WIDTH
+    )
+    assert error > 0.01
+
+
+def test_sums_on_a_lattice_have_as_many_frequencies_as_they_need():
+    n, s, scale, zs = 30, 0.004, 0.3, [12.0, 12.5, 17.2]
+    with pm.Model() as model:
+        k = pm.Bernoulli("k", 0.4, shape=n)
+        dp.LaplaceMechanism(
+            "z", pm.Normal("y", k * 1.0, s, shape=n).sum(), scale=scale, observed=pm.Data("released", 0.0)
+        )
+    found, error = at_values(model, ["k", "y"], zs, {})
+    chances = stats.binom.logpmf(np.arange(n + 1), n, 0.4)
+    law = [special.logsumexp(chances + normal_laplace(z - np.arange(n + 1), s * n**0.5, scale)) for z in zs]
+    check(found, error, np.array(law), 1e-4, told=0.1)
+
+
+def test_masks_over_people_are_refused():
+    with pm.Model() as model:
+        y = pm.Gamma("y", 2, pm.HalfNormal("b"), shape=40)
+        dp.LaplaceMechanism("z", dp.clamp(y[np.arange(40) % 3 == 0], 0, 3).sum(), scale=1.0, observed=9.0)
+    with pytest.raises(ValueError, match=r"taken out of the others: multiply by an array of 0 and 1"):
+        dp.marginalize(model, "y")

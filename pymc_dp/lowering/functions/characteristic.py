@@ -43,11 +43,11 @@ _REACH = 6.0
 _LEAST = 1e-6
 # Logarithm of the size of the function, relative to that at 0, below which a node is left out.
 _SMALL = 50.0
-# Frequencies beyond the last node at which one person's function is looked at, and how many steps between
-# them make half a turn of the widest difference between two people.
-_FAR, _TURN = 128, 16
-# Probability of the scores of a number that have no points (grids.py).
-_UNSEEN = 8e-11
+# As many times the nodes are taken at most, where a larger share of the density than this is left beyond
+# them, by what the pieces of one person's function are at this many of them.
+_FURTHER, _LEFT, _LAST = 32, 1e-5, 4
+# Share of the sum of the sizes of all terms below which a sum is rounding.
+_ROUNDING = 1e-15
 # Exponents are no larger: points of hardly any probability may be far above the others.
 _LARGEST = 700.0
 
@@ -143,49 +143,79 @@ def _folded(z, s, sd, side, sign, mean, variance, noise, width):  # type: ignore
 
 @njit
 def log_density(  # type: ignore[no-untyped-def]
-    z, added, chances, people, constant, noise, laplace, nodes, width, by_added, by_chances
+    z, added, chances, people, constant, noise, pieces, laplace, nodes, width, by_added, by_chances
 ):
     """Log density and its derivatives by z and the noise; fills in those by what is added and its chances.
 
-    Then what `_beyond` needs: the tilt, the standard deviation there, the side, and K(s) - s z.
+    Then what estimates of its error need: the tilt, the standard deviation there, the side, K(s) - s z, and
+    how many nodes there were: more than `nodes` where pieces of one person's function are not small there.
     """
     groups, points = added.shape
     slopes = by_added.shape[1] > 0
     ratio = np.empty((groups, points))
     s, sd, side = _path(z, added, chances, people, constant, noise, laplace, width, ratio)
+    widths = width * sd
+    logs, tilts = np.full(2, -math.inf), np.array([1.0, -1.0])
+    for which in range(2 if laplace else 0):
+        at = tilts[which] / noise
+        cumulant, mean, variance = _tilted(at, added, chances, people, constant, ratio)
+        if _folded(z, s, sd, side, tilts[which], mean, variance, noise, width):
+            exponent = widths * (1.0 / noise - tilts[which] * s)
+            folded = math.log1p(math.exp(-abs(exponent))) + max(exponent, 0.0)
+            logs[which] = cumulant - at * z - math.log(2.0 * noise) - folded
     cumulant, mean, _ = _tilted(s, added, chances, people, constant, ratio)
     start = cumulant - s * z
-    step = 2.0 * math.pi / (width * sd)
+    if not laplace:
+        start += 0.5 * (noise * s) ** 2
+    top = max(start, logs[0], logs[1])
+    step = 2.0 * math.pi / widths
+    scale = math.exp(start - top) * step / math.pi
+    residues = math.exp(logs[0] - top) + math.exp(logs[1] - top)
     centres, phi = np.zeros(groups), np.empty(groups, np.complex128)
-    turns = np.empty((groups, points), np.complex128)
+    turns, parts = np.empty((groups, points), np.complex128), np.empty(pieces.max() + 1, np.complex128)
     for g in range(groups):
         for j in range(points):
             centres[g] += chances[g, j] * ratio[g, j] * added[g, j]
     if slopes:
         by_added[:], by_chances[:] = 0.0, 0.0
-    value = by_z = by_noise = 0.0
-    for k in range(nodes):
+    value = by_z = by_noise = sizes = 0.0
+    left, end = -math.inf, nodes
+    for k in range(_FURTHER * nodes):
+        if k == end:
+            so_far = max(scale * value + residues, _ROUNDING * (scale * sizes + residues))
+            if left + math.log(scale / so_far) < math.log(_LEFT):
+                break
+            left, end = -math.inf, end + nodes
         t = (k + 0.5) * step
         zeta = complex(s, t)
-        size, angle = 0.0, t * (mean - z)
+        size, bound, angle = 0.0, 0.0, t * (mean - z)
         for g in range(groups):
-            total = complex(0.0, 0.0)
+            one = complex(0.0, 0.0)
             for j in range(points):
                 turned = t * (added[g, j] - centres[g])
                 turns[g, j] = complex(math.cos(turned), math.sin(turned))
-                total += chances[g, j] * ratio[g, j] * turns[g, j]
-            phi[g] = total
+                one += chances[g, j] * ratio[g, j] * turns[g, j]
+            phi[g] = one
             # turning by whole circles changes nothing, since people are whole numbers
-            size += people[g] * 0.5 * math.log(total.real**2 + total.imag**2)
-            angle += people[g] * math.atan2(total.imag, total.real)
+            size += people[g] * 0.5 * math.log(one.real**2 + one.imag**2)
+            angle += people[g] * math.atan2(one.imag, one.real)
+            if k >= end - _LAST:
+                parts[:] = 0.0
+                for j in range(points):
+                    parts[pieces[j]] += chances[g, j] * ratio[g, j] * turns[g, j]
+                bound += people[g] * math.log(np.abs(parts).sum())
         if laplace:
             factor = 1.0 / (1.0 - (noise * zeta) * (noise * zeta))
             moved = 2.0 * noise * zeta * zeta * factor
+            bound -= math.log(noise * noise * t * step)
         else:
             size -= 0.5 * (noise * t) ** 2
+            bound -= 0.5 * (noise * t) ** 2 + math.log(noise * noise * t * step)
             angle += noise * noise * s * t
             factor = complex(1.0, 0.0)
             moved = noise * zeta * zeta
+        if k >= end - _LAST:
+            left = max(left, bound)
         if math.isnan(size):
             value += size
             break
@@ -193,33 +223,17 @@ def log_density(  # type: ignore[no-untyped-def]
             continue
         term = math.exp(size) * complex(math.cos(angle), math.sin(angle)) * factor
         value += term.real
+        sizes += abs(term)
         by_z -= (term * zeta).real
         by_noise += (term * moved).real
         for g in range(groups if slopes else 0):
             of_group = people[g] * term / phi[g]
             for j in range(points):
-                at = of_group * turns[g, j]
-                by_chances[g, j] += at.real * ratio[g, j]
-                by_added[g, j] += (at * zeta).real * ratio[g, j] * chances[g, j]
-    scale = step / math.pi
-    if not laplace:
-        found = start + 0.5 * (noise * s) ** 2 + math.log(scale * value)
-        if slopes:
-            by_added /= value
-            by_chances /= value
-        return found, by_z / value, by_noise / value, s, sd, side, start
-    logs, tilts = np.full(2, -math.inf), np.array([1.0, -1.0])
-    widths = width * sd
-    for which in range(2):
-        at = tilts[which] / noise
-        cumulant, mean, variance = _tilted(at, added, chances, people, constant, ratio)
-        if _folded(z, s, sd, side, tilts[which], mean, variance, noise, width):
-            exponent = widths * (1.0 / noise - tilts[which] * s)
-            folded = math.log1p(math.exp(-abs(exponent))) + max(exponent, 0.0)
-            logs[which] = cumulant - at * z - math.log(2.0 * noise) - folded
-    top = max(start, logs[0], logs[1])
-    scale *= math.exp(start - top)
-    total = scale * value + math.exp(logs[0] - top) + math.exp(logs[1] - top)
+                turned_so = of_group * turns[g, j]
+                by_chances[g, j] += turned_so.real * ratio[g, j]
+                by_added[g, j] += (turned_so * zeta).real * ratio[g, j] * chances[g, j]
+    # terms may cancel to less than their rounding, as between the points of a lattice
+    total = max(scale * value + residues, _ROUNDING * (scale * sizes + residues))
     share = scale / total
     by_z *= share
     by_noise *= share
@@ -240,100 +254,16 @@ def log_density(  # type: ignore[no-untyped-def]
             for j in range(points):
                 by_chances[g, j] += share * people[g] * ratio[g, j]
                 by_added[g, j] += share * people[g] * at * ratio[g, j] * chances[g, j]
-    return top + math.log(total), by_z, by_noise, s, sd, side, start
-
-
-@njit
-def _beyond(  # type: ignore[no-untyped-def]
-    s, sd, start, found, added, chances, people, constant, noise, laplace, nodes, width, pieces
-):
-    """Bound the share of the density beyond the last node, from the size of the function at the last ones."""
-    groups, points = added.shape
-    ratio, parts = np.empty((groups, points)), np.empty(int(pieces.max()) + 1, np.complex128)
-    _tilted(s, added, chances, people, constant, ratio)
-    step = 2.0 * math.pi / (width * sd)
-    end, left = nodes * step, 0.0
-    for g in range(groups):
-        largest, smallest, highest, mean, square = 0.0, added[g, 0], added[g, 0], 0.0, 0.0
-        for j in range(points):
-            smallest, highest = min(smallest, added[g, j]), max(highest, added[g, j])
-            mean += chances[g, j] * ratio[g, j] * added[g, j]
-            square += chances[g, j] * ratio[g, j] * added[g, j] ** 2
-        # until the widest difference has made half a turn, the function falls
-        half = math.pi / max(highest - smallest, 1e-300)
-        apart, begin = half / _TURN, max(end, half)
-        for k in range(_FAR):
-            t, total = begin + (k + 0.5) * apart, complex(0.0, 0.0)
-            for j in range(points):
-                turned = t * (added[g, j] - added[g, 0])
-                total += chances[g, j] * ratio[g, j] * complex(math.cos(turned), math.sin(turned))
-            # between two of these frequencies it is larger by no more than a person differs from the mean
-            here = abs(total) + 0.5 * apart * math.sqrt(max(square - mean * mean, 0.0))
-            largest = max(largest, min(here, 1.0))
-        for k in range(max(nodes - 8, 0), nodes):
-            t = (k + 0.5) * step
-            parts[:] = 0.0
-            for j in range(points):
-                turned = t * (added[g, j] - added[g, 0])
-                parts[pieces[j]] += chances[g, j] * ratio[g, j] * complex(math.cos(turned), math.sin(turned))
-            # a piece with one value keeps its size however far out; smooth ones lose theirs
-            largest = max(largest, np.abs(parts).sum())
-        left += people[g] * math.log(largest)
-    left += start - found - math.log(math.pi * noise * noise * end)
-    if not laplace:
-        left += 0.5 * noise * noise * (s * s - end * end)
-    return math.exp(min(left, _LARGEST))
-
-
-@njit
-def _unseen(s, sd, side, z, added, chances, people, constant, noise, laplace, width):  # type: ignore[no-untyped-def]
-    """Estimate what people at scores without points may add to the density, relative to it."""
-    groups, points = added.shape
-    ratio, most = np.empty((groups, points)), 0.0
-    for which in range(3 if laplace else 1):
-        at = s if which == 0 else (1.0 if which == 1 else -1.0) / noise
-        _, mean, variance = _tilted(at, added, chances, people, constant, ratio)
-        if which > 0 and not _folded(z, s, sd, side, at * noise, mean, variance, noise, width):
-            continue
-        total = 0.0
-        for g in range(groups):
-            centre = likelier = far = 0.0
-            for j in range(points):
-                centre += chances[g, j] * ratio[g, j] * added[g, j]
-                likelier = max(likelier, ratio[g, j])
-            for j in range(points):
-                far = max(far, abs(added[g, j] - centre))
-            total += people[g] * (abs(likelier - 1.0) + likelier * min(far / sd, 1.0))
-        most = max(most, _UNSEEN * total)
-    return most
-
-
-@njit
-def relative_error(  # type: ignore[no-untyped-def]
-    z, added, chances, people, constant, noise, more_added, more_chances, pieces, laplace, nodes, width
-):
-    """Estimate the relative error of the density: see `NoisySumError`."""
-    none, more = np.empty((people.shape[0], 0)), nodes * 3 // 2
-    found, _, _, s, sd, side, start = log_density(
-        z, added, chances, people, constant, noise, laplace, nodes, width, none, none
-    )
-    finer = log_density(
-        z, more_added, more_chances, people, constant, noise, laplace, more, 1.25 * width, none, none
-    )[0]
-    beyond = _beyond(
-        s, sd, start, found, added, chances, people, constant, noise, laplace, nodes, width, pieces
-    )
-    unseen = _unseen(s, sd, side, z, added, chances, people, constant, noise, laplace, width)
-    return math.expm1(min(abs(finer - found), _LARGEST)) + beyond + unseen
+    return top + math.log(total), by_z, by_noise, s, sd, side, start, end
 
 
 @njit
 def density_and_slopes(  # type: ignore[no-untyped-def]
-    z, added, chances, people, constant, noise, laplace, nodes, width
+    z, added, chances, people, constant, noise, pieces, laplace, nodes, width
 ):
     """Log density, and its derivatives by z, what is added, its chances, and the noise."""
     by_added, by_chances = np.empty(added.shape), np.empty(added.shape)
-    found, by_z, by_noise, _, _, _, _ = log_density(
-        z, added, chances, people, constant, noise, laplace, nodes, width, by_added, by_chances
+    found, by_z, by_noise, _, _, _, _, _ = log_density(
+        z, added, chances, people, constant, noise, pieces, laplace, nodes, width, by_added, by_chances
     )
     return found, by_z, by_added, by_chances, by_noise
