@@ -371,5 +371,5 @@ def test_records_that_were_integrated_out_have_no_acceptance(python_mode):
         p = pm.Beta("p", 1, 1)
         y = pm.Bernoulli("y", p, shape=3)
         dp.RandomizedResponse("z", y, epsilon=1, observed=[0, 1, 1])
-    with pytest.raises(ValueError, match="releases \\(z\\) but no records .* integrated out"):
+    with pytest.raises(ValueError, match=r"releases \(z\) but no records .* integrated out"):
         dp.acceptance_report(None, dp.marginalize(model, "y"))
