@@ -18,11 +18,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from pymc_dp.query.recordrules import named
-from pymc_dp.query.supports import finite_support
 from pymc_dp.stats._bounds import RecordBound, bound_of, bound_of_table
 from pymc_dp.stats._draws import group_of
 from pymc_dp.stats._printing import as_text, entry_name, table_of
-from pymc_dp.step_methods.claims import default_parameters, has_slopes
+from pymc_dp.step_methods.claims import default_parameters, has_slopes, sums_over_few_values
 from pymc_dp.step_methods.discovery import record_blocks, table_blocks
 from pymc_dp.step_methods.mixture.step import plain_mixtures, private_mixtures
 
@@ -351,13 +350,15 @@ def _advice(idata: Any, model: Model, parameter: str | None) -> str:
     if (parameter or "").split("[")[0] not in offered and parameter not in offered:
         return "AncillaryUpdate does not move this parameter by default: draw longer."
     if ran:
+        blocks = record_blocks(model)
         cycles = int(stats["ancillary_cycles"].max()) if "ancillary_cycles" in stats else 2
         follows = "ancillary_trajectories" in stats and bool(stats["ancillary_trajectories"].any())
         how = ", by trajectories" if follows else ""
-        tried = follows or not all(has_slopes(model, block) for block in record_blocks(model))
+        tried = follows or not all(has_slopes(model, block) for block in blocks)
         more = "" if tried else "{'update': 'hamiltonian'}, whose trajectories follow curves, or "
-        names = _few_valued_and_told(model)
-        without = f"integrate the records out, dp.marginalize(model, {names}); or " if names else ""
+        names = [name for block in blocks for name in block.names]
+        few = all(sums_over_few_values(model, block) for block in blocks)
+        without = f"integrate the records out, dp.marginalize(model, {names}); or " if few else ""
         return (
             f"AncillaryUpdate ran already{how}: {without}draw longer, or give pm.sample "
             f"ancillary_update={more}{{'n_cycles': {10 * cycles}}}, which makes each draw worth more."
@@ -367,15 +368,6 @@ def _advice(idata: Any, model: Model, parameter: str | None) -> str:
         "AncillaryUpdate on for them (it is the default where it applies; dp.AncillaryUpdate() in "
         "step=[...]), and draw longer."
     )
-
-
-def _few_valued_and_told(model: Model) -> list[str]:
-    """Return the records' names if each has few values, and each release tells of one person."""
-    blocks = record_blocks(model)
-    records = [rv for block in blocks for rv in block.records]
-    local = all(release.kind == "local" for block in blocks for release in block.releases)
-    few = local and all(finite_support(rv) is not None for rv in records)
-    return [str(rv.name) for rv in records] if few else []
 
 
 def _number(value: float, spec: str) -> str:

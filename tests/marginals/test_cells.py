@@ -11,6 +11,7 @@ import pytest
 from scipy import special, stats
 
 import pymc_dp as dp
+from pymc_dp.step_methods.claims import default_parameters
 
 N = 5
 X = np.array([-1.0, 0.3, 0.8, -0.2, 1.4])
@@ -324,3 +325,21 @@ def test_what_is_not_summed_out_is_said(name, python_mode):
         build()
     with pytest.raises(ValueError, match=message):
         dp.marginalize(model, names)
+
+
+@pytest.mark.parametrize("name", ["linked", "an outcome", "a function by a table"])
+def test_default_steps_say_that_records_can_go(name, caplog):
+    build, names, _ = CASES[name]
+    with pm.Model() as model, caplog.at_level("INFO", logger="pymc.dp"):
+        build()
+        default_parameters(model)
+    names = [names] if isinstance(names, str) else names
+    assert f"dp.marginalize(model, {names}) sums them out" in caplog.text
+    dp.marginalize(model, names)
+
+
+def test_nothing_is_said_where_steps_sum_records_out(caplog):
+    with pm.Model() as model, caplog.at_level("INFO", logger="pymc.dp"):
+        told(pm.Bernoulli("y", pm.Beta("p", 1, 1), shape=N))
+        default_parameters(model)
+    assert "dp.marginalize" not in caplog.text
