@@ -235,7 +235,7 @@ STEPS_STATED = {
             "noisy",
             MIXTURE,
         ),
-        ("NUTS moves `alpha` given the labels", 1, {**KNOWN, "alpha": "NUTS"}),
+        ("NUTS moves `alpha` given the labels", "random_concentration", {**KNOWN, "alpha": "NUTS"}),
     ],
     "docs/how-to/marginalize.md": [
         ("`pm.sample` then moves the parameters with NUTS alone", 0, {"mu": "NUTS", "sigma": "NUTS"}),

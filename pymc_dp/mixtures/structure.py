@@ -85,10 +85,11 @@ def _mixture(model: Model, labels: Any) -> Mixture:
     if len(users) > 1:
         raise ValueError(
             f"{the_labels(labels.name, 'The')} are used by {named(users)}, and one kernel is supported. "
-            f"Columns with the same law are one variable, pm.Normal('y', mu[{labels.name}], 1) with mu of "
-            f"shape ({op.max_components}, columns). Variables with different laws take labels of K "
-            f"components in its place, {labels.name} = pm.Categorical('{labels.name}', pm.Dirichlet('w', "
-            f"np.ones(K)), shape={op.n}). Variables in clusters of their own take labels of their own."
+            "Known variables of different laws are numbers of one pm.CustomDist with logp=, random= and "
+            "signature=: the page on mixtures of known records has an example. Columns with the same law are "
+            f"one variable, pm.Normal('y', mu[{labels.name}], 1) with mu of shape ({op.max_components}, "
+            "columns). Variables in clusters of their own take labels of their own. Confidential ones take "
+            f"{labels.name} = pm.Categorical('{labels.name}', p), which mixes slowly."
         )
     (kernel,) = users
     picks = _picks(labels, kernel, variables)

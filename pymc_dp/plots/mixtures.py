@@ -8,13 +8,16 @@ import numpy as np
 import scipy
 import xarray as xr
 
-from pymc_dp.plots._axes import new_axes
+from pymc_dp.plots._axes import fit_to, new_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # With more records than this, their names are left out of a plot.
 _NAMED_RECORDS = 40
+
+# The style of a probability mass function: a line would say that there is something between whole numbers.
+_POINTS: dict[str, Any] = {"ls": "", "marker": "o", "ms": 4}
 
 
 def plot_density(
@@ -28,6 +31,8 @@ def plot_density(
     **kwargs: Any,
 ) -> Axes:
     """Plot the posterior mean of a mixture's density, with credible bands.
+
+    Records of whole numbers have probabilities: these are points, each in a box for each band.
 
     Parameters
     ----------
@@ -80,16 +85,29 @@ def plot_density(
         raise ValueError(f"n_draws must be a whole number of at least 0, got {n_draws!r}.")
     ax = new_axes()[0] if ax is None else ax
     x, prob = density["point"].values, density.attrs["prob"]
+    # points have the dtype of the records
+    whole = x.dtype.kind in "iu"
+    width = 0.8 * min(np.diff(np.unique(x)), default=1)
     for kind, prefix, alpha in (("simultaneous", "simultaneous_", 0.2), ("pointwise", "", 0.35)):
         if band in (kind, "both"):
             lower, upper = density[f"{prefix}lower"].values, density[f"{prefix}upper"].values
-            ax.fill_between(x, lower, upper, color=color, alpha=alpha, lw=0, label=f"{prob:.0%} {kind} band")
+            shown: dict[str, Any] = {
+                "color": color,
+                "alpha": alpha,
+                "lw": 0,
+                "label": f"{prob:.0%} {kind} band",
+            }
+            if whole:
+                ax.bar(x, upper - lower, width, bottom=lower, **shown)
+            else:
+                ax.fill_between(x, lower, upper, **shown)
     draws = density["density"].values.reshape(-1, len(x))
     for i in np.arange(min(n_draws, len(draws))) * len(draws) // max(min(n_draws, len(draws)), 1):
-        ax.plot(x, draws[i], color=color, alpha=0.4, lw=0.5)
-    ax.plot(x, density["mean"].values, **{"color": color, "label": label or "posterior mean", **kwargs})
-    ax.set(xlabel=density.attrs["records"], ylabel="density", xlim=(x[0], x[-1]))
-    ax.set_ylim(bottom=0)
+        ax.plot(x, draws[i], color=color, alpha=0.4, lw=0.5, **(_POINTS | {"ms": 2} if whole else {}))
+    own = {"color": color, "label": label or "posterior mean", **(_POINTS if whole else {})}
+    (mean,) = ax.plot(x, density["mean"].values, **{**own, **kwargs})
+    ax.set(xlabel=density.attrs["records"], ylabel="probability" if whole else "density")
+    fit_to(ax, mean, ends=not whole)
     ax.legend(frameon=False)
     return ax
 
@@ -236,22 +254,26 @@ def plot_informativeness(informativeness: xr.Dataset, *, color: str = "C0", axes
         raise ValueError(f"axes must be two, one above the other, got {len(axes)}.")
     above, below = axes
     x = informativeness["point"].values
-    above.plot(x, informativeness["prior_mean"].values, color="0.4", ls="--", label="prior mean")
-    above.plot(x, informativeness["posterior_mean"].values, color=color, label="posterior mean")
-    above.set(ylabel="density", xlim=(x[0], x[-1]))
-    above.set_ylim(bottom=0)
+    whole = x.dtype.kind in "iu"
+    style = _POINTS if whole else {}
+    prior = informativeness["prior_mean"].values
+    above.plot(x, prior, **{"color": "0.4", "ls": "--", "label": "prior mean", **style})
+    (mean,) = above.plot(
+        x, informativeness["posterior_mean"].values, color=color, label="posterior mean", **style
+    )
+    above.set(ylabel="probability" if whole else "density")
+    fit_to(above, mean)
     above.legend(frameon=False)
     overall = float(informativeness["overall"])
     distance, error = informativeness["distance"].values, informativeness["distance_mcse"].values
-    below.plot(x, distance, color=color, label="of the density's laws, at a point")
+    (line,) = below.plot(x, distance, color=color, label="of the density's laws, at a point")
     below.fill_between(
         x, np.maximum(distance - error, 0), np.minimum(distance + error, 1), color=color, alpha=0.25, lw=0,
         label="plus and minus a standard error",
     )  # fmt: skip
     below.axhline(overall, color="0.4", ls=":", label=f"of the mean densities: {overall:.2f}")
-    below.set(
-        xlabel=informativeness.attrs["records"], ylabel="Hellinger distance", xlim=(x[0], x[-1]), ylim=(0, 1)
-    )
+    below.set(xlabel=informativeness.attrs["records"], ylabel="Hellinger distance", ylim=(0, 1))
+    fit_to(below, line)
     below.legend(frameon=False)
     return np.array([above, below])
 

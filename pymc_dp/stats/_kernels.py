@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
+from pymc.distributions.dist_math import check_parameters
 from pymc.exceptions import ShapeError
 from pymc.logprob.utils import ParameterValueError
 from pymc.pytensorf import rvs_in_graph
@@ -16,12 +18,20 @@ from pytensor.graph.traversal import io_toposort
 from pytensor.tensor.shape import SpecifyShape
 from pytensor.tensor.type_other import NoneTypeT
 
+from pymc_dp.lowering.functions.normals import factor_of, is_multivariate_normal, normal_logp
 from pymc_dp.mixtures.structure import Mixture
 from pymc_dp.query.recordrules import named
 
 # This mode evaluates operation by operation on whole arrays. With many rows at once that is as fast as
 # compiled code, and needs no compilation.
 MODE = "FAST_COMPILE"
+
+
+# What functions raise where the lengths of their arguments do not go together.
+_DO_NOT_FIT = (AssertionError, IndexError, ShapeError, TypeError, ValueError)
+
+# How many rows are compared at all positions where the law of a record could depend on its position.
+_AT_ALL_POSITIONS = 64
 
 
 class RowsDiffer(Exception):
@@ -44,8 +54,10 @@ def evaluator(inputs: list[Any], outputs: Any, what: str) -> Callable[..., Any]:
 class KernelDensity:
     """Log density of rows under a mixture's kernel.
 
-    The model's graph is made for the model's number of records. It is rebuilt for any number of rows; if
-    parts of it do not allow that, rows are evaluated in blocks of the model's number of records.
+    The model's graph is made for the model's number of records and of slots. It is rebuilt for any number of
+    rows, of any number of components; if parts of it do not allow that, components are evaluated in blocks of
+    the model's number of slots, and, if rows cannot be of any number either, these in blocks of the model's
+    number of records.
 
     Parameters
     ----------
@@ -80,13 +92,16 @@ class KernelDensity:
         inner = dict(zip([mixture.labels, *covariates, *mixture.atoms], [labels, *others], strict=True))
         self._parameters = list(parameters.values())
         (law,) = substitute([sized], {**inner, **parameters})
-        self._logp: Any = pm.logp(law, value)
+        law.name = self._name
+        self._logp: Any = _log_density(law, value)
         self._n_by_row = 2 + len(covariates)
-        self._any_length: Callable[..., Any] | None
-        try:
-            self._any_length = self._rebuilt()
-        except (AssertionError, IndexError, ShapeError, TypeError, ValueError):
-            self._any_length = None
+        # ways to evaluate rows of any number, the faster one first: one that fails is not tried again
+        self._ways: list[Callable[..., np.ndarray]] = []
+        for of_components, way in ((True, self._at_once), (False, self._by_slots)):
+            try:
+                self._ways.append(partial(way, self._rebuilt(of_components)))
+            except _DO_NOT_FIT:
+                continue
         self._own_length: Callable[..., Any] | None = None
 
     def __call__(
@@ -106,72 +121,106 @@ class KernelDensity:
         RowsDiffer
             The law of a record depends on its position.
         """
+        while self._ways:
+            try:
+                return self._ways[0](by_row, atoms, parameters)
+            except ParameterValueError:
+                raise
+            except _DO_NOT_FIT:
+                del self._ways[0]
         if self._own_length is None:
-            found = self._at_once(by_row, atoms, parameters)
-            if found is not None:
-                return found
             self._own_length = self._at_own_length()
             self._check_rows_alike(by_row, atoms, parameters)
         return self._in_parts(by_row, atoms, parameters)
 
     def _at_once(
-        self, by_row: list[np.ndarray], atoms: list[np.ndarray], parameters: list[np.ndarray]
-    ) -> np.ndarray | None:
-        if self._any_length is None:
-            return None
+        self,
+        function: Callable[..., Any],
+        by_row: list[np.ndarray],
+        atoms: list[np.ndarray],
+        parameters: list[np.ndarray],
+    ) -> np.ndarray:
+        """Evaluate all rows in one call."""
         rows = len(by_row[0])
         # one row more if there are 1 or n rows, so that an array with a value for each record cannot fit by
         # accident
         extra = int(rows in (1, self._n))
         if extra:
             by_row = [np.concatenate([v, v[:1]]) for v in by_row]
-        try:
-            logp = self._any_length(*by_row, *atoms, *parameters)
-        except ParameterValueError:
-            raise
-        except (AssertionError, IndexError, ShapeError, TypeError, ValueError):
-            return None
+        logp = function(*by_row, *atoms, *parameters)
         if logp.shape[:1] != (rows + extra,):
-            return None
+            raise ShapeError("there is no density of each row")
         return _summed(logp)[:rows]
+
+    def _by_slots(
+        self,
+        function: Callable[..., Any],
+        by_row: list[np.ndarray],
+        atoms: list[np.ndarray],
+        parameters: list[np.ndarray],
+    ) -> np.ndarray:
+        """Evaluate components in blocks of the model's slots, all rows of a block in one call."""
+        result = np.empty(len(by_row[0]))
+        for here, labels, tables in self._blocks_of_slots(by_row[0], atoms):
+            rows = [labels, *(v[here] for v in by_row[1:])]
+            result[here] = self._at_once(function, rows, tables, parameters)
+        return result
 
     def _in_parts(
         self, by_row: list[np.ndarray], atoms: list[np.ndarray], parameters: list[np.ndarray]
     ) -> np.ndarray:
         """Evaluate rows in blocks of the model's number of records, components in blocks of its slots."""
         assert self._own_length is not None
-        labels = by_row[0]
-        result = np.empty(len(labels))
+        result = np.empty(len(by_row[0]))
+        for here, labels, tables in self._blocks_of_slots(by_row[0], atoms):
+            for start in range(0, len(here), self._n):
+                part = np.arange(start, min(start + self._n, len(here)))
+                padded = np.concatenate([part, np.repeat(part[:1], self._n - len(part))])
+                rows = [labels[padded], *(v[here[padded]] for v in by_row[1:])]
+                try:
+                    logp = self._own_length(*rows, *tables, *parameters)
+                except ParameterValueError:
+                    raise
+                except _DO_NOT_FIT as error:
+                    raise RowsDiffer from error
+                result[here[part]] = _summed(logp)[: len(part)]
+        return result
+
+    def _blocks_of_slots(
+        self, labels: np.ndarray, atoms: list[np.ndarray]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray, list[np.ndarray]]]:
+        """Yield which rows have components of a block, their labels in it, and atoms for all slots."""
         for first in range(0, len(atoms[0]), self._slots):
             here = np.flatnonzero((labels >= first) & (labels < first + self._slots))
             chosen = np.minimum(np.arange(first, first + self._slots), len(atoms[0]) - 1)
-            tables = [a[chosen] for a in atoms]
-            for start in range(0, len(here), self._n):
-                part = here[start : start + self._n]
-                padded = np.concatenate([part, np.repeat(part[:1], self._n - len(part))])
-                rows = [labels[padded] - first, *(v[padded] for v in by_row[1:])]
-                result[part] = _summed(self._own_length(*rows, *tables, *parameters))[: len(part)]
-        return result
+            yield here, labels[here] - first, [a[chosen] for a in atoms]
 
     def _check_rows_alike(
         self, by_row: list[np.ndarray], atoms: list[np.ndarray], parameters: list[np.ndarray]
     ) -> None:
-        """Refuse a model in which the same label and value have different densities in different rows."""
-        assert self._own_length is not None
-        tables = [a[np.minimum(np.arange(self._slots), len(a) - 1)] for a in atoms]
-        for row in np.flatnonzero(by_row[0] < self._slots):
-            same = [np.repeat(v[row : row + 1], self._n, axis=0) for v in by_row]
-            try:
-                logp = _summed(self._own_length(*same, *tables, *parameters))
-            except ParameterValueError:
-                raise
-            except (AssertionError, IndexError, ShapeError, TypeError, ValueError) as error:
-                raise RowsDiffer from error
-            if not np.allclose(logp, logp[0], rtol=1e-9, equal_nan=True):
-                raise RowsDiffer
+        """Refuse a model in which the same label and value have different densities in different rows.
 
-    def _rebuilt(self) -> Callable[..., Any]:
-        longer = [pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape[1:])) for v in self._own]
+        Some rows are compared at all positions, and all rows at two.
+        """
+        some = np.unique(np.linspace(0, len(by_row[0]) - 1, _AT_ALL_POSITIONS).astype(int))
+        for row in some:
+            same = [np.repeat(v[row : row + 1], self._n, axis=0) for v in by_row]
+            logp = self._in_parts(same, atoms, parameters)
+            self._check_alike(logp, logp[0])
+        moved = self._in_parts([np.roll(v, 1, axis=0) for v in by_row], atoms, parameters)
+        self._check_alike(self._in_parts(by_row, atoms, parameters), np.roll(moved, -1))
+
+    def _check_alike(self, logp: np.ndarray, other: Any) -> None:
+        if not np.allclose(logp, other, rtol=1e-9, equal_nan=True):
+            raise RowsDiffer
+
+    def _rebuilt(self, of_components: bool) -> Callable[..., Any]:
+        """Return the log density of any number of rows, and of components or of the model's slots."""
+        free = len(self._own) if of_components else self._n_by_row
+        longer = [
+            pt.tensor(dtype=v.type.dtype, shape=(None, *v.type.shape[1:]) if i < free else v.type.shape)
+            for i, v in enumerate(self._own)
+        ]
         replaced: dict[Any, Any] = dict(zip(self._own, longer, strict=True))
         if self._size is not None:
             batch = self._columns[: self._size.type.shape[0] - 1]
@@ -186,6 +235,19 @@ class KernelDensity:
             size = pt.constant(np.array([self._n, *batch]), dtype=self._size.type.dtype)
             (logp,) = self._substitute([logp], {self._size: size})
         return evaluator([*self._own, *self._parameters], logp, f"The density of {self._name}")
+
+
+def _log_density(law: Any, value: Any) -> Any:
+    """Return the log density of a variable at a value.
+
+    That of a multivariate normal variable is written out in the entries of its vectors, because PyTensor
+    evaluates factors and solutions of many small matrices one after another.
+    """
+    if not is_multivariate_normal(law):
+        return pm.logp(law, value)
+    _, cov = law.owner.op.dist_params(law.owner)
+    diagonal = [row[-1] for row in factor_of(cov, law.type.shape[-1], str(law.name))]
+    return check_parameters(normal_logp(law, value), *(v > 0 for v in diagonal), msg="posdef")
 
 
 def _summed(logp: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pymc as pm
 import pytest
 import xarray as xr
 
@@ -48,6 +49,51 @@ def test_density_on_axes_that_are_given(density):
     assert dp.plot_density(density, band="none", ax=ax) is ax
     assert not ax.collections
     assert len(dp.plot_density(density, band="pointwise").collections) == 1
+
+
+def test_what_is_drawn_afterwards_is_not_cut_off(density):
+    """Axes fit the density, from zero, until something larger is on them."""
+    ax = dp.plot_density(density)
+    assert ax.get_autoscalex_on() and ax.get_autoscaley_on()
+    assert ax.get_ylim()[0] == 0 and ax.get_xlim() == (GRID[0], GRID[-1])
+    tallest = 3 * float(density["simultaneous_upper"].max())
+    ax.bar([GRID[-1] + 2], [tallest])
+    assert ax.get_ylim()[0] == 0 and ax.get_ylim()[1] > tallest
+    assert ax.get_xlim()[0] == GRID[0] and ax.get_xlim()[1] > GRID[-1] + 2
+
+
+def test_limits_that_are_set_stay(density):
+    ax = plt.figure().subplots()
+    ax.set_ylim(-1, 2)
+    dp.plot_density(density, ax=ax)
+    assert ax.get_ylim() == (-1, 2)
+
+
+def test_whole_numbers_have_probabilities():
+    """Points, and a box for each band of each, in place of a curve."""
+    with pm.Model() as model:
+        labels = dp.ChineseRestaurantProcess("labels", concentration=1, shape=5, max_components=4)
+        rate = pm.Gamma("rate", 2, 0.5, shape=4)
+        pm.Poisson("y", rate[labels])
+    idata = repeated(60, labels=[0, 0, 1, 1, 1], rate=[2.0, 9.0, 1.0, 1.0])
+    found = dp.mixture_density(idata, model, np.arange(25.0), random_seed=1)
+    assert 0.9 < float(found["mean"].sum()) < 1.0
+    ax = dp.plot_density(found, n_draws=2)
+    assert ax.get_ylabel() == "probability"
+    *draws, mean = ax.lines
+    assert len(draws) == 2 and all(line.get_linestyle() == "None" for line in ax.lines)
+    np.testing.assert_array_equal(mean.get_xydata(), np.stack([found["point"], found["mean"]], axis=1))
+    assert not ax.collections
+    for boxes, prefix in zip(ax.containers, ("simultaneous_", ""), strict=True):
+        ends = np.array([[b.get_y(), b.get_y() + b.get_height()] for b in boxes])
+        np.testing.assert_allclose(ends.T, [found[f"{prefix}lower"], found[f"{prefix}upper"]])
+        assert all(b.get_width() == pytest.approx(0.8) for b in boxes)
+    assert ax.get_ylim()[0] == 0
+    assert ax.get_xlim()[0] < 0 and ax.get_xlim()[1] > 24
+    one = dp.plot_density(dp.mixture_density(idata, model, [3], random_seed=1))
+    assert one.patches[0].get_width() == pytest.approx(0.8)
+    taught = dp.informativeness(idata, model, np.arange(25), n_prior=50, random_seed=1)
+    assert dp.plot_informativeness(taught)[0].get_ylabel() == "probability"
 
 
 @pytest.mark.parametrize("n", [1, 2, 30, 60])
