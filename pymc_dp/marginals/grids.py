@@ -17,6 +17,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.polynomial.legendre import leggauss
+from pymc.distributions.continuous import HalfCauchyRV, KumaraswamyRV, WeibullBetaRV
 from pymc.logprob.utils import CheckParameterValue
 from pymc.pytensorf import constant_fold
 from pytensor.compile.builders import OpFromGraph
@@ -43,6 +44,8 @@ _UNREACHED = 1e-9
 MOST_POINTS = 300_000
 # Most values of one variable that are points of their own.
 _MOST_VALUES = 512
+# Laws of independent numbers with a quantile function whose draws PyMC writes as a graph.
+AS_GRAPHS = (HalfCauchyRV, KumaraswamyRV, WeibullBetaRV)
 
 
 @dataclass(frozen=True)
@@ -184,7 +187,7 @@ def check_law(record: TensorVariable) -> None:
     op: Any = record.owner.op
     if finite_support(record, _MOST_VALUES) is not None or isinstance(op, MvNormalRV):
         return
-    if not isinstance(op, RandomVariable) or any(op.ndims_params):
+    if not isinstance(op, (RandomVariable, *AS_GRAPHS)) or any(op.ndims_params):
         raise NotTogether(f"the quantile function of {printed_name(op)} records is not known ({record.name})")
     if not record.type.dtype.startswith("float"):
         raise NotTogether(
@@ -279,7 +282,10 @@ def _of_law(function: Callable[..., Any], op: Any, params: Sequence[Any], value:
     has tried wrong ones, and are made to values.
     """
     inputs = [v.type() for v in (*params, value)]
-    law = op.make_node(pt.random.shared_rng(seed=None), NoneConst, *inputs[:-1]).outputs[1]
+    if isinstance(op, AS_GRAPHS):  # their values have the shape of their parameters
+        law = type(op).rv_op(*pt.broadcast_arrays(*inputs)[:-1])
+    else:
+        law = op.make_node(pt.random.shared_rng(seed=None), NoneConst, *inputs[:-1]).outputs[1]
     found = function(law, inputs[-1])
     checks: dict[Any, Any] = {
         v: pt.switch(reduce(pt.and_, v.owner.inputs[1:]), v.owner.inputs[0], np.nan)

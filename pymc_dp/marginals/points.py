@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.distributions.continuous import HalfCauchyRV, WeibullBetaRV
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
 from pytensor.compile.sharedvalue import SharedVariable
@@ -15,7 +16,6 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import (
     CauchyRV,
-    HalfCauchyRV,
     InvGammaRV,
     LogNormalRV,
     ParetoRV,
@@ -51,6 +51,8 @@ _NOT_OF_ONE = (
 )
 # Laws that may have no variance or third moment.
 _HEAVY = (CauchyRV, HalfCauchyRV, InvGammaRV, ParetoRV, StudentTRV)
+# Laws whose exponentials may have no mean, beside these.
+_HEAVIER_THAN_EXPONENTIAL = (LogNormalRV, WeibullBetaRV)
 # How many times as many there are in the grid that they are compared with.
 _FINER = 1.5
 
@@ -219,7 +221,7 @@ def _check_tails(real: Sequence[TensorVariable], cuts: Any, light: bool) -> None
     With `light`, refuse also those whose exponentials have no mean.
     """
     for rv in real:
-        if isinstance(rv.owner.op, (*_HEAVY, LogNormalRV) if light else _HEAVY):
+        if isinstance(rv.owner.op, (*_HEAVY, *_HEAVIER_THAN_EXPONENTIAL) if light else _HEAVY):
             for j in range(1 if rv.type.ndim == 1 else int(rv.type.shape[1] or 1)):
                 if not all(cuts.get((rv, j), Cuts()).flat):
                     lacks = "tails too heavy for their characteristic function" if light else "no variance"

@@ -655,3 +655,45 @@ def test_masks_over_people_are_refused():
         dp.LaplaceMechanism("z", dp.clamp(y[np.arange(40) % 3 == 0], 0, 3).sum(), scale=1.0, observed=9.0)
     with pytest.raises(ValueError, match=r"taken out of the others: multiply by an array of 0 and 1"):
         dp.marginalize(model, "y")
+
+
+def kumaraswamy(a, b):
+    """Return the distribution function."""
+    return lambda x: 1 - (1 - np.clip(x, 0, 1) ** a) ** b
+
+
+AS_GRAPHS = {
+    "weibull": (lambda n: pm.Weibull("y", 1.3, 1.1, shape=n), stats.weibull_min(1.3, scale=1.1).cdf, 2.0),
+    "half-cauchy": (lambda n: pm.HalfCauchy("y", 0.8, shape=n), stats.halfcauchy(scale=0.8).cdf, 3.0),
+    "kumaraswamy": (lambda n: pm.Kumaraswamy("y", 1.4, 2.1, shape=n), kumaraswamy(1.4, 2.1), 0.6),
+}
+
+
+@pytest.mark.parametrize("name", AS_GRAPHS)
+def test_laws_whose_draws_are_graphs(name):
+    """Against the law of the sum on a fine lattice, by Fourier transforms of one person's."""
+    build, cdf, most = AS_GRAPHS[name]
+    n, cells, scale = 40, 2**13, 2.0
+    with pm.Model() as model:
+        y = build(n)
+        dp.LaplaceMechanism("z", dp.clamp(y, 0, most).sum(), scale=scale, observed=pm.Data("released", 0.0))
+    step = most / cells
+    edges = np.concatenate([[-np.inf], step * (np.arange(cells) + 0.5), [np.inf]])
+    one = np.diff(np.where(edges > 0, cdf(np.clip(edges, 0, most)), 0.0))
+    one[-1] += 1 - one.sum()
+    size = n * cells + 1
+    total = np.fft.irfft(np.fft.rfft(one, 2 * size) ** n, 2 * size)[:size]
+    x = step * np.arange(size)
+    middle, sd = total @ x, np.sqrt(total @ x**2 - (total @ x) ** 2)
+    zs = middle + sd * np.array([-3.0, 0.2, 4.0])
+    exact = [np.log(total @ np.exp(-abs(x - z) / scale) / (2 * scale)) for z in zs]
+    found, error = at_values(model, "y", zs, {})
+    check(found, error, np.array(exact), 1e-5)
+
+
+def test_a_law_that_may_fall_slower_than_an_exponential_is_clamped():
+    with pm.Model() as model:
+        y = pm.Weibull("y", pm.HalfNormal("a"), 1.0, shape=50)
+        dp.LaplaceMechanism("z", y.sum(), scale=2.0, observed=60.0)
+    with pytest.raises(ValueError, match=r"y \(Weibull\) may have tails too heavy.*clamp it"):
+        dp.marginalize(model, "y")
