@@ -23,7 +23,7 @@ from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.marginals.release_laws import ChildWay, FiniteWay
-from pymc_dp.marginals.sums import log_probability
+from pymc_dp.marginals.sums import log_probabilities_of_two, log_probability
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.records import Release, parameters_of
 from pymc_dp.query.rowlocal import RowAnalysis, leaves_of
@@ -222,7 +222,7 @@ def log_probabilities(
     if isinstance(op, CategoricalRV):
         return log_probability(params[0])
     if isinstance(op, BernoulliRV):
-        return pt.stack([log_probability(1.0 - params[0]), log_probability(params[0])], axis=-1)
+        return log_probabilities_of_two(params[0])
     rng = pt.random.shared_rng(seed=None)
     row = op.make_node(rng, NoneConst, *(p[..., None] for p in params)).outputs[1]
     return pm.logp(row, pt.constant(support.astype(law.type.dtype)))

@@ -248,6 +248,37 @@ def one_after_another_exactly(a, b):
     return total
 
 
+def sure():
+    """Probabilities that are 0 or 1 in floating point, which what is seen contradicts."""
+    a, b = prior(0, 0)
+    y = pm.Bernoulli("y", logit_p=a + 40 * X, shape=N)
+    w = pm.Categorical("w", logit_p=pt.stack([800 * X, b * X, 0 * X], axis=1), shape=N)
+    given = pm.math.sigmoid(pt.stack([a + 50, b - 50]))[y]
+    v = pm.Bernoulli("v", given, shape=N)
+    u = pm.Bernoulli("u", pm.math.softmax(pt.stack([a * X, b * X], axis=1), axis=1)[:, 1], shape=N)
+    dp.GaussianMechanism("z", u, sigma=1.0, observed=X)
+    pm.Normal("seen", b * y + w - v, 0.05, observed=OUTCOME)
+    dp.RandomizedResponse("answer", y, p_answer=CARDS, observed=ANSWERS)
+    dp.RandomizedResponse("housing", w, epsilon=EPSILON, n_categories=3, observed=HOMES)
+    dp.RandomizedResponse("both", v, epsilon=0.9, n_categories=2, observed=BOTH)
+
+
+def sure_exactly(a, b):
+    total = 0.0
+    for i in range(N):
+        terms = []
+        logits = np.array([800 * X[i], b * X[i], 0.0])
+        for y, w, v in product(range(2), range(3), range(2)):
+            term = special.log_expit((2 * y - 1) * (a + 40 * X[i])) + special.log_softmax(logits)[w]
+            term += special.log_expit((2 * v - 1) * (b - 50 if y else a + 50))
+            term += np.log(CARDS[y, ANSWERS[i]] * ary(3, EPSILON)[w, HOMES[i]] * ary(2, 0.9)[v, BOTH[i]])
+            terms.append(term + stats.norm.logpdf(OUTCOME[i], b * y + w - v, 0.05))
+        p = special.expit((b - a) * X[i])
+        total += special.logsumexp(terms)
+        total += np.log(p * stats.norm.pdf(X[i], 1) + (1 - p) * stats.norm.pdf(X[i]))
+    return total
+
+
 CASES = {
     "linked": (linked, ["truth", "home"], linked_exactly),
     "linked, with an outcome": (
@@ -265,6 +296,7 @@ CASES = {
     "an outcome": (outcome_of_one, "smokes", outcome_of_one_exactly),
     "an outcome of two numbers": (rows_of_one, "y", rows_of_one_exactly),
     "a chain": (chain, ["first", "second", "third"], chain_exactly),
+    "sure": (sure, ["y", "w", "v", "u"], sure_exactly),
     "met in an outcome": (met, ["second", "first"], met_exactly),
     "an outcome in between": (mediated, "y", mediated_exactly),
     "an outcome in between records": (one_after_another, ["second", "first"], one_after_another_exactly),
