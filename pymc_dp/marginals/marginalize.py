@@ -1,22 +1,24 @@
 """A model without some of its confidential records."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pytensor.tensor as pt
 from pymc.model.core import BaseModel, Model
 from pymc.model.fgraph import model_deterministic, model_free_rv, model_from_fgraph, model_observed_rv
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.type_other import NoneConst
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.marginals.groups import NotTogether
 from pymc_dp.marginals.noisy_sums import NoisySum, noisy_sum
-from pymc_dp.marginals.removal import Removed, split_up
+from pymc_dp.marginals.removal import Removed, linked, split_up
 from pymc_dp.marginals.tabulated import Tabulated
 from pymc_dp.mechanisms.marginals import promise_of
 from pymc_dp.mechanisms.unknown_keys import LISTED
@@ -24,7 +26,7 @@ from pymc_dp.propriety import refuse_improper
 from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.readings import graph_of
 from pymc_dp.query.recordrules import named
-from pymc_dp.query.records import find_record_blocks, is_release, parameters_of
+from pymc_dp.query.records import Release, find_record_blocks, is_release, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 
 _log = logging.getLogger("pymc")
@@ -149,7 +151,8 @@ def _marginal(model: Model, names: list[str], tolerance: float) -> Model:
     except ValueError as error:
         apart = [[name for name in block.names if name in names] for block in find_record_blocks(model)]
         apart = [own for own in apart if own]
-        if len(apart) > 1 and sum(map(len, apart)) == len(names):  # of different people
+        different = len(apart) > 1 and sum(map(len, apart)) == len(names)
+        if different and not _meet(model, apart):  # of different people
             for own in apart:
                 model = _marginal(model, own, tolerance)
             return model
@@ -163,6 +166,12 @@ def _marginal(model: Model, names: list[str], tolerance: float) -> Model:
             raise
         return _without_people(model, found)
     return without(model, *parts)
+
+
+def _meet(model: Model, apart: Sequence[Sequence[str]]) -> bool:
+    """Whether records of several blocks enter the law of one variable."""
+    groups = [{rv.name for rv in g} for g in linked(model, [model[name] for own in apart for name in own])]
+    return any(sum(not group.isdisjoint(own) for own in apart) > 1 for group in groups)
 
 
 def names_of(model: Any, names: Any) -> list[str]:
@@ -181,17 +190,13 @@ def without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> Mo
     """Build the model anew, without the records, with the marginal laws of their releases, or with tables."""
     graph, memo = graph_of(model)
     copies = copies_of(model, memo)
-    for part in removed:
-        # in reverse order, since the law of a later release may depend on an earlier release's variable
-        for release, way in reversed(list(zip(part.releases, part.ways, strict=True))):
-            promise = promise_of(release.rv.owner.op, part.people) if is_release(release.rv) else {}
-            law = way.release(part.size, promise)
-            (law,) = graph_replace(with_known_shapes([law]), copies, strict=False)
-            old = memo[release.rv]
-            value = old.owner.inputs[1]
-            law.name = release.name
-            new = model_observed_rv(law, value, release.name, *old.owner.op.dims)
-            graph.replace(old, new, import_missing=True)
+    for release, law in _last_first(removed, set(model.basic_RVs)):
+        (law,) = graph_replace(with_known_shapes([law]), copies, strict=False)
+        old = memo[release.rv]
+        value = old.owner.inputs[1]
+        law.name = release.name
+        new = model_observed_rv(law, value, release.name, *old.owner.op.dims)
+        graph.replace(old, new, import_missing=True)
     for table in tables:
         _count(table, graph, memo, copies)
     records = [*(rv for part in removed for rv in part.records), *(table.record for table in tables)]
@@ -206,6 +211,29 @@ def without(model: Model, removed: list[Removed], tables: list[Tabulated]) -> Mo
     for part in removed:
         _check_left(model, part, left)
     return left
+
+
+def _last_first(
+    removed: Sequence[Removed], variables: Collection[Variable]
+) -> list[tuple[Release, TensorVariable]]:
+    """Return the laws of all that is seen of the records, each before those that it depends on."""
+    laws: list[tuple[Release, TensorVariable]] = []
+    for part in removed:
+        for release, way in zip(part.releases, part.ways, strict=True):
+            promise = promise_of(release.rv.owner.op, part.people) if is_release(release.rv) else {}
+            laws.append((release, way.release(part.size, promise)))
+    reads = {release.rv: set(leaves_of([law], variables)) for release, law in laws}
+    ordered: list[tuple[Release, TensorVariable]] = []
+    while laws:
+        read = set().union(*(reads[release.rv] for release, _ in laws))
+        free = [k for k, (release, _) in enumerate(laws) if release.rv not in read]
+        if not free:
+            raise ValueError(
+                f"The laws of {named(release.rv for release, _ in laws)} without the records depend on each "
+                "other. Leave the records to RecordImputation, which pm.sample chooses by itself."
+            )
+        ordered.append(laws.pop(free[-1]))
+    return ordered
 
 
 def _check_left(model: Model, part: Removed, left: Model) -> None:

@@ -60,7 +60,20 @@ def removals(model: Model, names: Sequence[str], tolerance: float) -> list[Remov
     """
     blocks = find_record_blocks(model)
     chosen = dict(_record(model, blocks, name) for name in names)
-    return [_removed(model, group, chosen[group[0]], tolerance) for group in linked(model, list(chosen))]
+    return [
+        _removed(model, group, _together([chosen[record] for record in group]), tolerance)
+        for group in linked(model, list(chosen))
+    ]
+
+
+def _together(blocks: Sequence[RecordBlock]) -> RecordBlock:
+    """Return one block of records that meet in the law of something observed, which is of the same people."""
+    first, *others = {id(block): block for block in blocks}.values()
+    return replace(
+        first,
+        records=[*first.records, *(rv for block in others for rv in block.records)],
+        releases=[*first.releases, *(release for block in others for release in block.releases)],
+    )
 
 
 def linked(model: Model, records: Sequence[TensorVariable]) -> list[list[TensorVariable]]:
@@ -161,12 +174,15 @@ def check_children(
             if record in set(ancestors([graph], blockers=variables)):
                 raise ValueError(
                     f"The {what} {graph.name} depends on {record.name}, which is to be integrated out. Leave "
-                    "it out of the model, and compute it from draws of the records (dp.recover_records)."
+                    "it out of the model (compute_p=False of ordered laws does), and compute it from draws "
+                    "of the records (dp.recover_records)."
                 )
 
 
 def _remedy(rv: Variable, record: TensorVariable, block: RecordBlock) -> str:
-    if rv in block.records and all(finite_support(r, MAX_VALUES) is not None for r in (rv, record)):
+    alone = all(release.kind == "local" for release in block.releases if rv in ancestors([release.query]))
+    few = all(finite_support(r, MAX_VALUES) is not None for r in (rv, record))
+    if rv in block.records and few and alone:
         return f"Both have few values, and go together: names=['{record.name}', '{rv.name}']."
     return _WAY_OUT
 
@@ -176,7 +192,7 @@ def _removed(model: Model, group: list[TensorVariable], block: RecordBlock, tole
     variables = set(model.basic_RVs)
     own = [release for release in block.releases if set(leaves_of([release.query], variables)) & set(group)]
     try:
-        cells = cells_of(group)
+        cells = cells_of(group, variables)
     except NotClosed as error:
         raise ValueError(f"{name} cannot be integrated out: {error}. {_WAY_OUT}") from None
     # what is observed of people who have one of a few values has a law for each
@@ -202,6 +218,7 @@ def _removed(model: Model, group: list[TensorVariable], block: RecordBlock, tole
                 f"{_WAY_OUT}"
             )
     if cells is not None and (len(group) > 1 or len(own) > 1 or children):
+        _check_given(group, variables)
         return _summed_out(cells, children, own, block)
     if len(own) > 1:
         return _by_turns(group[0], own, block, tolerance)
@@ -215,11 +232,31 @@ def _removed(model: Model, group: list[TensorVariable], block: RecordBlock, tole
     return Removed((group[0],), own, [way], size_of(group[0]), tuple(block.names))
 
 
+def _check_given(group: Sequence[TensorVariable], variables: Collection[Variable]) -> None:
+    """Refuse records of which one is given what another decides: their cells have no law before it."""
+    for record in group:
+        for given in set(leaves_of(parameters_of(record), variables)) - set(group):
+            before = [rv for rv in group if rv in set(ancestors([given]))]
+            if before:
+                raise ValueError(
+                    f"{named(group)} cannot be integrated out together: the law of {record.name} depends on "
+                    f"{given.name}, which depends on {named(before)}. {_WAY_OUT}"
+                )
+
+
+def _in_turn(children: Sequence[TensorVariable], own: Sequence[Release]) -> list[Release]:
+    """Return all that is seen of records, in an order in which each depends on earlier ones only."""
+    # releases come first, so that their laws depend on as little as possible
+    after = [release for release in own if not set(children).isdisjoint(ancestors([release.rv]))]
+    first = [release for release in own if release not in after]
+    return [*first, *(Release(rv, rv, "local") for rv in children), *after]
+
+
 def _summed_out(
     cells: Cells, children: Sequence[TensorVariable], own: Sequence[Release], block: RecordBlock
 ) -> Removed:
     """Return how records with few values go from all that is seen of them."""
-    releases = [*(Release(rv, rv, "local") for rv in children), *own]
+    releases = _in_turn(children, own)
     found: list[FiniteWay] = []
     for release in releases:
         try:

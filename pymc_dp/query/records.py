@@ -116,6 +116,8 @@ def parameters_of(rv: Variable) -> list[Variable]:
             node
         )  # their inputs begin with those of the law that is truncated
         return [v for v in node.inputs if v is not size and not isinstance(v.type, RandomGeneratorType)]
+    if not hasattr(node.op, "dist_params"):
+        raise ValueError(f"{rv.name} is scaled by total_size: leave it out, and pass the rows of all people.")
     return list(node.op.dist_params(node))
 
 

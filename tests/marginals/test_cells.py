@@ -175,6 +175,111 @@ def chain_exactly(a, b):
     return total
 
 
+def met():
+    """Two records told apart, which meet in an outcome."""
+    a, b = prior(0, 0)
+    first = pm.Bernoulli("first", pm.math.sigmoid(a + X), shape=N)
+    second = pm.DiscreteUniform("second", -1, 1, shape=N)
+    pm.Normal("seen", a * first + b * second * first, 0.7, observed=OUTCOME)
+    dp.RandomizedResponse("answer", first, p_answer=CARDS, observed=ANSWERS)
+    dp.LaplaceMechanism("z", second, scale=1.1, observed=X)
+
+
+def met_exactly(a, b):
+    total = 0.0
+    for i in range(N):
+        weights = [
+            (special.expit(a + X[i]) if f else special.expit(-a - X[i]))
+            * CARDS[f, ANSWERS[i]]
+            * stats.laplace.pdf(X[i], s, 1.1)
+            * stats.norm.pdf(OUTCOME[i], a * f + b * s * f, 0.7)
+            / 3
+            for f, s in product(range(2), (-1, 0, 1))
+        ]
+        total += np.log(sum(weights))
+    return total
+
+
+def mediated():
+    """What is observed in between: an outcome that depends on an answer, a record, and another outcome."""
+    a, b = prior(0, 0)
+    y = pm.Bernoulli("y", pm.math.sigmoid(a + X), shape=N)
+    z = dp.RandomizedResponse("answer", y, p_answer=CARDS, observed=ANSWERS)
+    between = pm.Normal("between", b * y, 1.0, observed=X)
+    pm.Normal("last", a * between + b * y + 0.3 * z, 0.7, observed=OUTCOME)
+
+
+def mediated_exactly(a, b):
+    total = 0.0
+    for i in range(N):
+        means = [a * X[i] + b * y + 0.3 * ANSWERS[i] for y in range(2)]
+        weights = [
+            (special.expit(a + X[i]) if y else special.expit(-a - X[i]))
+            * CARDS[y, ANSWERS[i]]
+            * stats.norm.pdf(X[i], b * y)
+            * stats.norm.pdf(OUTCOME[i], means[y], 0.7)
+            for y in range(2)
+        ]
+        total += np.log(sum(weights))
+    return total
+
+
+def one_after_another():
+    """A record whose law depends on what is observed of another record."""
+    a, b = prior(0, 0)
+    first = pm.Bernoulli("first", pm.math.sigmoid(a + X), shape=N)
+    dp.RandomizedResponse("answer", first, p_answer=CARDS, observed=ANSWERS)
+    between = pm.Normal("between", b * first, 1.0, observed=X)
+    second = pm.Bernoulli("second", pm.math.sigmoid(between + a), shape=N)
+    dp.RandomizedResponse("both", second, epsilon=0.9, n_categories=2, observed=BOTH)
+
+
+def one_after_another_exactly(a, b):
+    total = 0.0
+    for i in range(N):
+        weights = [
+            (special.expit(a + X[i]) if f else special.expit(-a - X[i]))
+            * CARDS[f, ANSWERS[i]]
+            * stats.norm.pdf(X[i], b * f)
+            * (special.expit(X[i] + a) if s else special.expit(-X[i] - a))
+            * ary(2, 0.9)[s, BOTH[i]]
+            for f, s in product(range(2), range(2))
+        ]
+        total += np.log(sum(weights))
+    return total
+
+
+def sure():
+    """Probabilities that are 0 or 1 in floating point, which what is seen contradicts."""
+    a, b = prior(0, 0)
+    y = pm.Bernoulli("y", logit_p=a + 40 * X, shape=N)
+    w = pm.Categorical("w", logit_p=pt.stack([800 * X, b * X, 0 * X], axis=1), shape=N)
+    given = pm.math.sigmoid(pt.stack([a + 50, b - 50]))[y]
+    v = pm.Bernoulli("v", given, shape=N)
+    u = pm.Bernoulli("u", pm.math.softmax(pt.stack([a * X, b * X], axis=1), axis=1)[:, 1], shape=N)
+    dp.GaussianMechanism("z", u, sigma=1.0, observed=X)
+    pm.Normal("seen", b * y + w - v, 0.05, observed=OUTCOME)
+    dp.RandomizedResponse("answer", y, p_answer=CARDS, observed=ANSWERS)
+    dp.RandomizedResponse("housing", w, epsilon=EPSILON, n_categories=3, observed=HOMES)
+    dp.RandomizedResponse("both", v, epsilon=0.9, n_categories=2, observed=BOTH)
+
+
+def sure_exactly(a, b):
+    total = 0.0
+    for i in range(N):
+        terms = []
+        logits = np.array([800 * X[i], b * X[i], 0.0])
+        for y, w, v in product(range(2), range(3), range(2)):
+            term = special.log_expit((2 * y - 1) * (a + 40 * X[i])) + special.log_softmax(logits)[w]
+            term += special.log_expit((2 * v - 1) * (b - 50 if y else a + 50))
+            term += np.log(CARDS[y, ANSWERS[i]] * ary(3, EPSILON)[w, HOMES[i]] * ary(2, 0.9)[v, BOTH[i]])
+            terms.append(term + stats.norm.logpdf(OUTCOME[i], b * y + w - v, 0.05))
+        p = special.expit((b - a) * X[i])
+        total += special.logsumexp(terms)
+        total += np.log(p * stats.norm.pdf(X[i], 1) + (1 - p) * stats.norm.pdf(X[i]))
+    return total
+
+
 CASES = {
     "linked": (linked, ["truth", "home"], linked_exactly),
     "linked, with an outcome": (
@@ -192,6 +297,10 @@ CASES = {
     "an outcome": (outcome_of_one, "smokes", outcome_of_one_exactly),
     "an outcome of two numbers": (rows_of_one, "y", rows_of_one_exactly),
     "a chain": (chain, ["first", "second", "third"], chain_exactly),
+    "sure": (sure, ["y", "w", "v", "u"], sure_exactly),
+    "met in an outcome": (met, ["second", "first"], met_exactly),
+    "an outcome in between": (mediated, "y", mediated_exactly),
+    "an outcome in between records": (one_after_another, ["second", "first"], one_after_another_exactly),
 }
 
 
@@ -307,7 +416,85 @@ def too_many_cells():
     dp.LaplaceMechanism("z", w, epsilon=1, bounds=(0, 40), observed=X)
 
 
+def two_rows(y, mean):
+    pm.Normal("seen", mean, 1.0, observed=np.stack([X, OUTCOME], axis=1))
+    dp.LaplaceMechanism("z", y, epsilon=1, bounds=(0, 1), observed=ANSWERS[:, None])
+
+
+def one_answer_in_two_columns():
+    y = pm.Bernoulli("y", 0.4, shape=(N, 1))
+    two_rows(y, y)
+
+
+def another_order():
+    y = pm.Bernoulli("y", 0.4, shape=N)
+    told(y)
+    pm.Normal("seen", y[::-1], 1.0, observed=X)
+
+
+def somebody_twice():
+    y = pm.Bernoulli("y", 0.4, shape=N)
+    told(y)
+    pm.Normal("seen", y[[0, 0, 1, 2, 3]], 1.0, observed=X)
+
+
+def more_rows():
+    y = pm.Bernoulli("y", 0.4, shape=N)
+    told(y)
+    pm.Normal("seen", y[[0, 0, 1, 2, 3, 4]], 1.0, observed=[*X, 1.0])
+
+
+def another_order_in_a_query():
+    y = pm.Bernoulli("y", pm.math.sigmoid(X), shape=N)
+    told(y[::-1])
+
+
+def a_density_of_ones_own():
+    y = pm.Categorical("y", np.full(N, 1 / N), shape=N)
+    told(pt.eq(y, 1))
+    pm.CustomDist("seen", 1.0 * y, logp=lambda value, mu: -((value - mu - X) ** 2), observed=X)
+
+
+def given_what_another_decides():
+    first = pm.Bernoulli("first", 0.4, shape=N)
+    told(first)
+    between = pm.Normal("between", first, 1.0, observed=X)
+    second = pm.Bernoulli("second", pm.math.sigmoid(between), shape=N)
+    dp.RandomizedResponse("both", second, epsilon=0.9, n_categories=2, observed=BOTH)
+    pm.Normal("last", first + second, 1.0, observed=OUTCOME)
+
+
+def a_part_of_the_rows():
+    y = pm.Bernoulli("y", 0.4, shape=N)
+    told(y)
+    pm.Normal("seen", y, 1.0, observed=X, total_size=10)
+
+
+def its_child_is_summed():
+    y = pm.Bernoulli("y", 0.4, shape=N)
+    w = pm.Bernoulli("w", 0.2 + 0.5 * y, shape=N)
+    told(y)
+    dp.LaplaceMechanism("total", dp.record_sum(w), epsilon=1, sensitivity=1, observed=2.0)
+
+
 REFUSED = {
+    "one answer in two columns": (
+        one_answer_in_two_columns,
+        "y",
+        r"seen has shape \(5, 2\), and",
+    ),
+    "another order": (another_order, "y", "the law of seen reads people in another order"),
+    "somebody twice": (somebody_twice, "y", "or several in one row"),
+    "more rows": (more_rows, "y", r"seen has shape \(6,\), and the records have \(5,\)"),
+    "another order in a query": (another_order_in_a_query, "y", "or has people in another order"),
+    "a density of one's own": (a_density_of_ones_own, "y", "density of seen is a function of yours"),
+    "given what another decides": (
+        given_what_another_decides,
+        ["first", "second"],
+        "the law of second depends on between, which depends on first",
+    ),
+    "a part of the rows": (a_part_of_the_rows, "y", "seen is scaled by total_size"),
+    "its child is summed": (its_child_is_summed, "y", "of its releases alone. Leave it to RecordImputation"),
     "answers that are mixed": (two_answers_of_one_mean, "y", "seen depends on several answers of a person"),
     "a parameter": (a_parameter_in_the_query, "y", "reads what is no constant, beside the records"),
     "the child alone": (linked, "home", r"names=\['truth', 'home'\]"),
