@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from itertools import pairwise
 from typing import Any
 
@@ -17,13 +16,8 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from numpy.polynomial.legendre import leggauss
-from pymc.distributions.continuous import HalfCauchyRV, KumaraswamyRV, WeibullBetaRV
-from pymc.logprob.utils import CheckParameterValue
 from pymc.pytensorf import constant_fold
-from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import graph_replace
-from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.basic import MvNormalRV, NormalRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneConst
@@ -31,6 +25,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.marginals.cells import log_probabilities
 from pymc_dp.marginals.groups import NotTogether
+from pymc_dp.marginals.quantiles import AS_GRAPHS, of_law, quantile
 from pymc_dp.query.supports import finite_support
 from pymc_dp.upstream.pymc_private import printed_name
 
@@ -44,8 +39,6 @@ _UNREACHED = 1e-9
 MOST_POINTS = 300_000
 # Most values of one variable that are points of their own.
 _MOST_VALUES = 512
-# Laws of independent numbers with a quantile function whose draws PyMC writes as a graph.
-AS_GRAPHS = (HalfCauchyRV, KumaraswamyRV, WeibullBetaRV)
 
 
 @dataclass(frozen=True)
@@ -260,7 +253,7 @@ def _univariate(
         return _add_scores(grid, columns, cuts, nodes, lambda c: (c - mu) / s, lambda w: mu + s * w)
     try:
         for function in (pm.icdf, pm.logcdf, pm.logp):
-            _of_law(function, op, own, pt.constant(0.5))
+            of_law(function, op, own, pt.constant(0.5))
     except NotImplementedError:
         raise NotTogether(
             f"PyMC has no quantile function of {printed_name(op)} records ({record.name})"
@@ -268,51 +261,10 @@ def _univariate(
 
     def score(cut: float) -> TensorVariable:
         """Return the normal score of a place."""
-        inside = pt.clip(pt.exp(_of_law(pm.logcdf, op, own, pt.constant(cut))), _LEAST, 1 - _LEAST)
+        inside = pt.clip(pt.exp(of_law(pm.logcdf, op, own, pt.constant(cut))), _LEAST, 1 - _LEAST)
         return -np.sqrt(2.0) * pt.erfcinv(2 * inside)
 
-    return _add_scores(grid, columns, cuts, nodes, score, lambda w: _quantile(op, own, _normal_cdf(w)))
-
-
-def _of_law(function: Callable[..., Any], op: Any, params: Sequence[Any], value: Any) -> TensorVariable:
-    """Return a function of PyMC's, such as `pm.logcdf`, of a law whose parameters are in their domain.
-
-    PyMC derives some by rewriting a copy of all that is behind the law: of parameters of the model and of
-    records there would be others, so that it is given stand-ins. Checks of parameters would end a chain that
-    has tried wrong ones, and are made to values.
-    """
-    inputs = [v.type() for v in (*params, value)]
-    if isinstance(op, AS_GRAPHS):  # their values have the shape of their parameters
-        law = type(op).rv_op(*pt.broadcast_arrays(*inputs)[:-1])
-    else:
-        law = op.make_node(pt.random.shared_rng(seed=None), NoneConst, *inputs[:-1]).outputs[1]
-    found = function(law, inputs[-1])
-    checks: dict[Any, Any] = {
-        v: pt.switch(reduce(pt.and_, v.owner.inputs[1:]), v.owner.inputs[0], np.nan)
-        for v in ancestors([found])
-        if v.owner is not None and isinstance(v.owner.op, CheckParameterValue)
-    }
-    if checks:
-        (found,) = graph_replace([found], checks, strict=False)
-    return graph_replace([found], dict(zip(inputs, (*params, value), strict=True)), strict=False)[0]  # type: ignore[return-value]
-
-
-def _quantile(op: Any, params: list[TensorVariable], u: TensorVariable) -> TensorVariable:
-    """Return a quantile, with derivatives by its inverse: PyTensor lacks those of some quantile functions."""
-    inputs = [v.type() for v in (*params, u)]
-
-    def derivatives(inputs: list[Any], outputs: list[Any], given: list[Any]) -> list[Any]:
-        (*own, _), (x,) = inputs, outputs
-        density = pt.exp(_of_law(pm.logp, op, own, x))
-        slope = given[0] / pt.switch(density > 0, density, np.inf)
-        reached = pt.exp(_of_law(pm.logcdf, op, own, x))
-        moved = pt.grad(
-            None, own, known_grads={reached: -slope}, consider_constant=[x], disconnected_inputs="ignore"
-        )
-        return [*moved, slope]
-
-    inner = _of_law(pm.icdf, op, inputs[:-1], inputs[-1])
-    return OpFromGraph(inputs, [inner], pullback=derivatives)(*params, u)
+    return _add_scores(grid, columns, cuts, nodes, score, lambda w: quantile(op, own, _normal_cdf(w)))
 
 
 def _mv_normal(
