@@ -12,7 +12,6 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.custom import CustomDistRV
 from pymc.pytensorf import rvs_in_graph
-from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors
@@ -22,6 +21,7 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.marginals.groups import AS_WRITTEN
 from pymc_dp.marginals.release_laws import ChildWay, FiniteWay
 from pymc_dp.marginals.sums import log_probabilities_of_two, log_probability
 from pymc_dp.query.lengths import lengths_of
@@ -35,7 +35,6 @@ MAX_VALUES = 2048
 MAX_CELLS = 256
 # Most values of a query, over people and cells, where it differs between people.
 _MAX_QUERIES = 2**24
-_AS_WRITTEN = Mode(linker="py", optimizer=None)
 
 
 class NotClosed(ValueError):
@@ -114,7 +113,7 @@ class Cells:
             raise NotClosed("its query reads what is no constant, beside the records")
         if prod(lengths) * self.n > _MAX_QUERIES:
             raise NotClosed("there are too many people for a table of its query")
-        function = pytensor.function(inputs, graph, mode=_AS_WRITTEN, on_unused_input="ignore")
+        function = pytensor.function(inputs, graph, mode=AS_WRITTEN, on_unused_input="ignore")
         found = np.stack([function(*self._everybody(k, lengths)) for k in range(self.n)], axis=-1)
         people = found.reshape(-1, self.n)
         return people[0] if len(people) and (people == people[0]).all() else found

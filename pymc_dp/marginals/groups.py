@@ -20,7 +20,7 @@ from pymc_dp.query.records import Release
 NO_FUNCTION = "what people add is no function of their categories and groups alone"
 NOT_OF_ROWS = "what people add is no function of their own rows alone"
 # Without rewrites, which print errors of graphs whose lengths do not go together.
-_AS_WRITTEN = Mode(linker="py", optimizer=None)
+AS_WRITTEN = Mode(linker="py", optimizer=None)
 
 
 class NotTogether(ValueError):
@@ -102,6 +102,6 @@ def with_replaced(graph: Variable, replaced: dict[Any, Any]) -> list[Any]:
 def values_as_written(graphs: Sequence[Any], otherwise: str) -> list[np.ndarray]:
     """Return the values of graphs of constants, whose lengths may not go together: why not is said then."""
     try:
-        return list(map(np.asarray, pytensor.function([], list(graphs), mode=_AS_WRITTEN)()))
+        return list(map(np.asarray, pytensor.function([], list(graphs), mode=AS_WRITTEN)()))
     except (TypeError, ValueError, AssertionError, IndexError, MemoryError) as error:
         raise NotTogether(f"{otherwise} ({error})") from error
