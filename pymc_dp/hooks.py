@@ -1,4 +1,4 @@
-"""Seven functions of PyMC that are wrapped, because it has no hook for what has to be known there.
+"""Eight functions of PyMC that are wrapped, because it has no hook for what has to be known there.
 
 * ``pymc.sampling.mcmc.assign_step_methods`` says which step of ``pm.sample`` moves which variable. A step
   that does not know of a mechanism must not get its records unasked, nor one that does not know of clusters
@@ -14,8 +14,10 @@
   atoms are looked up by labels that may be no slots.
 * ``pymc.sampling.mcmc.run_convergence_checks`` warns of labels and atoms of a mixture, whose slots change
   places from draw to draw, in every good run; what else draws say of themselves is told there.
-* ``pymc.sampling.mcmc.init_traces`` compiles the function that records draws, which takes seconds for tables
-  of probabilities, and less in a mode of ours.
+* ``pymc.sampling.mcmc.init_traces`` compiles the function that records draws: in seconds less in a mode of
+  ours where there are tables of probabilities.
+* ``pymc.sampling.mcmc.init_nuts`` compiles the density with its gradient, as ``instantiate_steppers`` does
+  where NUTS is one of several steps: in that mode, too, which takes less time.
 
 All are looked up by these names when PyMC samples; were one renamed, importing this package would fail. The
 wrappers pass all arguments on, and change nothing for models without a mechanism.
@@ -23,33 +25,29 @@ wrappers pass all arguments on, and change nothing for models without a mechanis
 
 import logging
 import warnings
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
 import pytensor
 from pymc.distributions.censored import CensoredRV
-from pymc.model.core import BaseModel, Model
+from pymc.model.core import BaseModel, Model, modelcontext
 from pymc.sampling import forward, mcmc
-from pymc.step_methods import NUTS, STEP_METHODS, HamiltonianMC
-from pymc.step_methods.compound import BlockedStep, Competence, CompoundStep, flatten_steps
+from pymc.step_methods import NUTS, STEP_METHODS
+from pymc.step_methods.compound import BlockedStep, CompoundStep, flatten_steps
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
+from pymc_dp.advice import PARAMETER_STEPS, listed, tell_of_parameters, tell_of_tables, tell_of_thresholds
 from pymc_dp.flags import flags_lock
 from pymc_dp.lowering.addresses.modes import default_mode
 from pymc_dp.marginals.exactness import told_inexact
-from pymc_dp.marginals.removal import removals, split_up
-from pymc_dp.marginals.tabulated import can_be_counted
+from pymc_dp.marginals.removal import removals
 from pymc_dp.propriety import refuse_improper
 from pymc_dp.query.recordrules import named
-from pymc_dp.query.records import is_release, query_of
-from pymc_dp.query.thresholds import behind_thresholds
-from pymc_dp.step_methods.ancillary import AncillaryUpdate
+from pymc_dp.query.records import is_release
 from pymc_dp.step_methods.behind import behind_mechanisms, known_to_steps
-from pymc_dp.step_methods.collapsed import CollapsedUpdate
-from pymc_dp.step_methods.conjugate import ConjugateUpdate
 from pymc_dp.step_methods.imputation import RecordImputation
 from pymc_dp.step_methods.record_step import RecordStep
 from pymc_dp.step_methods.slot_checks import of_slots
@@ -59,11 +57,6 @@ from pymc_dp.tabulated_imputation import TabulatedImputation
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
-# People from which on a table in their place is told of: drawing and keeping them takes some milliseconds.
-_MANY = 100_000
-# The steps that take parameters behind records by themselves, unless records were given a step.
-_PARAMETER_STEPS = (CollapsedUpdate, AncillaryUpdate, ConjugateUpdate)
-
 
 def install() -> None:
     """Wrap the functions, once."""
@@ -72,6 +65,7 @@ def install() -> None:
         (mcmc, "instantiate_steppers", _records_first),
         (BlockedStep, "__new__", _noting_names),
         (mcmc, "make_initial_point_fns_per_chain", _of_slots),
+        (mcmc, "init_nuts", _compiled_alike),
         (mcmc, "init_traces", _recording),
         (mcmc, "run_convergence_checks", _of_numbers_with_a_meaning),
         (forward, "compile_forward_sampling_function", _warning),
@@ -91,7 +85,7 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
         given, choice = _steps_in(step), list(methods or STEP_METHODS)
         records_given = any(isinstance(s, RecordImputation) for s in given)
         if records_given:
-            choice = [m for m in choice if m not in (*_PARAMETER_STEPS, TabulatedImputation)]
+            choice = [m for m in choice if m not in (*PARAMETER_STEPS, TabulatedImputation)]
         provided, selected = assign(model, step, choice)
         _refuse_unobserved_processed(model)
         takers = {model.values_to_rvs[v]: kind for kind, values in selected.items() for v in values}
@@ -101,9 +95,9 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
         _refuse_unasked(given, model, kept)
         _refuse_selected(takers, hidden)
         if records_given:
-            _tell_of_parameters(model, takers)
-        _tell_of_thresholds(model, takers)
-        _tell_of_tables(model, takers)
+            tell_of_parameters(model, takers)
+        tell_of_thresholds(model, takers)
+        tell_of_tables(model, takers)
         return provided, selected
 
     return assign_step_methods
@@ -112,7 +106,8 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
 def _records_first(instantiate: Callable[..., Any]) -> Callable[..., Any]:
     def instantiate_steppers(model: Model, steps: Any, selected_steps: Any, **kwargs: Any) -> Any:
         _refuse_options(model, steps, selected_steps, kwargs.get("step_kwargs") or {})
-        made = instantiate(model, steps, selected_steps, **kwargs)
+        with _compiling_for(model):
+            made = instantiate(model, steps, selected_steps, **kwargs)
         if not isinstance(made, list):
             return made
         return sorted(made, key=lambda step: not any(isinstance(s, RecordStep) for s in flatten_steps(step)))
@@ -179,14 +174,14 @@ def _refuse_or_confirm(
                 "still: dp.SplitMerge and dp.Neal8 know them.", name, of_clusters,
             )  # fmt: skip
         return
-    rest = _listed([rv for rv in model.free_RVs if rv not in kept])
+    rest = listed([rv for rv in model.free_RVs if rv not in kept])
     remedies = [f"Leave {name} out"]
     if rest != "[]":
         remedies.append(f"make it for parameters alone, {name}({rest})")
     if clusters and rest != "[]":
         remedies.append(f"give clusters a step that knows them, step=[dp.Neal8(), pm.{name}({rest})]")
     if records:
-        wanted = _listed(rv for rv in model.free_RVs if rv not in kept or rv in moved)
+        wanted = listed(rv for rv in model.free_RVs if rv not in kept or rv in moved)
         remedies.append(f"if it is meant to move them, name them: {name}({wanted})")
     raise ValueError(
         f"step: {name} was made without the names of its variables, so it would also move "
@@ -229,7 +224,7 @@ def _refuse_selected(takers: dict[Variable, type[BlockedStep]], hidden: dict[Var
             "no steps"
         )
     kinds = " and ".join(kind.__name__ for kind in wrong)
-    steps = ", ".join(f"pm.{kind.__name__}({_listed(found)})" for kind, found in wrong.items())
+    steps = ", ".join(f"pm.{kind.__name__}({listed(found)})" for kind, found in wrong.items())
     raise ValueError(
         f"{mechanism.name} {reason}: {named(moved)} would be moved by {kinds}, unaware of it. Either {remedy}"
         f"; or, if that is what you mean, name the variables in steps of your own: step=[{steps}]."
@@ -249,69 +244,11 @@ def _refuse_options(model: Model, steps: Any, selected: dict[Any, list[Any]], op
     given = options["nuts"]
     moved = " and ".join(f"{kind.__name__} moves {named(rvs)}" for kind, rvs in ours.items())
     left_out = " and ".join(map(str, given)) if isinstance(given, dict) and given else "nuts"
-    to_nuts = RecordImputation in ours and any(issubclass(kind, _PARAMETER_STEPS) for kind in ours)
+    to_nuts = RecordImputation in ours and any(issubclass(kind, PARAMETER_STEPS) for kind in ours)
     raise ValueError(
         f"{left_out}: options of NUTS, to which no variable is left. {moved}. Leave out {left_out}"
         + (", or give step=[dp.RecordImputation()], which leaves the parameters to NUTS." if to_nuts else ".")
     )
-
-
-def _tell_of_parameters(model: Model, takers: dict[Variable, type[BlockedStep]]) -> None:
-    """Say which parameters a step of ours would have taken."""
-    preferred: dict[type[BlockedStep], list[Variable]] = {}
-    for rv, kind in takers.items():
-        if issubclass(kind, RecordStep):
-            continue
-        able = {k: k.competence(rv, True) for k in _PARAMETER_STEPS}  # by the model of this frame
-        best = max(able, key=lambda k: able[k])
-        if able[best] is not Competence.INCOMPATIBLE:
-            preferred.setdefault(best, []).append(rv)
-    for best, rvs in preferred.items():
-        _log.warning(
-            "RecordImputation was given as a step, so %s %s left to %s, which sees the records as fixed. "
-            "Expect slow mixing where privacy is strong; dp.%s() beside it, or no step at all, moves "
-            "parameters and records together.",
-            named(rvs), "is" if len(rvs) == 1 else "are",
-            " and ".join(sorted({takers[v].__name__ for v in rvs})), best.__name__,
-        )  # fmt: skip
-
-
-def _tell_of_thresholds(model: Model, takers: dict[Variable, type[BlockedStep]]) -> None:
-    """Say which parameters are thresholds of a query that a step would move by slopes."""
-    blind = {rv for rv, kind in takers.items() if issubclass(kind, NUTS | HamiltonianMC)}
-    for release in filter(is_release, model.observed_RVs):
-        found = behind_thresholds(query_of(release), model.basic_RVs) & blind
-        if found:
-            rvs = [rv for rv in model.free_RVs if rv in found]
-            _log.info(
-                "%s %s compared or rounded in the query of %s, whose density has no slope there: %s follows "
-                "that of the prior alone, and is slow. step=[pm.Slice(%s)] needs no slopes, and all other "
-                "variables keep the steps that they have by default.",
-                named(rvs), "is" if len(rvs) == 1 else "are", release.name,
-                " and ".join(sorted({takers[rv].__name__ for rv in rvs})), _listed(rvs),
-            )  # fmt: skip
-
-
-def _tell_of_tables(model: Model, takers: dict[Variable, type[BlockedStep]]) -> None:
-    """Say which categories of many people could be counted into a table."""
-    for rv in takers:
-        of_people: Any = rv
-        n = of_people.type.shape[0] if can_be_counted(of_people) else None
-        if n is not None and n >= _MANY:
-            with suppress(ValueError):
-                tables = split_up(model, [str(rv.name)], 1e-12)[1]
-                if tables:
-                    _log.info(
-                        "%s has a variable for each of %d people, of whom sums are all that one sees. "
-                        "pm.sample(model=dp.marginalize(model, [%r])) costs by categories, not by people, "
-                        "and mixes well where their probabilities have a Dirichlet law, or the noise is "
-                        "small beside the root of their number.",
-                        rv.name, n, rv.name,
-                    )  # fmt: skip
-
-
-def _listed(variables: Iterable[Variable]) -> str:
-    return f"[{', '.join(str(v.name) for v in variables)}]"
 
 
 # -- where labels start ---------------------------------------------------------------------------
@@ -337,14 +274,30 @@ def _of_numbers_with_a_meaning(check: Callable[..., Any]) -> Callable[..., Any]:
     return run_convergence_checks
 
 
-# -- how draws are recorded -----------------------------------------------------------------------
+# -- how densities and what records draws are compiled --------------------------------------------
+
+
+@contextmanager
+def _compiling_for(model: Model, step: Any = None) -> Iterator[None]:
+    """Have functions that are given no mode compiled in one of ours, if it is for a model of ours."""
+    released = any(hasattr(getattr(rv.owner, "op", None), "guarantee") for rv in model.basic_RVs)
+    ours = released or any(isinstance(s, RecordStep) for s in _steps_in(step))
+    with flags_lock, pytensor.config.change_flags(**({"mode": default_mode()} if ours else {})):
+        yield
+
+
+def _compiled_alike(init: Callable[..., Any]) -> Callable[..., Any]:
+    def init_nuts(*args: Any, model: Model | None = None, **kwargs: Any) -> Any:
+        model = modelcontext(model)
+        with _compiling_for(model):
+            return init(*args, model=model, **kwargs)
+
+    return init_nuts
 
 
 def _recording(init_traces: Callable[..., Any]) -> Callable[..., Any]:
     def in_a_mode_of_ours(*, model: Model, step: Any, **kwargs: Any) -> Any:
-        released = any(hasattr(getattr(rv.owner, "op", None), "guarantee") for rv in model.basic_RVs)
-        ours = released or any(isinstance(s, RecordStep) for s in _steps_in(step))
-        with flags_lock, pytensor.config.change_flags(**({"mode": default_mode()} if ours else {})):
+        with _compiling_for(model, step):
             return init_traces(model=model, step=step, **kwargs)
 
     return in_a_mode_of_ours

@@ -15,10 +15,12 @@ import pytest
 import xarray as xr
 from pymc.pytensorf import collect_default_updates
 from pymc.sampling import forward, mcmc
-from pymc.step_methods.compound import BlockedStep, CompoundStep
+from pymc.step_methods.compound import BlockedStep, CompoundStep, flatten_steps
+from pytensor.compile.mode import Mode
 
 import pymc_dp as dp
 from pymc_dp import hooks
+from pymc_dp.lowering.addresses.modes import CalledLinker
 from pymc_dp.step_methods.behind import behind_mechanisms
 from tests.steps import assigned
 
@@ -342,6 +344,37 @@ def test_pymcs_functions_are_wrapped_once():
     assert not hasattr(mcmc.assign_step_methods.__wrapped__, "__wrapped__")
     assert "assign_step_methods" in pm.sample.__code__.co_names
     assert "compile_forward_sampling_function" in pm.sample_posterior_predictive.__code__.co_names
+
+
+# -- how densities are compiled -------------------------------------------------------------------
+
+
+def ordinary():
+    with pm.Model() as model:
+        pm.Normal("x", pm.Normal("mu"), 1, observed=[0.5, 1.0])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("build", "step", "given", "ours"),
+    [
+        (lambda: dp.marginalize(normal(), "y"), None, {}, True),
+        (normal, dp.RecordImputation, {}, True),
+        (normal, dp.RecordImputation, {"compile_kwargs": {"mode": "NUMBA"}}, False),
+        (ordinary, None, {}, False),
+    ],
+    ids=["nuts alone", "nuts beside records", "a mode that was given", "no release"],
+)
+def test_nuts_is_compiled_in_a_mode_of_ours(build, step, given, ours, monkeypatch):
+    """For models with a release, where the user asks for no other; all other models are as without us."""
+    made, init_traces = [], mcmc.init_traces
+    monkeypatch.setattr(mcmc, "init_traces", lambda **k: (made.append(k["step"]), init_traces(**k))[1])
+    with build() as model:
+        pm.sample(**QUICK, step=step and [step(model=model)], **given)
+    nuts = next(s for s in flatten_steps(made[0]) if isinstance(s, pm.NUTS))
+    linker = nuts._logp_dlogp_func._pytensor_function.maker.linker
+    assert isinstance(linker, CalledLinker) == ours
+    assert not isinstance(pytensor.config.mode, Mode)  # it is as it was
 
 
 # -- where labels start ---------------------------------------------------------------------------

@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[1]
 WRAPPED = {
     "pymc.sampling.forward.compile_forward_sampling_function",
     "pymc.sampling.mcmc.assign_step_methods",
+    "pymc.sampling.mcmc.init_nuts",
     "pymc.sampling.mcmc.init_traces",
     "pymc.sampling.mcmc.instantiate_steppers",
     "pymc.sampling.mcmc.make_initial_point_fns_per_chain",

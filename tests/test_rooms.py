@@ -261,9 +261,11 @@ def test_partitions_are_distributions():
 def test_records_are_integrated_out_of_models():
     """Nothing below knows of it, no sampler is needed for it, and a pair is added beside its mechanism."""
     assert {room(name) for name in importing("pymc_dp.marginals")} == {"", "marginals"}
-    # the hooks name the way to records that were not stored, where there is one,
+    # the hooks name the way to records that were not stored, where there is one, their advice names tables of people,
     # and so does the step that moves people as the table into which they are counted
-    assert importing("pymc_dp.marginals", {""}) == {"__init__.py", "hooks.py", "tabulated_imputation.py"}
+    assert importing("pymc_dp.marginals", {""}) == {
+        "__init__.py", "advice.py", "hooks.py", "tabulated_imputation.py",
+    }  # fmt: skip
     for package in ("pymc_dp.step_methods", "pymc_dp.mixtures", "pymc_dp.stats"):
         assert not importing(package, {"marginals"}), package
 

@@ -60,7 +60,7 @@ def test_the_page_names_all():
     names = sorted({*imported()})
     assert len(names) > 25
     assert not [name for name in names if name not in ROWS]
-    assert len(wrapped()) == 7
+    assert len(wrapped()) == 8
     assert not [name for name in wrapped() if not any(row.endswith(f".{name}") for row in ROWS)]
     stated = [name for name in ROWS if not any(name.endswith(f".{w}") for w in wrapped())]
     assert not [name for name in stated if not any(f"{name}.".startswith(f"{known}.") for known in names)]
