@@ -261,7 +261,7 @@ def test_partitions_are_distributions():
 def test_records_are_integrated_out_of_models():
     """Nothing below knows of it, no sampler is needed for it, and a pair is added beside its mechanism."""
     assert {room(name) for name in importing("pymc_dp.marginals")} == {"", "marginals"}
-    # the hooks name the way to records that were not stored, where there is one, their advice names tables of people,
+    # the hooks name the way to records that were not stored, and their advice names tables of people,
     # and so does the step that moves people as the table into which they are counted
     assert importing("pymc_dp.marginals", {""}) == {
         "__init__.py", "advice.py", "hooks.py", "tabulated_imputation.py",

@@ -28,15 +28,21 @@ pytestmark = pytest.mark.compiles(2)
 ONE_RECORD = [entry for entry in MODELS if entry.smallest == 1 and entry.name != "two blocks"]
 
 
-def probabilities(model, rng, tries=12):
-    """Pairs of probabilities of acceptance, as the model has it and as the sweep has it."""
-    step = dp.RecordImputation(proposals="independence", model=model)
-    (chain,) = step.chains
+def chain_of(model):
+    (chain,) = dp.RecordImputation(proposals="independence", model=model).chains
     if chain.moves[0].exact:
         pytest.skip("records are drawn from their conditional law: nothing is proposed, nothing accepted")
+    return chain
+
+
+def densities(model, chain):
+    """The model's log density, and that of its records alone."""
+    return log_density(model), log_density(model, [model[rv.name] for rv in chain.program.block.records])
+
+
+def probabilities(model, chain, logp, own, rng, tries=12):
+    """Pairs of probabilities of acceptance, as the model has it and as the sweep has it."""
     lowered = chain.program
-    own = log_density(model, [model[rv.name] for rv in lowered.block.records])
-    logp = log_density(model)
     default = model.initial_point()  # PyMC compiles it at each call
     start = lowered.parameters.flatten(default)
     free = np.flatnonzero([rv.dtype.startswith("float") for rv in lowered.parameters.variables])
@@ -73,11 +79,24 @@ def probabilities(model, rng, tries=12):
         yield lowest, float(tally[1])
 
 
-def compare(entry, n, rng):
-    found = list(probabilities(entry.build(n), rng))
+def agree(found):
+    found = list(found)
     assert found
     expected, got = np.array(found).T
     np.testing.assert_allclose(got, expected, rtol=1e-6, atol=1e-9)
+
+
+def compare(entry, n, rng):
+    model = entry.build(n)
+    chain = chain_of(model)
+    agree(probabilities(model, chain, *densities(model, chain), rng))
+
+
+def without_scalar_code(monkeypatch):
+    """Have candidates of all records drawn at once, as of models that have no scalar code."""
+    monkeypatch.setattr(moves, "independence_move", lambda program: moves.Move(
+        "independence", program, program.propose, program.contribute,
+    ))  # fmt: skip
 
 
 # In scalar code a candidate without a law is drawn again where releases are ignored: others are seen then.
@@ -88,37 +107,36 @@ DRAWN_AGAIN = (
 )
 
 
-@pytest.mark.parametrize(
-    "entry", [e for e in ONE_RECORD if e.name not in DRAWN_AGAIN], ids=lambda entry: entry.name
-)
-def test_acceptance_is_the_models(entry, rng):
-    compare(entry, 2, rng)
+@pytest.mark.parametrize("entry", ONE_RECORD, ids=lambda entry: entry.name)
+def test_acceptance_is_the_models(entry, rng, monkeypatch):
+    """By scalar code, where it is there, and without it: the model's own density is compiled once."""
+    model = entry.build(2)
+    chain = chain_of(model)
+    logp, own = densities(model, chain)
+    if entry.name not in DRAWN_AGAIN:
+        agree(probabilities(model, chain, logp, own, rng))
+    if chain.moves[0].fused is not None:
+        without_scalar_code(monkeypatch)
+        model = entry.build(2)  # anew: steps of one model share their moves
+        chain = chain_of(model)
+        assert chain.moves[0].fused is None
+        agree(probabilities(model, chain, logp, own, rng))
+    else:
+        assert entry.name not in DRAWN_AGAIN
 
 
 @pytest.mark.parametrize("entry", [e for e in ONE_RECORD if e not in ZOO][::5], ids=lambda entry: entry.name)
 def test_acceptance_is_the_models_of_a_single_record(entry, rng):
-    """It has no scalar code, as in the next test: every fifth model shows what its one row changes.
+    """It has no scalar code: every fifth model shows what its one row changes.
 
     Every third of the zoo does in tests/step_methods/test_native.py.
     """
     compare(entry, 1, rng)
 
 
-@pytest.fixture
-def vectorised(monkeypatch):
-    """No scalar code: candidates of all records are drawn at once, as of models that have none."""
-    monkeypatch.setattr(moves, "independence_move", lambda program: moves.Move(
-        "independence", program, program.propose, program.contribute,
-    ))  # fmt: skip
-
-
-@pytest.mark.parametrize("entry", ONE_RECORD, ids=lambda entry: entry.name)
-def test_acceptance_is_the_models_for_all_records_at_once(entry, rng, vectorised):
-    compare(entry, 2, rng)
-
-
-def test_a_law_that_is_asked_of_all_records_at_once_is_caught(rng, vectorised, monkeypatch):
+def test_a_law_that_is_asked_of_all_records_at_once_is_caught(rng, monkeypatch):
     """As PyMC's conditions are: one impossible candidate then refuses those of all records."""
+    without_scalar_code(monkeypatch)
     monkeypatch.setattr(program, "density", lambda of, rv, reading: pm.logp(lift(rv, reading), reading[rv]))
     with pytest.raises(AssertionError):
         compare(next(e for e in ONE_RECORD if e.name == "child with a record for its probability"), 2, rng)
