@@ -125,7 +125,7 @@ def shape_of_the_first(d):
     return total
 
 
-def verdict_on(d, way, sampler, draws=10_000):
+def verdict_on(d, way, sampler, draws=20_000):
     seed = crc32(f"{d} {way} {sampler.__name__}".encode())
     chain = small.Chain(model(d, way), sampler, ONE, draws, seed, keep=True)
     post, pairs = posterior(d), tuple(np.transpose(list(combinations(range(len(Z)), 2))))
@@ -162,7 +162,7 @@ def test_posterior_is_exact(d, way, sampler):
 
 @pytest.mark.parametrize("d", [2, 3])
 def test_factors_are_summed_over_finely_enough(d):
-    """Another sequence gives the same, well within the errors of 10,000 draws."""
+    """Another sequence gives the same, well within the errors of 20,000 draws."""
     np.testing.assert_allclose(posterior(d).prob, posterior(d, seed=2).prob, atol=1e-3)
     assert np.sort(posterior(d).prob)[-5:].min() > 0.01
 
