@@ -39,13 +39,15 @@ RATES = [
 ]
 
 
-@pytest.mark.statistical  # compiles
+@pytest.mark.statistical  # takes a second for each
+@pytest.mark.usefixtures("built_only")
 @pytest.mark.parametrize("rate", RATES)
 def test_laws_that_do_not_hold_everywhere(rate):
     assert recognised(counts(rate))[1] == []
 
 
 @pytest.mark.compiles(1)
+@pytest.mark.usefixtures("built_only")
 @pytest.mark.parametrize(
     "rate",
     [
@@ -86,6 +88,7 @@ def test_sampling_with_a_scale_that_starts_without_noise():
 
 
 @pytest.mark.statistical
+@pytest.mark.usefixtures("built_only")
 def test_data_that_change_the_law():
     """A background of zero may be another in the next chain, of the same step or of a new one."""
     model = counts(lambda r: r + pm.Data("background", np.zeros(4)))

@@ -21,6 +21,7 @@ from tests.mixtures.small import Urn
 
 # Some twenty verdicts.
 ALPHA = 1e-5
+DRAWS = 10_000  # as many as planted errors need to be seen
 A, B = 1.5, 0.8
 BITS, NOISY = np.array([0, 1, 1, 0, 1]), np.array([-1.2, 0.4, 2.5, 1.1, 1.0])
 UNARY = np.array([[1, 0, 0], [0, 0, 1], [1, 1, 1], [0, 1, 0], [0, 0, 1]])
@@ -157,7 +158,7 @@ ROWS += [(case, sampler) for case in ("categories", "Dirichlet") for sampler in 
 @pytest.mark.statistical
 @pytest.mark.parametrize(("case", "sampler"), ROWS)
 def test_posterior_is_exact(case, sampler):
-    draws = 4000 if case.startswith("far") else 20_000  # ten thousand terms for the first record
+    draws = 2000 if case.startswith("far") else DRAWS  # ten thousand terms for the first record
     urn = URNS[ROWS.index((case, sampler)) % len(URNS)]
     verdict = verdict_on(case, sampler, urn, draws, shared(case))
     assert verdict.passed, verdict
@@ -201,7 +202,7 @@ def _not_divided(patch):
 )  # fmt: skip
 def test_wrong_probabilities_are_rejected(monkeypatch, fault, sampler):
     planted = fault(monkeypatch)
-    verdict = verdict_on("Dirichlet", sampler, Urn(1.0), 10_000, declared("Dirichlet"))
+    verdict = verdict_on("Dirichlet", sampler, Urn(1.0), DRAWS, declared("Dirichlet"))
     assert planted
     assert verdict.outcome == "rejected"
 

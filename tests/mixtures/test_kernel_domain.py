@@ -239,7 +239,9 @@ def test_quadrature_has_converged(case):
 
 
 def _two_shapes(mean, private):
+    """Declare a base whose mean is data, so that all means are served by what is compiled for one."""
     with pm.Model() as model:
+        mean = pm.Data("mean", mean)
         labels = dp.ChineseRestaurantProcess("labels", 1.0, shape=4, max_components=6)
         a, b = (pm.Normal(name, mean, 1, shape=6) for name in ("a", "b"))
         x = np.array([0.05, 0.3, 0.9, 0.4])

@@ -51,7 +51,9 @@ def _rows():
 def test_posterior_is_exact(sampler, kernel, urn):
     seed = crc32(f"{sampler} {kernel} {urn}".encode())
     n = 3 if kernel == "Beta" else 5
-    verdict = verdict_on(ALL_KNOWN[sampler], kernel, "known", urn, n=n, draws=DRAWS, seed=seed)
+    # errors of sweeps that test_known_joint.py plants are seen with half as many draws, errors of splits not
+    draws = DRAWS if "split" in sampler else DRAWS // 2
+    verdict = verdict_on(ALL_KNOWN[sampler], kernel, "known", urn, n=n, draws=draws, seed=seed)
     assert verdict.passed, verdict
 
 

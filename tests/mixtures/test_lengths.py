@@ -61,6 +61,7 @@ def by_data(z, confidential):
     return model
 
 
+@pytest.mark.usefixtures("built_only")
 @pytest.mark.parametrize("confidential", [True, False], ids=["confidential", "known"])
 def test_another_number_of_records_is_refused(confidential):
     """Labels have the length that they were declared with; the remedy is to declare them again."""

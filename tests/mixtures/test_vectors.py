@@ -7,6 +7,7 @@ from zlib import crc32
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 
@@ -24,7 +25,8 @@ from tests.statistics import harness
 
 # About 40 verdicts: this keeps the chance of a false alarm anywhere below one in a thousand.
 ALPHA = 2e-5
-DRAWS = 20_000
+# As many as planted errors need to be seen.
+DRAWS, REPLICATES = 15_000, 1000
 ONE, PITMAN_YOR = Urn(1.0), Urn(0.5, 0.3)
 SLOTS = 5
 
@@ -70,13 +72,14 @@ def verdict_on(sampler, name, urn, draws=DRAWS, model=None, samplers=ALL_SAMPLER
     return harness.two_sample_z(checks, ALPHA)
 
 
-# every kind of sweep for the constant covariance; the others by turns
+# every kind of sweep for the constant covariance; the others by turns: both sweeps in every example, and all
+# kinds of moves together ("auto") where the law of the atoms is known and where it is not
 RUNS = [
     *(("constant", sampler, (ONE, PITMAN_YOR)[j % 2]) for j, sampler in enumerate(ALL_SAMPLERS)),
     ("little noise", "conditional", ONE),
     ("little noise", "auto", PITMAN_YOR),
     ("public", "joint", PITMAN_YOR),
-    ("public", "auto", ONE),
+    ("public", "conditional", ONE),
     ("five", "joint", ONE),
     ("five", "conditional", PITMAN_YOR),
     ("five", "auto", ONE),
@@ -92,7 +95,6 @@ RUNS = [
     ("rescaled", "joint of 2", ONE),
     ("rescaled", "conditional", PITMAN_YOR),
     ("rescaled", "slice", ONE),
-    ("rescaled", "auto", ONE),
     ("correlations", "joint", ONE),
     ("correlations", "conditional", ONE),
     ("correlations", "slice", PITMAN_YOR),
@@ -150,11 +152,12 @@ def test_laws_of_atoms_are_recognised(name):
     assert (laws.normal, laws.scale, laws.single, laws.other) == EXAMPLES[name].laws
 
 
+# one level for each model, so that each is compiled once
 JOINT = [
-    (vectors.OneCovariance, 1.0, "joint"),
+    (vectors.OneCovariance, 10.0, "joint"),
     (vectors.OneCovariance, 10.0, "auto of 2"),
     (vectors.OneCovariance, 10.0, "slice"),
-    (vectors.CovarianceOfEachSlot, 10.0, "conditional"),
+    (vectors.CovarianceOfEachSlot, 1.0, "conditional"),
     (vectors.CovarianceOfEachSlot, 1.0, "auto"),
 ]
 
@@ -164,7 +167,7 @@ JOINT = [
 def test_joint_distribution(model_type, epsilon, sampler):
     kernel = shared_kernel(model_type, epsilon, sampler)
     seed = crc32(f"{model_type.__name__} {epsilon} {sampler}".encode())
-    verdict = kernel.short_chains(seed=seed, alpha=ALPHA, replicates=2000, transitions=2)
+    verdict = kernel.short_chains(seed=seed, alpha=ALPHA, replicates=REPLICATES, transitions=2)
     assert verdict.passed, verdict
 
 
@@ -256,7 +259,7 @@ def test_exact_answers_reject(monkeypatch, what, name, sampler):
 def test_joint_distribution_test_rejects(monkeypatch, what, model_type, sampler):
     _break(monkeypatch, what)
     verdict = kernel_of(model_type(10.0), sampler, 3).short_chains(
-        seed=4, alpha=ALPHA, replicates=2000, transitions=2
+        seed=4, alpha=ALPHA, replicates=REPLICATES, transitions=2
     )
     assert verdict.outcome == "rejected", verdict
 
@@ -285,6 +288,9 @@ def test_chosen_by_sample(kind):
             y = pm.MvNormal("y", mu[labels], tau=tau * np.linalg.inv(vectors.correlated(2, 0.5)))
         dp.LaplaceMechanism("z", y, scale=0.5, bounds=(-8, 8), observed=z)
         pm.Deterministic("k", dp.n_clusters(labels))
+    # slopes in a precision matrix take a minute to compile, for NUTS alone; those in a factor are compiled
+    mode = "FAST_COMPILE" if kind == "random precision" else pytensor.config.mode
+    with model, pytensor.config.change_flags(mode=mode):
         idata = pm.sample(200, tune=300, chains=1, cores=1, progressbar=False, random_seed=1)
     assert {"cluster_acceptance", "atom_acceptance"} <= set(idata.sample_stats.data_vars)
     similarity = dp.similarity_matrix(idata).values

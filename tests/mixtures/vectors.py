@@ -114,6 +114,7 @@ class Example:
 
     declare(labels, slots): the records. exact: the answers. cov(atoms): C by slot, (..., slots, d, d).
     unchanging: functions of the atoms, with their means under the base. laws: normal, scale, single, other.
+    noise_is_data: whether its level is, so that examples that differ in that share what is compiled.
     """
 
     declare: Callable
@@ -121,6 +122,7 @@ class Example:
     cov: Callable
     unchanging: dict[str, tuple[Callable, float]]
     laws: tuple
+    noise_is_data: bool = False
 
     @cached_property
     def points(self):
@@ -138,7 +140,8 @@ class Example:
         """In PyMC."""
         with pm.Model() as model:
             y = self.declare(urn.labels(len(self.exact.z), slots), slots)
-            dp.GaussianMechanism("z", y, sigma=self.exact.sigma, observed=self.exact.z)
+            sigma = pm.Data("sigma", self.exact.sigma) if self.noise_is_data else self.exact.sigma
+            dp.GaussianMechanism("z", y, sigma=sigma, observed=self.exact.z)
         return model
 
 
@@ -238,6 +241,7 @@ EXAMPLES = {
         _always(correlated(2, 0.7)),
         _moments_of_means(MEAN, DIAGONAL),
         ([0, 1], None, [], []),
+        noise_is_data=True,
     ),
     "little noise": Example(
         _constant,
@@ -245,6 +249,7 @@ EXAMPLES = {
         _always(correlated(2, 0.7)),
         _moments_of_means(MEAN, DIAGONAL),
         ([0, 1], None, [], []),
+        noise_is_data=True,
     ),
     "public": Example(
         _public,
