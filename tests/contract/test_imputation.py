@@ -43,7 +43,7 @@ def posterior_table(model, imputation):
 
 def visited(step, model, imputation):
     """Cells of the records along a chain of record sweeps (draws, n), and the lowest acceptance."""
-    x, lowest = record_sweeps(step, model, "x", 20_000)
+    x, lowest = record_sweeps(step, model, "x", 8000)
     if imputation.top is None:
         x = np.floor(8 * st.norm.cdf(x, 0.4, 0.5))
     return x.astype(int), lowest
@@ -94,7 +94,10 @@ def test_the_comparison_sees_other_noise():
 def test_parameter_follows_its_posterior(row, imputation):
     """All that pm.sample does by itself, beside the exact mixture of Beta laws."""
     with model_of(row, imputation, p=lambda: pm.Beta("p", *PARAMETER)):
-        idata = pm.sample(4000, tune=1000, chains=2, cores=1, random_seed=4, progressbar=False)
+        idata = pm.sample(
+            2000, tune=500, chains=2, cores=1, random_seed=4, progressbar=False,
+            compute_convergence_checks=False,
+        )  # fmt: skip
     a, b = PARAMETER
     logp, n, top = release_logp(model_of(row, imputation)), imputation.n, imputation.top
     rows = np.array(list(itertools.product(range(top + 1), repeat=n)))

@@ -251,6 +251,7 @@ class PublicTerms(ConjugateModel):
 
     parameter_names = ("p", "table")
     record_names = ("c", "f")
+    replicates = 2500
     n = 6
     group = np.array([0, 1, 1, 0, 1, 0])
     prior_p = np.array([2.0, 1.0])

@@ -157,16 +157,19 @@ class StepKernel:
         return np.asarray(out)
 
     def short_chains(
-        self, *, seed: int, alpha: float, replicates: int = 3000, transitions: int = 3
+        self, *, seed: int, alpha: float, replicates: int | None = None, transitions: int | None = None
     ) -> harness.Verdict:
-        """Compare the joint law after a few transitions with that of the simulator."""
+        """Compare the joint law after a few transitions with that of the simulator.
+
+        As many chains and transitions as the model asks for, if not given.
+        """
         return harness.geweke_replicated(
             self.model.draw_prior,
             self.transition,
             None,
             self.model.functionals,
-            replicates=replicates,
-            transitions=transitions,
+            replicates=replicates or self.model.replicates,
+            transitions=transitions or self.model.transitions,
             names=self.model.functional_names,
             seed=seed,
             alpha=alpha,

@@ -22,7 +22,7 @@ def records_alone(model):
     return {"step": [dp.RecordImputation(model=model)]}
 
 
-def draws_of(case, how, seed, draws=4000):
+def draws_of(case, how, seed, draws=2000):
     """Posterior of a case with a function ``build``."""
     with case.build() as model:
         return pm.sample(

@@ -80,6 +80,7 @@ class BernoulliTotal(StatModel):
     parameter_names = ("p",)
     record_names = ("x",)
     n = 20
+    replicates, transitions = 3000, 3
 
     def draw_model(self, rng):
         p = rng.beta(2, 3)
@@ -137,6 +138,7 @@ class ThreeCategories(StatModel):
 
     parameter_names = ("theta",)
     record_names = ("c",)
+    replicates, transitions = 3000, 3
     n = 15
     prior = np.array([1.0, 2.0, 1.5])
 

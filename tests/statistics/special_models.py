@@ -259,6 +259,7 @@ class NeighbourProducts(StatModel):
     parameter_names = ("mu",)
     record_names = ("x",)
     n = 7
+    replicates, transitions = 3000, 3
 
     def draw_model(self, rng):
         mu = rng.normal(0, 1)

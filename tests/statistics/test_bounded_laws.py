@@ -110,7 +110,7 @@ LAWS = {
 }  # fmt: skip
 
 
-def sampled(model, draws=5000, chains=2):
+def sampled(model, draws=3000, chains=2):
     return pm.sample(
         draws, tune=1000, chains=chains, cores=1, model=model, random_seed=20261125, progressbar=False,
         compute_convergence_checks=False,
@@ -124,8 +124,10 @@ def test_each_record_is_released(name):
         law.declare(pm.Normal("b", *law.prior))
         dp.LaplaceMechanism("z", model["y"], scale=SCALE, observed=Z)
     exact = from_log_density(
-        lambda b: stats.norm.logpdf(b, *law.prior) + law.log_likelihood(b), law.low + 1e-6, law.high - 1e-6
-    )
+        lambda b: stats.norm.logpdf(b, *law.prior) + law.log_likelihood(b), law.low + 1e-6, law.high - 1e-6,
+        # quantiles are slow, and these ends are those of the posterior; next to 0 a Wald law is too narrow
+        refine=name == "wald",
+    )  # fmt: skip
     draws = sampled(model)["b"].values
     assert law.low <= draws.min() and draws.max() <= law.high
     verdict = harness.mc_z(draws, exact, prefix=f"{name} ")
@@ -175,7 +177,7 @@ def test_a_sum_behind_a_scale_with_a_normal_prior():
         lambda b: stats.norm.logpdf(b, 1, 0.7) + _normal_laplace(1.0, 5 * b**2, 2.0), 1e-6, 6
     )
     assert exact.mean == pytest.approx(0.967, abs=1e-3)
-    draws = sampled(model, 8000)["b"].values
+    draws = sampled(model, 4000)["b"].values
     assert draws.min() > 0
     verdict = harness.mc_z(draws, exact)
     assert verdict.passed, verdict
@@ -193,7 +195,7 @@ def test_a_scale_that_is_linear_in_a_covariate():
         prior = stats.norm.logpdf(a, 1, 0.5) + stats.norm.logpdf(b, 0, 0.7)
         return inside + prior + _normal_laplace(3.0, (scales**2).sum(axis=0), 1.0)
 
-    agree(sampled(model, 10_000), ["s0", "s1"], _two(log_density, (0, 4), (-3, 3), 700))
+    agree(sampled(model, 5000), ["s0", "s1"], _two(log_density, (0, 4), (-3, 3), 700))
 
 
 def test_probabilities_that_have_to_add_up():
@@ -211,7 +213,7 @@ def test_probabilities_that_have_to_add_up():
             a + b < 1, sum(np.log((1 - truth) / 2 * (1 - p[k]) + truth * p[k]) for k in z), -np.inf
         )
 
-    posterior = sampled(model, 10_000)
+    posterior = sampled(model, 5000)
     assert float((posterior["a"] + posterior["b"]).max()) <= 1
     agree(posterior, ["a", "b"], _two(log_density, (0, 1), (0, 1)))
 
@@ -230,7 +232,7 @@ def test_a_linear_probability_model():
             total = total + p.prod(axis=1) * stats.laplace.pdf(z, sum(values), scale)
         return np.log(total) + stats.norm.logpdf(b[:, 0], 0.5, 0.5)
 
-    draws = sampled(model, 8000)["b"].values
+    draws = sampled(model, 4000)["b"].values
     assert draws.min() >= 0 and draws.max() <= 0.8
     verdict = harness.mc_z(draws, from_log_density(log_density, 1e-9, 0.8 - 1e-9))
     assert verdict.passed, verdict
@@ -251,7 +253,7 @@ def test_uniform_records_between_random_ends():
         ]
         return np.where(lo < hi, prior + sum(noise), -np.inf)
 
-    posterior = sampled(model, 10_000)
+    posterior = sampled(model, 5000)
     assert bool((posterior["lo"] < posterior["hi"]).all())
     agree(posterior, ["lo", "hi"], _two(log_density, (-6, 4), (-4, 6)))
 
@@ -280,7 +282,7 @@ def test_probabilities_that_add_up_in_a_part_only(scheme):
             total = total + p[list(values)].prod(axis=0) * seen
         return np.log(total) + stats.norm.logpdf(a, 0.25, 0.15)
 
-    draws = sampled(model, 8000)["a"].values
+    draws = sampled(model, 4000)["a"].values
     assert draws.min() >= 0 and draws.max() <= 0.5
     verdict = harness.mc_z(draws, from_log_density(log_density, 1e-9, 0.5 - 1e-9))
     assert verdict.passed, verdict
@@ -297,7 +299,7 @@ def test_shapes_so_small_that_records_are_rounded():
         noise = [stats.laplace.pdf(0.1, stats.gamma.ppf(U, 3 * k), 0.2).mean() for k in np.ravel(shape)]
         return np.log(noise).reshape(np.shape(t)) + stats.halfnorm.logpdf(shape) + t
 
-    exact = from_log_density(log_density, -12, 2, panels=40)
+    exact = from_log_density(log_density, -12, 2, panels=40, refine=False)
     # the Monte Carlo error of the law's lower tail is what the draws have to overcome
     verdict = harness.mc_z(np.log(sampled(model, 20_000)["a"].values), exact)
     assert verdict.passed, verdict

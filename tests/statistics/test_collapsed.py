@@ -36,7 +36,8 @@ def _chosen(model):
 def _short_chains(model, make_steps, gibbs):
     seed = crc32(f"{model}/{make_steps.__name__}/{gibbs}".encode())
     kernel = StepKernel(model, make_steps, gibbs=gibbs, seed=seed)
-    return kernel.short_chains(seed=seed, alpha=ALPHA)
+    # doubled counts are seen with as many, and not with half of them
+    return kernel.short_chains(seed=seed, alpha=ALPHA, replicates=3000, transitions=3)
 
 
 @pytest.mark.statistical

@@ -95,17 +95,17 @@ def shared_kernel(model_type, epsilon, make_steps, gibbs=True):
     return StepKernel(shared(model_type, epsilon), make_steps, gibbs=gibbs, seed=seed)
 
 
-def _short_chains(model_type, epsilon, make_steps, **lengths):
+def _short_chains(model_type, epsilon, make_steps):
     kernel = shared_kernel(model_type, epsilon, make_steps)
-    return kernel.short_chains(seed=_seed(model_type, epsilon, make_steps), alpha=ALPHA, **lengths)
+    return kernel.short_chains(seed=_seed(model_type, epsilon, make_steps), alpha=ALPHA)
 
 
-# Every model at two levels, every level in half of the models: the time of all is that of compilation.
-EACH_MODEL = pytest.mark.parametrize(
-    ("model_type", "epsilon"),
-    [(model, epsilon) for k, model in enumerate(ALL_MODELS) for epsilon in EPSILONS[k % 2 :: 2]],
-    ids=_ids,
-)
+def _at_two_levels(models):
+    """Every model at two levels, every level in half of the models: most of the time compiles models."""
+    return [(model, epsilon) for k, model in enumerate(models) for epsilon in EPSILONS[k % 2 :: 2]]
+
+
+EACH_MODEL = pytest.mark.parametrize(("model_type", "epsilon"), _at_two_levels(ALL_MODELS), ids=_ids)
 
 
 @EACH_MODEL
@@ -127,7 +127,7 @@ SLICED += [(model, EPSILONS[2 + k % 2]) for k, model in list(enumerate(ALL_MODEL
 
 @pytest.mark.parametrize(("model_type", "epsilon"), SLICED, ids=_ids)
 def test_slice_form_of_the_ancillary_update(model_type, epsilon):
-    verdict = _short_chains(model_type, epsilon, _slice, replicates=2500, transitions=2)
+    verdict = _short_chains(model_type, epsilon, _slice)
     assert verdict.passed, verdict
 
 
@@ -144,7 +144,7 @@ def test_slice_form_of_the_ancillary_update(model_type, epsilon):
     ids=_ids,
 )
 def test_hamiltonian_form_of_the_ancillary_update(model_type, epsilon):
-    verdict = _short_chains(model_type, epsilon, _hamiltonian, replicates=2000, transitions=2)
+    verdict = _short_chains(model_type, epsilon, _hamiltonian)
     assert verdict.passed, verdict
 
 
@@ -161,14 +161,14 @@ def test_hamiltonian_form_of_the_ancillary_update(model_type, epsilon):
     ids=_ids,
 )
 def test_records_drawn_anew_with_the_parameters(model_type, epsilon):
-    verdict = _short_chains(model_type, epsilon, _redraw, replicates=2000, transitions=2)
+    verdict = _short_chains(model_type, epsilon, _redraw)
     assert verdict.passed, verdict
 
 
 def test_sweeps_in_parts(monkeypatch):
     """As of very many local records: a part for each of these."""
     monkeypatch.setattr(record_step, "PARALLEL_FROM", 1)
-    verdict = _short_chains(LocalPoisson, 10.0, _imputation, replicates=2000, transitions=2)
+    verdict = _short_chains(LocalPoisson, 10.0, _imputation)
     assert verdict.passed, verdict
 
 
@@ -176,7 +176,7 @@ def test_sweeps_in_parts(monkeypatch):
     ("model_type", "epsilon"), [(model, EPSILONS[2 + k % 2]) for k, model in enumerate(ALL_MODELS)], ids=_ids
 )
 def test_steps_together(model_type, epsilon):
-    verdict = _short_chains(model_type, epsilon, _together, replicates=2500, transitions=2)
+    verdict = _short_chains(model_type, epsilon, _together)
     assert verdict.passed, verdict
 
 
@@ -187,10 +187,9 @@ def test_conjugate_update(model_type, epsilon):
     assert verdict.passed, verdict
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("model_type", CONJUGATE_MODELS, ids=_ids)
+@pytest.mark.parametrize(("model_type", "epsilon"), _at_two_levels(CONJUGATE_MODELS), ids=_ids)
 def test_conjugate_update_of_tables(model_type, epsilon):
-    verdict = _short_chains(model_type, epsilon, _conjugate, replicates=2500, transitions=2)
+    verdict = _short_chains(model_type, epsilon, _conjugate)
     assert verdict.passed, verdict
 
 
@@ -212,22 +211,30 @@ def test_records_beside_nuts(model_type, epsilon):
     """As where RecordImputation is given as a step: PyMC's NUTS moves the parameters given the records."""
     seed = _seed(model_type, epsilon, records_and_nuts)
     kernel = shared_kernel(model_type, epsilon, records_and_nuts, gibbs=False)
-    verdict = kernel.short_chains(seed=seed, alpha=ALPHA, replicates=2000, transitions=2)
+    verdict = kernel.short_chains(seed=seed, alpha=ALPHA)
     assert verdict.passed, verdict
 
 
-@pytest.mark.parametrize("epsilon", EPSILONS)
-@pytest.mark.parametrize("make_steps", [_ancillary, _together], ids=_ids)
-@pytest.mark.parametrize("model_type", [UnknownCount, WholeNumbers], ids=_ids)
+# Each step of each model at two levels, every level with both models and with both steps.
+@pytest.mark.parametrize(
+    ("model_type", "make_steps", "epsilon"),
+    [
+        (model, make_steps, epsilon)
+        for j, model in enumerate([UnknownCount, WholeNumbers])
+        for k, make_steps in enumerate([_ancillary, _together])
+        for epsilon in EPSILONS[(j + k) % 2 :: 2]
+    ],
+    ids=_ids,
+)
 def test_whole_numbers_and_numbers_of_people(model_type, make_steps, epsilon):
-    verdict = _short_chains(model_type, epsilon, make_steps, replicates=2500, transitions=2)
+    verdict = _short_chains(model_type, epsilon, make_steps)
     assert verdict.passed, verdict
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 5.0])
 @pytest.mark.parametrize("model_type", TABLE_MODELS, ids=_ids)
 def test_tables_of_counts(model_type, epsilon):
-    verdict = _short_chains(model_type, epsilon, imputed, replicates=2500, transitions=2)
+    verdict = _short_chains(model_type, epsilon, imputed)
     assert verdict.passed, verdict
 
 
@@ -248,7 +255,7 @@ def test_single_chain(model_type, epsilon):
         kernel.transition,
         model.redraw_release,
         model.functionals,
-        draws=6000,
+        draws=4000,
         names=model.functional_names,
         seed=seed,
         alpha=ALPHA,

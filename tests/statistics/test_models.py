@@ -14,6 +14,7 @@ from tests.statistics.special_models import SPECIAL_MODELS
 from tests.statistics.whole_models import WholeNumbers
 
 RESPONSE_MODELS = (Responses, Told, GroupedBits, SoftmaxBits, LogitAnswers)
+DRAWS = 4000
 ALL_MODELS = (*MODELS, *SPECIAL_MODELS, *CONJUGATE_MODELS, *RESPONSE_MODELS, WholeNumbers)
 
 
@@ -35,6 +36,7 @@ def test_gibbs_updates_leave_the_joint_law(model_type):
 
 
 @pytest.mark.statistical
+@pytest.mark.usefixtures("python_mode")
 @pytest.mark.parametrize("model_type", ALL_MODELS, ids=lambda m: m.__name__)
 def test_pymc_twin_has_the_same_law(model_type):
     """PyMC's own draws of parameters, records and release have the simulator's moments."""
@@ -43,13 +45,13 @@ def test_pymc_twin_has_the_same_law(model_type):
     twin = model.build(model.draw_prior(rng))
     assert sorted(rv.name for rv in twin.observed_RVs) == sorted(model.query(model.draw_prior(rng)))
     variables = [*twin.free_RVs, *twin.observed_RVs]
-    arrays = pm.draw(variables, draws=4000, random_seed=3)
+    arrays = pm.draw(variables, draws=DRAWS, random_seed=3)
     names = [rv.name for rv in variables]
     theirs = np.array(
         [model.functionals(dict(zip(names, values, strict=True))) for values in zip(*arrays, strict=True)]
     )
-    ours = np.array([model.functionals(model.draw_prior(rng)) for _ in range(4000)])
-    error = np.hypot(theirs.std(0), ours.std(0)) / np.sqrt(4000)
+    ours = np.array([model.functionals(model.draw_prior(rng)) for _ in range(DRAWS)])
+    error = np.hypot(theirs.std(0), ours.std(0)) / np.sqrt(DRAWS)
     z = (theirs.mean(0) - ours.mean(0)) / error
     verdict = harness.two_sample_z(dict(zip(model.functional_names, z, strict=True)))
     assert verdict.passed, verdict

@@ -36,7 +36,7 @@ def errors_of(case, posterior):
 def test_exact(case, how):
     case = case()
     seed = crc32(f"{case.build.__qualname__} {how.__name__}".encode()) % 1000
-    found = errors_of(case, draws_of(case, how, seed, 4000 if how is defaults else 12_000))
+    found = errors_of(case, draws_of(case, how, seed, 4000 if how is defaults else 6000))
     assert not rejected(found), found
 
 
@@ -65,4 +65,4 @@ def one_person_too_many(patch):
 def test_faults_are_rejected(case, fault, monkeypatch):
     case = case()
     fault(monkeypatch)
-    assert rejected(errors_of(case, draws_of(case, defaults, 3)))
+    assert rejected(errors_of(case, draws_of(case, defaults, 3, 4000)))

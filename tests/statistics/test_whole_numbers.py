@@ -36,7 +36,7 @@ def errors_of(case, posterior):
     return found
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("case", EXACT_WHOLE, ids=lambda f: f.__name__)
 def test_exact(case, seed):
     case = case()
@@ -47,7 +47,7 @@ def test_exact(case, seed):
 @pytest.mark.parametrize("case", [places_of_few_people, events_a_visit], ids=lambda f: f.__name__)
 def test_exact_by_other_steps(case):
     case = case()
-    found = errors_of(case, draws_of(case, records_alone, crc32(case.build.__qualname__.encode()), 12_000))
+    found = errors_of(case, draws_of(case, records_alone, crc32(case.build.__qualname__.encode()), 4000))
     assert not rejected(found), found
 
 

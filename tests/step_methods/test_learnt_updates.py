@@ -59,7 +59,7 @@ def check(draws):
     assert verdict.passed, verdict
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(k, marks=pytest.mark.statistical) for k in (2, 3))])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.statistical)])
 def test_a_narrow_curve_is_followed(seed, caplog):
     caplog.set_level("INFO", "pymc.dp")
     learnt, idata = sampled(curve(), seed, chains=4)
@@ -78,7 +78,7 @@ def salaries():
     return model
 
 
-@pytest.mark.parametrize("seed", [1, *(pytest.param(k, marks=pytest.mark.statistical) for k in (2, 3))])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.statistical)])
 def test_trajectories_do_better_there(seed):
     sizes = {}
     for name, options in (("default", {}), ("walks", {"update": "random_walk"})):

@@ -76,11 +76,19 @@ def drawn(model):
         )
 
 
+# Every kind in two ways, and every way with two or three kinds: lengths are found before laws are looked at.
+# That they are found for all kinds in all ways is tested below, where nothing is compiled.
+COMPILED = {
+    "counts": ["dims", "data"], "regression": ["data dims", "number"], "vectors": ["dims", "number"],
+    "table": ["data", "data dims"], "flags": ["number", "dims"],
+}  # fmt: skip
+
+
 @pytest.mark.compiles(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_steps_and_draws_do_not_depend_on_how_lengths_are_written(kind):
     known = drawn(model_of(kind, "shape"))
-    for way in WAYS:
+    for way in COMPILED[kind]:
         other = drawn(model_of(kind, way))
         assert set(other.sample_stats) == set(known.sample_stats), way
         for name, values in known.posterior.items():

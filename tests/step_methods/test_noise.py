@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import cache
 
 import numpy as np
 import pymc as pm
@@ -83,23 +84,40 @@ EVERY = pytest.mark.parametrize(
 )
 
 
-def both_ways(name, values):
-    """Functions from records to noise and back, with the parameters as they are."""
-    rv = FAMILIES[name][0].dist(*map(np.array, values), shape=N)
+@cache
+def compiled(name):
+    """Functions from records and parameters to noise, and back: compiled once for all values of a family."""
+    law, tried = FAMILIES[name]
+    columns = [np.array(column) for column in zip(*tried, strict=True)]
+    parameters = [pt.as_tensor(column[0]).type() for column in columns]
+    rv = law.dist(*parameters, shape=N)
     form = noise_form(rv, lambda graph: True)
     x, u = rv.type("x"), pytensor.tensor.dvector("u")
     noise = form.to_noise(x, rv)
     record = form.to_record(u, rv)
     mode, updates = evaluation_mode([noise, record]), collect_default_updates([noise])
-    there = pytensor.function([x], noise, mode=mode, updates=updates)
-    back = pytensor.function([u], record, mode=mode, on_unused_input="ignore")
-    return rv, there, back
+    there = pytensor.function([x, *parameters], noise, mode=mode, updates=updates, on_unused_input="ignore")
+    back = pytensor.function([u, *parameters], record, mode=mode, on_unused_input="ignore")
+    return there, back, [column.dtype for column in columns]
+
+
+def both_ways(name, values):
+    """Return a law with values of its parameters, and functions from records to noise and back."""
+    there, back, dtypes = compiled(name)
+    given = [np.asarray(v, dtype) for v, dtype in zip(values, dtypes, strict=True)]
+    rv = FAMILIES[name][0].dist(*given, shape=N)
+    return rv, lambda x: there(x, *given), lambda u: back(u, *given)
+
+
+def drawn_from(rv, seed):
+    """Draws, in Python: compiling a function that is called once would take longer."""
+    return pm.draw(rv, random_seed=seed, mode="FAST_COMPILE")
 
 
 @EVERY
 def test_there_and_back(name, values):
     rv, there, back = both_ways(name, values)
-    x = pm.draw(rv, random_seed=1)
+    x = drawn_from(rv, 1)
     returned = back(there(x))
     if name in DISCRETE:
         np.testing.assert_array_equal(returned, x)
@@ -112,8 +130,8 @@ def test_noise_is_free_of_parameters(name, values):
     """Noise of draws has one law per family: the first parameter values' and these agree."""
     rv, there, _ = both_ways(name, values)
     first_rv, first_there, _ = both_ways(name, FAMILIES[name][1][0])
-    noise = there(pm.draw(rv, random_seed=1))
-    reference = first_there(pm.draw(first_rv, random_seed=2))
+    noise = there(drawn_from(rv, 1))
+    reference = first_there(drawn_from(first_rv, 2))
     assert stats.ks_2samp(noise, reference).pvalue > 1e-4
 
 
@@ -288,7 +306,7 @@ EVERY_SERIES = pytest.mark.parametrize(
 def noise_of_series(rv, seed):
     """Draws of a series, what comes back of them, and their noise with a column for each entry."""
     form = noise_form(rv, lambda graph: True)
-    drawn = pm.draw(rv, random_seed=seed)
+    drawn = drawn_from(rv, seed)
     # in a model the lengths are known, outside of one that of an autoregression is not
     x, u = (
         pt.tensor(name, dtype=kind, shape=drawn.shape) for name, kind in (("x", rv.dtype), ("u", "float64"))

@@ -80,7 +80,7 @@ def test_posterior(noise, clip, lo, hi):
         else:
             dp.GaussianMechanism("z", query, sigma=SCALE, observed=Z)
         idata = pm.sample(
-            20_000, tune=1000, chains=2, cores=1, random_seed=6, progressbar=False, quiet=True,
+            8000, tune=1000, chains=2, cores=1, random_seed=6, progressbar=False, quiet=True,
             compute_convergence_checks=False,
         )  # fmt: skip
     for name, answer in exact(NOISE[noise], lo, hi).items():
