@@ -13,7 +13,8 @@
 * ``pymc.sampling.mcmc.make_initial_point_fns_per_chain`` gets ``initvals``, and nobody else sees them before
   atoms are looked up by labels that may be no slots.
 * ``pymc.sampling.mcmc.run_convergence_checks`` warns of labels and atoms of a mixture, whose slots change
-  places from draw to draw, in every good run; what else draws say of themselves is told there.
+  places from draw to draw, in every good run; what else draws say of themselves is told there, and where they
+  contradict a release.
 * ``pymc.sampling.mcmc.init_traces`` compiles the function that records draws: in seconds less in a mode of
   ours where there are tables of probabilities.
 * ``pymc.sampling.mcmc.init_nuts`` compiles the density with its gradient, as ``instantiate_steppers`` does
@@ -40,6 +41,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.advice import PARAMETER_STEPS, listed, tell_of_parameters, tell_of_tables, tell_of_thresholds
+from pymc_dp.far_releases import told_far
 from pymc_dp.flags import flags_lock
 from pymc_dp.lowering.addresses.modes import default_mode
 from pymc_dp.marginals.exactness import told_inexact
@@ -269,7 +271,7 @@ def _of_numbers_with_a_meaning(check: Callable[..., Any]) -> Callable[..., Any]:
     def run_convergence_checks(idata: Any, model: Model) -> list[Any]:
         told = check(idata, model)
         of_numbers = [*of_slots(check, idata, model, told), *of_whole_numbers(idata, model)]
-        return [*told, *of_numbers, *told_inexact(idata, model)]
+        return [*told, *of_numbers, *told_inexact(idata, model), *told_far(idata, model)]
 
     return run_convergence_checks
 

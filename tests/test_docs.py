@@ -129,6 +129,7 @@ def randomized_response(names):
     z = (effect.mean(("chain", "draw")) - [2.0, -1.0, 0.5]) / effect.std(("chain", "draw"))
     assert abs(z).max() < 4 and (effect.std(("chain", "draw")) < 0.4).all()
     assert dp.guarantee(names["together"]).epsilon == pytest.approx(1 + math.log(5))
+    assert dp.guarantee(names["together"]["said first"]).epsilon == pytest.approx(math.log(5))
     device, y, f, q, r, t = names["device"], 0.2, 0.1, 0.3, 0.4, 0.6
     assert dp.guarantee(names["unequal"]).epsilon == pytest.approx(math.log(4))
     estimate = names["idata"].posterior["b"]
@@ -137,7 +138,11 @@ def randomized_response(names):
     np.testing.assert_allclose(device(y, f), (1 - y - f) * np.eye(2) + [[f, y], [f, y]])
     for asked, other in ((t, device((1 - t) * r, (1 - t) * (1 - r))), (1 - q, device(q * r, q * (1 - r)))):
         np.testing.assert_allclose(other, asked * np.eye(2) + (1 - asked) * np.array([1 - r, r]))
+    np.testing.assert_allclose(device((1 - t) / 2, (1 - t) / 2), t * np.eye(2) + (1 - t) / 2)
     assert device(1 - 0.75, 0) == [[0.75, 0.25], [0, 1]]
+    of_each = (names["again"][name].values.reshape(-1, names["m"]) for name in ("said first", "income"))
+    larger = [names["gap"](*pair) > names["seen"] for pair in zip(*of_each, strict=True)]
+    assert 0.01 < np.mean(larger) < 0.99  # the model is right
     with pytest.raises(ValueError, match="answer 0 is never given where the truth is 1"):
         dp.guarantee(names["mangat"])
 
@@ -202,7 +207,7 @@ STEPS_STATED = {
             0,
             {"c": "TableImputation"},
         ),
-        ("The line that `pm.sample` prints is `TableImputation: [p, c]`", 1, SHARES_AND_COUNTS),
+        ("The line that `pm.sample` prints is `TableImputation: [p, c]`", 2, SHARES_AND_COUNTS),
         ("rates of `pm.Poisson` counts", "with_margin", {"rate": "TableImputation", "c": "TableImputation"}),
     ],
     "docs/how-to/unknown-number.md": [

@@ -26,6 +26,10 @@ from pymc_dp.query.lengths import known_lengths
 StaticShape = tuple[int | None, ...]
 # Minus the logarithm of a chance that is taken for none.
 _UNLIKELY = 14.0
+_NOT_RELEASED = (
+    "If they were suppressed because they were small, say so, observed=dp.postprocessed(values, "
+    "suppress_below=...); otherwise leave what was not released out of the query as well."
+)
 
 
 def as_variable(value: Any) -> Any:
@@ -223,8 +227,7 @@ def check_observed(observed: Any, expected: StaticShape, suppresses: bool = Fals
             raise ValueError(
                 f"observed has {int(missing.sum())} missing or infinite "
                 f"{'entry' if missing.sum() == 1 else 'entries'}, the first at index {first}: a "
-                "mechanism releases all entries of its query. Leave unreleased statistics out of "
-                "the query as well."
+                f"mechanism releases all entries of its query. {_NOT_RELEASED}"
             )
     return data
 
@@ -308,8 +311,7 @@ def _as_array(observed: Any) -> np.ndarray:
     if masked:
         raise ValueError(
             f"observed has {masked} missing {'entry' if masked == 1 else 'entries'}: a mechanism "
-            "releases all entries of its query. Leave unreleased statistics out of the query as "
-            "well."
+            f"releases all entries of its query. {_NOT_RELEASED}"
         )
     array = np.asarray(observed)
     if array.dtype.kind not in "iuf":

@@ -186,8 +186,8 @@ def plot_table(
     ----------
     draws : xarray.DataArray, dims (chain, draw, ...)
         Posterior draws of a table of counts, such as ``idata.posterior["counts"]``.
-    released : Release or array_like, optional
-        The noisy numbers, of the table's shape; what is not a number was not published.
+    released : Release, array_like or what dp.postprocessed returned, optional
+        The noisy numbers, of the table's shape; what is not a number was not published, and is marked so.
     others : mapping of str to array_like, optional
         Further tables of that shape, by the name that the legend gives them.
     prob : float, default 0.9
@@ -249,6 +249,12 @@ def plot_table(
     for marker, (k, (name, table)) in zip(_MARKERS * len(beside), enumerate(beside.items()), strict=False):
         style: dict[str, Any] = {"color": "k" if name == "released" else f"C{k + 1}", "ms": 4, "mfc": "none"}
         ax.plot(table[order], y, marker, ls="", label=name, **style)
+    unpublished = np.isnan(beside["released"][order]) if "released" in beside else np.zeros(0, bool)
+    if unpublished.any():
+        edge = ax.get_yaxis_transform()  # x from 0 to 1 of the axes
+        ax.plot(
+            np.zeros(unpublished.sum()), y[unpublished], "k<", ms=4, transform=edge, label="not published"
+        )
     if named:
         names = _names(values, cells)
         ax.set_yticks(y, [names[i] for i in order])
@@ -260,13 +266,17 @@ def plot_table(
 
 
 def _of_shape(name: str, table: Any, shape: tuple[int, ...]) -> np.ndarray:
-    values = np.asarray(table.value if isinstance(table, Release) else table, dtype=float)
+    if isinstance(table, Release):
+        table = table.value
+    elif hasattr(table, "processing"):  # as observed= takes it
+        table = table.values
+    values = np.asarray(table, dtype=float)
     if values.shape != shape:
         raise ValueError(
             f"{name} must have the shape of the table, {shape}, got {values.shape}: give one number for each "
             "cell, NaN where there is none."
         )
-    return values.ravel()
+    return np.where(np.isneginf(values), np.nan, values).ravel()  # suppressed
 
 
 def _names(values: xr.DataArray, cells: list[Any]) -> list[str]:

@@ -7,7 +7,6 @@ worst parameter took, and warns if these are many.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -19,8 +18,9 @@ from rich.table import Table
 
 from pymc_dp.query.recordrules import named
 from pymc_dp.stats._bounds import RecordBound, bound_of, bound_of_table
+from pymc_dp.stats._convergence import least_alike, slowest
 from pymc_dp.stats._draws import group_of
-from pymc_dp.stats._printing import as_text, entry_name, table_of
+from pymc_dp.stats._printing import as_text, table_of
 from pymc_dp.step_methods.claims import default_parameters, has_slopes, sums_over_few_values
 from pymc_dp.step_methods.discovery import record_blocks, table_blocks
 from pymc_dp.step_methods.mixture.step import plain_mixtures, private_mixtures
@@ -56,6 +56,11 @@ class AcceptanceReport:
         Number of draws of all chains, divided by `effective_draws`.
     warnings : tuple of str
         Warnings, in sentences.
+    r_hat : float
+        Largest R-hat of a parameter (rank-normalised, of split chains); nan of one chain, or where nothing
+        moved.
+    r_hat_of : str or None
+        That parameter.
     """
 
     mean: float
@@ -65,6 +70,8 @@ class AcceptanceReport:
     effective_draws: float
     iterations_per_effective_draw: float
     warnings: tuple[str, ...]
+    r_hat: float = math.nan
+    r_hat_of: str | None = None
 
     def to_dataframe(self) -> pd.DataFrame:
         """Return one row for each set of records that move together.
@@ -124,6 +131,8 @@ class AcceptanceReport:
                 f"Slowest parameter: {self.worst_parameter}, {self.effective_draws:.0f} effective "
                 f"draws, {self.iterations_per_effective_draw:.1f} iterations each."
             )
+        if self.r_hat_of is not None:
+            lines.append(f"Largest R-hat: {self.r_hat:.3f}, of {self.r_hat_of}.")
         return "\n".join(lines + [f"Warning: {w}" for w in self.warnings])
 
     def __str__(self) -> str:
@@ -144,8 +153,8 @@ def acceptance_report(
     Under pure differential privacy a record that is proposed from its own law in the model, and
     that nothing else in the model depends on, is accepted with probability at least
     :math:`e^{-\epsilon}`, epsilon summed over the releases that contain the record. High acceptance
-    does not mean that the chain mixes, so the report looks at the effective draws of the parameters
-    too, and warns where an effective draw took many iterations.
+    does not mean that the chain mixes, so the report looks at the effective draws and R-hat of the
+    parameters too, and warns where an effective draw took many iterations.
 
     Tables of counts have no such bound. Of a model without other records the report has the share of a
     table's moves that were made, and the slowest parameter or count.
@@ -236,9 +245,8 @@ def acceptance_report(
     mean, minimum = _measured(idata, len(mixed), len(blocks))
     bounds = tuple(bound_of(block, proposals, id(block) in mixed) for block in blocks)
     records = {name for block in blocks for name in block.names}
-    parameter, effective, iterations = _slowest(
-        idata, [str(rv.name) for rv in model.free_RVs if rv.name not in records]
-    )
+    parameters = [str(rv.name) for rv in model.free_RVs if rv.name not in records]
+    parameter, effective, iterations = slowest(idata, parameters)
     warnings = []
     # Chains store one rate for all sets of records, which can be compared with the lowest bound only.
     lowest = min(b.bound for b in bounds) if not any(b.reason for b in bounds) else math.nan
@@ -252,7 +260,16 @@ def acceptance_report(
     if iterations > max_iterations:
         advice = _advice(idata, model, parameter)
         warnings.append(_slow(mean, parameter, effective, iterations) + advice)
-    return AcceptanceReport(mean, minimum, bounds, parameter, effective, iterations, tuple(warnings))
+    return AcceptanceReport(
+        mean,
+        minimum,
+        bounds,
+        parameter,
+        effective,
+        iterations,
+        tuple(warnings),
+        *least_alike(idata, parameters),
+    )
 
 
 def _of_tables(idata: Any, model: Model, max_iterations: float) -> AcceptanceReport:
@@ -268,17 +285,19 @@ def _of_tables(idata: Any, model: Model, max_iterations: float) -> AcceptanceRep
         raise ValueError("idata holds no draws: sample with draws > 0.")
     bounds = tuple(bound_of_table(tables) for tables in table_blocks(model))
     counts = {name for tables in table_blocks(model) for name in tables.names}
-    slowest, effective, iterations = _slowest(idata, [str(rv.name) for rv in model.free_RVs], counts)
+    names = [str(rv.name) for rv in model.free_RVs]
+    worst, effective, iterations = slowest(idata, names, counts)
     warnings = []
     if iterations > max_iterations:
         warnings.append(
-            f"one effective draw of {slowest} took {iterations:.0f} iterations ({effective:.0f} effective "
+            f"one effective draw of {worst} took {iterations:.0f} iterations ({effective:.0f} effective "
             "draws in all). Draw longer. Where an intercept and effects of groups hold each other, write the "
             "effects about it, pm.Normal('level', intercept, spread, dims=...), or the other way round."
         )
     return AcceptanceReport(
-        float(shares.mean()), float(shares.min()), bounds, slowest, effective, iterations, tuple(warnings)
-    )
+        float(shares.mean()), float(shares.min()), bounds, worst, effective, iterations, tuple(warnings),
+        *least_alike(idata, names),
+    )  # fmt: skip
 
 
 def _measured(idata: Any, n_mixed: int, n_blocks: int) -> tuple[float, float]:
@@ -299,35 +318,6 @@ def _measured(idata: Any, n_mixed: int, n_blocks: int) -> tuple[float, float]:
     if n_mixed < n_blocks:
         lowest.append(float(np.asarray(stats[_STATISTICS[1]], dtype=float).min()))
     return float(shares.mean()), min(lowest)
-
-
-def _slowest(idata: Any, names: list[str], counts: Collection[str] = ()) -> tuple[str | None, float, float]:
-    """Return the parameter with the fewest effective draws, their number, and the iterations per draw.
-
-    Counts that stand still, as those that exact numbers leave no choice, are not looked at.
-    """
-    posterior = group_of(idata, "posterior")
-    kept = [name for name in names if name in posterior]
-    if not kept:
-        return None, math.nan, math.nan
-    import arviz as az  # imported here, since it takes longer to load than all other imports together
-
-    sizes = az.ess(posterior[kept], method="bulk")
-    worst, fewest = None, math.inf
-    for name in kept:
-        values = sizes[name]
-        # ArviZ counts every draw of a constant as effective, but a chain that never moved has no effective
-        # draws.
-        moved = posterior[name].max(("chain", "draw")) > posterior[name].min(("chain", "draw"))
-        standing = math.inf if name in counts else 0.0
-        flat = np.where(moved, np.nan_to_num(values, nan=0.0), standing).ravel()
-        i = int(flat.argmin())
-        if flat[i] < fewest:
-            fewest = float(flat[i])
-            at = np.unravel_index(i, values.shape)
-            worst = entry_name(name, at)
-    draws = posterior.sizes["chain"] * posterior.sizes["draw"]
-    return worst, fewest, draws / fewest if fewest > 0 else math.inf
 
 
 def _slow(acceptance: float, parameter: str | None, effective: float, iterations: float) -> str:

@@ -184,6 +184,21 @@ def test_slow_mixing_is_said_in_words_although_acceptance_is_high():
         assert part in warning
 
 
+def test_the_largest_r_hat_is_named():
+    """Chains that stand apart, beside one that does not; of a single chain there is none."""
+    apart = np.random.default_rng(1).normal(size=(4, 500, 2))
+    apart[0, :, 1] += 3
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0, 1, shape=2)
+        y = pm.Normal("y", beta.sum(), 1, shape=8)
+        dp.LaplaceMechanism("s", dp.record_sum(y), scale=1.0, observed=1.0)
+    report = acceptance_report(good(beta=apart), model)
+    assert report.r_hat_of == "beta[1]" and report.r_hat > 1.2
+    assert f"Largest R-hat: {report.r_hat:.3f}, of beta[1]." in str(report)
+    alone = acceptance_report(good(beta=apart).isel(chain=[1]), model)
+    assert alone.r_hat_of is None and math.isnan(alone.r_hat) and "R-hat" not in str(alone)
+
+
 def beside(idata, **stats):
     """The same with further statistics in `sample_stats`."""
     for name, value in stats.items():

@@ -94,14 +94,31 @@ def test_tables():
     flat = draws.values.reshape(100, 6)
     ends = np.array([segment[:, 0] for segment in ax.collections[0].get_segments()])
     np.testing.assert_allclose(ends, np.quantile(flat, [0.25, 0.75], axis=0).T)
-    mean, noisy, other = ax.lines
+    mean, noisy, other, missing = ax.lines
+    assert missing.get_ydata().tolist() == [5]
     np.testing.assert_allclose(mean.get_xdata(), flat.mean(axis=0))
     np.testing.assert_array_equal(noisy.get_xdata(), released.ravel())
     np.testing.assert_array_equal(other.get_xdata(), released.ravel() + 1)
-    assert len({line.get_marker() for line in ax.lines}) == 3
-    assert [line.get_label() for line in ax.lines] == ["posterior mean", "released", "least squares"]
+    assert len({line.get_marker() for line in ax.lines}) == 4
+    labels = ["posterior mean", "released", "least squares", "not published"]
+    assert [line.get_label() for line in ax.lines] == labels
     names = [text.get_text() for text in ax.get_yticklabels()]
     assert names == ["north, 0", "north, 1", "north, 2", "south, 0", "south, 1", "south, 2"]
+
+
+def test_cells_that_were_not_published_are_marked():
+    """The released numbers as `observed=` takes them, or as they stood in a file."""
+    published = np.array([np.nan, 30.0, np.nan, 25.0, 41.0])
+    for released in (published, dp.postprocessed(published, suppress_below=20)):
+        ax = dp.plot_table(table((5,)), released=released)
+        (marks,) = [line for line in ax.lines if line.get_label() == "not published"]
+        assert marks.get_ydata().tolist() == [0, 2]
+        (seen,) = [line for line in ax.lines if line.get_label() == "released"]
+        np.testing.assert_array_equal(seen.get_xdata(), published)
+        plt.close(ax.figure)
+    assert (
+        "not published" not in dp.plot_table(table((3,)), released=np.ones(3)).get_legend_handles_labels()[1]
+    )
 
 
 def test_tables_in_the_order_of_their_cells():

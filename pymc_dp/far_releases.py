@@ -1,0 +1,90 @@
+"""Releases that lie too far from what the draws say was released: noise of that size does not occur.
+
+A number that the model takes as known and that is wrong (how many people there are, a bound, which entry of
+the query is which) leaves chains that mix well, around values that the release contradicts.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytensor
+from pymc.model.core import Model
+from pymc.stats.convergence import SamplerWarning, WarningType
+from pytensor.compile.mode import Mode
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+
+from pymc_dp.query.records import is_release, query_of
+
+# The chance that noise of one release is so large, in any of its numbers, is below one in a million.
+_UNLIKELY = math.log(1e6)
+# Draws of a chain from which on PyMC looks at convergence, too.
+_DRAWS = 100
+_AS_WRITTEN = Mode(linker="py", optimizer=None)
+
+
+def told_far(idata: Any, model: Model) -> list[SamplerWarning]:
+    """Return warnings of releases that the last draws of all chains are too far from.
+
+    Looked at are releases with additive noise of a known family, as they were published, whose query and
+    level of noise are functions of variables that were stored. The cost is that of one evaluation of the
+    query for each chain, in Python.
+
+    Parameters
+    ----------
+    idata : xarray.DataTree
+        With the group ``posterior``.
+    model : pymc.Model
+    """
+    if idata.posterior.sizes["draw"] < _DRAWS:
+        return []
+    said = (_of(rv, idata.posterior, model) for rv in model.observed_RVs if is_release(rv))
+    return [SamplerWarning(WarningType.CONVERGENCE, text, "warn") for text in said if text]
+
+
+def _of(release: Any, posterior: Any, model: Model) -> str | None:
+    """Return what is to be said of one release, if anything."""
+    op: Any = release.owner.op
+    if not getattr(op, "additive_noise", False) or getattr(op, "family", None) is None:
+        return None
+    drawn: list[Variable] = [
+        v for v in ancestors([query_of(release), _level(release)], blockers=model.basic_RVs)
+        if v in model.basic_RVs
+    ]  # fmt: skip
+    if any(rv not in model.free_RVs or rv.name not in posterior for rv in drawn):
+        return None
+    value: Any = model.rvs_to_values[release]
+    published = pytensor.function([], value, mode=_AS_WRITTEN)()
+    both = pytensor.function(
+        drawn, [query_of(release), _level(release)], mode=_AS_WRITTEN, on_unused_input="ignore"
+    )
+    last = posterior.isel(draw=-1)
+    times, queries = [], []
+    for chain in range(posterior.sizes["chain"]):
+        query, level = both(*(last[str(rv.name)].values[chain].astype(rv.type.dtype) for rv in drawn))
+        with np.errstate(all="ignore"):
+            times.append(np.nan_to_num(np.abs(published - query) / level, posinf=0.0))
+        queries.append(np.broadcast_to(query, times[-1].shape))
+    if not times or not times[0].size:
+        return None
+    least = np.min(times, axis=0)  # over chains
+    unlikely = _UNLIKELY + math.log(least.size)
+    if least.max() <= (unlikely if "laplace" in op.family else math.sqrt(2 * unlikely)):
+        return None
+    at = np.unravel_index(least.argmax(), least.shape)
+    entry = f"{release.name}[{', '.join(map(str, at))}]" if at else str(release.name)
+    means = np.mean([q[at] for q in queries])
+    return (
+        f"{entry} was released as {np.broadcast_to(published, least.shape)[at]:g}, and the last draws of all "
+        f"chains have {means:g} there: noise of {least[at]:.3g} times its level, which has a chance below "
+        "1e-6. The model contradicts the release. Look at what it takes as known (how many people, n=, "
+        "bounds=, exact numbers, narrow priors), at the order of the query's entries, and at R-hat."
+    )
+
+
+def _level(release: Any) -> Variable:
+    """Return the scale of the noise."""
+    return release.owner.op.dist_params(release.owner)[1]

@@ -1,0 +1,87 @@
+"""Releases that the draws contradict are told, and no others."""
+
+import numpy as np
+import pymc as pm
+import pytest
+import xarray as xr
+
+import pymc_dp as dp
+from pymc_dp.far_releases import told_far
+
+# How far the noise of one number goes with a chance of 1e-6.
+SCALE = 2.0
+LAPLACE, GAUSSIAN = SCALE * np.log(1e6), SCALE * (2 * np.log(1e6)) ** 0.5
+MECHANISMS = {
+    dp.LaplaceMechanism: ("scale", float, LAPLACE),
+    dp.GaussianMechanism: ("sigma", float, GAUSSIAN),
+    dp.DiscreteLaplaceMechanism: ("scale", round, LAPLACE),
+    dp.DiscreteGaussianMechanism: ("sigma", round, GAUSSIAN),
+}
+
+
+def drawn(draws=100, **values):
+    """Results with these values, one per chain, in all draws."""
+    variables = {}
+    for name, of_chains in values.items():
+        of_draws = np.repeat(np.asarray(of_chains)[:, None], draws, axis=1)
+        axes = [f"{name}_{k}" for k in range(of_draws.ndim - 2)]
+        variables[name] = (("chain", "draw", *axes), of_draws)
+    return xr.DataTree.from_dict({"posterior": xr.Dataset(variables)})
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_noise_that_does_not_occur_is_told(mechanism):
+    """Of a sum of three counts that is 6 in one chain and 7 in the other."""
+    level, number, far = MECHANISMS[mechanism]
+    for released in (6 + far + 3, 6 - far - 2, 6 + far - 2, 7 - far + 2):
+        with pm.Model() as model:
+            c = pm.Poisson("c", pm.Gamma("rate", 1, 1), shape=3)
+            mechanism("z", c.sum(), **{level: SCALE}, observed=number(released))
+        found = told_far(drawn(c=[[1, 2, 3], [1, 2, 4]], rate=[1.0, 2.0]), model)
+        assert len(found) == (released > 7 + far or released < 6 - far)
+        assert all("contradicts the release" in said.message for said in found)
+
+
+def entries(*observed):
+    with pm.Model() as model:
+        y = pm.Normal("y", 0, 10, shape=2)
+        dp.LaplaceMechanism("z", y, scale=pm.HalfNormal("noise"), observed=observed)
+    return model
+
+
+def test_the_entry_is_named_and_the_noise_may_be_random():
+    near = drawn(y=[[0.0, 9.0], [0.5, 8.0]], noise=[2.0, 2.0])
+    (said,) = told_far(drawn(y=[[0.0, 9.0], [0.5, 8.0]], noise=[0.4, 0.4]), entries(0.0, 1.0))
+    assert said.message.startswith("z[1] was released as 1, and the last draws of all chains have 8.5 there")
+    assert "noise of 17.5 times its level" in said.message
+    assert not told_far(near, entries(0.0, 1.0))
+
+
+def test_nothing_is_said_of_what_is_not_known():
+    """One chain that is elsewhere is for R-hat; few draws, or variables that were left out, tell nothing."""
+    model, far = entries(0.0, 100.0), {"y": [[0.0, 0.0], [0.0, 0.0]], "noise": [1.0, 1.0]}
+    assert told_far(drawn(**far), model)
+    assert not told_far(drawn(y=[[0.0, 0.0], [0.0, 99.0]], noise=[1.0, 1.0]), model)
+    assert not told_far(drawn(draws=99, **far), model)
+    assert not told_far(drawn(y=far["y"]), model)
+    with pm.Model() as flips:
+        dp.RandomizedResponse("z", pm.Bernoulli("c", 0.5, shape=2), epsilon=9.0, observed=[0, 0])
+    assert not told_far(drawn(c=[[1, 1], [1, 1]]), flips)
+
+
+def right(release):
+    release(pm.DirichletMultinomial("c", n=1798, a=np.ones(12)).reshape((4, 3)))
+
+
+def wrong(release):
+    release(pm.DirichletMultinomial("c", n=1798, a=np.ones((4, 3))))
+
+
+@pytest.mark.parametrize("declare", [right, wrong])
+def test_a_wrong_number_of_people_is_told_by_sample(declare, caplog):
+    """PyMC's multinomial of a table has as many people in each row as it is told of."""
+    released = np.array([[163, 455, 199], [114, 26, 130], [133, 216, 124], [7, 129, 102]])
+    with pm.Model():
+        declare(lambda c: dp.DiscreteLaplaceMechanism("z", c, epsilon=0.8, sensitivity=2, observed=released))
+        pm.sample(100, tune=100, chains=1, cores=1, random_seed=1, progressbar=False)
+    assert ("contradicts the release" in caplog.text) == (declare is wrong)
