@@ -47,7 +47,7 @@ def test_records_are_recovered():
         mu = pm.Normal("mu", 0, 1)
         y = pm.Normal("y", mu, SD, shape=3)
         dp.GaussianMechanism("z", pt.stack([y.sum(), y[0] - y[2]]), sigma=NOISE, observed=released)
-    draws = xr.Dataset({"mu": (("chain", "draw"), np.full((1, 5000), 0.4))})
+    draws = xr.Dataset({"mu": (("chain", "draw"), np.full((1, 20_000), 0.4))})
     idata = xr.DataTree.from_dict({"posterior": draws})
     found = dp.recover_records(idata, model, random_seed=2)["y"].values
     gain = np.diag(SD**2) @ c.T @ np.linalg.inv(c * SD**2 @ c.T + NOISE**2 * np.eye(2))
