@@ -122,16 +122,17 @@ def test_parameters_outside_their_domain_have_no_density(family):
 
 
 @functools.cache
-def at_once(family, n):
-    return draw_at_once(family.build, len(family.params), n)
+def at_once(family):
+    """Draws of all rows at once, by code that all tests share: it takes seconds to compile."""
+    return draw_at_once(family.build, len(family.params), N_DRAWS)
 
 
 def draws(family, seed, n=N_DRAWS):
     if family.name not in WITHOUT_DRAW:
         return seeded(seed, code(family), family.params, n)
-    out = np.empty(n)
-    at_once(family, n)(np.random.default_rng(seed), np.array(family.params, float), out)
-    return out
+    out = np.empty(N_DRAWS)
+    at_once(family)(np.random.default_rng(seed), np.array(family.params, float), out)
+    return out[:n]
 
 
 @over(proper)

@@ -64,11 +64,6 @@ def test_outside_of_the_domain(build):
     marginal = dp.marginalize(model, "y").compile_logp()
     assert np.isfinite(marginal({"a": np.array(0.5)}))
     assert marginal({"a": np.array(-0.3)}) == -np.inf
-
-
-@pytest.mark.parametrize("build", [gaussian, laplace, clamped], ids=["gaussian", "laplace", "clamped"])
-def test_standard_deviation_of_zero(build):
-    """As of the records themselves, and no error of arithmetic."""
-    with pm.Model() as model:
-        build(pm.Normal("a", 0.5, 1))
-    assert dp.marginalize(model, "y").compile_logp()({"a": np.array(0.0)}) == -np.inf
+    if build in (gaussian, laplace, clamped):
+        # a standard deviation of zero is none, as of the records themselves, and no error of arithmetic
+        assert marginal({"a": np.array(0.0)}) == -np.inf

@@ -146,10 +146,13 @@ def tilted_power(law, lo, step, n, s):
     """The law of a sum of n, tilted by s, and its cumulant generating function: no digits lost in a tail."""
     x = lo + step * np.arange(len(law))
     cumulant = special.logsumexp(s * x, b=law)
-    law = law * np.exp(s * x - cumulant)
-    total = np.ones(1)
-    for _ in range(n):
-        total = np.maximum(signal.fftconvolve(total, law), 0.0)
+    power, total, left = law * np.exp(s * x - cumulant), np.ones(1), n
+    while left:  # by squaring: one by one, the sums of many took most of the time of these tests
+        if left % 2:
+            total = np.maximum(signal.fftconvolve(total, power), 0.0)
+        left //= 2
+        if left:
+            power = np.maximum(signal.fftconvolve(power, power), 0.0)
     return total, n * cumulant
 
 

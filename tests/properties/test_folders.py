@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from pymc_dp.runs import study_store
 from tests.properties.conftest import UNTIL_ONE_FAILS
-from tests.runs.killed import blocks, fits
+from tests.runs.killed import fits, shared
 from tests.runs.test_blocks import assert_same
 
 pytestmark = pytest.mark.statistical
@@ -67,8 +67,8 @@ def check(run, folder, same, damage):
 def stopped(tmp_path_factory):
     """A run in blocks that can be gone on with, and what that gives."""
     folder = tmp_path_factory.mktemp("run") / "stopped"
-    blocks("sums", folder, draws=30)
-    whole = blocks("sums", tmp_path_factory.mktemp("run") / "whole", draws=40)
+    shared(folder, draws=30)
+    whole = shared(tmp_path_factory.mktemp("run") / "whole", draws=40)
     return folder, whole
 
 
@@ -79,7 +79,7 @@ def test_a_run_goes_on_as_it_was_or_not_at_all(stopped):
     @given(damages)
     def over(damage):
         check(
-            lambda path: blocks("sums", path, draws=40),
+            lambda path: shared(path, draws=40),
             folder,
             lambda found: assert_same(whole, found),
             damage,

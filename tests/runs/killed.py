@@ -3,6 +3,7 @@
 They are forked from a process that has imported everything, which takes as long as most of them last.
 """
 
+import functools
 import json
 import os
 import select
@@ -12,12 +13,15 @@ import sys
 import traceback
 from pathlib import Path
 
+import arviz  # noqa: F401 - what runs import late is imported here, once for all that are forked
 import numpy as np
+import zarr  # noqa: F401
 
 import pymc_dp as dp
+from pymc_dp.runs.steps import chosen
 from tests.runs.models import CASES, sums
 
-BLOCKS = {"draws": 60, "tune": 60, "chains": 2, "block": 10, "random_seed": 5}
+BLOCKS = {"draws": 60, "tune": 60, "chains": 2, "block": 20, "random_seed": 5}
 FITS = {"draws": 40, "tune": 40, "chains": 2, "random_seed": 3}
 QUIET = {"progressbar": False}
 
@@ -30,6 +34,23 @@ def blocks(case, path, **changed):
         given = None if step is None else step(model)
     return dp.sample_in_blocks(
         path=path, model=model, step=given, compute_convergence_checks=False, **BLOCKS | QUIET | changed
+    )
+
+
+@functools.cache
+def made(case):
+    """The model of a case and its steps, which take as long to make as a run: for all that may share them."""
+    build, step, _ = CASES[case]
+    model = build()
+    with model:
+        return model, chosen(model, None if step is None else step(model), {})
+
+
+def shared(path, case="sums", **changed):
+    """Run one of the cases in blocks, by steps that other runs of this process use too."""
+    model, steps = made(case)
+    return dp.sample_in_blocks(
+        path=path, model=model, step=steps, compute_convergence_checks=False, **BLOCKS | QUIET | changed
     )
 
 
@@ -73,9 +94,11 @@ class Killable:
 
 
 def run(kind, how, path):
-    """Run what a test asks for: ``blocks`` of a case, or ``replicate`` in so many processes."""
+    """Run what a test asks for: ``blocks`` of a case, its code, or ``replicate`` in so many processes."""
     if kind == "blocks":
         blocks(how, path)
+    elif kind == "compiles":
+        blocks(how, path, draws=1, tune=1, chains=1)
     else:
         fits(path, n_jobs=int(how))
 

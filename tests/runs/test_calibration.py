@@ -9,7 +9,7 @@ import pytest
 import pymc_dp as dp
 from pymc_dp.runs.calibration import DATA
 
-SHORT = {"kept": 19, "draws": 500, "tune": 300, "random_seed": 1, "progressbar": False}
+SHORT = {"kept": 19, "draws": 250, "tune": 150, "random_seed": 1, "progressbar": False}
 
 
 def sums(n=10):
@@ -41,10 +41,10 @@ def test_ranks_are_those_of_the_truth(right):
         alone = sums()
         alone.rvs_to_values[alone["z"]].data[...] = z[k]
         drawn = pm.sample(
-            model=alone, draws=500, tune=300, chains=1, random_seed=int(right.fits.seed[k]), quiet=True,
+            model=alone, draws=250, tune=150, chains=1, random_seed=int(right.fits.seed[k]), quiet=True,
             progressbar=False, compute_convergence_checks=False,
         )["posterior"]["mu"].values[0]  # fmt: skip
-        spread = np.linspace(0, 499, 19).round().astype(int)
+        spread = np.linspace(0, 249, 19).round().astype(int)
         assert int(right.ranks["mu"][k]) == int((drawn[spread] < mu[k]).sum())
 
 
@@ -94,7 +94,8 @@ def test_whole_numbers_vectors_and_integrated_records():
         pm.Deterministic("first_is_likely", pt.gt(p[0], 0.5))
         y = pm.Categorical("y", p, shape=20)
         dp.RandomizedResponse("z", y, epsilon=1, observed=np.zeros(20, dtype=int))
-    found = dp.testing.calibrate(dp.marginalize(model, ["y"]), simulations=60, chains=2, **SHORT)
+    asked = SHORT | {"simulations": 60, "chains": 2, "draws": 150}
+    found = dp.testing.calibrate(dp.marginalize(model, ["y"]), **asked)
     assert not found.rejected
     assert found.ranks["p"].dims == ("simulation", "p_dim_0") and found.p_values["p"].shape == (3,)
     assert set(found.ranks["first_is_likely"].values) <= set(range(20))
@@ -148,7 +149,7 @@ def taken():
         (taken, {}, r"has a variable data_log_density, as the check has: rename it"),
         (sums, {"simulations": 3}, r"simulations must be a whole number of at least 10"),
         (sums, {"kept": 2}, r"kept must be"),
-        (sums, {"kept": 400}, r"kept = 400 takes at least 800 draws of a fit, and there are 500"),
+        (sums, {"kept": 400}, r"kept = 400 takes at least 800 draws of a fit, and there are 250"),
         (sums, {"var_names": ["m"]}, r"var_names has 'm'; the model's variables are mu, y"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 
 import pymc_dp as dp
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
-from tests.runs.killed import blocks, many_releases
+from tests.runs.killed import many_releases, shared
 from tests.runs.models import sums
 from tests.runs.test_blocks import assert_same
 
@@ -47,9 +47,9 @@ def test_a_fit_that_was_interrupted_has_not_ended(tmp_path, monkeypatch, call):
 def test_an_interrupt_before_the_first_draw(tmp_path, monkeypatch, call):
     interrupted_at(monkeypatch, call)
     with pytest.raises(KeyboardInterrupt):
-        blocks("sums", tmp_path)
+        shared(tmp_path)
     monkeypatch.undo()
-    assert_same(blocks("sums", tmp_path), blocks("sums", tmp_path.with_name("whole")))
+    assert_same(shared(tmp_path), shared(tmp_path.with_name("whole")))
 
 
 # What runs in the background of a shell without a terminal inherits that interrupts are ignored.
