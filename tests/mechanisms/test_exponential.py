@@ -110,6 +110,7 @@ def votes(y, k=3):
     return dp.record_sum(pt.stack([pt.eq(y, c) for c in range(k)], axis=1))
 
 
+@pytest.mark.usefixtures("python_mode")
 def test_bounds_clamp_and_give_the_sensitivity():
     with pm.Model() as model:
         y = pm.Normal("y", 0, 1, shape=4)
@@ -195,6 +196,7 @@ def test_parameter_follows_its_posterior():
 
 
 @pytest.mark.statistical
+@pytest.mark.usefixtures("python_mode")
 def test_released_and_declared_again():
     data = np.array([0, 2, 2, 1, 2])
     each = np.stack([data == c for c in range(3)], axis=1).astype(float)

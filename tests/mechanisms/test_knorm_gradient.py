@@ -41,6 +41,7 @@ def drawn(release, how):
     return release.owner.op.secure_draw(np.random.default_rng(1), *params)
 
 
+@pytest.mark.usefixtures("python_mode")
 @each_norm
 def test_probabilities(norm):
     exact = log_softmax(-1.3 / 4 * np.linalg.norm(GRADIENTS, norm, axis=1))
@@ -109,6 +110,7 @@ def law(theta, query, norm, scale=2.0 / 1.3):
     return constant - np.linalg.norm(gradient, norm, axis=-1) / scale
 
 
+@pytest.mark.usefixtures("python_mode")
 @each_norm
 def test_density_of_a_parameter(norm):
     theta = np.random.default_rng(0).normal(size=(4, 2)) * [[1], [10], [0.1], [1000]]
@@ -154,6 +156,7 @@ def test_guarantee_of_a_parameter(norm):
     assert 1.3 * 0.999 <= worst <= 1.3 * (1 + 1e-9)
 
 
+@pytest.mark.usefixtures("python_mode")
 def test_bounds_give_the_sensitivity():
     grid = np.array([0.0, 1.0, 2.0])
     with pm.Model() as model:
@@ -221,6 +224,7 @@ def test_records_follow_their_posterior(query):
     assert worst_deviation(seen, combinations, prior) > 8
 
 
+@pytest.mark.usefixtures("python_mode")
 @pytest.mark.parametrize("how", [{}, {"hessian": HESSIAN}], ids=["choice", "parameter"])
 @each_norm
 def test_released_and_declared_again(how, norm):

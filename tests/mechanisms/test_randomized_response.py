@@ -20,6 +20,7 @@ def channel(k, epsilon):
     return np.where(np.eye(k, dtype=bool), math.exp(epsilon) * lie, lie)
 
 
+@pytest.mark.usefixtures("python_mode")
 @pytest.mark.parametrize(("k", "epsilon"), [(2, 0.1), (4, 1.0), (16, 4.0), (3, 30.0)])
 def test_density_of_a_report(k, epsilon):
     truth, report = np.divmod(np.arange(k * k), k)
@@ -31,11 +32,13 @@ def test_density_of_a_report(k, epsilon):
         np.testing.assert_allclose(same, given, rtol=1e-9)
 
 
+@pytest.mark.usefixtures("python_mode")
 def test_density_at_any_epsilon_and_outside():
     logp = pm.logp(dp.RandomizedResponse.dist(1, epsilon=5000, n_categories=3), [0, 1, 2, 3, -1]).eval()
     np.testing.assert_array_equal(logp, [-5000, 0, -5000, -np.inf, -np.inf])
 
 
+@pytest.mark.usefixtures("python_mode")
 def test_a_probability_of_truth_for_each_person():
     p = np.array([0.4, 0.9])
     z = dp.RandomizedResponse.dist([0, 2], p_truth=p, n_categories=3)
@@ -118,6 +121,7 @@ def _log_beta(a):
 # --- counts --------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("python_mode")
 @pytest.mark.parametrize("epsilon", [0.3, 2.0])
 def test_density_of_counts_is_the_sum_over_confidential_tables(epsilon):
     k, n, probs = 3, 4, np.array([0.2, 0.5, 0.3])
@@ -137,6 +141,7 @@ def test_density_of_counts_is_the_sum_over_confidential_tables(epsilon):
     assert pm.logp(dp.RandomizedResponse.dist(probs, n=n, epsilon=1), [5, -1, 0]).eval() == -np.inf
 
 
+@pytest.mark.usefixtures("python_mode")
 def test_counts_and_records_say_the_same_about_the_proportions():
     """As functions of the probabilities, both log likelihoods differ by a constant."""
     rng = np.random.default_rng(2)
@@ -189,6 +194,7 @@ def test_counts_are_drawn_from_their_law():
     assert abs(many / 1e9 - reports).max() < 1e-4
 
 
+@pytest.mark.usefixtures("python_mode")
 @pytest.mark.statistical
 def test_categories_counted_by_a_coordinate():
     """The number of categories is known in the model, not to PyTensor."""
@@ -207,6 +213,7 @@ def test_categories_counted_by_a_coordinate():
     assert np.isfinite(logp["c"])
 
 
+@pytest.mark.usefixtures("python_mode")
 @pytest.mark.statistical
 def test_several_tables_with_their_own_numbers_of_people():
     probs = np.array([[0.7, 0.3], [0.1, 0.9]])
@@ -396,6 +403,7 @@ def test_what_is_offered_samples(query):
     assert all(np.isfinite(draws).all() for draws in idata.posterior.values())
 
 
+@pytest.mark.usefixtures("python_mode")
 def test_categories_that_only_values_show_are_refused_with_a_remedy():
     """The law of a sum is not known to the declaration."""
     c = pt.lvector("c")

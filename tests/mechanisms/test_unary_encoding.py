@@ -29,6 +29,7 @@ def channel(k, epsilon, variant):
     return patterns, np.where(patterns == 1, one[:, None], 1 - one[:, None]).prod(-1)
 
 
+@pytest.mark.usefixtures("python_mode")
 @both_variants
 @pytest.mark.parametrize(("k", "epsilon"), [(2, 0.1), (3, 1.0), (5, 4.0)])
 def test_density_and_guarantee(k, epsilon, variant):
@@ -169,6 +170,7 @@ def exact_totals(probs, n, z, p, q):
     return math.log(total) - st.poisson.logpmf(n, n), np.array(weighted) / total
 
 
+@pytest.mark.usefixtures("python_mode")
 @pytest.mark.compiles(1)
 @both_variants
 @pytest.mark.parametrize(("k", "n"), [(2, 1), (3, 3), (3, 11), (4, 60), (3, 250)])
@@ -201,6 +203,7 @@ def test_law_of_totals_is_the_sum_over_confidential_tables(k, n, variant):
             np.testing.assert_allclose(gradient[i] * pi, table, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.usefixtures("python_mode")
 @both_variants
 def test_totals_of_two_people_by_enumeration(variant):
     probs, k, n = np.array([0.2, 0.5, 0.3]), 3, 2
@@ -301,6 +304,7 @@ def test_tables_of_one_release_are_of_different_people():
     assert "must be of different people" in dp.UnaryEncoding.__doc__
 
 
+@pytest.mark.usefixtures("python_mode")
 @pytest.mark.parametrize("form", ["an array", "a list", "a release"])
 def test_bits_may_be_booleans(form):
     bits = np.array([[True, False, True], [False, False, True]])

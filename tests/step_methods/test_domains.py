@@ -99,7 +99,7 @@ def the_end_of_walks(factor, s):
 
 
 def covariance(declare, factor, s):
-    root = np.array(factor(s).eval() if factor is one_of_two_scaled else factor(s))
+    root = np.diag([s, 1.0]) if factor is one_of_two_scaled else factor(s)
     steps = root @ root.T
     return steps if declare is vectors else 0.5 * np.eye(2) + 2 * steps
 
@@ -125,7 +125,7 @@ def test_scales_of_a_factor_are_positive(declare, factor):
         y = declare(factor, pm.Normal("s", 0.5, 1, initval=0.7))
         dp.GaussianMechanism("z", y, sigma=NOISE, observed=VECTORS)
         negative = {**model.initial_point(), "s": np.array(-0.7)}
-        assert model.compile_logp()(negative) == -np.inf
+        assert model.compile_logp(mode="FAST_COMPILE")(negative) == -np.inf
         idata = pm.sample(
             4000, tune=1000, chains=2, cores=1, random_seed=2, progressbar=False, quiet=True,
             compute_convergence_checks=False,

@@ -35,7 +35,7 @@ def case(statistical=False, **sampling):
 
 def release(query, name="z", sigma=1.0, at=1.0):
     query = pt.as_tensor_variable(query)
-    observed = np.full(tuple(query.shape.eval()), at)
+    observed = np.full(tuple(query.shape.eval(mode="FAST_COMPILE")), at)
     dp.GaussianMechanism(name, query, sigma=sigma, observed=observed)
 
 
