@@ -374,7 +374,7 @@ def test_nuts_is_compiled_in_a_mode_of_ours(build, step, given, ours, monkeypatc
     nuts = next(s for s in flatten_steps(made[0]) if isinstance(s, pm.NUTS))
     linker = nuts._logp_dlogp_func._pytensor_function.maker.linker
     assert isinstance(linker, CalledLinker) == ours
-    assert not isinstance(pytensor.config.mode, Mode)  # it is as it was
+    assert not isinstance(pytensor.config.mode, Mode) and pytensor.config.numba__fastmath  # as they were
 
 
 # -- where labels start ---------------------------------------------------------------------------
