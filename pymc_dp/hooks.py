@@ -283,8 +283,9 @@ def _of_numbers_with_a_meaning(check: Callable[..., Any]) -> Callable[..., Any]:
 def _compiling_for(model: Model, step: Any = None) -> Iterator[None]:
     """Have functions that are given no mode compiled in one of ours, if it is for a model of ours.
 
-    Sums are added up as they are written there: what the compiler may reorder would depend on whether data are
-    constants of the program, and fits of many releases, for which they are none, would differ in last digits.
+    Sums are added up as they are written there: what the compiler may reorder would depend on whether data
+    are constants of the program, and fits of many releases, for which they are none, would differ in last
+    digits.
     """
     released = any(hasattr(getattr(rv.owner, "op", None), "guarantee") for rv in model.basic_RVs)
     ours = released or any(isinstance(s, RecordStep) for s in _steps_in(step))
