@@ -39,7 +39,7 @@ def told_far(idata: Any, model: Model) -> list[SamplerWarning]:
         With the group ``posterior``.
     model : pymc.Model
     """
-    if idata.posterior.sizes["draw"] < _DRAWS:
+    if idata.posterior.sizes.get("draw", 0) < _DRAWS:
         return []
     said = (_of(rv, idata.posterior, model) for rv in model.observed_RVs if is_release(rv))
     return [SamplerWarning(WarningType.CONVERGENCE, text, "warn") for text in said if text]
