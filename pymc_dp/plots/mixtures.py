@@ -291,7 +291,8 @@ def _check(given: Any, names: tuple[str, ...], argument: str, source: str) -> No
     if "grid" in given.coords:
         raise ValueError(
             f"{argument} is on points of several numbers, which have no picture: plot {names[0]} yourself, "
-            "along a line or on a plane."
+            "along a line or on a plane. The density of one number is that of a model of it alone, with the "
+            "same labels and atoms."
         )
 
 

@@ -101,6 +101,22 @@ def kernel(law):
     return declare
 
 
+def kernel_of_two_numbers():
+    """Known records, of which one is real and one is a count."""
+    labels = dp.ChineseRestaurantProcess("labels", 1.0, shape=N, max_components=N)
+    mu, rate = pm.Normal("mu", shape=N), pm.Gamma("rate", 1, 1, shape=N)
+
+    def logp(record, mu, rate):
+        return pm.logp(pm.Normal.dist(mu, 1), record[..., 0]) + pm.logp(pm.Poisson.dist(rate), record[..., 1])
+
+    def random(mu, rate, rng=None, size=None):
+        return np.concatenate([rng.normal(mu, 1), rng.poisson(rate)], axis=-1)
+
+    pm.CustomDist(
+        "y", mu[labels][:, None], rate[labels][:, None], logp=logp, random=random, observed=np.ones((N, 2))
+    )
+
+
 def unused_labels():
     labels()
     released(pm.Normal("y", pm.Normal("m"), 1, shape=N))
@@ -329,6 +345,11 @@ CASES = {
         kernel(lambda m: pm.CustomDist("y", m, logp=lambda value, m: -abs(value - m))),
         ValueError,
         "y was built from a log density alone.*give its CustomDist random=",
+    ),
+    "a kernel of several numbers without its signature": (
+        kernel_of_two_numbers,
+        NotImplementedError,
+        r"A pm.CustomDist of several numbers for each record needs signature=, such as '\(k\),\(\)->\(k\)'",
     ),
     "unused labels": (unused_labels, ValueError, "Nothing depends on the labels"),
     "auxiliary records of a sum": (auxiliaries_of_a_sum, ValueError, "`n_auxiliary` must be 1, got 2"),

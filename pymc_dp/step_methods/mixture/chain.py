@@ -8,6 +8,7 @@ from functools import cached_property
 from weakref import WeakValueDictionary
 
 import numpy as np
+from pymc.distributions.custom import CustomDistRV
 
 from pymc_dp.lowering.addresses.native import Addressed, addresses_of
 from pymc_dp.lowering.functions.normals import LARGEST
@@ -56,6 +57,13 @@ def explained(mixture: Mixture) -> Iterator[None]:
     try:
         yield
     except NotScalar as reason:
+        op = mixture.kernel.owner.op
+        if isinstance(op, CustomDistRV) and op.ndim_supp == 0 and mixture.kernel.type.ndim > 1:
+            raise NotImplementedError(
+                f"The mixture of {mixture.kernel.name} cannot be lowered: {reason}. A pm.CustomDist of "
+                "several numbers for each record needs signature=, such as '(k),()->(k)' where the first of "
+                "two parameters has as many entries as a record."
+            ) from reason
         raise NotImplementedError(
             f"The mixture of {mixture.kernel.name} cannot be lowered: {reason}. Kernels and laws of atoms "
             f"may be univariate, or multivariate normal of up to {LARGEST} numbers, with parameters that no "
