@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from pymc_dp.private.provenance import check_draws, leave_out_clocks
 from pymc_dp.private.spending import RELEASES
 
 _NEIGHBOURS = "replace-one"
+# Effective draws below which a warning is due, and the length of chains from which ArviZ estimates them.
+_FEW, _SHORTEST = 20, 4
 
 
 def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
@@ -70,6 +73,9 @@ def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
     the steps. Write the costs of results *before* you join them; the cost of several together is
     :func:`pymc_dp.accounting.epsilon` of all their costs.
 
+    Draws that are worth fewer than 20 independent ones are warned of, since nobody may look at them beside
+    the rows.
+
     No cost covers how long sampling took, so that times are removed from the result: ``sampling_time``, the
     times of draws that NUTS writes beside a private step, and all of ``created_at`` but the day.
 
@@ -108,7 +114,39 @@ def with_privacy(idata: Any, *steps: Any, delta: float | None = None) -> Any:
     leave_out_clocks(idata)
     idata.attrs.update(attributes)
     idata["privacy"] = xr.DataTree(_table(idata, steps, spent, delta))
+    _tell_of_few(idata)
     return idata
+
+
+def _tell_of_few(idata: Any) -> None:
+    """Warn of draws that tell where their chains began rather than what the rows say; it costs nothing."""
+    if "posterior" not in idata.children:
+        return
+    over = {"chain", "draw"}
+    drawn = {
+        str(name): values for name, values in idata.posterior.to_dataset().items()
+        if over <= set(values.dims) and values.size and values.sizes["draw"] >= _SHORTEST
+    }  # fmt: skip
+    if not drawn:
+        return
+    import arviz as az  # imported here, since it takes longer to load than all other imports together
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        sizes = az.ess(xr.Dataset(drawn), method="bulk")
+    fewest = {}
+    for name, values in drawn.items():
+        moved = values.max(over) > values.min(over)  # ArviZ counts all draws of what never did
+        fewest[name] = float(np.where(moved, np.nan_to_num(sizes[name]), 0.0).min())
+    worst = min(fewest, key=lambda name: fewest[name])
+    if fewest[worst] >= _FEW:
+        return
+    warnings.warn(
+        f"The private draws of {worst} are worth {fewest[worst]:.0f} independent ones: they tell where "
+        "chains began as much as what the rows say. Before more is spent, try coordinates=, temper= or a "
+        "normal approximation on made-up rows of the same number; where the budget is small, noisy sums say "
+        "more.",
+        stacklevel=3,
+    )
 
 
 def _table(

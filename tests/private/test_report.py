@@ -1,6 +1,7 @@
 """What is written into results: the cost of the run, and the clipped rows counted with noise."""
 
 import json
+import re
 import warnings
 
 import cloudpickle
@@ -12,6 +13,7 @@ from scipy import stats
 
 import pymc_dp as dp
 from pymc_dp.privacy.costs import GaussianCost, from_plain
+from pymc_dp.private import report
 from pymc_dp.private.life import TIES
 from tests.private import models
 
@@ -83,6 +85,29 @@ def test_in_netcdf_too(sampled, tmp_path):
     idata, step, _ = sampled
     dp.with_privacy(idata, step).to_netcdf(tmp_path / "draws.nc", engine="h5netcdf")
     _same(xr.open_datatree(tmp_path / "draws.nc", engine="h5netcdf"), idata)
+
+
+@pytest.mark.parametrize(("draws", "worth"), [("independent", None), ("a walk", "[1-9]"), ("one value", "0")])
+def test_draws_that_are_worth_little_are_told(draws, worth, rng):
+    """Of the second of two numbers; nothing is said of draws that are worth twice as many as it takes."""
+    first, second = rng.normal(size=(2, 2, 20))
+    others = {"independent": second, "a walk": second.cumsum(axis=1), "one value": np.ones_like(second)}
+    variables = {"mu": (("chain", "draw"), first), "nu": (("chain", "draw"), others[draws])}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        report._tell_of_few(xr.DataTree.from_dict({"posterior": xr.Dataset(variables)}))
+    found = [str(w.message) for w in said]
+    assert len(found) == (worth is not None)
+    assert all(
+        re.match(f"The private draws of nu are worth {worth} independent ones: they", m) for m in found
+    )
+
+
+def test_they_are_looked_at_when_the_cost_is_written(sampled, monkeypatch):
+    idata, step, _ = sampled
+    looked_at = []
+    monkeypatch.setattr(report, "_tell_of_few", looked_at.append)
+    assert dp.with_privacy(idata, step) is idata and looked_at == [idata]
 
 
 def _same(read, idata):
