@@ -90,6 +90,19 @@ def import_releases(names):
     assert len(lengths) == 5 and max(lengths) <= 15
 
 
+def queries(names):
+    """How far one person in place of another changes sums by district: of incomes, and of these less 100."""
+    ends = np.array([0.0, 200.0])
+    for middle, l1, l2 in ((0, 400, 283), (100, 200, 200)):
+        added = [(x - middle) * np.eye(4)[d] for x in ends for d in range(2)]
+        changes = np.array([a - b for a in added for b in added])
+        assert abs(changes).sum(axis=1).max() == l1
+        assert np.sqrt((changes**2).sum(axis=1)).max() == pytest.approx(l2, abs=0.5)
+    true = names["member"].T @ names["income"] / names["member"].sum(0)
+    means = names["means"]
+    assert (abs(means.mean(("chain", "draw")) - true) < 4 * means.std(("chain", "draw"))).all()
+
+
 def private_mcmc_budget(names):
     spent, half = names["dp"].accounting.epsilon(names["run"], 1e-6), 4 / 2
     assert spent < half  # "Twice the noise costs less than half of epsilon"
@@ -154,6 +167,7 @@ STATED = {
     "docs/how-to/densities.md": densities,
     "docs/how-to/import-releases.md": import_releases,
     "docs/how-to/private-mcmc-budget.md": private_mcmc_budget,
+    "docs/how-to/queries.md": queries,
     "docs/how-to/randomized-response.md": randomized_response,
     "docs/tutorials/private-draws.md": private_draws,
     "docs/tutorials/publish-and-analyse.md": publish_and_analyse,
