@@ -71,6 +71,7 @@ def count_the_cost(names):
     alone = [1, 1, 0.1]
     total = dp.guarantee(names["model"])
     assert total.delta == pytest.approx(2e-6) and total.epsilon < 0.9 * sum(alone)  # "and mostly less"
+    assert 0 <= names["study"].epsilon_left < 1e-6 and len(names["study"].entries()) == 2
 
 
 def densities(names):
