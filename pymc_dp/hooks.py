@@ -17,8 +17,8 @@
   contradict a release.
 * ``pymc.sampling.mcmc.init_traces`` compiles the function that records draws: in seconds less in a mode of
   ours where there are tables of probabilities.
-* ``pymc.sampling.mcmc.init_nuts`` compiles the density with its gradient, as ``instantiate_steppers`` does
-  where NUTS is one of several steps: in that mode, too, which takes less time.
+* ``pymc.sampling.mcmc.init_nuts`` compiles the density with its gradient where NUTS moves all variables: in
+  that mode, too, which takes less time.
 
 All are looked up by these names when PyMC samples; were one renamed, importing this package would fail. The
 wrappers pass all arguments on, and change nothing for models without a mechanism.
@@ -108,8 +108,7 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
 def _records_first(instantiate: Callable[..., Any]) -> Callable[..., Any]:
     def instantiate_steppers(model: Model, steps: Any, selected_steps: Any, **kwargs: Any) -> Any:
         _refuse_options(model, steps, selected_steps, kwargs.get("step_kwargs") or {})
-        with _compiling_for(model):
-            made = instantiate(model, steps, selected_steps, **kwargs)
+        made = instantiate(model, steps, selected_steps, **kwargs)
         if not isinstance(made, list):
             return made
         return sorted(made, key=lambda step: not any(isinstance(s, RecordStep) for s in flatten_steps(step)))
