@@ -13,17 +13,16 @@ import numpy as np
 import pytensor
 from pymc.model.core import Model
 from pymc.stats.convergence import SamplerWarning, WarningType
-from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
+from pymc_dp.marginals.groups import AS_WRITTEN
 from pymc_dp.query.records import is_release, query_of
 
 # The chance that noise of one release is so large, in any of its numbers, is below one in a million.
 _UNLIKELY = math.log(1e6)
 # Draws of a chain from which on PyMC looks at convergence, too.
 _DRAWS = 100
-_AS_WRITTEN = Mode(linker="py", optimizer=None)
 
 
 def told_far(idata: Any, model: Model) -> list[SamplerWarning]:
@@ -57,9 +56,9 @@ def _of(release: Any, posterior: Any, model: Model) -> str | None:
     if any(rv not in model.free_RVs or rv.name not in posterior for rv in drawn):
         return None
     value: Any = model.rvs_to_values[release]
-    published = pytensor.function([], value, mode=_AS_WRITTEN)()
+    published = pytensor.function([], value, mode=AS_WRITTEN)()
     both = pytensor.function(
-        drawn, [query_of(release), _level(release)], mode=_AS_WRITTEN, on_unused_input="ignore"
+        drawn, [query_of(release), _level(release)], mode=AS_WRITTEN, on_unused_input="ignore"
     )
     last = posterior.isel(draw=-1)
     times, queries = [], []
