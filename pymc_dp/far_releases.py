@@ -28,9 +28,10 @@ _DRAWS = 100
 def told_far(idata: Any, model: Model) -> list[SamplerWarning]:
     """Return warnings of releases that the last draws of all chains are too far from.
 
-    Looked at are releases with additive noise of a known family, as they were published, whose query and
-    level of noise are functions of variables that were stored. The cost is that of one evaluation of the
-    query for each chain, in Python.
+    Looked at are releases with additive noise of a known family whose query and level of noise are functions
+    of variables that were stored or observed. A value that was processed after the noise is as far away as
+    the nearest noisy value that gives it; those of keys that were listed because of their noise are not
+    looked at. The cost is that of one evaluation of the query for each chain, in Python.
 
     Parameters
     ----------
@@ -47,41 +48,54 @@ def told_far(idata: Any, model: Model) -> list[SamplerWarning]:
 def _of(release: Any, posterior: Any, model: Model) -> str | None:
     """Return what is to be said of one release, if anything."""
     op: Any = release.owner.op
-    if not getattr(op, "additive_noise", False) or getattr(op, "family", None) is None:
+    noise = op.unprocessed
+    if not noise.additive_noise or noise.family is None or getattr(op, "unknown_keys", False):
         return None
     drawn: list[Variable] = [
         v for v in ancestors([query_of(release), _level(release)], blockers=model.basic_RVs)
         if v in model.basic_RVs
     ]  # fmt: skip
-    if any(rv not in model.free_RVs or rv.name not in posterior for rv in drawn):
+    seen = {rv: _observed(rv, model) for rv in drawn if rv in model.observed_RVs}
+    if any(rv not in seen and rv.name not in posterior for rv in drawn):
         return None
-    value: Any = model.rvs_to_values[release]
-    published = pytensor.function([], value, mode=AS_WRITTEN)()
+    published = _observed(release, model)
+    lower, upper = published, published
+    if op is not noise:
+        lower, upper = op.processing.preimage(np, published.astype(float), op.whole)
     both = pytensor.function(
         drawn, [query_of(release), _level(release)], mode=AS_WRITTEN, on_unused_input="ignore"
     )
     last = posterior.isel(draw=-1)
     times, queries = [], []
     for chain in range(posterior.sizes["chain"]):
-        query, level = both(*(last[str(rv.name)].values[chain].astype(rv.type.dtype) for rv in drawn))
+        of_chain = (seen[rv] if rv in seen else last[str(rv.name)].values[chain] for rv in drawn)
+        query, level = both(*(x.astype(rv.type.dtype) for x, rv in zip(of_chain, drawn, strict=True)))
         with np.errstate(all="ignore"):
-            times.append(np.nan_to_num(np.abs(published - query) / level, posinf=0.0))
+            off = np.maximum(np.maximum(lower - query, query - upper), 0.0) / level
+            times.append(np.nan_to_num(off, posinf=0.0))
         queries.append(np.broadcast_to(query, times[-1].shape))
     if not times or not times[0].size:
         return None
     least = np.min(times, axis=0)  # over chains
     unlikely = _UNLIKELY + math.log(least.size)
-    if least.max() <= (unlikely if "laplace" in op.family else math.sqrt(2 * unlikely)):
+    if least.max() <= (unlikely if "laplace" in noise.family else math.sqrt(2 * unlikely)):
         return None
     at = np.unravel_index(least.argmax(), least.shape)
     entry = f"{release.name}[{', '.join(map(str, at))}]" if at else str(release.name)
     means = np.mean([q[at] for q in queries])
+    shown = np.broadcast_to(published, least.shape)[at]
+    was = "suppressed" if np.isneginf(shown) else f"released as {shown:g}"
     return (
-        f"{entry} was released as {np.broadcast_to(published, least.shape)[at]:g}, and the last draws of all "
+        f"{entry} was {was}, and the last draws of all "
         f"chains have {means:g} there: noise of {least[at]:.3g} times its level, which has a chance below "
         "1e-6. The model contradicts the release. Look at what it takes as known (how many people, n=, "
         "bounds=, exact numbers, narrow priors), at the order of the query's entries, and at R-hat."
     )
+
+
+def _observed(rv: Variable, model: Model) -> np.ndarray:
+    """Return the values that a variable was observed to have."""
+    return np.asarray(pytensor.function([], model.rvs_to_values[rv], mode=AS_WRITTEN)())
 
 
 def _level(release: Any) -> Variable:

@@ -69,6 +69,44 @@ def test_nothing_is_said_of_what_is_not_known():
     assert not told_far(drawn(c=[[1, 1], [1, 1]]), flips)
 
 
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_processed_value_is_as_far_as_the_nearest_noisy_value_that_gives_it(mechanism):
+    """Published are 24 (noisy values of 22 to 26), and nothing of what is below 20 after rounding."""
+    level, _, far = MECHANISMS[mechanism]
+    with pm.Model() as model:
+        c = pm.Poisson("c", 30, shape=2)
+        published = dp.postprocessed([24, np.nan], round_to=4, suppress_below=20)
+        mechanism("z", c, **{level: SCALE}, observed=published)
+    # of two numbers, each has half of the chance
+    reach = far + 2
+    for counts, entry in {
+        (24, 5): None,
+        (26 + far - 2, 5): None,
+        (26 + reach + 2, 5): "z[0] was released as 24",
+        (24, 18 + far - 2): None,
+        (24, 18 + reach + 2): "z[1] was suppressed",
+    }.items():
+        told = [said.message for said in told_far(drawn(c=[counts, counts]), model)]
+        assert len(told) == (entry is not None) and all(said.startswith(entry) for said in told)
+
+
+def test_observed_variables_in_the_query_have_their_values():
+    """A covariate of which one value is missing: PyMC draws that one, and has seen the other."""
+    for weight, told in ((3.0, False), (90.0, True)):
+        with pm.Model() as model:
+            x = pm.Normal("x", 0, 1, observed=np.ma.masked_invalid([weight, np.nan]))
+            dp.GaussianMechanism("z", x.sum(), sigma=SCALE, observed=5.0)
+        assert bool(told_far(drawn(x_unobserved=[[2.0], [1.0]]), model)) == told
+
+
+def test_keys_that_were_listed_for_their_noise_are_not_looked_at():
+    with pm.Model() as model:
+        c = pm.Poisson("c", 3, shape=2)
+        listed = dp.postprocessed([60, 90], suppress_below=50, unknown_keys=True)
+        dp.DiscreteLaplaceMechanism("z", c, scale=1.0, observed=listed)
+    assert not told_far(drawn(c=[[1, 1], [1, 1]]), model)
+
+
 def right(release):
     release(pm.DirichletMultinomial("c", n=1798, a=np.ones(12)).reshape((4, 3)))
 
