@@ -110,6 +110,7 @@ def private_mcmc_budget(names):
     ledger = names["ledger"]
     assert ledger.epsilon_left > ledger.epsilon - ledger.epsilon_spent  # "what is left is more than"
     assert [entry.claimed for entry in ledger.entries()] == [2] and "refusal" not in names
+    assert names["rho"] == pytest.approx(0.0334, rel=0.01)  # fewer than 5 effective draws, so printed
 
 
 def publish_and_analyse(names):
