@@ -89,9 +89,9 @@ class PenaltyMetropolis(PrivateWalk):
     ``private_clipped_fraction``: each number has Gaussian noise of standard deviation
     ``noise_multiplier * clipped_noise / n``, and may be negative; their mean is unbiased.
 
-    However many draws are made, a budget of `rho` in zCDP buys about ``rho / (12 d (clip sd)^2)`` effective ones,
-    ``sd`` being posterior standard deviations, where that is less than a tenth of the draws
-    (derived for small moves, at the noise that tuning aims at; measured at half to twice that).
+    However many draws are made, a budget of `rho` in zCDP buys about ``rho / (12 d (clip sd)^2)`` effective
+    ones, ``sd`` being posterior standard deviations, where that is less than a tenth of the draws (derived
+    for small moves, at the noise that tuning aims at; measured at half to twice that).
 
     A step serves one call of ``pm.sample``. With a ledger only one call was debited; without a ledger another
     call is refused too, since nothing would add up the cost of the two. Make a new step for another call.
