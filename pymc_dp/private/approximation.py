@@ -94,6 +94,11 @@ def normal_approximation(
     only a rough measure of it. The approximation shapes proposals and bounds; it affects the law of the draws
     only through which rows are clipped. Other free variables of the model stay at their starting values.
 
+    Whether noise will drown it can be known before it is paid for: with d parameters and noise multiplier m
+    of a gradient, :math:`n > 8 \sqrt{2 d}\, (\sqrt d + \mathrm{clip})^2 m` rows are needed, or there is a
+    warning. A `share` of a zCDP budget rho gives :math:`m = \sqrt{1.07\, \mathrm{rounds} / (2 \rho\,
+    \mathrm{share})}`, nearly.
+
     It is better to choose ``clip_gradient`` too large than too small: if it is too small, steps go too far.
 
     With gradients of norm at most b, replacing a row changes their sum by at most 2 b, and the sum of the
