@@ -98,17 +98,18 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     All records of people who are seen through **one noisy sum or two** in one release, with Laplace or
     Gaussian noise, are integrated out together by the characteristic function of one person (``names`` has
     them all): of any law that :func:`approximate_sums` takes, clamped or not, with a regression or public
-    groups behind it. The density is exact up to quadrature, and costs the same for a thousand people and for a billion:
-    some 26 frequencies times the points of one person's law; of two sums some thousand pairs of frequencies
-    (.5 ms for a clamped number and its square), and more the closer these are to one number. A deterministic
-    ``<release>_error`` estimates its relative error with every draw: how far more points, more frequencies and a smaller step
-    move the density, what is beyond the last frequency, records so far out that no point stands for them,
-    and how fast coefficients by Legendre polynomials fall, which tells of steep functions. It is small (below
-    1e-5 as a rule) unless nearly everybody adds one of a few values, or the release is far in a tail that
-    unclamped records alone reach; where it is above 1e-3 or so in draws that matter, leave the records in the
-    model. Sums of a few values per person (counts of people, whole numbers) are refused, and fewer than 20
-    people under Laplace noise, or 100 behind two sums. Records are not drawn back from such a sum, unless
-    they are normal and the sum is affine in them, which is in closed form under both noises.
+    groups behind it. The density is exact up to quadrature, and costs the same for a thousand people and for
+    a billion: some 26 frequencies times the points of one person's law; of two sums some thousand pairs of
+    frequencies (.5 ms for a clamped number and its square), and more the closer these are to one number. A
+    deterministic ``<release>_error`` estimates its relative error with every draw: how far more points, more
+    frequencies and a smaller step move the density, what is beyond the last frequency, records so far out
+    that no point stands for them, and how fast coefficients by Legendre polynomials fall, which tells of
+    steep functions. It is small (below 1e-5 as a rule) unless nearly everybody adds one of a few values, or
+    the release is far in a tail that unclamped records alone reach; where it is above 1e-3 or so in draws
+    that matter, leave the records in the model. Sums of a few values per person (counts of people, whole
+    numbers) are refused, and fewer than 20 people under Laplace noise, or 100 behind two sums. Records are
+    not drawn back from such a sum, unless they are normal and the sum is affine in them, which is in closed
+    form under both noises.
 
     Cost per density and gradient: 0.6 us per release for a normal record under Laplace noise or a clamp, O(K)
     for one of K values, or of K combinations of several (some 25 ns for each, person and release); where the
