@@ -1,8 +1,8 @@
 """Sums over many people taken as normal, beside the exact sampler: effective draws a second, and the bias.
 
-A single sum is also integrated out exactly, by its characteristic function. All sample the same releases. The
-bias is the difference of posterior means in posterior standard deviations, with its Monte Carlo error, beside
-what `approximate_sums` says of itself.
+One sum or two are also integrated out exactly, by their characteristic function. All sample the same
+releases. The bias is the difference of posterior means in posterior standard deviations, with its Monte Carlo
+error, beside what `approximate_sums` says of itself.
 """
 
 import time
@@ -28,6 +28,19 @@ def one_sum(n: int) -> tuple[pm.Model, list[str], list[str]]:
     return model, ["y"], ["mean"]
 
 
+def two_sums(n: int) -> tuple[pm.Model, list[str], list[str]]:
+    """Clamped sums of normal numbers and of their squares."""
+    rng = np.random.default_rng([n, 3])
+    c = np.clip(rng.normal(0.4, 1.3, n), -1, 2)
+    with pm.Model() as model:
+        mean, sd = pm.Normal("mean", 0, 1), pm.HalfNormal("sd", 2)
+        y = dp.clamp(pm.Normal("y", mean, sd, shape=n), -1, 2)
+        query = pt.stack([y.sum(), pt.sqr(y).sum()])
+        total = np.array([c.sum(), (c**2).sum()]) + rng.laplace(0, 30, 2)
+        dp.LaplaceMechanism("z", query, scale=30.0, observed=total)
+    return model, ["y"], ["mean", "sd"]
+
+
 def line(n: int) -> tuple[pm.Model, list[str], list[str]]:
     """A regression on one covariate, five clamped sums."""
     rng = np.random.default_rng([n, 2])
@@ -51,7 +64,8 @@ def two_covariates(n: int) -> tuple[pm.Model, list[str], list[str]]:
     return paper_regression(n, 1), ["x", "y"], ["beta"]
 
 
-MODELS = {"one clamped sum": one_sum, "a line": line, "two covariates": two_covariates}
+INTEGRATED = {"one clamped sum": one_sum, "a sum and one of squares": two_sums}
+MODELS = {**INTEGRATED, "a line": line, "two covariates": two_covariates}
 # people: draws and tuning of the exact sampler; none where one takes too long for a comparison
 EXACT = {10_000: (2000, 1000), 100_000: (1000, 500), 1_000_000: None}
 
@@ -90,7 +104,7 @@ def main(quick: bool = False) -> None:
                 f"{float(quadrature.max()):.0e}",
                 *(
                     integrated_out(model, records, parameters, theirs, quick)
-                    if name == "one clamped sum"
+                    if name in INTEGRATED
                     else [""] * 5
                 ),
             )
@@ -100,7 +114,7 @@ def main(quick: bool = False) -> None:
 def integrated_out(
     model: pm.Model, records: list[str], parameters: list[str], theirs: measure.Run | None, quick: bool
 ) -> list[str]:
-    """Sample without the people, whose sum has an exact law."""
+    """Sample without the people, whose sums have an exact law."""
     started = time.process_time()
     marginal = dp.marginalize(model, records)
     building = time.process_time() - started

@@ -75,7 +75,7 @@ def approximate_sums(model: Model, names: str | Sequence[str], *, nodes: int | N
 
     See Also
     --------
-    marginalize : The records integrated out exactly, where that is possible: of one noisy sum nearly always.
+    marginalize : The records integrated out exactly, nearly always of one or two sums.
 
     Notes
     -----

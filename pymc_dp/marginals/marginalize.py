@@ -95,19 +95,21 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     (:class:`TableImputation`); with others it mixes well where the noise is small beside the root of that
     number, and where it is large, leave people to ``pm.sample``, which moves probabilities with them.
 
-    All records of people who are seen through **one noisy sum**, a number with Laplace or Gaussian noise,
-    are integrated out together by the characteristic function of one person (``names`` has them all): of
-    any law that :func:`approximate_sums` takes, clamped or not, with a regression or public groups behind
-    it. The density is exact up to quadrature, and costs the same for a thousand people and for a billion:
-    some 26 frequencies times the points of one person's law. A deterministic ``<release>_error``
-    estimates its relative error with every draw: how far more points, more frequencies and a smaller step
-    move the density, what is beyond the last frequency, records so far out that no point stands for them,
-    and how fast coefficients by Legendre polynomials fall, which tells of steep functions. It is small (below
-    1e-5 as a rule) unless nearly everybody adds one of a few values, or the release is far in a tail that
-    unclamped records alone reach; where it is above 1e-3 or so in draws that matter, leave the records in the
-    model. Sums of a few values per person (counts of people, whole numbers) and fewer than 20 people under
-    Laplace noise are refused. Records are not drawn back from such a sum, unless they are normal and the sum
-    is affine in them, which is in closed form under both noises.
+    All records of people who are seen through **one noisy sum or two** in one release, with Laplace or
+    Gaussian noise, are integrated out together by the characteristic function of one person (``names`` has
+    them all): of any law that :func:`approximate_sums` takes, clamped or not, with a regression or public
+    groups behind it. The density is exact up to quadrature, and costs the same for a thousand people and for
+    a billion: some 26 frequencies times the points of one person's law; of two sums some thousand pairs of
+    frequencies (.5 ms for a clamped number and its square), and more the closer these are to one number. A
+    deterministic ``<release>_error`` estimates its relative error with every draw: how far more points, more
+    frequencies and a smaller step move the density, what is beyond the last frequency, records so far out
+    that no point stands for them, and how fast coefficients by Legendre polynomials fall, which tells of
+    steep functions. It is small (below 1e-5 as a rule) unless nearly everybody adds one of a few values, or
+    the release is far in a tail that unclamped records alone reach; where it is above 1e-3 or so in draws
+    that matter, leave the records in the model. Sums of a few values per person (counts of people, whole
+    numbers) are refused, and fewer than 20 people under Laplace noise, or 100 behind two sums. Records are
+    not drawn back from such a sum, unless they are normal and the sum is affine in them, which is in closed
+    form under both noises.
 
     Cost per density and gradient: 0.6 us per release for a normal record under Laplace noise or a clamp, O(K)
     for one of K values, or of K combinations of several (some 25 ns for each, person and release); where the
@@ -253,17 +255,18 @@ def _check_left(model: Model, part: Removed, left: Model) -> None:
 
 
 def _without_people(model: Model, found: NoisySum) -> Model:
-    """Build the model anew, with a noisy sum whose people are integrated out, and how exact that is."""
+    """Build the model anew, with noisy sums whose people are integrated out, and how exact that is."""
     release, told = found.release, f"{found.release.name}_error"
     if told in model.named_vars or told in model.coords:
         raise ValueError(
             f"The model has a variable or dimension {told}, a name that is needed for how exact the density "
             f"of {release.name} is: rename it, or leave the records to RecordImputation."
         )
+    of = "two sums" if found.pair else "sum"
+    at = f"{found.points.size} points" + ("" if found.pair else f", {found.nodes} frequencies")
     _log.info(
         f"{release.name}: {found.block.n} people ({', '.join(found.block.names)}) are integrated out by the "
-        f"characteristic function of their sum ({found.points.size} points, {found.nodes} frequencies); "
-        f"{told} tells the relative error of the density."
+        f"characteristic function of their {of} ({at}); {told} tells the relative error of the density."
     )
     graph, memo = graph_of(model)
     old = memo[release.rv]

@@ -12,6 +12,8 @@ import numpy as np
 
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.characteristic import _LARGEST, _folded, _tilted, log_density
+from pymc_dp.lowering.functions.characteristic_pairs import log_density as pair_density
+from pymc_dp.lowering.functions.characteristic_pairs import tilted
 
 # Frequencies beyond the last node at which one person's function is looked at, and how many steps between
 # them make half a turn of the widest difference between two people.
@@ -88,11 +90,45 @@ def _unseen(s, sd, side, z, added, chances, people, constant, noise, laplace, wi
 
 
 @njit
-def unresolved(s, sd, added, chances, people, constant, rules):  # type: ignore[no-untyped-def]
-    """Estimate how far the density is off since the points do not see all of one person's function.
+def _lost(weights, rules):  # type: ignore[no-untyped-def]
+    """How much of the integral of a function the points do not see, from its weighted values at them.
 
     `rules` has for each number of a record three rows: of each point the number of its rule, its place in
     that, between -1 and 1, and how many points that has.
+    """
+    points, off = weights.shape[0], 0.0
+    for axis in range(rules.shape[0]):
+        which, place, count = rules[axis]
+        before, now = np.zeros(points), np.ones(points)
+        lines = int(which.max()) + 1
+        third, fourth = np.zeros(lines), np.zeros(lines)
+        coefficient = np.empty(lines, np.complex128)
+        for k in range(int(count.max())):
+            coefficient[:] = 0.0
+            for j in range(points):
+                if 2 * k >= count[j] >= max(k + 1, _FEWEST):
+                    coefficient[int(which[j])] += (k + 0.5) * now[j] * weights[j]
+                before[j], now[j] = now[j], ((2 * k + 1) * place[j] * now[j] - k * before[j]) / (k + 1)
+            for j in range(points):
+                if 2 * k >= count[j] >= max(k + 1, _FEWEST):
+                    line = int(which[j])
+                    if 4 * k < 3 * count[j]:
+                        third[line] = max(third[line], abs(coefficient[line]))
+                    else:
+                        fourth[line] = max(fourth[line], abs(coefficient[line]))
+        for line in range(lines):
+            # the points integrate twice their number of degrees: the fall goes on, five times as far
+            if fourth[line] > 0.0:
+                fall = min(fourth[line] / max(third[line], 1e-300), 1.0)
+                off += 0.5 * fourth[line] * fall**5
+    return off
+
+
+@njit
+def unresolved(s, sd, added, chances, people, constant, rules):  # type: ignore[no-untyped-def]
+    """Estimate how far the density is off since the points do not see all of one person's function.
+
+    For the rules see `_lost`.
     """
     groups, points = added.shape
     ratio, off = np.empty((groups, points)), 0.0
@@ -105,31 +141,51 @@ def unresolved(s, sd, added, chances, people, constant, rules):  # type: ignore[
         for j in range(points):
             turned = (added[g, j] - centre) / sd
             weights[j] = chances[g, j] * ratio[g, j] * complex(math.cos(turned), math.sin(turned))
-        for axis in range(rules.shape[0]):
-            which, place, count = rules[axis]
-            before, now = np.zeros(points), np.ones(points)
-            lines = int(which.max()) + 1
-            third, fourth = np.zeros(lines), np.zeros(lines)
-            coefficient = np.empty(lines, np.complex128)
-            for k in range(int(count.max())):
-                coefficient[:] = 0.0
-                for j in range(points):
-                    if 2 * k >= count[j] >= max(k + 1, _FEWEST):
-                        coefficient[int(which[j])] += (k + 0.5) * now[j] * weights[j]
-                    before[j], now[j] = now[j], ((2 * k + 1) * place[j] * now[j] - k * before[j]) / (k + 1)
-                for j in range(points):
-                    if 2 * k >= count[j] >= max(k + 1, _FEWEST):
-                        line = int(which[j])
-                        if 4 * k < 3 * count[j]:
-                            third[line] = max(third[line], abs(coefficient[line]))
-                        else:
-                            fourth[line] = max(fourth[line], abs(coefficient[line]))
-            for line in range(lines):
-                # the points integrate twice their number of degrees: the fall goes on, five times as far
-                if fourth[line] > 0.0:
-                    fall = min(fourth[line] / max(third[line], 1e-300), 1.0)
-                    off += people[g] * 0.5 * fourth[line] * fall**5
+        off += people[g] * _lost(weights, rules)
     return off
+
+
+@njit
+def unresolved_in_pair(s, sd, added, chances, people, constant, rules):  # type: ignore[no-untyped-def]
+    """Estimate what people at scores without points, and what points do not see, take off the density."""
+    groups, points = chances.shape
+    ratio, off = np.empty((groups, points)), 0.0
+    tilted(s, added, chances, people, constant, ratio)
+    weights = np.empty(points, np.complex128)
+    for g in range(groups):
+        centre, likelier, far, lost = np.zeros(2), 0.0, 0.0, 0.0
+        for j in range(points):
+            centre += chances[g, j] * ratio[g, j] * added[g, j]
+            likelier = max(likelier, ratio[g, j])
+        for j in range(points):
+            apart = np.abs(added[g, j] - centre) / sd
+            far = max(far, apart[0] + apart[1])
+        for way in range(4):  # of either sum alone, and of both
+            for j in range(points):
+                apart = (added[g, j] - centre) / sd
+                turned = apart[way] if way < 2 else apart[0] + (2 * way - 5) * apart[1]
+                weights[j] = chances[g, j] * ratio[g, j] * complex(math.cos(turned), math.sin(turned))
+            lost = max(lost, _lost(weights, rules))
+        off += people[g] * (lost + _UNSEEN * (abs(likelier - 1.0) + likelier * min(far, 1.0)))
+    return off
+
+
+@njit
+def relative_error_of_pair(  # type: ignore[no-untyped-def]
+    z, added, chances, people, constant, noise, pieces, more_added, more_chances, more_pieces, rules, laplace,
+    width,
+):  # fmt: skip
+    """Estimate the relative error of the density of two sums: see `NoisyPairError`."""
+    no_added, no_chances = np.empty((people.shape[0], 0, 2)), np.empty((people.shape[0], 0))
+    found, _, _, s, sd, beyond = pair_density(
+        z, added, chances, people, constant, noise, pieces, laplace, width, no_added, no_chances
+    )
+    finer = pair_density(
+        z, more_added, more_chances, people, constant, noise, more_pieces, laplace, 1.25 * width, no_added,
+        no_chances,
+    )[0]  # fmt: skip
+    off = unresolved_in_pair(s, sd, added, chances, people, constant, rules)
+    return math.expm1(min(abs(finer - found), _LARGEST)) + beyond + off
 
 
 @njit
