@@ -15,12 +15,15 @@ from pymc.model.core import Model
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from scipy import stats
 
 from pymc_dp.marginals.groups import AS_WRITTEN
 from pymc_dp.query.records import is_release, query_of
 
-# The chance that noise of one release is so large, in any of its numbers, is below one in a million.
+# The chance that noise of one release is so large, in a number or in all of them, is below one in a million.
 _UNLIKELY = math.log(1e6)
+# Discrete noise is at least so many steps from 0 with up to twice the chance of noise that is not.
+_DISCRETE = math.log(2.0)
 # Draws of a chain from which on PyMC looks at convergence, too.
 _DRAWS = 100
 
@@ -31,7 +34,9 @@ def told_far(idata: Any, model: Model) -> list[SamplerWarning]:
     Looked at are releases with additive noise of a known family whose query and level of noise are functions
     of variables that were stored or observed. A value that was processed after the noise is as far away as
     the nearest noisy value that gives it; those of keys that were listed because of their noise are not
-    looked at. The cost is that of one evaluation of the query for each chain, in Python.
+    looked at, nor are releases whose records were integrated out. Told is an entry whose noise would be too
+    large for the largest of all, or too much noise in all of them. The cost is that of one evaluation of the
+    query for each chain, in Python.
 
     Parameters
     ----------
@@ -77,19 +82,46 @@ def _of(release: Any, posterior: Any, model: Model) -> str | None:
     if not times or not times[0].size:
         return None
     least = np.min(times, axis=0)  # over chains
-    unlikely = _UNLIKELY + math.log(least.size)
-    if least.max() <= (unlikely if "laplace" in noise.family else math.sqrt(2 * unlikely)):
+    words = _far_entry(release, least, published, queries, noise.family) or _far_total(
+        release, least, noise.family
+    )
+    if words is None:
         return None
-    at = np.unravel_index(least.argmax(), least.shape)
-    entry = f"{release.name}[{', '.join(map(str, at))}]" if at else str(release.name)
-    means = np.mean([q[at] for q in queries])
-    shown = np.broadcast_to(published, least.shape)[at]
-    was = "suppressed" if np.isneginf(shown) else f"released as {shown:g}"
     return (
-        f"{entry} was {was}, and the last draws of all "
-        f"chains have {means:g} there: noise of {least[at]:.3g} times its level, which has a chance below "
-        "1e-6. The model contradicts the release. Look at what it takes as known (how many people, n=, "
-        "bounds=, exact numbers, narrow priors), at the order of the query's entries, and at R-hat."
+        f"{words}, which has a chance below 1e-6. The model contradicts the release, or chains have not "
+        "converged yet (see R-hat). Look at what the model takes as known: how many people, n=, bounds=, "
+        "exact numbers, narrow priors, the order of the query's entries."
+    )
+
+
+def _far_entry(
+    release: Any, times: np.ndarray, published: np.ndarray, queries: list[np.ndarray], family: str
+) -> str | None:
+    """Say which entry is too far away, in levels of noise, for any of as many."""
+    unlikely = _UNLIKELY + math.log(times.size) + _DISCRETE * ("discrete" in family)
+    if times.max() <= (unlikely if "laplace" in family else math.sqrt(2 * unlikely)):
+        return None
+    at = np.unravel_index(times.argmax(), times.shape)
+    entry = f"{release.name}[{', '.join(map(str, at))}]" if at else str(release.name)
+    mean = np.mean([q[at] for q in queries])
+    shown = np.broadcast_to(published, times.shape)[at]
+    was = "suppressed" if np.isneginf(shown) else f"released as {shown:.10g}"
+    return (
+        f"{entry} was {was}, and the last draws of all chains have {mean:.10g} there: noise of "
+        f"{times[at]:.3g} times its level"
+    )
+
+
+def _far_total(release: Any, times: np.ndarray, family: str) -> str | None:
+    """Say that the entries are too far away together: each has at least so much noise."""
+    law = stats.gamma(times.size) if "laplace" in family else stats.chi2(times.size)
+    total = times.sum() if "laplace" in family else (times**2).sum()
+    if law.logsf(total) > -_UNLIKELY:
+        return None
+    expected = 1.0 if "laplace" in family else math.sqrt(2 / math.pi)
+    return (
+        f"the {times.size} numbers of {release.name} differ from the last draws of all chains by "
+        f"{times.mean():.3g} times the level of noise on average, in place of {expected:.2g}"
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 import xarray as xr
 
 import pymc_dp as dp
-from pymc_dp.far_releases import told_far
+from pymc_dp.far_releases import _DISCRETE, told_far
 
 # How far the noise of one number goes with a chance of 1e-6.
 SCALE = 2.0
@@ -97,6 +97,41 @@ def test_observed_variables_in_the_query_have_their_values():
             x = pm.Normal("x", 0, 1, observed=np.ma.masked_invalid([weight, np.nan]))
             dp.GaussianMechanism("z", x.sum(), sigma=SCALE, observed=5.0)
         assert bool(told_far(drawn(x_unobserved=[[2.0], [1.0]]), model)) == told
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_too_much_noise_in_all_numbers_together_is_told(mechanism):
+    """A wrong number of people moves every cell a little, and none by more than noise may."""
+    level, number, far = MECHANISMS[mechanism]
+    for cells, off, told in ((20, 0.7 * far, True), (20, SCALE, False), (400, 2 * SCALE, True)):
+        with pm.Model() as model:
+            c = pm.Poisson("c", 30, shape=cells)
+            mechanism("z", c, **{level: SCALE}, observed=[number(30 + off)] * cells)
+        found = told_far(drawn(c=np.full((2, cells), 30)), model)
+        assert bool(found) == told
+        if told:
+            assert found[0].message.startswith(f"the {cells} numbers of z differ")
+            assert "times the level of noise on average, in place of" in found[0].message
+
+
+def test_discrete_noise_has_more_at_its_numbers_than_between_them():
+    """Of 200,000 draws of noise, no more are told than should be, for chances of 5 and of 1 per cent."""
+    rng = np.random.default_rng(1)
+    law = dp.DiscreteLaplaceMechanism.dist(np.zeros(200_000, int), scale=0.33)
+    noise = np.abs(pm.draw(law, random_seed=rng)) / 0.33
+    for chance in (0.05, 0.01):
+        assert np.mean(noise > -np.log(chance) + _DISCRETE) < chance
+    assert np.mean(noise > -np.log(0.05)) > 0.05  # what the law of numbers between them would say
+
+
+def test_large_counts_are_shown_in_full():
+    with pm.Model() as model:
+        c = pm.Poisson("c", 1.2e7, shape=2)
+        dp.LaplaceMechanism("z", c, scale=1.0, observed=[12345678.0, 12345699.0])
+    (said,) = told_far(drawn(c=np.full((2, 2), 12345678)), model)
+    assert said.message.startswith(
+        "z[1] was released as 12345699, and the last draws of all chains have 12345678"
+    )
 
 
 def test_keys_that_were_listed_for_their_noise_are_not_looked_at():
