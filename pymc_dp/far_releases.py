@@ -15,7 +15,6 @@ from pymc.model.core import Model
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from scipy import stats
 
 from pymc_dp.marginals.groups import AS_WRITTEN
 from pymc_dp.query.records import is_release, query_of
@@ -114,6 +113,9 @@ def _far_entry(
 
 def _far_total(release: Any, times: np.ndarray, family: str) -> str | None:
     """Say that the entries are too far away together: each has at least so much noise."""
+    # imported here, because it takes a while to load, and importing the package is to be quick
+    from scipy import stats
+
     law = stats.gamma(times.size) if "laplace" in family else stats.chi2(times.size)
     total = times.sum() if "laplace" in family else (times**2).sum()
     if law.logsf(total) > -_UNLIKELY:

@@ -114,7 +114,10 @@ class AncillaryUpdate(RecordStep):
 
     With whole numbers, half of the updates of a random walk move one of these alone, to any other of up to 64
     values or else to a neighbour. The others move all numbers by one step, which is rounded for whole ones;
-    the real numbers have the law that the covariance says given the rounded step.
+    the real numbers have the law that the covariance says given the rounded step. Where some records are
+    whole numbers, steps of the parameters of these, of other real parameters, and of each whole number by
+    itself are as frequent as those of all and those of one whole number alone, and their covariances are
+    learnt apart.
 
     A trajectory of k numbers takes 15 steps on average and 64 at most, each with a pass over the records that
     costs about twice that of an update, and some k^2 operations. A quarter of them (an eighth beyond 40

@@ -25,6 +25,7 @@ from pymc_dp.step_methods.claims import (
     without_slopes,
 )
 from pymc_dp.step_methods.parameter_updates import ParameterUpdates
+from pymc_dp.step_methods.parts import parts_of
 from pymc_dp.step_methods.record_step import RecordChain
 from pymc_dp.step_methods.updates import hamiltonian, redraw
 from pymc_dp.step_methods.updates.conditionals import Conditionals
@@ -169,6 +170,7 @@ class AncillaryBlock:
                 f"{', '.join(lacking)} may have no law given other records. How likely that is depends on "
                 "the parameters, and is not known. Leave `update` out."
             )
+        self.part = parts_of(model, conditionals.forms, mine, real, lengths)
         self.held = [str(rv.name) for rv in conditionals.held()]
         self.conditionals, self.mine, self.block, self.model = conditionals, mine, block, model
         self.summed = self.chain.moves[0].exact and integrates_out(model, block)
@@ -232,7 +234,7 @@ class AncillaryBlock:
         else:
             n_counted, n_whole = self.n_counted, len(self.ends)
             given_records = of_random_walk(k - n_counted, n_whole - n_counted)
-            given_noise = of_random_walk(k, n_whole)
+            given_noise = of_random_walk(k, n_whole, self.part)
         return Tuned(
             given_records,
             given_noise,
@@ -362,12 +364,14 @@ class AncillaryBlock:
                 ", ".join(self.names), rate,
             )  # fmt: skip
             return 0
-        factor = learnt.given_noise.factor
         chosen = step.n_ancillary is not None or updates.coordinates[0] is not None or updates.follows_slopes
         if chosen or n_default <= _FEW or step.update == "slice" or spread[0, 0] < 50:
             return n_default
         # a random walk of the acceptance aimed at has 2.38^2 / dimension times the covariance of its target
-        reach = np.sum(factor**2, axis=1) * len(self.moving) / 2.38**2
+        reach = np.sum(learnt.given_noise.factor**2, axis=1) * len(self.moving) / 2.38**2
+        if self.part.size:
+            alone = np.sum(learnt.given_noise.apart**2, axis=1) * np.bincount(self.part)[self.part]
+            reach = np.maximum(reach, alone / 2.38**2)
         share = np.max(reach / np.maximum(spread[2] / spread[0], 1e-300))
         return int(np.clip(np.ceil(_FULL_FROM * share * n_default), _FEW, n_default))
 

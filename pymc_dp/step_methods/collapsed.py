@@ -24,7 +24,7 @@ from pymc_dp.step_methods.updates.exchangeable import (
     distinct_rows,
     exchangeable,
 )
-from pymc_dp.step_methods.updates.interweaving import run_random_walk
+from pymc_dp.step_methods.updates.walks import run_random_walk
 
 # Nanoseconds that the updates of one draw are worth: what PyMC's loop costs, in all and per record. Counted
 # in the model's sizes, not timed, so that draws are reproducible.

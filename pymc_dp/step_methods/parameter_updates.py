@@ -13,9 +13,10 @@ from pymc_dp.step_methods.sweeps.moves import independence_move
 from pymc_dp.step_methods.updates import hamiltonian
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.cycles import MOST
-from pymc_dp.step_methods.updates.interweaving import interweave, random_walk, slice_update
+from pymc_dp.step_methods.updates.interweaving import interweave
 from pymc_dp.step_methods.updates.quadratic import quadratic
 from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
+from pymc_dp.step_methods.updates.walks import random_walk, slice_update
 
 # Trajectories in a cycle, given records and given the noise.
 _TRAJECTORIES = (1, 2)

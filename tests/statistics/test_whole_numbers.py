@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pymc_dp.step_methods import parameter_updates
-from pymc_dp.step_methods.updates import conditionals, interweaving
+from pymc_dp.step_methods.updates import conditionals, walks
 from tests.statistics.exact_draws import defaults, draws_of, error_of, records_alone, rejected
 from tests.statistics.whole_models import (
     EXACT_WHOLE,
@@ -66,10 +66,10 @@ def prior_left_out(patch):
 
 def rounded_down(patch):
     """Steps of whole numbers are rounded down: one up is not as likely as one down."""
-    names = {**vars(interweaving)}
+    names = {**vars(walks)}
     for function, what, instead in (
-        (interweaving.round_steps, "np.rint(step)", "np.floor(step)"),
-        (interweaving.random_walk, "cache=True", "cache=False"),
+        (walks.round_steps, "np.rint(step)", "np.floor(step)"),
+        (walks.random_walk, "cache=True", "cache=False"),
     ):
         source = inspect.getsource(function)
         assert what in source

@@ -13,7 +13,7 @@ from pymc.sampling import mcmc
 import pymc_dp as dp
 from pymc_dp.lowering.addresses.bind import plain
 from pymc_dp.step_methods.claims import default_parameters
-from pymc_dp.step_methods.updates import interweaving
+from pymc_dp.step_methods.updates import walks
 from pymc_dp.step_methods.updates.state import ParameterState, of_random_walk
 
 PLACES = np.array([-2.0, 0.0, 1.0, 4.0])
@@ -198,7 +198,7 @@ def uniform(rng):
     return rng.random()
 
 
-step_alone = plain(interweaving.step_alone.py_func, {"random": uniform})
+step_alone = plain(walks.step_alone.py_func, {"random": uniform})
 
 
 def direction(rng, factor, z, line):
@@ -218,7 +218,7 @@ def walk(target, ends, n, start, factor=None, seed=1):
         learnt, 0, 0, np.zeros(2),
     )  # fmt: skip
     names = {"random": uniform, "function_at": lambda target, kind: target, "draw_direction": direction}
-    kernel = plain(interweaving.random_walk.py_func, names | {"step_alone": step_alone})
+    kernel = plain(walks.random_walk.py_func, names | {"step_alone": step_alone})
     rng, found = np.random.default_rng(seed), []
     for _ in range(n):
         kernel(1, rng, target, state)
@@ -259,7 +259,7 @@ def test_others_follow_what_is_rounded():
     """Given the step of a whole number, that of the other one has the law that the covariance says."""
     factor = np.array([[1.2, 0.0], [-2.4, 0.1]])
     rng, z, used, line, steps = np.random.default_rng(2), np.empty(2), np.empty(2), np.empty(2), []
-    round_steps = plain(interweaving.round_steps.py_func, {})
+    round_steps = plain(walks.round_steps.py_func, {})
     for _ in range(4000):
         direction(rng, factor, z, line)
         before = z.copy()

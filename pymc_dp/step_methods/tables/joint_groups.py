@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pymc_dp.step_methods.updates.interweaving import adapt
+from pymc_dp.step_methods.updates.walks import adapt
 
 # Acceptance that walks of one number and of several aim at, and how fast they learn (Vihola 2012).
 _ALONE, _TOGETHER, _DECAY = 0.44, 0.3, 0.6

@@ -66,7 +66,8 @@ def add_slopes(density: Any, theta: Any, moving: Sequence[str]) -> Any:
 def begun(is_log: np.ndarray) -> Learnt:
     """Return what updates begin with, given which numbers are logarithms of positive ones."""
     k, steps = is_log.size, _first_steps(np.log(_FIRST_SIZE))
-    return Learnt(np.eye(k), np.eye(k), np.zeros((k, k)), steps, positive.begun(is_log))
+    charts, no_parts = positive.begun(is_log), (np.zeros(0, np.intp), np.zeros((0, 0)))
+    return Learnt(np.eye(k), np.eye(k), np.zeros((k, k)), steps, charts, *no_parts)
 
 
 def _first_steps(size: float) -> np.ndarray:
@@ -94,8 +95,12 @@ def again(learnt: Learnt) -> Learnt:
     factor = root[:, None] * np.linalg.cholesky(correlation)
     inverse = np.linalg.inv(correlation) / np.outer(root, root)
     steps = _first_steps(np.log(_FIRST_SIZE))
-    return Learnt(
-        np.ascontiguousarray(factor), np.ascontiguousarray(inverse), np.zeros((k, k)), steps, charts
+    return learnt._replace(
+        factor=np.ascontiguousarray(factor),
+        inverse=np.ascontiguousarray(inverse),
+        products=np.zeros((k, k)),
+        steps=steps,
+        charts=charts,
     )
 
 
@@ -147,7 +152,7 @@ def hamiltonian(n_updates, rng, address, state):
     A leapfrog step costs an evaluation of the log density with its slopes, and k^2 operations for k numbers.
     """
     theta, data, given, totals, moving = state.theta, state.data, state.given, state.totals, state.moving
-    factor, inverse, products, steps, charts = state.learnt
+    factor, inverse, products, steps, charts, _, _ = state.learnt
     tally, adapting = state.tally, state.adapting
     slopes = function_at(address, _SLOPES)
     k = moving.shape[0]

@@ -22,6 +22,10 @@ class Learnt(NamedTuple):
     charts
         As what positive numbers move, and what is known of both ways, in the order that
         :mod:`pymc_dp.step_methods.updates.positive` names.
+    part
+        Which part of the numbers each is in, if parts move apart, too; empty if there are none.
+    apart
+        Root of the covariances of proposals of one part each: a lower triangle with a block for each.
     """
 
     factor: Any
@@ -29,6 +33,8 @@ class Learnt(NamedTuple):
     products: Any
     steps: Any
     charts: Any
+    part: Any
+    apart: Any
 
 
 class ParameterState(NamedTuple):
@@ -66,8 +72,8 @@ class ParameterState(NamedTuple):
 # Rows of what updates count: given the records, given the noise, with all records drawn anew.
 GIVEN_RECORDS, GIVEN_NOISE, REDRAWN = 0, 1, 2
 
-LEARNT = types.NamedTuple([MATRIX, MATRIX, MATRIX, VECTOR, MATRIX], Learnt)
 _INDEX = types.Array(types.intp, 1, "C")
+LEARNT = types.NamedTuple([MATRIX, MATRIX, MATRIX, VECTOR, MATRIX, _INDEX, MATRIX], Learnt)
 PARAMETERS = types.NamedTuple(
     [
         VECTOR, VECTOR, MATRIX, VECTOR, _INDEX, MATRIX, LEARNT, types.int64, types.int64, VECTOR,
@@ -78,15 +84,12 @@ PARAMETERS = types.NamedTuple(
 UPDATE = types.int64(types.int64, GENERATOR, types.intp, PARAMETERS)
 
 
-def of_random_walk(k: int, n_whole: int = 0) -> Learnt:
-    """Return what a random walk of some numbers begins with, which learns a covariance only.
+def of_random_walk(k: int, n_whole: int = 0, part: np.ndarray | None = None) -> Learnt:
+    """Return what a random walk of some numbers begins with, which learns covariances only.
 
     Steps of whole numbers, which come first, would be rounded to nothing if they began as small as others.
     """
-    return Learnt(
-        np.diag(np.where(np.arange(k) < n_whole, 1.0, 0.1)),
-        np.zeros((0, 0)),
-        np.zeros((0, 0)),
-        np.zeros(0),
-        np.zeros((0, 0)),
-    )
+    nothing, begun = np.zeros((0, 0)), np.diag(np.where(np.arange(k) < n_whole, 1.0, 0.1))
+    if part is None or not part.size:
+        return Learnt(begun, nothing, nothing, np.zeros(0), nothing, np.zeros(0, np.intp), nothing)
+    return Learnt(begun, nothing, nothing, np.zeros(0), nothing, part, begun.copy())
