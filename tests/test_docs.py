@@ -72,6 +72,32 @@ def count_the_cost(names):
     total = dp.guarantee(names["model"])
     assert total.delta == pytest.approx(2e-6) and total.epsilon < 0.9 * sum(alone)  # "and mostly less"
     assert 0 <= names["study"].epsilon_left < 1e-6 and len(names["study"].entries()) == 2
+    total_of_rho(names["survey"])
+
+
+def total_of_rho(survey):
+    """Check the converted total by Canonne, Kamath and Steinke's bounds of many orders; what else fits."""
+    excess = np.exp(np.linspace(-4, 6, 100_001))
+    order = 1 + excess
+    bounds = 0.4 * order + np.log(excess / order) - (np.log(1e-6) + np.log(order)) / excess
+    assert survey.epsilon == pytest.approx(bounds.min(), rel=1e-6) and round(survey.epsilon, 3) == 4.604
+    assert survey.epsilon_left == 0 and len(survey.entries()) == 2
+    assert sum(cost.rho for cost in survey.spent) == pytest.approx(4 * 0.1)
+
+    def fits(*guarantees):
+        try:
+            dp.PrivacyLedger(epsilon=survey.epsilon, delta=1e-6).reserve(guarantees, likelihood="x")
+        except dp.BudgetExceededError:
+            return False
+        return True
+
+    promise = {"neighbours": "add-remove"}
+    gaussian = [dp.PrivacyGuarantee(np.inf, mu=np.sqrt(2 * rho), **promise) for rho in (0.1125, 0.1126)]
+    pure = [dp.PrivacyGuarantee(epsilon, **promise) for epsilon in (2.3, 2.31)]
+    discrete = [dp.PrivacyGuarantee(np.inf, rho=rho, **promise) for rho in (0.1, 0.1001)]
+    for fitting, too_much in (gaussian, pure, discrete):
+        assert fits(fitting) and not fits(too_much)
+    assert round(pure[0].to_zcdp().rho, 3) == 2.645
 
 
 def densities(names):
@@ -92,13 +118,19 @@ def import_releases(names):
 
 
 def queries(names):
-    """How far one person in place of another changes sums by district: of incomes, and of these less 100."""
+    """How far one person changes sums by district: of incomes, and of these less 100."""
     ends = np.array([0.0, 200.0])
     for middle, l1, l2 in ((0, 400, 283), (100, 200, 200)):
         added = [(x - middle) * np.eye(4)[d] for x in ends for d in range(2)]
         changes = np.array([a - b for a in added for b in added])
         assert abs(changes).sum(axis=1).max() == l1
         assert np.sqrt((changes**2).sum(axis=1)).max() == pytest.approx(l2, abs=0.5)
+        for order in (1, 2):  # a person who comes or goes
+            assert np.linalg.norm(added, order, axis=1).max() == 200 - middle
+    hidden, member = {"rho": 0.1, "neighbours": "add-remove"}, names["member"]
+    amounts = dp.record_sum(names["from_middle"][:, None] * member)
+    dp.GaussianMechanism.release(amounts, sensitivity=100, **hidden)
+    dp.DiscreteGaussianMechanism.release(dp.record_sum(member), sensitivity=1, **hidden)
     true = names["member"].T @ names["income"] / names["member"].sum(0)
     means = names["means"]
     assert (abs(means.mean(("chain", "draw")) - true) < 4 * means.std(("chain", "draw"))).all()

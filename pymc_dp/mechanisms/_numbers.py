@@ -15,6 +15,7 @@ from pytensor.tensor.variable import TensorConstant, TensorVariable
 
 from pymc_dp.mechanisms._checks import check_setting
 from pymc_dp.privacy.guarantee import NEIGHBOURS
+from pymc_dp.query.clamping import ROWS_SHOW_THE_NUMBER
 from pymc_dp.query.counts import counted_rows
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.locality import is_local
@@ -80,10 +81,7 @@ def check_neighbours(neighbours: Any, query: TensorVariable, sensitivity: Any = 
     if sensitivity is not None and are_cells(query):
         return
     if query.ndim and query.owner is not None and read_sums(query) is None and is_local(query):
-        raise ValueError(
-            "neighbours='add-remove' hides how many people there are, which a release with a row for each of "
-            "them shows: release sums, as in dp.record_sum(x), or leave `neighbours` out."
-        )
+        raise ValueError(ROWS_SHOW_THE_NUMBER)
 
 
 def resizable_lengths(query: TensorVariable) -> tuple[int, ...] | None:

@@ -214,7 +214,7 @@ class PrivacyLedger:
                 decided, spent = book.rows["entry"], self._spent(book)
                 epsilon, delta, _ = book.budget
             if not budgets.fits((*spent, *costs), epsilon, delta):
-                raise BudgetExceededError(refusal(spent, costs, epsilon, delta))
+                raise BudgetExceededError(refusal(spent, costs, epsilon, delta, cost))
             with self._file.transaction(write=True) as book:
                 if book.rows["entry"] != decided:
                     continue  # others have debited meanwhile, so that the decision is made again

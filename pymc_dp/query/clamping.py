@@ -17,6 +17,16 @@ from pymc_dp.query.locality import fault_in_locality, is_local
 from pymc_dp.query.publicshapes import public_array
 from pymc_dp.query.sums import Multiple, Negative, Reading, Stack, Total, Turned, read_sums
 
+# Nothing in an array of counts tells its cells from people, so that the message has the remedy for both.
+ROWS_SHOW_THE_NUMBER = (
+    "neighbours='add-remove' hides how many people there are, which a release with a row for each of them "
+    "shows, and the rows of this query are taken for people: release sums over people, as in "
+    "dp.record_sum(x). For a table of counts, add up a row of zeros and a single 1 for each person, "
+    "dp.record_sum(category[:, None] == np.arange(k)), with sensitivity=1: a person who comes or goes "
+    "changes one count by 1. Without `neighbours` the promise is another, replace-one: one person is "
+    "exchanged for another, and how many there are is public."
+)
+
 
 def clamp_query(
     query: TensorVariable, bounds: tuple[Any, Any], neighbours: str = "replace-one"
@@ -64,10 +74,7 @@ def clamp_query(
             "`sensitivity=`."
         )
     if neighbours == "add-remove":
-        raise ValueError(
-            "neighbours='add-remove' hides how many people there are, which a release with a row for each of "
-            "them shows: release sums, as in dp.record_sum(x), or leave `neighbours` out."
-        )
+        raise ValueError(ROWS_SHOW_THE_NUMBER)
     row = lengths_of(query)[1:]
     _check_broadcast(lo, hi, query.ndim - 1, row)
     return clamp(query, public_array(lo), public_array(hi)), np.broadcast_to(hi - lo, row)

@@ -53,6 +53,75 @@ def test_what_does_not_fit_is_refused_and_draws_nothing(ledger, monkeypatch):
     assert ledger.epsilon_left == 0
 
 
+SEEN = dp.record_sum((HOURS > 30).astype(int))
+BEFORE = {
+    "nothing": [],
+    "rho": [dp.PrivacyGuarantee(np.inf, rho=0.02, neighbours="add-remove")],
+    "Gaussian noise": [dp.PrivacyGuarantee(np.inf, mu=0.9)],
+    "all kinds": [
+        dp.PrivacyGuarantee(0.5),
+        dp.PrivacyGuarantee(np.inf, rho=0.1),
+        dp.PrivacyGuarantee(np.inf, mu=0.2),
+    ],
+}
+
+
+@pytest.mark.parametrize("before", BEFORE)
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
+@pytest.mark.parametrize(
+    "mechanism, asked",
+    [("DiscreteGaussianMechanism", {"rho": 3.0}), ("DiscreteGaussianMechanism", {"sigma": 0.1}),
+     ("GaussianMechanism", {"rho": 3.0}), ("GaussianMechanism", {"sigma": 0.1}),
+     ("GaussianMechanism", {"epsilon": 9.0, "delta": 1e-7}), ("LaplaceMechanism", {"epsilon": 9.0})],
+    ids=lambda value: value if isinstance(value, str) else "-".join(value),
+)  # fmt: skip
+def test_a_refusal_says_what_is_left_as_it_was_asked_for(before, neighbours, mechanism, asked):
+    """What it says fits, and 1 % more does not."""
+
+    def release(**noise):
+        ledger = dp.PrivacyLedger(epsilon=4.6, delta=1e-6)
+        if BEFORE[before]:
+            ledger.reserve(BEFORE[before], likelihood="before")
+        given = {"sensitivity": 1, "neighbours": neighbours, "ledger": ledger}
+        getattr(dp, mechanism).release(SEEN, **noise, **given)
+
+    with pytest.raises(dp.BudgetExceededError) as refused:
+        release(**asked)
+    said = str(refused.value).split("Nothing was debited. ")[1]
+    assert ("for add-remove neighbours" in said) == (neighbours == "add-remove")
+
+    def number(words):
+        return float(re.search(words, said)[1])
+
+    if "delta" in asked:
+        offers = [("epsilon", number(r"epsilon = ([\d.e-]+) at the delta"), 1.015)]
+    elif mechanism == "LaplaceMechanism":
+        offers = [("epsilon", number(r"pure releases.*, ([\d.e-]+) is left"), 1.011)]
+    elif "sigma" in asked:
+        offers = [("sigma", 0.1 * number(r"at least ([\d.e-]+) times what"), 0.985)]
+    else:
+        offers = [("rho", number(r"rho = ([\d.e-]+) .*is left"), 1.011)]
+    for key, offered, too_much in offers:
+        release(**asked | {key: offered})
+        with pytest.raises(dp.BudgetExceededError):
+            release(**asked | {key: too_much * offered})
+
+
+def test_a_refusal_says_that_nothing_is_left():
+    whole = dp.PrivacyGuarantee(np.inf, rho=0.4)
+    ledger = dp.PrivacyLedger(epsilon=whole.to_approximate(1e-6).epsilon, delta=1e-6)
+    noise = {"sensitivity": 1, "neighbours": "add-remove", "ledger": ledger}
+    for rho in (0.02, 0.08):
+        dp.DiscreteGaussianMechanism.release(SEEN, rho=rho, **noise)
+    assert ledger.epsilon_left == 0
+    with pytest.raises(dp.BudgetExceededError, match=r"No such release fits any more"):
+        dp.DiscreteGaussianMechanism.release(SEEN, rho=1e-3, **noise)
+    with pytest.raises(
+        dp.BudgetExceededError, match=r"of pure releases for add-remove neighbours, 0 is left"
+    ):
+        dp.LaplaceMechanism.release(SEEN, epsilon=1e-3, **noise)
+
+
 def test_the_debit_is_written_before_the_noise_is_drawn(ledger, monkeypatch):
     seen = []
 

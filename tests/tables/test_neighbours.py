@@ -1,5 +1,7 @@
 """Neighbours of tables: whose the cells are when people are added or removed."""
 
+import re
+
 import numpy as np
 import pymc as pm
 import pytest
@@ -27,6 +29,21 @@ def test_cells_are_not_people_whose_number_could_be_hidden(law, shape):
                 dp.DiscreteLaplaceMechanism("of people", query, sensitivity=1, **noise)
         with pytest.raises(ValueError, match="hides how many people there are"):
             dp.DiscreteLaplaceMechanism("clamped", pm.Poisson("visits", 3.0, shape=9), bounds=(0, 5), **noise)
+
+
+def test_an_array_of_counts_is_released_from_rows():
+    """The refusal says how, and what it would mean to leave the neighbours out."""
+    category = np.array([0, 1, 1, 2])
+    noise = {"rho": 0.1, "sensitivity": 1, "neighbours": "add-remove"}
+    release = dp.DiscreteGaussianMechanism.release
+    with pytest.raises(ValueError, match="hides how many people there are") as refused:
+        release(np.bincount(category), **noise)
+    message = str(refused.value)
+    assert "replace-one: one person is exchanged for another, and how many there are is public" in message
+    (code,) = re.findall(r"(dp\.record_sum\(category.*?\)\)), with sensitivity=1", message)
+    query = eval(code, {"dp": dp, "np": np, "category": category, "k": 3})
+    assert query.eval().tolist() == [1, 2, 1]
+    assert release(query, **noise).guarantee == dp.PrivacyGuarantee(np.inf, rho=0.1, neighbours="add-remove")
 
 
 def test_published_tables_say_that_people_are_added_or_removed():
