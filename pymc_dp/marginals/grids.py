@@ -25,7 +25,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.marginals.cells import log_probabilities
 from pymc_dp.marginals.groups import NotTogether
-from pymc_dp.marginals.quantiles import AS_GRAPHS, of_law, quantile
+from pymc_dp.marginals.quantiles import AS_GRAPHS, chance_below, of_law, quantile
 from pymc_dp.query.supports import finite_support
 from pymc_dp.upstream.pymc_private import printed_name
 
@@ -261,7 +261,7 @@ def _univariate(
 
     def score(cut: float) -> TensorVariable:
         """Return the normal score of a place."""
-        inside = pt.clip(pt.exp(of_law(pm.logcdf, op, own, pt.constant(cut))), _LEAST, 1 - _LEAST)
+        inside = pt.clip(chance_below(op, own, cut), _LEAST, 1 - _LEAST)
         return -np.sqrt(2.0) * pt.erfcinv(2 * inside)
 
     return _add_scores(grid, columns, cuts, nodes, score, lambda w: quantile(op, own, _normal_cdf(w)))

@@ -12,7 +12,7 @@ import pytensor.tensor as pt
 from pymc.distributions.dist_math import check_parameters
 from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.model.core import Model
-from pymc.pytensorf import rvs_in_graph
+from pymc.pytensorf import constant_fold, rvs_in_graph
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar import basic as ps
 from pytensor.tensor.variable import TensorVariable
@@ -26,7 +26,7 @@ from pymc_dp.marginals.points import Points, points_of
 from pymc_dp.mechanisms.gaussian import GaussianMechanismRV
 from pymc_dp.mechanisms.laplace import LaplaceMechanismRV
 from pymc_dp.mechanisms.marginals import SymbolicMarginal, promise_of
-from pymc_dp.query.lengths import lengths_of
+from pymc_dp.query.lengths import lengths_of, with_known_shapes
 from pymc_dp.query.recordrules import named
 from pymc_dp.query.records import RecordBlock, Release, find_record_blocks, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
@@ -144,11 +144,17 @@ def noisy_sum(model: Model, names: Sequence[str]) -> NoisySum | None:
         They are, but their sum has no density here; with the reason.
     """
     blocks = [block for block in find_record_blocks(model) if set(names) == set(block.names)]
-    if not blocks or not all(_is_of_sums(release, ((), (1,), (2,))) for release in blocks[0].releases):
+    if not blocks or not all(_is_of_sums(release) for release in blocks[0].releases):
         return None
     (block,) = blocks
+    for release in block.releases:
+        if (shape := lengths_of(release.query)) not in ((), (1,), (2,)):
+            raise NotTogether(
+                f"{release.name} has shape {shape}, and one sum or a vector of two has a law here "
+                "(dp.approximate_sums takes more as normal)"
+            )
     if len(block.releases) != 1:
-        apart = all(_is_of_sums(release, ((), (1,))) for release in block.releases)
+        apart = all(lengths_of(release.query) != (2,) for release in block.releases)
         if apart and len(block.releases) == 2 and len({type(r.rv.owner.op) for r in block.releases}) == 1:
             both = named(r.rv for r in block.releases)
             raise NotTogether(
@@ -179,10 +185,9 @@ def noisy_sum(model: Model, names: Sequence[str]) -> NoisySum | None:
     return _resolved(model, found)
 
 
-def _is_of_sums(release: Release, shapes: Sequence[tuple[int, ...]]) -> bool:
-    """Whether a release has additive noise on numbers of all people, in one of some shapes."""
-    known = type(release.rv.owner.op) in (GaussianMechanismRV, LaplaceMechanismRV)
-    return known and release.kind != "local" and lengths_of(release.query) in shapes
+def _is_of_sums(release: Release) -> bool:
+    """Whether a release has Laplace or Gaussian noise on numbers of all people."""
+    return release.kind != "local" and type(release.rv.owner.op) in (GaussianMechanismRV, LaplaceMechanismRV)
 
 
 def nodes_for(people: float) -> int:
@@ -244,9 +249,13 @@ def _unseen_of(found: NoisySum) -> float | None:
 def _check_quotients(release: Release, block: RecordBlock) -> None:
     """Refuse what is divided by records: its tails may be heavy, whatever the law of these."""
     records = set(block.records)
-    for v in ancestors([release.query], blockers=records):
+    # a mean is divided by how many there are, which is no value of theirs
+    for v in ancestors(with_known_shapes([release.query]), blockers=records):
         scalar = getattr(getattr(v.owner, "op", None), "scalar_op", None)
         by = v.owner.inputs[-1:] if isinstance(scalar, ps.TrueDiv | ps.Reciprocal) else []
+        if isinstance(scalar, ps.Pow):
+            (power,) = constant_fold([v.owner.inputs[1]], raise_not_constant=False)
+            by = v.owner.inputs[:1] if not np.all(np.asarray(power) >= 0) else []
         if records & set(ancestors(by, blockers=records)):
             raise NotTogether(
                 "what people add is divided by their records, and may have tails too heavy for that"

@@ -58,3 +58,23 @@ def quantile(op: Any, params: list[TensorVariable], u: TensorVariable) -> Tensor
 
     inner = of_law(pm.icdf, op, inputs[:-1], inputs[-1])
     return OpFromGraph(inputs, [inner], pullback=derivatives)(*params, u)
+
+
+def chance_below(op: Any, params: list[TensorVariable], place: float) -> TensorVariable:
+    """Return the probability below a place, with derivatives that are 0 where it is 0 or 1.
+
+    At the ends of what is possible, and beyond, PyTensor's derivatives of its logarithm are no numbers.
+    """
+    params = list(pt.broadcast_arrays(*params))
+    inputs = [v.type() for v in params]
+
+    def derivatives(inputs: list[Any], outputs: list[Any], given: list[Any]) -> list[Any]:
+        below = pt.exp(of_law(pm.logcdf, op, inputs, pt.constant(place)))
+        moved = pt.grad(None, inputs, known_grads={below: given[0]}, disconnected_inputs="ignore")
+        inside = (outputs[0] > 0) & (outputs[0] < 1)
+        return [pt.switch(inside, v, 0.0) for v in moved]
+
+    inner = pt.exp(of_law(pm.logcdf, op, inputs, pt.constant(place)))
+    # a constant, such as the 0 below the least value, has derivatives, too: they are 0
+    connected = [[True] for _ in inputs]
+    return OpFromGraph(inputs, [inner], pullback=derivatives, connection_pattern=connected)(*params)

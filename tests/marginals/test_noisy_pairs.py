@@ -361,13 +361,60 @@ def test_two_releases_are_refused_and_the_remedy_works():
         (lambda y: (dp.clamp(y, -1, 2), y > 0), 150, "adds one of a few values"),
         (lambda y: (dp.clamp(y, -1, 2), dp.clamp(y, -1, 2) * 3), 150, "nearly one number"),
         (lambda y: (dp.clamp(y, -1, 2), dp.clamp(y, 0, 1)), 60, "fewer than 100 people"),
+        (
+            lambda y: (dp.clamp(y, -1, 2), dp.clamp(y, 0, 1), y),
+            150,
+            r"z has shape \(3,\), and one sum or a vec",
+        ),
+        (lambda y: (dp.clamp(y, -1, 2), (2 + y) ** -2.0), 150, "divided by their records"),
     ],
-    ids=["a count", "the same sum twice", "few people"],
+    ids=["a count", "the same sum twice", "few people", "three sums", "a negative power"],
 )
 def test_refusals(query, n, message):
     with pm.Model() as model:
         y = pm.Normal("y", pm.Normal("a"), 1.0, shape=n)
         both = pt.stack([each.sum() for each in query(y)])
-        dp.LaplaceMechanism("z", both, scale=2.0, observed=[20.0, 20.0])
+        dp.LaplaceMechanism("z", both, scale=2.0, observed=np.full(len(query(y)), 20.0))
     with pytest.raises(ValueError, match=message):
         dp.marginalize(model, "y")
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_means_are_sums_over_how_many_there_are(pair):
+    with pm.Model() as model:
+        y = pm.Normal("y", pm.Normal("a"), pm.HalfNormal("b"), shape=200)
+        means = [dp.clamp(y, -1, 2).mean(), dp.clamp(y, 0, 1).mean()]
+        query = pt.stack(means) if pair else means[0]
+        mechanism("z", query, "gaussian", np.full(2, 0.05) if pair else 0.05, np.zeros(2) if pair else 0.0)
+    with pm.Model() as sums:
+        y = pm.Normal("y", pm.Normal("a"), pm.HalfNormal("b"), shape=200)
+        totals = [dp.clamp(y, -1, 2).sum(), dp.clamp(y, 0, 1).sum()]
+        query = pt.stack(totals) if pair else totals[0]
+        mechanism("z", query, "gaussian", np.full(2, 10.0) if pair else 10.0, np.zeros(2) if pair else 0.0)
+    at = np.array([0.45, 0.42]) if pair else 0.45
+    found, _ = at_values(model, "y", [at], POINT)
+    expected, _ = at_values(sums, "y", [200 * at], POINT)
+    assert found[0] == pytest.approx(expected[0] + (2 if pair else 1) * np.log(200), abs=1e-8)
+
+
+@pytest.mark.parametrize("pair", [False, True])
+@pytest.mark.parametrize(
+    ("law", "ends"),
+    [
+        (lambda b: pm.Beta("y", b, 1.5, shape=150), (0, 1)),
+        (lambda b: pm.InverseGamma("y", 2 + b, 1.5, shape=150), (0, 3)),
+        (lambda b: pm.LogNormal("y", 0.0, b, shape=150), (0, 3)),
+        (lambda b: pm.Pareto("y", 1 + b, 1.0, shape=150), (0, 3)),
+    ],
+    ids=["Beta", "InverseGamma", "LogNormal", "Pareto"],
+)
+def test_gradients_of_laws_that_are_clamped_at_their_ends(law, ends, pair):
+    """Derivatives of the logarithm of a probability are no numbers where that is 0."""
+    with pm.Model() as model:
+        c = dp.clamp(law(pm.HalfNormal("b")), *ends)
+        query, z = (pt.stack([c.sum(), pt.sqr(c).sum()]), [80.0, 60.0]) if pair else (c.sum(), 80.0)
+        dp.LaplaceMechanism("z", query, scale=2.0, observed=z)
+    marginal = dp.marginalize(model, "y")
+    f = pytensor.function(marginal.value_vars, [marginal.logp(), marginal.dlogp()])
+    slope = (f(0.3 + 1e-5)[0] - f(0.3 - 1e-5)[0]) / 2e-5
+    assert f(0.3)[1][0] == pytest.approx(slope, rel=1e-4)
