@@ -104,17 +104,20 @@ def _parts(model: Model, names: list[str], tolerance: float) -> tuple[list[Remov
     try:
         return split_up(model, names, tolerance)
     except ValueError:
-        try:
-            found = noisy_sum(model, names)
-        except NotTogether:
-            found = None
-        if found is None:
-            raise
-    raise ValueError(
-        f"{', '.join(names)} were integrated out of {found.release.name} by the characteristic function of "
-        f"their sum, and the law of {found.block.n} people given their noisy sum has no form to draw from: "
-        "sample the model itself, whose records RecordImputation moves."
-    )
+        # of several people, those that have no form to draw from are named, whatever the others have
+        apart = [[n for n in block.names if n in names] for block in find_record_blocks(model)]
+        for own in filter(None, apart):
+            try:
+                found = noisy_sum(model, own)
+            except NotTogether:
+                continue
+            if found is not None:
+                raise ValueError(
+                    f"{', '.join(own)} were integrated out of {found.release.name} by the characteristic "
+                    f"function of their sum, and the law of {found.block.n} people given their noisy sum has "
+                    "no form to draw from: sample the model itself, whose records RecordImputation moves."
+                ) from None
+        raise
 
 
 def _people(model: Model, found: xr.Dataset, posterior: xr.Dataset) -> dict[str, xr.DataArray]:

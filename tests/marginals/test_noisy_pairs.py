@@ -9,6 +9,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+import xarray as xr
 from scipy import integrate, special, stats
 
 import pymc_dp as dp
@@ -418,3 +419,15 @@ def test_gradients_of_laws_that_are_clamped_at_their_ends(law, ends, pair):
     f = pytensor.function(marginal.value_vars, [marginal.logp(), marginal.dlogp()])
     slope = (f(0.3 + 1e-5)[0] - f(0.3 - 1e-5)[0]) / 2e-5
     assert f(0.3)[1][0] == pytest.approx(slope, rel=1e-4)
+
+
+def test_people_who_cannot_be_drawn_back_are_named_beside_others():
+    with pm.Model() as model:
+        a = pm.Normal("a")
+        y, w = pm.Normal("y", a, 1, shape=150), pm.Normal("w", a, 1, shape=120)
+        dp.LaplaceMechanism("z", dp.clamp(y, -1, 2).sum(), scale=3.0, observed=60.0)
+        both = pt.stack([dp.clamp(w, -1, 2).sum(), dp.clamp(w, 0, 1).sum()])
+        dp.LaplaceMechanism("v", both, scale=3.0, observed=[50.0, 40.0])
+    draws = xr.DataTree.from_dict({"posterior": xr.Dataset({"a": (("chain", "draw"), [[0.3]])})})
+    with pytest.raises(ValueError, match=r"^y were integrated out of z by the characteristic function"):
+        dp.recover_records(draws, model)
