@@ -190,7 +190,7 @@ def _of_noise(s, off, width, noise, laplace, first, found):  # type: ignore[no-u
 
 
 @njit
-def _turns(s, added, chances, ratio, widths, counts):  # type: ignore[no-untyped-def]
+def _turns(added, chances, ratio, widths, counts):  # type: ignore[no-untyped-def]
     """Weighted turns of one group's points by multiples of the first frequency, and turns by the second's."""
     points = added.shape[0]
     centre = np.zeros(2)
@@ -239,8 +239,12 @@ def _summed(  # type: ignore[no-untyped-def]
     function, bound = np.zeros((rows, columns), np.complex128), np.zeros((rows, columns))
     each = np.empty((groups, rows, columns), np.complex128)
     for g in range(groups):
-        turns = _turns(s, added[g], chances[g], ratio[g], widths, counts)
+        turns = _turns(added[g], chances[g], ratio[g], widths, counts)
         each[g] = np.dot(turns[0], turns[1])
+        for k in range(rows):
+            for m in range(columns):
+                if each[g, k, m] == 0.0:  # its logarithm is taken, and it is divided by
+                    each[g, k, m] = 1e-300
         # turning by whole circles changes nothing, since people are whole numbers
         function += people[g] * np.log(each[g])
         _at_ends(turns[0], turns[1], pieces, people[g], bound)
@@ -267,7 +271,7 @@ def _summed(  # type: ignore[no-untyped-def]
         for k in range(rows):
             function[k] *= first[0, k] * second[0]
         for g in range(groups):
-            turns = _turns(s, added[g], chances[g], ratio[g], widths, counts)
+            turns = _turns(added[g], chances[g], ratio[g], widths, counts)
             of_group = people[g] * function / each[g]
             back = np.ascontiguousarray(turns[1].T)
             plain, turned = np.dot(of_group, back), np.dot(of_group * eta, back)
@@ -284,7 +288,7 @@ def _summed(  # type: ignore[no-untyped-def]
 @njit
 def _spread(covariance, noise, laplace, width):  # type: ignore[no-untyped-def]
     """Standard deviations of the sums, and how many frequencies of each they take."""
-    least, inner = covariance.copy(), 0.0
+    least = covariance.copy()
     for d in range(2):
         least[d, d] += (_LEAST * noise[d] if laplace else noise[d]) ** 2
     inner = 1.0 - least[0, 1] ** 2 / (least[0, 0] * least[1, 1])
