@@ -1,8 +1,6 @@
 """People integrated out of two noisy sums: density, gradient and draws, against answers of our own."""
 
-from inspect import getsource
 from itertools import pairwise
-from types import ModuleType
 
 import numpy as np
 import pymc as pm
@@ -14,6 +12,7 @@ from scipy import integrate, special, stats
 
 import pymc_dp as dp
 from pymc_dp.lowering.functions import characteristic_pairs
+from tests.kernels import in_python
 from tests.marginals.test_noisy_sums import BOTH, NOISES, at_values, check, normal_laplace
 
 POINT = {"a": 0.4, "b_log__": np.log(1.3)}
@@ -221,17 +220,6 @@ def closed_form_errors(module):
     return np.array(off)
 
 
-def in_python(*changes):
-    """The module in plain Python, with errors planted in it."""
-    source = getsource(characteristic_pairs).replace("@njit\n", "")
-    for line, instead in changes:
-        assert line in source
-        source = source.replace(line, instead)
-    module = ModuleType("planted")
-    exec(source, module.__dict__)
-    return module
-
-
 def test_near_and_far():
     assert np.abs(closed_form_errors(characteristic_pairs)).max() < 1e-7
 
@@ -250,14 +238,13 @@ PLANTED = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_planted_errors_are_seen(name):
     with np.errstate(all="ignore"):
-        off = closed_form_errors(in_python(PLANTED[name]))
+        off = closed_form_errors(in_python(characteristic_pairs, PLANTED[name]))
     assert not np.abs(off).max() < 1e-3
 
 
 def test_python_is_what_machine_code_is():
-    np.testing.assert_allclose(
-        closed_form_errors(in_python()), closed_form_errors(characteristic_pairs), atol=1e-11
-    )
+    here = closed_form_errors(in_python(characteristic_pairs))
+    np.testing.assert_allclose(here, closed_form_errors(characteristic_pairs), atol=1e-11)
 
 
 @pytest.mark.statistical

@@ -1,7 +1,5 @@
 """Parameters of whole-numbered records, which move apart from others, too: beside exact answers."""
 
-import inspect
-
 import arviz as az
 import numpy as np
 import pymc as pm
@@ -14,6 +12,7 @@ from pymc_dp.lowering.addresses.bind import plain
 from pymc_dp.step_methods import parameter_updates
 from pymc_dp.step_methods.updates import walks
 from pymc_dp.step_methods.updates.state import ParameterState, of_random_walk
+from tests.kernels import planted
 from tests.statistics.harness import mc_z
 from tests.statistics.marginal import from_log_density
 
@@ -89,14 +88,11 @@ def test_people_who_spend():
 
 def one_way(patch):
     """Steps of one part go in the direction of its first number only: they could not be taken back."""
-    names = {**vars(walks)}
-    for function, what, instead in (
+    names = planted(
+        walks,
         (walks.draw_in_part, "z[i] = standard_normal(rng)", "z[i] = abs(standard_normal(rng))"),
         (walks.random_walk, "cache=True", "cache=False"),
-    ):
-        source = inspect.getsource(function)
-        assert what in source
-        exec(source.replace(what, instead), names)
+    )
     patch.setattr(parameter_updates, "random_walk", names["random_walk"])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from zlib import crc32
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 from pymc_dp.step_methods import parameter_updates
 from pymc_dp.step_methods.updates import conditionals, walks
+from tests.kernels import planted
 from tests.statistics.exact_draws import defaults, draws_of, error_of, records_alone, rejected
 from tests.statistics.whole_models import (
     EXACT_WHOLE,
@@ -66,14 +66,11 @@ def prior_left_out(patch):
 
 def rounded_down(patch):
     """Steps of whole numbers are rounded down: one up is not as likely as one down."""
-    names = {**vars(walks)}
-    for function, what, instead in (
+    names = planted(
+        walks,
         (walks.round_steps, "np.rint(step)", "np.floor(step)"),
         (walks.random_walk, "cache=True", "cache=False"),
-    ):
-        source = inspect.getsource(function)
-        assert what in source
-        exec(source.replace(what, instead), names)
+    )
     patch.setattr(parameter_updates, "random_walk", names["random_walk"])
 
 

@@ -1,26 +1,18 @@
 """Densities of two noisy sums over people, and how exact they are, as operations in graphs."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import disconnected_type
-from pytensor.graph.basic import Apply, Variable
+from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 from pymc_dp.lowering.compiling.keys import version_of
 from pymc_dp.lowering.compiling.nopython import njit, njit_for_graphs
 from pymc_dp.lowering.functions.characteristic_errors import relative_error_of_pair
 from pymc_dp.lowering.functions.characteristic_pairs import WIDTH, log_density
+from pymc_dp.lowering.functions.noisy_sums import WithoutSlopes, WithSlopes, cast
 from pymc_dp.upstream.pytensor_private import register_funcify_default_op_cache_key
-
-
-def _cast(inputs: Sequence[Any], whole: Sequence[int]) -> list[Any]:
-    """Return inputs as tensors: of whole numbers at some positions."""
-    return [
-        pt.cast(pt.as_tensor_variable(v), "int64" if k in whole else "float64") for k, v in enumerate(inputs)
-    ]
 
 
 @njit
@@ -41,7 +33,7 @@ class _OfNoisyPair(Op):
         self.laplace, self.width = laplace, width
 
 
-class NoisyPairDensity(_OfNoisyPair):
+class NoisyPairDensity(WithSlopes, _OfNoisyPair):
     """Log density of two noisy sums over people, and its derivatives.
 
     Inputs: z (2,); what a person of each group may add (groups, points, 2), and with which probability
@@ -54,7 +46,7 @@ class NoisyPairDensity(_OfNoisyPair):
     def make_node(self, *inputs: Any) -> Apply:
         """Apply it to tensors."""
         kinds = [pt.dscalar(), pt.dvector(), pt.dtensor3(), pt.dmatrix(), pt.dvector()]
-        return Apply(self, _cast(inputs, (6,)), kinds)
+        return Apply(self, cast(inputs, (6,)), kinds)
 
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         """Compute all."""
@@ -62,20 +54,8 @@ class NoisyPairDensity(_OfNoisyPair):
         for place, value in zip(outputs, found, strict=True):
             place[0] = np.asarray(value)
 
-    def pullback(
-        self, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
-    ) -> list[Variable]:
-        """Gradient: the derivatives that were computed with it."""
-        given: Any = cotangents[0]
-        by_z, by_added, by_chances, by_noise = (given * v for v in outputs[1:])
-        return [by_z, by_added, by_chances, disconnected_type(), -by_z, by_noise, disconnected_type()]
 
-    def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        """Only the log density is differentiable, in all but numbers of people and pieces."""
-        return [[k not in (3, 6), *[False] * 4] for k in range(len(node.inputs))]
-
-
-class NoisyPairError(_OfNoisyPair):
+class NoisyPairError(WithoutSlopes, _OfNoisyPair):
     """Estimate of the relative error of a density.
 
     Inputs: those of `NoisyPairDensity`; what is added at more points, with which probability, and their
@@ -85,16 +65,12 @@ class NoisyPairError(_OfNoisyPair):
 
     def make_node(self, *inputs: Any) -> Apply:
         """Apply it to tensors."""
-        return Apply(self, _cast(inputs, (6, 9)), [pt.dscalar()])
+        return Apply(self, cast(inputs, (6, 9)), [pt.dscalar()])
 
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         """Compute it."""
         arrays = map(np.ascontiguousarray, inputs)
         outputs[0][0] = np.asarray(relative_error_of_pair(*arrays, self.laplace, self.width))
-
-    def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        """Nothing is differentiable."""
-        return [[False] for _ in node.inputs]
 
 
 @register_funcify_default_op_cache_key(NoisyPairDensity)

@@ -16,11 +16,38 @@ from pymc_dp.lowering.functions.characteristic_errors import relative_error
 from pymc_dp.upstream.pytensor_private import register_funcify_default_op_cache_key
 
 
-def _cast(inputs: Sequence[Any], whole: Sequence[int] = (6,)) -> list[Any]:
+def cast(inputs: Sequence[Any], whole: Sequence[int] = (6,)) -> list[Any]:
     """Return inputs as tensors: of whole numbers at some positions."""
     return [
         pt.cast(pt.as_tensor_variable(v), "int64" if k in whole else "float64") for k, v in enumerate(inputs)
     ]
+
+
+class WithSlopes(Op):
+    """A log density whose derivatives are outputs, too: by z, what is added, the probabilities and the noise.
+
+    Inputs: z, what is added, probabilities, numbers of people, a constant, the noise, and pieces.
+    """
+
+    def pullback(
+        self, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
+    ) -> list[Variable]:
+        """Gradient: the derivatives that were computed with it."""
+        given: Any = cotangents[0]
+        by_z, by_added, by_chances, by_noise = (given * v for v in outputs[1:])
+        return [by_z, by_added, by_chances, disconnected_type(), -by_z, by_noise, disconnected_type()]
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        """Only the log density is differentiable, in all but numbers of people and pieces."""
+        return [[k not in (3, 6), *[False] * 4] for k in range(len(node.inputs))]
+
+
+class WithoutSlopes(Op):
+    """A number that nothing is derived of."""
+
+    def connection_pattern(self, node: Apply) -> list[list[bool]]:
+        """Nothing is differentiable."""
+        return [[False] for _ in node.inputs]
 
 
 class _OfNoisySum(Op):
@@ -32,7 +59,7 @@ class _OfNoisySum(Op):
         self.laplace, self.nodes, self.width = laplace, nodes, width
 
 
-class NoisySumDensity(_OfNoisySum):
+class NoisySumDensity(WithSlopes, _OfNoisySum):
     """Log density of a noisy sum over people, and its derivatives.
 
     Inputs: z; what a person of each group may add (groups, points), and with which probability; numbers of
@@ -45,7 +72,7 @@ class NoisySumDensity(_OfNoisySum):
     def make_node(self, *inputs: Any) -> Apply:
         """Apply it to tensors."""
         return Apply(
-            self, _cast(inputs), [pt.dscalar(), pt.dscalar(), pt.dmatrix(), pt.dmatrix(), pt.dscalar()]
+            self, cast(inputs), [pt.dscalar(), pt.dscalar(), pt.dmatrix(), pt.dmatrix(), pt.dscalar()]
         )
 
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
@@ -64,20 +91,8 @@ class NoisySumDensity(_OfNoisySum):
         for place, value in zip(outputs, found, strict=True):
             place[0] = np.asarray(value)
 
-    def pullback(
-        self, inputs: Sequence[Variable], outputs: Sequence[Variable], cotangents: Sequence[Variable]
-    ) -> list[Variable]:
-        """Gradient: the derivatives that were computed with it."""
-        given: Any = cotangents[0]
-        by_z, by_added, by_chances, by_noise = (given * v for v in outputs[1:])
-        return [by_z, by_added, by_chances, disconnected_type(), -by_z, by_noise, disconnected_type()]
 
-    def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        """Only the log density is differentiable, in all but numbers of people and pieces."""
-        return [[k not in (3, 6), *[False] * 4] for k in range(len(node.inputs))]
-
-
-class NoisySumError(_OfNoisySum):
+class NoisySumError(WithoutSlopes, _OfNoisySum):
     """Estimate of the relative error of a density.
 
     Inputs: those of `NoisySumDensity`; what is added at more points, with which probability, and
@@ -92,8 +107,8 @@ class NoisySumError(_OfNoisySum):
     def make_node(self, *inputs: Any) -> Apply:
         """Apply it to tensors."""
         *first, more_added, more_chances, more_pieces, rules = inputs
-        last = [*_cast([more_added, more_chances], ()), *_cast([more_pieces], (0,)), *_cast([rules], ())]
-        return Apply(self, [*_cast(first), *last], [pt.dscalar()])
+        last = [*cast([more_added, more_chances], ()), *cast([more_pieces], (0,)), *cast([rules], ())]
+        return Apply(self, [*cast(first), *last], [pt.dscalar()])
 
     def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
         """Compute it."""
@@ -105,10 +120,6 @@ class NoisySumError(_OfNoisySum):
                 self.laplace, self.nodes, self.width,
             )
         )  # fmt: skip
-
-    def connection_pattern(self, node: Apply) -> list[list[bool]]:
-        """Nothing is differentiable."""
-        return [[False] for _ in node.inputs]
 
 
 @register_funcify_default_op_cache_key(NoisySumDensity)
