@@ -83,8 +83,9 @@ class TableImputation(RecordStep):
     variance are left out, with a message.
 
     ``pm.sample`` chooses this step by itself for counts that are no records (multinomial tables, tables with
-    invariants, and tables with queries at several levels), for counts with an effect of each that noise tells
-    closely, and for parameters that are integrated out. Other parameters, and what the laws of these depend
+    invariants, and tables with queries at several levels), for counts that noise tells closely (those with an
+    effect of each, or with parameters that are integrated out; where they share all others, still more
+    closely), and for parameters that are integrated out. Other parameters, and what the laws of these depend
     on, keep PyMC's steps.
 
     Parameters
