@@ -111,7 +111,7 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
     not drawn back from such a sum, unless they are normal and the sum is affine in them, which is in closed
     form under both noises.
 
-    Cost per density and gradient: 0.6 us per release for a normal record under Laplace noise or a clamp, O(K)
+    Cost per density and gradient: 0.1 us per release for a normal record under Laplace noise or a clamp, O(K)
     for one of K values, or of K combinations of several (some 25 ns for each, person and release); where the
     law is the same for all records, only distinct releases count.
 
