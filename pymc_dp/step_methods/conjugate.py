@@ -83,8 +83,7 @@ class ConjugateUpdate(RecordStep):
 
     References
     ----------
-    Ju, Awan, Gong & Rao (2022), section 4. The proposal of a row leaves its gamma variables' law unchanged:
-    Lewis (1982), "Generation of gamma and mixed exponential time series".
+    Ju, Awan, Gong & Rao (2022), section 4.
 
     Examples
     --------
