@@ -80,7 +80,8 @@ def marginalize(model: Model, names: str | Sequence[str], *, tolerance: float = 
       that is asked twice, where the law of each release is the one given those before it; with observed
       variables that depend on the record, which get the law of a mixture; and several such records that
       depend on each other, or enter one law, named together (at most 256 combinations for each person);
-    * beta records under :class:`BinomialMechanism`: a sum of (m + 1)^2 terms at most;
+    * beta records under :class:`BinomialMechanism` of m <= 64 tosses, not clamped to less than (0, 1): a sum
+      of (m + 1)^2 terms at most;
     * other whole-numbered records under unclamped discrete Laplace or Gaussian noise: a sum over as many
       values as `tolerance` requires;
 
