@@ -6,7 +6,7 @@ the last draw. The graph is evaluated by Python, as it takes longer to compile t
 as it is written first, and as PyTensor rewrites it where that overflows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -90,9 +90,15 @@ def is_possible(model: Model, point: Point) -> bool:
     return _densities(model).possible(point)
 
 
-def impossible_terms(model: Model, point: Point) -> str:
-    """Names of the terms whose log density is not finite at a point, in a sentence."""
-    return ", ".join(_densities(model).impossible(point)) or "the sum of all terms"
+def is_possible_but_for(model: Model, point: Point, names: Collection[str]) -> bool:
+    """Whether the log density of every term is finite at a point, but for some that are named."""
+    return all(name in names for name in _densities(model).impossible(point))
+
+
+def impossible_terms(model: Model, point: Point, but: Collection[str] = ()) -> str:
+    """Names of the terms whose log density is not finite at a point, but for some, in a sentence."""
+    names = [name for name in _densities(model).impossible(point) if name not in but]
+    return ", ".join(names) or "the sum of all terms"
 
 
 def _densities(model: Model) -> _Densities:

@@ -16,9 +16,9 @@ from pymc_dp.lowering.addresses.native import compile_lowered, generator_handle
 from pymc_dp.lowering.compiling.building import building, told_if_long
 from pymc_dp.propriety import refuse_improper, refuse_runaway
 from pymc_dp.query.records import RecordBlock, is_release
-from pymc_dp.step_methods.discovery import record_blocks
+from pymc_dp.step_methods.discovery import record_blocks, table_blocks
 from pymc_dp.step_methods.lengths import with_known_lengths
-from pymc_dp.step_methods.model_density import impossible_terms, is_possible
+from pymc_dp.step_methods.model_density import impossible_terms, is_possible, is_possible_but_for
 from pymc_dp.step_methods.near_ends import EVERY, RECORDS, NearEnds, ends_of
 from pymc_dp.step_methods.release_values import check_releases
 from pymc_dp.step_methods.slots import check_slots, refuse_beyond
@@ -291,7 +291,7 @@ class RecordStep(BlockedStep):
             start, possible = self._settled({**point, **values})
             if possible:
                 return start
-            terms = impossible_terms(self.model, start)
+            terms = impossible_terms(self.model, start, but=self._met_by_others)
             reason = f"the density of {terms} is zero, or no number, there" + self._of_releases(terms)
         raise ValueError(
             f"No chain can start at the starting values, with records drawn from their law: {reason}. Give "
@@ -326,14 +326,32 @@ class RecordStep(BlockedStep):
         """
         point = dict(point)
         for sweep in range(_SETTLING):
-            if is_possible(self.model, point):
+            if self._may_start(point):
                 return point, True
             for chain in (c for c in self.chains if c.moves):
                 program = chain.program
                 program.records.pack(point, out=chain.x)
                 chain.sweep(self.rng, program.parameters.flatten(point), chain.x, sweep % len(chain.moves))
                 point.update(program.records.unpack(chain.x))
-        return point, is_possible(self.model, point)
+        return point, self._may_start(point)
+
+    def _may_start(self, point: dict[str, np.ndarray]) -> bool:
+        """Whether the model has a density at a point, or will have one once other steps have started, too."""
+        if is_possible(self.model, point):
+            return True
+        others = self._met_by_others
+        return bool(others) and is_possible_but_for(self.model, point, others)
+
+    @property
+    def _met_by_others(self) -> list[str]:
+        """Names of what is known exactly of counts that another step moves, which meets it at its start."""
+        own, values = set(self.vars), self.model.rvs_to_values
+        return [
+            known.name
+            for tables in table_blocks(self.model)
+            if own.isdisjoint(values[rv] for rv in tables.variables)
+            for known in tables.invariants
+        ]
 
     def _checked(self, point: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the point of a draw; after tuning and at the last draw, only if the model allows it."""
@@ -348,7 +366,7 @@ class RecordStep(BlockedStep):
             for near in self._near:
                 near.say()
         refuse_runaway(self.model, point)
-        if not is_possible(self.model, point):
+        if not (is_possible(self.model, point) or (self.n_steps == 1 and self._may_start(point))):
             raise ValueError(
                 f"The chain stands where the density of {impossible_terms(self.model, point)} is zero, or no "
                 f"number, after {self.n_steps} draws: its draws are no draws of the posterior. Please report "

@@ -2,12 +2,13 @@
 
 import warnings
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
 import xarray as xr
-from scipy import optimize
+from scipy import optimize, special, stats
 
 import pymc_dp as dp
 from pymc_dp.step_methods.discovery import table_blocks
@@ -66,6 +67,61 @@ def test_starts_meet_what_is_exact():
         np.testing.assert_array_equal(point["c"].sum(axis=0), [20, 20, 5, 2])
         assert (point["c"] >= 0).all()
     assert (starts[0] != starts[1]).any()
+
+
+def _beside_records():
+    """Counts with a known sum, and people with the same rate of whom another sum is released."""
+    with pm.Model() as model:
+        rate = pm.Gamma("l", 2, 1)
+        c = pm.Poisson("c", rate * np.array([1.0, 2.0]), shape=2)
+        noisy("z", c, [2, 3])
+        dp.Invariant("total", c.sum(), observed=4)
+        noisy("sum", dp.record_sum(pm.Poisson("d", rate, shape=3)), 6)
+    return model
+
+
+@pytest.mark.parametrize(
+    "given", [None, ("RecordImputation", "TableImputation"), ("AncillaryUpdate", "RecordImputation")]
+)
+@pytest.mark.parametrize("tune", [0, 1])
+def test_records_start_beside_a_table_that_does_not_yet_meet_what_is_exact(given, tune):
+    model = _beside_records()
+    with model:
+        step = given and [getattr(dp, name)() for name in given]
+        idata = pm.sample(
+            2, tune=tune, step=step, chains=1, cores=1, random_seed=1, progressbar=False, quiet=True
+        )
+    np.testing.assert_array_equal(idata.posterior["c"].sum("c_dim_0"), 4)
+
+
+def test_what_others_meet_hides_no_term_that_nobody_does():
+    model = _beside_records()
+    with model:
+        pm.Potential("never", pt.switch(model["l"] > 0, -np.inf, 0.0))
+        with pytest.raises(ValueError, match="the density of never is zero"):
+            pm.sample(2, tune=2, chains=1, cores=1, random_seed=1, progressbar=False, quiet=True)
+
+
+@pytest.mark.statistical
+def test_a_rate_of_records_and_of_a_table_with_a_known_sum_has_its_posterior():
+    """Given the sum of the records, k, the rate is a gamma variable; the cells do not depend on it."""
+    with _beside_records():
+        idata = pm.sample(4000, tune=500, chains=2, cores=1, random_seed=1, progressbar=False, quiet=True)
+    k, first = np.arange(80), np.arange(5)
+    of_sum = special.softmax(
+        special.gammaln(6 + k) - special.gammaln(k + 1) + k * np.log(3 / 7) - (6 - k) ** 2 / 8
+    )
+    of_cells = special.softmax(
+        stats.binom.logpmf(first, 4, 1 / 3) - (2 - first) ** 2 / 8 - (3 - (4 - first)) ** 2 / 8
+    )
+    posterior = idata.posterior
+    for draws, exact in (
+        (posterior["l"].values, of_sum @ (6 + k) / 7),
+        (posterior["l"].values ** 2, of_sum @ ((6 + k) * (7 + k)) / 49),
+        (posterior["d"].values.sum(axis=-1), of_sum @ k),
+        (posterior["c"].values[..., 0], of_cells @ first),
+    ):
+        assert abs(draws.mean() - exact) < 4.5 * float(az.mcse(draws.astype(float)))
 
 
 def test_binomial_counts_start_below_their_ends():
