@@ -9,7 +9,7 @@ and all that is asked is the prior of theta and the noise of the releases.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from typing import Any
 
@@ -25,7 +25,7 @@ from pymc_dp.lowering.addresses.bind import Function, Kernel
 from pymc_dp.lowering.addresses.modes import default_mode
 from pymc_dp.lowering.addresses.native import generator_handle
 from pymc_dp.lowering.rows.domains import entry_checks_to_values
-from pymc_dp.query.dependence import NONE, SEVERAL, Dependence
+from pymc_dp.query.dependence import NONE, SEVERAL, Dependence, ways
 from pymc_dp.query.tables import Tables
 from pymc_dp.step_methods.block.parents import is_real
 from pymc_dp.step_methods.tables import joint_groups, joint_kernel
@@ -149,7 +149,7 @@ class JointMoves:
         sizes = {rv: point[str(self._model.rvs_to_values[rv].name)].size for rv in self._moving}
         for rv in self._moving:
             name = str(self._model.rvs_to_values[rv].name)
-            told = ((parts, *self._told(rv, values, parts)) for parts in _ways(point[name].shape))
+            told = ((parts, *self._told(rv, values, parts)) for parts in ways(point[name].shape))
             clear = next((t for t in told if SEVERAL not in t[1] and SEVERAL not in t[2]), None)
             if clear is not None:
                 alone.append(OneByOne([name], *clear, known))
@@ -324,13 +324,3 @@ class JointMoves:
 def lawful(law: Any, counts: Any) -> TensorVariable:
     """Whether counts have a law: that of their noise drops out, the domain of the parameters does not."""
     return pt.isfinite(entry_checks_to_values(pm.logp(law, counts)))
-
-
-def _ways(shape: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """Yield ways to divide an array: into its entries, and along each axis."""
-    size = int(np.prod(shape))
-    if size > 1:
-        yield np.arange(size).reshape(shape)
-    for axis, n in enumerate(shape if len(shape) > 1 else ()):
-        if n > 1:
-            yield np.moveaxis(np.broadcast_to(np.arange(n), (*np.delete(shape, axis), n)), -1, axis)
