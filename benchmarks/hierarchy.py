@@ -2,7 +2,8 @@
 
 Groups of 50 people with an intercept and a slope each, around common ones. Noisy sums by group, of answers,
 of answers times covariate and of squares, each with a third of the budget; or answers behind randomized
-response, in a logistic regression. Steps: what `pm.sample` chooses by itself, and NUTS beside imputation.
+response, in a logistic regression. Steps: what `pm.sample` chooses by itself, trajectories, and NUTS beside
+imputation. Then areas of 20 people with laws that have no slopes to follow.
 """
 
 import numpy as np
@@ -61,11 +62,29 @@ def answers(groups: int, epsilon: float) -> tuple[pm.Model, list[str]]:
     return model, NAMES
 
 
+def areas(law: str) -> tuple[pm.Model, list[str]]:
+    """Counts or amounts of people in 45 areas, behind a noisy clamped sum of each."""
+    rng = np.random.default_rng(0)
+    area = np.repeat(np.arange(45), 20)
+    clipped = np.clip(rng.poisson(np.exp(rng.normal(1, 0.4, 45))[area]), 0, 15)
+    released = np.bincount(area, clipped) + rng.laplace(0, 15, 45)
+    with pm.Model() as model:
+        mu, tau = pm.Normal("mu", 0, 2), pm.HalfNormal("tau", 1)
+        a = pm.Normal("a", mu, tau, shape=45)
+        if law == "Poisson":
+            x = pm.Poisson("x", pt.exp(a[area]), shape=area.size)
+        else:
+            x = pm.Gamma("x", 2.0, 2 / pt.exp(a[area]), shape=area.size)
+        query = pt.zeros(45)[area].inc(dp.clamp(x, 0, 15))
+        dp.LaplaceMechanism("z", query, scale=15.0, observed=released)
+    return model, ["mu", "tau", "a"]
+
+
 def main(quick: bool = False) -> None:
     table = measure.table(
         "Hierarchies: effective draws of the worst parameter per CPU second after tuning",
         "model", "parameters", "epsilon", "pymc_dp", "target", "met", "R-hat", "ms per draw",
-        "with tuning, build", "NUTS beside imputation", "R-hat of that",
+        "with tuning, build", "trajectories", "NUTS beside imputation", "R-hat of that",
     )  # fmt: skip
     draws, tune = (300, 300) if quick else (2000, 1000)
     cases = [(sums, 40, 1.0)] if quick else [
@@ -76,7 +95,9 @@ def main(quick: bool = False) -> None:
         model, names = build(groups, epsilon)
         ours = measure.sample(model, names, draws, tune)
         with model:
+            followed = [dp.AncillaryUpdate(update="hamiltonian"), dp.RecordImputation()]
             step = [dp.RecordImputation()]
+        trajectories = measure.sample(model, names, draws, tune, step=followed)
         nuts = measure.sample(model, names, draws, tune, step=step)
         table.add_row(
             build.__name__,
@@ -88,10 +109,27 @@ def main(quick: bool = False) -> None:
             f"{ours.extra['R-hat']:.3f}",
             f"{ours.seconds / ours.draws * 1e3:.1f}",
             f"{ours.worst / ours.total:.0f}",
+            f"{trajectories.rate:.0f}",
             f"{nuts.rate:.1f}",
             f"{nuts.extra['R-hat']:.3f}",
         )
     measure.show(table, "hierarchy")
+
+    table = measure.table(
+        "Areas with laws that have no slopes: effective draws of the worst parameter per CPU second",
+        "law", "by group", "R-hat", "NUTS beside imputation", "R-hat of that",
+    )  # fmt: skip
+    for law in ("Poisson", "Gamma"):
+        model, names = areas(law)
+        ours = measure.sample(model, names, draws, tune)
+        with model:
+            step = [dp.RecordImputation()]
+        nuts = measure.sample(model, names, draws, tune, step=step)
+        table.add_row(
+            law, f"{ours.rate:.1f}", f"{ours.extra['R-hat']:.3f}", f"{nuts.rate:.1f}",
+            f"{nuts.extra['R-hat']:.3f}",
+        )  # fmt: skip
+    measure.show(table, "hierarchy_areas")
 
 
 if __name__ == "__main__":

@@ -15,12 +15,12 @@ from pymc_dp.step_methods.block.parents import ancestors_of_records, is_real
 from pymc_dp.step_methods.claims import default_parameters, takes_count
 from pymc_dp.step_methods.discovery import check_no_table, model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordStep, RecordStepState
-from pymc_dp.step_methods.updates.state import GIVEN_NOISE, REDRAWN
+from pymc_dp.step_methods.updates.state import GIVEN_NOISE, N_TALLIES, REDRAWN
 from pymc_dp.step_methods.whole_numbers import whole_numbers_of
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
-UPDATES = ("auto", "random_walk", "slice", "hamiltonian", "redraw", "off")
+UPDATES = ("auto", "random_walk", "slice", "hamiltonian", "by_group", "redraw", "off")
 
 
 @dataclass_state
@@ -48,13 +48,15 @@ class AncillaryUpdate(RecordStep):
     the noise, and one sweep over the records (as :class:`RecordImputation` does).
 
     ``pm.sample`` chooses this step by itself for the continuous parameters behind the law of the records,
-    and for whole numbers in it with up to 40 numbers in all, where the records have such a form:
-    location-scale families, and families with a quantile function, discrete ones included. Beyond 40 numbers
-    it follows the slopes of the log density, for which the form has to be smooth: location-scale families
-    are, quantile functions are not. Records of few values that discrete mechanisms release one by one are
-    then summed over in place of the update given the noise, and drawn anew after it. Dirichlet parameters of
-    categorical records are left to :class:`ConjugateUpdate` where it is expected to cost less, and all of
-    them to PyMC where :class:`RecordImputation` is given as a step.
+    and for whole numbers in it with up to 40 numbers in all, where the records have such a form: location-
+    scale families, and families with a quantile function, discrete ones included. Of more than 12 numbers
+    it moves groups that are independent of each other given the others (effects of areas, each behind the
+    people of its area). Where there are no such groups, it follows, beyond 40 numbers, the slopes of the
+    log density, for which the form has to be smooth: location-scale families are, quantile functions are
+    not. Records of few values that discrete mechanisms release one by one are then summed over in place of
+    the update given the noise, and drawn anew after it. Dirichlet parameters of categorical records are
+    left to :class:`ConjugateUpdate` where it is expected to cost less, and all of them to PyMC where
+    :class:`RecordImputation` is given as a step.
     Up to 12 parameters of records that are no function of noise (mixtures, shares with a Dirichlet law, laws
     of a user's) are proposed together with all records, which are drawn anew. Otherwise the parameters stay
     with NUTS, with a message.
@@ -63,19 +65,23 @@ class AncillaryUpdate(RecordStep):
     ----------
     vars : list of variables, optional
         Parameters to update; all parameters in the law of the records if left out.
-    update : {"auto", "random_walk", "slice", "hamiltonian", "redraw", "off"}, default "auto"
-        Kernel of both kinds of updates: ``"random_walk"`` for up to 40 numbers, ``"hamiltonian"`` for more,
-        and for fewer where tuning shows that walks do poorly and trajectories better, with a message
-        (trajectories of Hamiltonian Monte Carlo, each an update); ``"redraw"`` proposes parameters with all
+    update : {"auto", "random_walk", "slice", "hamiltonian", "by_group", "redraw", "off"}, default "auto"
+        Kernel of both kinds of updates: ``"random_walk"`` for up to 12 numbers; for more ``"by_group"`` (a
+        walk of the numbers that groups share, up to 40, then one of each group by itself, up to 12 numbers),
+        with a message. Where there are no such groups, or records are summed over, ``"random_walk"`` for up
+        to 40 numbers, and ``"hamiltonian"`` (trajectories of Hamiltonian Monte Carlo, each an update) for
+        more, and for fewer where tuning shows that walks do poorly and trajectories better, with a message;
+        ``"redraw"`` proposes parameters with all
         records in place of updates given the noise, which takes no function of noise; ``"off"`` leaves the
         ancillary ones out.
     n_centred : int, optional
         Updates given the records in a cycle, for parameters that are not drawn exactly; by default as many
-        as there are parameters, and at least 4; one trajectory.
+        as there are parameters, and at least 4; four by group; one trajectory.
     n_ancillary : int, optional
         Updates given the noise in a cycle; by default twice as many as there are parameters and at least
         16, fewer where that takes quantile functions, and as few as 4 once tuning has shown that they reach
-        little of the posterior's variance; two trajectories; four proposals with all records, none once
+        little of the posterior's variance; 32 by group, eight where that takes quantile functions; two
+        trajectories; four proposals with all records, none once
         tuning has shown that less than one in a hundred is accepted, with a message.
     n_cycles : int, optional
         Cycles per draw. By default two to eight of them while tuning, more for fewer records; afterwards the
@@ -119,6 +125,11 @@ class AncillaryUpdate(RecordStep):
     itself are as frequent as those of all and those of one whole number alone, and their covariances are
     learnt apart.
 
+    An update by group costs two passes over the records: one for the numbers that groups share, half of the
+    time with positive ones as they are, not as their logarithms, and one for all groups at once. By group
+    and by trajectories, parameters of parameters that no law of a record reads also move by themselves, at no
+    cost that depends on the records: eight updates of each in a cycle.
+
     A trajectory of k numbers takes 15 steps on average and 64 at most, each with a pass over the records that
     costs about twice that of an update, and some k^2 operations. A quarter of them (an eighth beyond 40
     numbers) take steps up to 16 times as short, which fit where the posterior is narrower than
@@ -161,7 +172,7 @@ class AncillaryUpdate(RecordStep):
         self,
         vars: Sequence[Variable] | None = None,
         *,
-        update: Literal["auto", "random_walk", "slice", "hamiltonian", "redraw", "off"] = "auto",
+        update: Literal["auto", "random_walk", "slice", "hamiltonian", "by_group", "redraw", "off"] = "auto",
         n_centred: int | None = None,
         n_ancillary: int | None = None,
         n_cycles: int | None = None,
@@ -193,6 +204,13 @@ class AncillaryUpdate(RecordStep):
                 "such as theta = mu + sigma * e with e = pm.Normal('e', shape=5).",
                 ", ".join(held),
             )
+        for part in self._parts:
+            if part.grouped is not None:
+                _log.info(
+                    "AncillaryUpdate moves %s in %d groups, which are independent of each other given all "
+                    "else, and the other numbers together.",
+                    ", ".join(part.grouped.names), part.grouped.n,
+                )  # fmt: skip
         self._forget()
 
     def _build(self) -> None:
@@ -220,7 +238,7 @@ class AncillaryUpdate(RecordStep):
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Run the cycles of one draw; the records of the returned point have moved too."""
         point = self._started(point)
-        tallies, cycles = np.zeros((3, 2)), max(learnt.n_cycles for learnt in self.learnt)
+        tallies, cycles = np.zeros((N_TALLIES, 2)), max(learnt.n_cycles for learnt in self.learnt)
         follows = any(
             part.running(learnt).follows_slopes for part, learnt in zip(self._parts, self.learnt, strict=True)
         )

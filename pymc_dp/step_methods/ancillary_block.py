@@ -1,7 +1,7 @@
 """One block of records in the ancillary update: its densities, its chain, how often each update is made."""
 
 import logging
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -18,21 +18,24 @@ from pymc_dp.query.records import RecordBlock
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import continuous_parameters, counts_of
 from pymc_dp.step_methods.claims import (
+    FEW,
     MAX_DIMENSION,
     integrates_out,
     is_redrawn,
     takes_count,
     without_slopes,
 )
+from pymc_dp.step_methods.groups import Grouped
 from pymc_dp.step_methods.parameter_updates import ParameterUpdates
 from pymc_dp.step_methods.parts import parts_of
 from pymc_dp.step_methods.record_step import RecordChain
-from pymc_dp.step_methods.updates import hamiltonian, redraw
+from pymc_dp.step_methods.tuned import Tuned, Walked
+from pymc_dp.step_methods.updates import by_group, hamiltonian, redraw
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.cycles import FEWEST, Jumps, best_number, cost_of_a_draw
 from pymc_dp.step_methods.updates.interweaving import interweave
 from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
-from pymc_dp.step_methods.updates.state import Learnt, of_random_walk
+from pymc_dp.step_methods.updates.state import of_random_walk
 from pymc_dp.step_methods.whole_numbers import (
     ends_of_entries,
     refuse_unmoved,
@@ -60,64 +63,6 @@ _POOR, _MAY_BE_POOR = 0.15, 0.3
 _BETTER = 2.0
 # Draws after which what is learnt begins anew for the first time; this doubles, up to so much of the tuning.
 _FIRST_WINDOW, _LAST_WINDOW = 10, 0.8
-
-
-@dataclass
-class Walked:
-    """What random walks had learnt when trajectories took over, and how well they did."""
-
-    given_records: Learnt
-    given_noise: Learnt
-    n_updates: int
-    n_cycles: int
-    draws: np.ndarray
-
-
-@dataclass
-class Tuned:
-    """What a chain has learnt of one block while tuning.
-
-    Attributes
-    ----------
-    given_records, given_noise : Learnt
-        What updates propose with.
-    proposals : redraw.Proposals
-        What parameters are proposed with together with all records.
-    spread : ndarray, shape (3, k)
-        Count, means and sums of squares of the parameters since the adaptation last began anew.
-    n_updates : int
-        Updates given the noise in a cycle, or proposals with all records.
-    n_cycles : int
-        Cycles of a draw.
-    jumps : Jumps
-        How far the parameters moved since then.
-    recent : list of ndarray
-        Parameters of the draws of tuning in this window, for these proposals.
-    redrawn : ndarray, shape (2,)
-        Sum of their probabilities of acceptance in this window, and their number.
-    draws : list of ndarray
-        Parameters of the draws of tuning since the adaptation last began anew, where the updates may change.
-    begun_at : int
-        Draw at which the updates that run began to learn.
-    walked : Walked, optional
-        What random walks had learnt, where trajectories are tried in their place.
-    follows : bool
-        Whether trajectories are followed in their place.
-    """
-
-    given_records: Learnt
-    given_noise: Learnt
-    proposals: redraw.Proposals
-    spread: np.ndarray
-    n_updates: int
-    n_cycles: int
-    jumps: Jumps
-    recent: list[np.ndarray] = field(default_factory=list)
-    redrawn: np.ndarray = field(default_factory=lambda: np.zeros(2))
-    draws: list[np.ndarray] = field(default_factory=list)
-    begun_at: int = 0
-    walked: Walked | None = None
-    follows: bool = False
 
 
 class AncillaryBlock:
@@ -176,9 +121,18 @@ class AncillaryBlock:
         self.summed = self.chain.moves[0].exact and integrates_out(model, block)
         self.given = (step.n_centred, step.n_ancillary, step.n_cycles)
         kind = "redraw" if self.redraws else "slice" if step.update == "slice" else "random_walk"
-        many = len(self.moving) > MAX_DIMENSION and not self.redraws
+        by_itself = step.update == "auto" and not self.redraws and not self.ends.size
+        many, several = len(self.moving) > MAX_DIMENSION, len(self.moving) > FEW
+        self.grouped = None
+        # records that are summed over cost each evaluation as many densities as they have values
+        if step.update == "by_group" or (by_itself and several and not self.summed):
+            grouped = Grouped(program, mine, self.summed)
+            if grouped.n_shared <= MAX_DIMENSION:
+                self.grouped, kind = grouped, "by_group"
+            elif step.update == "by_group":
+                raise ValueError(_without_groups(grouped, [str(rv.name) for rv in mine]))
         if step.update == "hamiltonian" or (
-            step.update == "auto" and many and not self.ends.size and self._has_slopes()
+            by_itself and many and self.grouped is None and self._has_slopes()
         ):
             kind = "hamiltonian"
         try:
@@ -205,8 +159,9 @@ class AncillaryBlock:
     def _lowered(self, kind: str) -> ParameterUpdates:
         n_centred, n_ancillary, n_cycles = self.given
         return ParameterUpdates(
-            self.chain, self.conditionals, self.mine, kind, n_walking=len(self.moving) - self.n_counted,
-            summed=self.summed, n_centred=n_centred, n_ancillary=n_ancillary, n_cycles=n_cycles,
+            self.chain, self.conditionals, self.mine, kind, self.grouped,
+            n_walking=len(self.moving) - self.n_counted, summed=self.summed,
+            n_centred=n_centred, n_ancillary=n_ancillary, n_cycles=n_cycles,
         )  # fmt: skip
 
     @cached_property
@@ -231,6 +186,9 @@ class AncillaryBlock:
         k, updates = len(self.moving), self.updates
         if updates.follows_slopes:
             given_records, given_noise = hamiltonian.begun(self.logs), hamiltonian.begun(self.logs)
+        elif self.grouped is not None:
+            self.grouped.check()
+            given_records, given_noise = (by_group.begun(self.grouped.part, self.logs) for _ in range(2))
         else:
             n_counted, n_whole = self.n_counted, len(self.ends)
             given_records = of_random_walk(k - n_counted, n_whole - n_counted)
@@ -238,6 +196,7 @@ class AncillaryBlock:
         return Tuned(
             given_records,
             given_noise,
+            of_random_walk(updates.upper_at.size),
             redraw.begun(np.zeros(k)),
             np.zeros((3, k)),
             int(updates.counts[2] + updates.counts[3]),
@@ -320,13 +279,14 @@ class AncillaryBlock:
         updates = self.running(learnt)
         counts = updates.counts.copy()  # what it holds is the default, which the next chain starts from
         counts[0] = learnt.n_cycles
-        counts[2:] = (0, learnt.n_updates) if self.redraws else (learnt.n_updates, 0)
+        counts[2:4] = (0, learnt.n_updates) if self.redraws else (learnt.n_updates, 0)
         trace = np.empty((learnt.n_cycles + 1, len(self.moving)))
         interweave(
             chain.handle(step.rng), counts, updates.addresses,
             *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * updates.n_cycles, int(step.tune),
-            theta, chain.data, self.moving, self.n_counted, self.ends, updates.gaussian,
-            chain.x, chain.totals, learnt.given_records, learnt.given_noise, learnt.proposals,
+            theta, chain.data, self.moving, self.n_counted, updates.upper_at, self.ends, updates.gaussian,
+            chain.x, chain.totals, learnt.given_records, learnt.given_noise, learnt.given_effects,
+            learnt.proposals,
             updates.draws_records.sizes, updates.draws_records.addresses,
             np.array([0.0, 1.0]), tallies, trace,
         )  # fmt: skip
@@ -364,7 +324,8 @@ class AncillaryBlock:
                 ", ".join(self.names), rate,
             )  # fmt: skip
             return 0
-        chosen = step.n_ancillary is not None or updates.coordinates[0] is not None or updates.follows_slopes
+        chosen = step.n_ancillary is not None or updates.coordinates[0] is not None
+        chosen = chosen or updates.follows_slopes or updates.in_groups
         if chosen or n_default <= _FEW or step.update == "slice" or spread[0, 0] < 50:
             return n_default
         # a random walk of the acceptance aimed at has 2.38^2 / dimension times the covariance of its target
@@ -381,6 +342,16 @@ class AncillaryBlock:
         if step.n_cycles is not None:
             return updates.n_cycles
         return best_number(learnt.jumps, _variance(learnt), self.chain.program.n, updates.cost)
+
+
+def _without_groups(grouped: Grouped, names: Sequence[str]) -> str:
+    """Say why parameters do not move by group."""
+    why = (
+        f"of {', '.join(names)} none have entries that are independent of each other given the others"
+        if not grouped.n
+        else f"{grouped.n_shared:g} numbers are in no group, more than the {MAX_DIMENSION} of a random walk"
+    )
+    return f"`update` is 'by_group', but {why}. Leave `update` out: the step chooses how they move."
 
 
 def _worth(draws: np.ndarray, variance: np.ndarray) -> float:

@@ -20,16 +20,22 @@ from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.query.supports import clamped_record, finite_support, has_no_draws
 from pymc_dp.step_methods.block.cells import find_histograms, tabled
 from pymc_dp.step_methods.block.parents import ancestors_of_records, continuous_parameters
+from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.conjugate import cheaper_by_cycles, conjugate_parameters
 from pymc_dp.step_methods.discovery import record_blocks
+from pymc_dp.step_methods.groups import Grouped
+from pymc_dp.step_methods.lengths import with_known_lengths
 from pymc_dp.step_methods.updates.noncentred import NoiseForm, NoNoiseForm
 from pymc_dp.step_methods.updates.series import noise_form
 from pymc_dp.step_methods.whole_numbers import reason_to_leave, say_what_is_left, whole_numbers_of
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
-# A random walk mixes in about as many updates as it has dimensions: beyond this, trajectories are followed.
+# A random walk mixes in about as many updates as it has dimensions: beyond this, groups move by themselves,
+# or trajectories are followed.
 MAX_DIMENSION = 40
+# Numbers up to which groups are not looked for: a random walk of all does nearly as well.
+FEW = 12
 # Numbers up to which proposals of parameters with all records are made.
 MOST_REDRAWN = 12
 # Values of a record that are summed over: each is a term in the graph of a density.
@@ -81,9 +87,12 @@ def _parameters_of_block(model: Model, block: RecordBlock) -> list[Variable]:
     try:
         forms = forms_of(model, block, parents)
         reason = without_slopes(model, block, forms) if size > MAX_DIMENSION else ""
-        if not reason:
+        if not reason or fall_into_groups(model, block, parents):
             return parents
-        reason = f"they are {size} numbers, more than the {MAX_DIMENSION} of a random walk, and {reason}"
+        reason = (
+            f"they are {size} numbers, more than the {MAX_DIMENSION} of a random walk, they fall into no "
+            f"groups that are independent of each other, and {reason}"
+        )
     except NoNoiseForm as error:
         reason = str(error)
     left = [rv for rv in parents if rv not in conjugate_parameters(model)]
@@ -135,6 +144,15 @@ def forms_of(model: Model, block: RecordBlock, parents: Sequence[Variable]) -> d
             forms[rv] = noise_form(rv, lambda g: bool(set(leaves_of([g], variables)) & moved))
             moved.add(rv)
     return forms
+
+
+def fall_into_groups(model: Model, block: RecordBlock, parents: Sequence[Variable]) -> bool:
+    """Whether parameters move in groups, and few enough of them in none."""
+    sized = with_known_lengths(model)
+    (own,) = (b for b in record_blocks(sized) if b.names == block.names)
+    moving = [sized.named_vars[rv.name] for rv in parents]
+    grouped = Grouped(RecordProgram(sized, own), moving, integrates_out(sized, own))
+    return grouped.n_shared <= MAX_DIMENSION
 
 
 def is_redrawn(model: Model, block: RecordBlock) -> bool:

@@ -8,18 +8,25 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.addresses.native import NativeFunction, addresses_of
 from pymc_dp.step_methods.block.layout import positions
+from pymc_dp.step_methods.groups import Grouped
 from pymc_dp.step_methods.record_step import RecordChain
 from pymc_dp.step_methods.sweeps.moves import independence_move
-from pymc_dp.step_methods.updates import hamiltonian
+from pymc_dp.step_methods.updates import by_group, hamiltonian
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.cycles import MOST
 from pymc_dp.step_methods.updates.interweaving import interweave
 from pymc_dp.step_methods.updates.quadratic import quadratic
 from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
+from pymc_dp.step_methods.updates.upper import upper
 from pymc_dp.step_methods.updates.walks import random_walk, slice_update
 
 # Trajectories in a cycle, given records and given the noise.
 _TRAJECTORIES = (1, 2)
+# Updates of what groups share and of the groups in a cycle: given the records, given the noise; and these
+# where quantile functions are computed.
+_BY_GROUP, _DEAR_BY_GROUP = (4, 32), (4, 8)
+# Updates of each parameter of parameters given these in a cycle: they cost nothing beside a sweep.
+_UPPER = 8
 # Updates given the noise in a cycle: one costs 2 ns per record for location-scale families, against 60 for
 # the sweep, and up to 300 where quantile functions are computed.
 _CHEAP, _DEAR = 16, 6
@@ -43,7 +50,9 @@ class ParameterUpdates:
         Of the parameters that move.
     mine : sequence of variables
         These, whole numbers included; `n_walking` numbers of them are none.
-    kind : {"random_walk", "slice", "hamiltonian", "redraw"}
+    kind : {"random_walk", "slice", "hamiltonian", "by_group", "redraw"}
+    grouped : Grouped, optional
+        The densities by group, where that is how they move.
     summed : bool
         Whether the records may be summed over in place of updates given the noise.
     n_centred, n_ancillary, n_cycles : int, optional
@@ -51,8 +60,9 @@ class ParameterUpdates:
 
     Attributes
     ----------
-    counts : ndarray of int, shape (4,)
-        Cycles of a draw, updates given the records, given the noise, proposals with all records.
+    counts : ndarray of int, shape (5,)
+        Cycles of a draw, updates given the records, given the noise, proposals with all records, updates of
+        the upper level.
     cost : float
         Of a cycle, in records swept.
     gaussian : ndarray of int
@@ -65,6 +75,7 @@ class ParameterUpdates:
         conditionals: Conditionals,
         mine: Sequence[TensorVariable],
         kind: str,
+        grouped: Grouped | None = None,
         *,
         n_walking: int,
         summed: bool,
@@ -73,7 +84,7 @@ class ParameterUpdates:
         n_cycles: int | None,
     ):
         program, model, layout = chain.program, chain.program.model, chain.program.parameters
-        self.kind, self.follows_slopes = kind, kind == "hamiltonian"
+        self.kind, self.follows_slopes, self.in_groups = kind, kind == "hamiltonian", grouped is not None
         redraws, smooth = kind == "redraw", all(form.smooth for form in conditionals.forms.values())
         k = sum(layout.slice_length(rv) for rv in mine)
         by_default = self._defaults(k, smooth)
@@ -81,33 +92,44 @@ class ParameterUpdates:
         n_ancillary = by_default[1] if n_ancillary is None else n_ancillary
         n_ancillary, n_redrawn = (0, n_ancillary) if redraws else (n_ancillary, 0)
         self.ancillary = self.noise = self.records = None
+        summed = summed and (self.follows_slopes or self.in_groups)
         if n_ancillary:
-            summed = summed and self.follows_slopes
             given_noise = conditionals.marginal if summed else conditionals.ancillary
-            self.ancillary = given_noise(self.follows_slopes)
+            self.ancillary = None if self.in_groups else given_noise(self.follows_slopes)
             if not summed:
                 self.noise, self.records = conditionals.noise(), conditionals.records()
-        drawn = None if self.follows_slopes else quadratic(conditionals)
+        drawn = None if self.follows_slopes or self.in_groups else quadratic(conditionals)
         self.quadratic, self.gaussian = None, np.zeros(0, dtype=np.intp)
         if drawn is not None:
             exact, self.quadratic = drawn
             self.gaussian = positions(layout, [str(model.rvs_to_values[rv].name) for rv in exact])
             n_centred = 0 if len(self.gaussian) == n_walking else n_centred
         n_centred = n_centred if n_walking else 0
-        self.centred = conditionals.centred(self.follows_slopes) if n_centred else None
+        if grouped is not None:
+            in_groups = grouped.functions()
+            self.centred = in_groups[0] if n_centred else None
+            self.ancillary = in_groups[1] if n_ancillary else None
+        else:
+            self.centred = conditionals.centred(self.follows_slopes) if n_centred else None
         self.with_records: tuple[NativeFunction | None, NativeFunction | None] = (None, None)
         if n_redrawn and isinstance(conditionals, RedrawnConditionals):
             self.with_records = conditionals.with_records()
         self.draws_records = chain.moves[0]
         if n_redrawn and self.draws_records.name != "independence":
             self.draws_records = independence_move(program)  # what is informed by a release has another law
-        evaluations = n_ancillary * (_TRAJECTORY if self.follows_slopes else 1)
+        evaluations = n_ancillary * (_TRAJECTORY if self.follows_slopes else 2 if self.in_groups else 1)
         self.cost = program.n * (1 + n_redrawn + evaluations / (25 if smooth else 1))
         self.n_cycles = n_cycles or int(np.clip(_WORK / self.cost, _FEWEST_CYCLES, MOST))
-        self.counts = np.array([self.n_cycles, n_centred, n_ancillary, n_redrawn], dtype=np.int64)
+        self.upper_at, self.upper = np.zeros(0, dtype=np.intp), None
+        if n_centred and (self.follows_slopes or self.in_groups):
+            self.upper_at, self.upper = upper(conditionals)
+        n_upper = _UPPER * self.upper_at.size
+        self.counts = np.array([self.n_cycles, n_centred, n_ancillary, n_redrawn, n_upper], dtype=np.int64)
         self.update = hamiltonian.hamiltonian if self.follows_slopes else random_walk
         if kind == "slice":
             self.update = slice_update
+        if self.in_groups:
+            self.update = by_group.by_group
         interweave.ready()
         self.update.ready()
         self.coordinates = (conditionals.coordinates() if n_ancillary else None) or (None, None)
@@ -116,6 +138,8 @@ class ParameterUpdates:
         """Updates of a cycle given records, and given the noise or with all records."""
         if self.follows_slopes:
             return _TRAJECTORIES
+        if self.in_groups:
+            return _BY_GROUP if smooth else _DEAR_BY_GROUP
         if self.kind == "redraw":
             return max(4, k), _REDRAWN
         return max(4, k), max(_CHEAP, 2 * k) if smooth else max(_DEAR, k)
@@ -126,6 +150,6 @@ class ParameterUpdates:
         return addresses_of(
             (
                 self.centred, self.ancillary, self.noise, self.records, self.quadratic, *self.coordinates,
-                self.update, *self.with_records,
+                self.update, *self.with_records, self.upper,
             )
         )  # fmt: skip

@@ -19,6 +19,7 @@ from tests.statistics.conjugate_models import CONJUGATE_MODELS, conjugate_update
 from tests.statistics.count_models import UnknownCount
 from tests.statistics.custom_models import CustomNoise
 from tests.statistics.drive import Shared, StepKernel, records_and_nuts
+from tests.statistics.group_models import AreaCounts, Areas, by_group
 from tests.statistics.models import (
     EPSILONS,
     MODELS,
@@ -145,6 +146,16 @@ def test_slice_form_of_the_ancillary_update(model_type, epsilon):
 )
 def test_hamiltonian_form_of_the_ancillary_update(model_type, epsilon):
     verdict = _short_chains(model_type, epsilon, _hamiltonian)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize(
+    ("model_type", "epsilon"),
+    [(LocalHierarchy, 1.0), (Areas, 1.0), (Areas, 20.0), (AreaCounts, 1.0), (AreaCounts, 20.0)],
+    ids=_ids,
+)
+def test_updates_by_group(model_type, epsilon):
+    verdict = _short_chains(model_type, epsilon, by_group)
     assert verdict.passed, verdict
 
 

@@ -20,6 +20,7 @@ from tests.statistics.conjugate_models import (
 from tests.statistics.count_models import UnknownCount
 from tests.statistics.custom_models import CustomNoise
 from tests.statistics.drive import StepKernel, records_and_nuts
+from tests.statistics.group_models import AreaCounts, Areas, by_group
 from tests.statistics.models import (
     BernoulliTotal,
     ClampedNormal,
@@ -86,6 +87,9 @@ CASES = [
     (UnknownCount, 10.0, _together),
     (WholeNumbers, 1.0, _together),
     (WholeNumbers, 50.0, _together),
+    (Areas, 1.0, by_group),
+    (Areas, 20.0, by_group),
+    (AreaCounts, 5.0, by_group),
     (CustomNoise, 1.0, _imputation),
     (CountsAtTwoLevels, 1.0, imputed),
     (CountsAtTwoLevels, 20.0, imputed),

@@ -203,4 +203,4 @@ def test_slopes_are_asked_of_records_that_depend_on_records():
         dp.GaussianMechanism("s", sums, sigma=2.0, observed=np.zeros((25, 2)))
     assert {rv.name for rv in default_parameters(model)} == {"coefficients", "m", "mx"}
     with model:
-        assert dp.AncillaryUpdate()._parts[0].updates.follows_slopes
+        assert dp.AncillaryUpdate(update="hamiltonian")._parts[0].updates.follows_slopes

@@ -250,7 +250,7 @@ def test_places_without_slopes_are_visited():
         e = pm.Normal("e", 0, 1, shape=groups)
         y = pm.Normal("y", m + pt.sqrt(pt.maximum(t, 0.0)) * e[member], 1.0, shape=2 * groups)
         dp.GaussianMechanism("z", pt.zeros(groups)[member].inc(y), sigma=1.5, observed=z)
-        step = dp.AncillaryUpdate()
+        step = dp.AncillaryUpdate(update="hamiltonian")
         assert step._parts[0].updates.follows_slopes
         idata = pm.sample(
             2000, tune=500, chains=2, cores=1, step=[step], random_seed=1, progressbar=False, quiet=True
@@ -389,11 +389,16 @@ SAMPLED = {"chains": 2, "cores": 1, "progressbar": False, "quiet": True, "comput
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("sigma", [1.0, NOISE, 60.0])
-def test_a_hierarchy_of_many_groups_is_exact(sigma):
+@pytest.mark.parametrize(
+    "sigma, update",
+    [(1.0, "hamiltonian"), (1.0, "auto"), (NOISE, "hamiltonian"), (60.0, "hamiltonian"), (60.0, "auto")],
+)
+def test_a_hierarchy_of_many_groups_is_exact(sigma, update):
+    """By trajectories, and group by group, which is the default."""
     with hierarchy(sigma):
-        idata = pm.sample(1500, tune=700, random_seed=2, **SAMPLED)
-    assert "ancillary_acceptance" in idata.sample_stats
+        step = [dp.AncillaryUpdate(update=update), dp.RecordImputation()]
+        idata = pm.sample(1500, tune=700, random_seed=2, step=step, **SAMPLED)
+    assert idata.sample_stats["ancillary_trajectories"].values.all() == (update == "hamiltonian")
     assert [str(v) for v in verdicts_on_hierarchy(idata, sigma) if not v.passed] == []
 
 
@@ -420,7 +425,7 @@ def test_a_scale_that_moves_as_it_is_has_its_posterior(sd, sigma, seed):
     """Of both models, much of the posterior is near zero, where the scale is reflected."""
     model, at, p = scales(sd, sigma)
     with model:
-        step = dp.AncillaryUpdate()
+        step = dp.AncillaryUpdate(update="hamiltonian")
         idata = pm.sample(4000, tune=500, random_seed=seed, step=[step], **SAMPLED)
     assert step.learnt[0].given_noise.charts[positive.AS_IT_IS].any()
     draws = idata.posterior["tau"].values

@@ -8,6 +8,7 @@ from functools import cache, partial
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from scipy import stats
 
@@ -32,6 +33,16 @@ def wavelet():
     return model
 
 
+def areas():
+    """Effects of areas, each behind a sum over its own people, and what they are around."""
+    area = np.repeat(np.arange(4), 5)
+    with pm.Model() as model:
+        effect = pm.Normal("effect", pm.Normal("m", 0, 2), pm.HalfNormal("tau", 1), shape=4)
+        query = pt.zeros(4)[area].inc(pm.Normal("y", effect[area], 1, shape=20))
+        dp.LaplaceMechanism("z", query, scale=2.0, observed=[3.0, -2.0, 5.0, 8.0])
+    return model
+
+
 def response():
     """Categories whose probabilities are learnt with the records integrated out, or from the records."""
     with pm.Model() as model:
@@ -52,6 +63,7 @@ def counts():
 
 slice_update = partial(dp.AncillaryUpdate, update="slice")
 hamiltonian = partial(dp.AncillaryUpdate, update="hamiltonian")
+by_group = partial(dp.AncillaryUpdate, update="by_group")
 built = cache(lambda declare: declare())
 
 
@@ -69,6 +81,7 @@ CASES = {
     "ancillary, tempered": (central, dp.AncillaryUpdate),
     "slice": (wavelet, slice_update),
     "hamiltonian": (central, hamiltonian),
+    "by group": (areas, by_group),
     "redraw": (central, partial(dp.AncillaryUpdate, update="redraw")),
     "collapsed": (response, dp.CollapsedUpdate),
     "conjugate": (counts, dp.ConjugateUpdate),
@@ -133,15 +146,17 @@ def test_forked_chains_have_nothing_left_to_compile(name, monkeypatch):
 UNUSED = {
     ("redraw", "given_records"), ("redraw", "given_noise"), *(
         (name, what)
-        for name in ("ancillary, by turns", "slice", "hamiltonian")
+        for name in ("ancillary, by turns", "slice", "hamiltonian", "by group")
         for what in ("proposals", "recent", "redrawn")
     ),
+    # there are no parameters of parameters
+    *((name, "given_effects") for name in ("ancillary, by turns", "slice", "hamiltonian", "redraw")),
     # the number of cycles while tuning is often the best one (tests/step_methods/test_cycles.py has others)
-    *((name, "n_cycles") for name in ("ancillary, by turns", "slice", "hamiltonian", "redraw")),
+    *((name, "n_cycles") for name in ("ancillary, by turns", "slice", "hamiltonian", "by group", "redraw")),
     # a walk of a few parameters does not give way to trajectories (tests/step_methods/test_learnt_updates.py)
     *(
         (name, what)
-        for name in ("ancillary, by turns", "slice", "hamiltonian", "redraw")
+        for name in ("ancillary, by turns", "slice", "hamiltonian", "by group", "redraw")
         for what in ("draws", "begun_at", "walked", "follows")
     ),
 }  # fmt: skip
@@ -159,7 +174,9 @@ def learnt(step):
 
 @pytest.mark.statistical  # compiles
 @pytest.mark.parametrize("early", [True, False], ids=["stopped early", "tuned"])
-@pytest.mark.parametrize("name", ["ancillary, by turns", "slice", "hamiltonian", "redraw", "collapsed"])
+@pytest.mark.parametrize(
+    "name", ["ancillary, by turns", "slice", "hamiltonian", "by group", "redraw", "collapsed"]
+)
 def test_nothing_is_learnt_after_tuning(name, early):
     """A sampler that goes on learning from its own draws is no Markov chain: not a bit may change."""
     step, _ = steps(*CASES[name])

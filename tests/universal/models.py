@@ -444,6 +444,23 @@ def many_sums_by_group(n):
     dp.GaussianMechanism("z", sums, sigma=2.0, sensitivity=4.0, observed=np.linspace(-1, 1, 18).reshape(9, 2))
 
 
+@bounded(smallest=2)
+def effects_of_areas(n):
+    """Each area has a mean, a scale that may be negative, and a sum of its own."""
+    area = GROUP[:n]
+    a, s = pm.Normal("a", pm.Normal("m"), pm.HalfNormal("tau"), shape=2), pm.Normal("s", 1, 0.7, shape=2)
+    y = pm.Normal("y", a[area], s[area], shape=n)
+    dp.LaplaceMechanism("z", pt.zeros(2)[area].inc(y), scale=1.0, observed=[1.0, -0.4])
+
+
+@bounded(smallest=2)
+def rates_of_areas(n):
+    area = GROUP[:n]
+    a = pm.Normal("a", pm.Normal("m", 1, 0.3), pm.HalfNormal("tau"), shape=2)
+    y = pm.Poisson("y", a[area], shape=n)
+    dp.GaussianMechanism("z", pt.zeros(2)[area].inc(dp.clamp(y, 0, 4)), sigma=1.0, observed=[1.0, 2.0])
+
+
 @bounded()
 def a_total_that_a_potential_bounds(n):
     y = pm.Normal("y", _slope(), 1, shape=n)

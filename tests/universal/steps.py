@@ -24,11 +24,13 @@ from pymc_dp.step_methods.block.parents import ancestors_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.claims import integrates_out, without_slopes
 from pymc_dp.step_methods.conjugate import _picked, conjugate_parameters
+from pymc_dp.step_methods.groups import Grouped
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.exchangeable import exchangeable
 from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
 from pymc_dp.step_methods.updates.quadratic import quadratic
 from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
+from pymc_dp.step_methods.updates.upper import upper
 from pymc_dp.step_methods.whole_numbers import whole_numbers_of
 from tests.universal.reference import PYTHON, log_density, places
 
@@ -167,6 +169,56 @@ def slopes_given_noise(blocks, rng):
             continue  # a record so far out that its noise would not give it back: nothing moves
         functions = (conditionals.ancillary(slopes).dispatcher for slopes in (False, True))
         yield from _slopes(moved, u, *functions, rng)
+
+
+@claim("AncillaryUpdate, by group")
+def by_group(blocks, rng):
+    """Terms by group add up to the density, and a group that moves changes it by its own terms."""
+    for placed in (b for b in blocks if b.conditionals):
+        grouped = placed.kept("groups", partial(Grouped, placed.program, placed.moving, False))
+        if not grouped.n:
+            continue
+        conditionals, where = placed.conditionals, placed.where(placed.moving)
+        functions, (there, _) = placed.kept("terms", grouped.functions), _coordinates(conditionals)
+        densities = conditionals.centred(False), conditionals.ancillary(False)
+        # what is lowered reads data of its own: they are gathered last
+        u, data = np.empty_like(placed.x), placed.program.data.gather()
+        conditionals.noise().dispatcher(rng, placed.theta, data, placed.x, u)
+        for function, density, here, given in (
+            (functions[0], densities[0], placed.theta, placed.x),
+            (functions[1], densities[1], there(placed.theta, data), u),
+        ):
+
+            def both(at, function=function, density=density, given=given):
+                terms = np.empty(grouped.n + 1)  # noqa: B023
+                function.dispatcher(at, data, given, placed.totals, terms)  # noqa: B023
+                return density.dispatcher(at, data, given, placed.totals), terms  # noqa: B023
+
+            whole, terms = both(here)
+            yield Pair(whole, terms.sum())
+            if not np.isfinite(whole):
+                continue  # nothing moves
+            for group in range(grouped.n):
+                at = here.copy()
+                own = where[grouped.part == group]
+                at[own] += 0.3 * rng.normal(size=len(own))
+                moved, of_groups = both(at)
+                yield Pair(moved - whole, of_groups[group] - terms[group])
+
+
+@claim("AncillaryUpdate, upper level")
+def upper_level(blocks, rng):
+    """Parameters of parameters given these, in whose density no record is."""
+    for placed in (b for b in blocks if b.conditionals):
+        above, density = placed.kept("upper", partial(upper, placed.conditionals))
+        if density is None:
+            continue
+        data, x, here = placed.program.data.gather(), placed.x, placed.theta
+        at = placed.logp(placed.point(here, x))
+        for other in places(here, above, rng):
+            expected = placed.logp(placed.point(other, x)) - at
+            found = (density.dispatcher(theta, data, x, placed.totals) for theta in (other, here))
+            yield Pair(expected, np.subtract(*found))
 
 
 def has_slopes(placed):

@@ -12,6 +12,7 @@ import pytest
 
 from pymc_dp.lowering.addresses.native import OF_SUMS
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.groups import Grouped
 from pymc_dp.step_methods.updates import conditionals
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.exchangeable import CollapsedConditionals
@@ -137,6 +138,26 @@ def slope_too_steep(patch):
     patch.setattr(conditionals.pt, "grad", steeper)
 
 
+def groups_mistaken(patch):
+    original = Grouped._summed
+
+    def summed(self, terms, groups):
+        return original(self, terms, [np.where(g == 0, 1, np.where(g == 1, 0, g)) for g in groups])
+
+    patch.setattr(Grouped, "_summed", summed)
+
+
+def effects_forgotten(patch):
+    """The law of effects is left out of the density of what they are around."""
+
+    def density_of(self, on):
+        prior = self._sum([f for f in self._factors(on) if f.name != "a"], self.program.state)
+        return self._native("prior", self.program.x, prior, False)
+
+    patch.setattr(Conditionals, "density_of", density_of)
+
+
+BY_GROUP, UPPER = "AncillaryUpdate, by group", "AncillaryUpdate, upper level"
 GIVEN_RECORDS, GIVEN_NOISE = "AncillaryUpdate, given the records", "AncillaryUpdate, given the noise"
 
 
@@ -161,6 +182,9 @@ GIVEN_RECORDS, GIVEN_NOISE = "AncillaryUpdate, given the records", "AncillaryUpd
         (prior_forgotten, "a scale in the prior", GIVEN_RECORDS),
         (prior_forgotten, "bernoulli answers", "CollapsedUpdate"),
         (counts_twice, "bernoulli answers by group", "CollapsedUpdate"),
+        (groups_mistaken, "effects of areas", BY_GROUP),
+        (domain_dropped, "effects of areas", GIVEN_NOISE),
+        (effects_forgotten, "effects of areas", UPPER),
         (slope_too_steep, "normal sum", "AncillaryUpdate, slopes given the records"),
         (slope_too_steep, "normal sum", "AncillaryUpdate, slopes given the noise"),
     ],

@@ -279,6 +279,15 @@ def _check_to_value(fgraph: Any, node: Apply) -> list[Variable] | None:
     return [pt.cast(pt.switch(valid, expression, bad), node.outputs[0].type.dtype)]
 
 
+@node_rewriter(tracks=[CheckParameterValue])
+def idle_check_by_entry(fgraph: Any, node: Apply) -> list[Variable] | None:
+    """Ask entry by entry what holds but for rounding, whatever values and data."""
+    given, *checked = node.inputs
+    conditions, ranges = [_each(c) for some in checked for c in listed(some)], Ranges(any_data=True)
+    fits = all(_is_of_entries(c.type.shape, given.type.shape) for c in conditions)
+    return [_where(conditions, given)] if fits and all(map(ranges.always, conditions)) else None
+
+
 def listed(condition: Variable) -> list[Variable]:
     """Return the conditions that ``all([a, b, ...])`` is made of."""
     node = condition.owner

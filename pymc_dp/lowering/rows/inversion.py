@@ -145,6 +145,7 @@ class TailValue(Op):
     """
 
     __props__ = ("rv_type",)
+    by_entry = True
 
     def __init__(self, rv_type: type):
         self.rv_type = rv_type

@@ -209,6 +209,7 @@ class CountQuantile(Op):
     """
 
     __props__ = ("rv_op",)
+    by_entry = True
 
     def __init__(self, rv_op: RandomVariable):
         self.rv_op = rv_op

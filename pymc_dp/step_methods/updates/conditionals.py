@@ -37,15 +37,14 @@ from pymc_dp.query.counts import counted_rows
 from pymc_dp.query.readings import Reading, lift, substitute, with_query
 from pymc_dp.query.records import Release, is_elementwise, parameters_of
 from pymc_dp.query.rowlocal import columns_of, leaves_of
-from pymc_dp.query.supports import finite_support
 from pymc_dp.step_methods.block.guards import law_domain
 from pymc_dp.step_methods.block.parents import is_real
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.updates.hamiltonian import add_slopes
 from pymc_dp.step_methods.updates.noncentred import NoiseForm
 from pymc_dp.step_methods.updates.series import noise_form, smooth_form
+from pymc_dp.step_methods.updates.summed import summed_over
 
-# Sums behind a release up to which each is computed by itself, and only if it moves with the parameters.
 MANY_SUMS = 16
 
 
@@ -61,6 +60,8 @@ class Conditionals:
         Whether the records' noise is asked for.
     given_noise_only : collection of Variable
         Those of them that do not move given the records.
+    many_sums : int, default 16
+        Sums behind a release up to which each is computed by itself, if it moves with the parameters.
 
     Raises
     ------
@@ -75,10 +76,11 @@ class Conditionals:
         *,
         with_noise: bool = True,
         given_noise_only: Collection[Variable] = (),
+        many_sums: int = MANY_SUMS,
     ):
         self.program = program
         self.model = program.model
-        self.moving = set(moving)
+        self.moving, self._many_sums = set(moving), many_sums
         self.walking = self.moving - set(given_noise_only)
         self.variables = set(self.model.basic_RVs)
         self.u = pt.matrix("u", dtype="float64", shape=program.x.type.shape)
@@ -208,19 +210,31 @@ class Conditionals:
 
     def centred(self, with_slopes: bool = False) -> NativeFunction:
         """Log density of the moving parameters given the records, alone or with its slopes."""
+        return self._native("centred", self.program.x, self.given_records(), with_slopes)
+
+    def given_records(self) -> TensorVariable:
+        """Log density of the moving parameters given the records, minus infinity where these have no law."""
         graph = self.centred_graph(self.program.state)
         for rv in self.program.block.records:
             # a component without a law has density zero there, which a sum over components does not show
             if isinstance(rv.owner.op, SymbolicRandomVariable):  # type: ignore[union-attr]
                 graph = self._where(self._conditions(rv, self.walking), graph, self.program.state)
-        return self._native("centred", self.program.x, graph, with_slopes)
+        return graph
 
     def centred_graph(self, reading: Reading) -> TensorVariable:
         """Log density of the moving parameters given the records, under a reading."""
         return self._sum(self._factors(self.walking | self.tied), reading)
 
+    def density_of(self, on: Collection[Variable]) -> NativeFunction:
+        """Log density of some parameters given all others and the records."""
+        return self._native("some", self.program.x, self._sum(self._factors(on), self.program.state), False)
+
     def ancillary(self, with_slopes: bool = False) -> NativeFunction:
         """Log density of the moving parameters given the records' noise, alone or with its slopes."""
+        return self._native("ancillary", self.u, self.given_noise(), with_slopes)
+
+    def given_noise(self) -> TensorVariable:
+        """Log density of the moving parameters given the records' noise."""
         records = set(self.program.block.records)
         factors = [
             f
@@ -230,23 +244,11 @@ class Conditionals:
         central = [r.rv for r in self._separable()]
         graph = self._sum([f for f in factors if f not in central], self.from_noise, given_noise=True)
         graph = graph + self.program.temper * self._central_logp(self.from_noise) + self._guard()
-        graph = self._where_records_have_laws(graph, self.from_noise)
-        return self._native("ancillary", self.u, graph, with_slopes)
+        return self._where_records_have_laws(graph, self.from_noise)
 
     def marginal(self, with_slopes: bool = False) -> NativeFunction:
-        """Log density of the moving parameters with records of few values summed over."""
-        (record,), program = self.program.block.records, self.program
-        others = {r.rv for r in program.block.releases} | {record}
-        rest = [f for f in self._factors(self.moving | self.tied) if f not in others]
-        support = finite_support(record)
-        assert support is not None
-        values = []
-        for value in support:
-            reading = {**self.from_noise, record: pt.full(record.type.shape, value, dtype=record.dtype)}
-            values.append(program.density(record, reading) + program.weights(reading))
-        graph = pt.sum(pt.logsumexp(pt.stack(values), axis=0))
-        graph = graph + self._sum(rest, self.from_noise, given_noise=True)
-        return self._native("marginal", self.u, graph, with_slopes)
+        """Log density of the moving parameters with the records summed over, alone or with its slopes."""
+        return self._native("marginal", self.u, summed_over(self), with_slopes)
 
     @cached_property
     def domains(self) -> dict[Variable, list[TensorVariable]]:
@@ -313,7 +315,11 @@ class Conditionals:
         moving = self.moving | set(self.forms)
         for release in self._separable():
             size = int(np.prod(self.program.shape_of_terms(release)))
-            if size > MANY_SUMS and is_elementwise(release.rv) and self._depends([release.query], moving):
+            if (
+                size > self._many_sums
+                and is_elementwise(release.rv)
+                and self._depends([release.query], moving)
+            ):
                 (query,) = substitute([release.query], reading)
             else:
                 sums = self._sums(release, self.totals[start : start + size], reading, moving)

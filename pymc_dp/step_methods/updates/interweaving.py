@@ -24,6 +24,7 @@ from pymc_dp.lowering.functions.bits import standard_normal
 from pymc_dp.step_methods.sweeps.kernels import sweep
 from pymc_dp.step_methods.updates.redraw import PROPOSALS, redraw
 from pymc_dp.step_methods.updates.state import (
+    GIVEN_EFFECTS,
     GIVEN_NOISE,
     GIVEN_RECORDS,
     LEARNT,
@@ -31,6 +32,7 @@ from pymc_dp.step_methods.updates.state import (
     UPDATE,
     ParameterState,
 )
+from pymc_dp.step_methods.updates.walks import random_walk
 
 _COORDINATES = types.FunctionType(COORDINATES)
 _QUADRATIC = types.FunctionType(QUADRATIC)
@@ -79,7 +81,8 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
     types.void(
         HANDLE, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
         types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), types.int64, types.int64,
-        VECTOR, VECTOR, _INDEX, types.int64, MATRIX, _INDEX, MATRIX, VECTOR, LEARNT, LEARNT, PROPOSALS,
+        VECTOR, VECTOR, _INDEX, types.int64, _INDEX, MATRIX, _INDEX, MATRIX, VECTOR, LEARNT, LEARNT, LEARNT,
+        PROPOSALS,
         types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), VECTOR, MATRIX, MATRIX,
     ),
     cache=True,
@@ -87,7 +90,7 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
 )  # fmt: skip
 def interweave(
     handle, counts, addresses, record_sizes, record_addresses, n_done, adapting,
-    theta, data, moving, n_counted, ends, gaussian, x, totals, centred, ancillary, proposals,
+    theta, data, moving, n_counted, upper_at, ends, gaussian, x, totals, centred, ancillary, upper, proposals,
     draw_sizes, draw_addresses, record_tally, tallies, trace,
 ):  # fmt: skip
     """Cycles of: records given parameters, parameters given records, parameters given noise; in place.
@@ -98,24 +101,27 @@ def interweave(
     The sweep comes first (none in the first cycle), so that ``totals`` belong to ``x`` when the ancillary
     density reads those of the statistics that do not move with the parameters.
 
-    ``counts``: cycles, centred updates, ancillary updates, proposals of parameters with all records.
+    ``counts``: cycles, centred updates, ancillary updates, proposals of parameters with all records, updates
+    of the upper level.
     ``addresses``: centred, ancillary, noise, records, quadratic, to and from the coordinates of
     the ancillary density, :func:`pymc_dp.step_methods.updates.walks.random_walk`,
     :func:`pymc_dp.step_methods.updates.walks.slice_update` or
     :func:`pymc_dp.step_methods.updates.hamiltonian.hamiltonian`, and the two that
-    :func:`pymc_dp.step_methods.updates.redraw.redraw` takes; 0 where there is none.
+    :func:`pymc_dp.step_methods.updates.redraw.redraw` takes, and the density of the upper level; 0 where
+    there is none.
     ``moving``: positions in ``theta`` that move given the noise or with all records; all but the first
     ``n_counted``, numbers of people, also given the records. Whole numbers come first; ``ends``: the least
-    and the greatest value of each. ``gaussian``: positions with a Gaussian conditional.
+    and the greatest value of each. ``upper_at``: positions of parameters of parameters, which move given
+    these without a look at the records. ``gaussian``: positions with a Gaussian conditional.
     ``draw_sizes``, ``draw_addresses``: of the move that draws records from their law, which is not always
     that of the sweep: an informed one draws from what it proposes from.
     ``n_done``: cycles already adapted on. ``trace``: gets ``theta[moving]`` as it was, and as it is
     after each cycle.
     """
     rng = generator_at(handle)
-    n_cycles, n_centred, n_ancillary, n_redrawn = counts
+    n_cycles, n_centred, n_ancillary, n_redrawn, n_upper = counts
     update = function_at(addresses[7], _UPDATES)
-    u, phi = np.empty_like(x), np.empty_like(theta)
+    u, phi, no_ends = np.empty_like(x), np.empty_like(theta), np.empty((0, 2))
     for i in range(moving.size):
         trace[0, i] = theta[moving[i]]
     for cycle in range(n_cycles):
@@ -124,6 +130,20 @@ def interweave(
         if addresses[4] != 0:
             gaussian_draw(rng, addresses[4], theta, data, x, totals, gaussian)
         done = n_done + cycle
+        if n_upper > 0:
+            state = ParameterState(
+                theta,
+                data,
+                x,
+                totals,
+                upper_at,
+                no_ends,
+                upper,
+                done * n_upper,
+                adapting,
+                tallies[GIVEN_EFFECTS],
+            )
+            random_walk(n_upper, rng, addresses[10], state)
         if n_centred > 0:
             state = ParameterState(
                 theta,

@@ -69,8 +69,9 @@ class ParameterState(NamedTuple):
     tally: Any
 
 
-# Rows of what updates count: given the records, given the noise, with all records drawn anew.
-GIVEN_RECORDS, GIVEN_NOISE, REDRAWN = 0, 1, 2
+# Rows of what updates count: given the records, given the noise, with all records drawn anew, and those of
+# the upper level given the parameters below it.
+GIVEN_RECORDS, GIVEN_NOISE, REDRAWN, GIVEN_EFFECTS, N_TALLIES = range(5)
 
 _INDEX = types.Array(types.intp, 1, "C")
 LEARNT = types.NamedTuple([MATRIX, MATRIX, MATRIX, VECTOR, MATRIX, _INDEX, MATRIX], Learnt)

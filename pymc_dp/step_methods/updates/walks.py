@@ -17,9 +17,9 @@ _CONDITIONAL = types.FunctionType(CONDITIONAL)
 _INDEX = types.Array(types.intp, 1, "C")
 
 # Acceptance that a random walk of a few dimensions aims at (Roberts & Rosenthal 2001).
-_TARGET = 0.3
+TARGET = 0.3
 # Decay of the adaptation's step size (Vihola 2012 asks for an exponent in (1/2, 1]).
-_DECAY = 0.6
+DECAY = 0.6
 _MAX_STEPPING_OUT = 32
 # Share of updates that move a whole number alone, and values up to which it may go to any other one.
 _ALONE, _FEW = 0.5, 64
@@ -176,7 +176,7 @@ def random_walk(n_updates, rng, address, state):
                 theta[moving[i]] = proposal[moving[i]]
         if state.adapting and not alone:
             seen = (state.n_adapted + update) / (n_parts + 1) + 1.0  # by each of the covariances
-            adapt(factor, z, min(0.9, moved * seen**-_DECAY) * (probability - _TARGET))
+            adapt(factor, z, min(0.9, moved * seen**-DECAY) * (probability - TARGET))
     return accepted
 
 
@@ -235,7 +235,7 @@ def slice_update(n_updates, rng, address, state):
         tally[0] += 1.0
         tally[1] += 1.0
         if state.adapting:
-            rate = min(0.5, k * (state.n_adapted + update + 1.0) ** -_DECAY)
+            rate = min(0.5, k * (state.n_adapted + update + 1.0) ** -DECAY)
             adapt(factor, z, rate * (min(widened, 4) - min(shrunk, 4)) * 0.25)
     return n_updates
 
