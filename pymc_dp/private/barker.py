@@ -164,7 +164,7 @@ class BarkerMetropolis(SubsampledWalk):
     @property
     def _approximate(self) -> str:  # type: ignore[override]
         if self.is_whole:
-            return "its logistic noise is one to 1e-4 in its distribution function."
+            return "its logistic noise is one to 4e-5 in its distribution function."
         return "sums over batches are taken to be normal."
 
     def _of_ratio(self, planned: float) -> float:
