@@ -393,7 +393,7 @@ CASES = {
     "unknown update": (
         with_step(lambda: dp.AncillaryUpdate(update="hmc")),
         ValueError,
-        "`update` must be one of 'auto', 'random_walk', 'slice', 'hamiltonian', 'redraw', 'off', got 'hmc'",
+        "'random_walk', 'slice', 'hamiltonian', 'by_group', 'redraw', 'off', got 'hmc'",
     ),
     "negative updates": (
         with_step(lambda: dp.AncillaryUpdate(n_centred=-1)),
