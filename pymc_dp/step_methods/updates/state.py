@@ -14,7 +14,8 @@ class Learnt(NamedTuple):
     Attributes
     ----------
     factor
-        Root of the covariance of proposals, or of that of momenta: a lower triangle.
+        Root of the covariance of proposals, or of that of momenta: a lower triangle. By group, of the numbers
+        in no group; one with positive numbers as they are stands below the one of all as they are sampled.
     inverse, products
         Inverse of the covariance of momenta, and sums of products of slopes, of which the next one is made.
     steps
@@ -23,9 +24,11 @@ class Learnt(NamedTuple):
         As what positive numbers move, and what is known of both ways, in the order that
         :mod:`pymc_dp.step_methods.updates.positive` names.
     part
-        Which part of the numbers each is in, if parts move apart, too; empty if there are none.
+        Which part of the numbers each is in, if parts move apart, too; empty if there are none. By group, the
+        group of each, -1 of those in none.
     apart
-        Root of the covariances of proposals of one part each: a lower triangle with a block for each.
+        Root of the covariances of proposals of one part each: a lower triangle with a block for each. By
+        group, as many small triangles, one below the other.
     """
 
     factor: Any
