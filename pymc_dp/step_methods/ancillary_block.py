@@ -215,8 +215,10 @@ class AncillaryBlock:
         if step.n_steps in (first, second) or learnt.begun_at == step.n_steps:
             learnt.spread = np.zeros_like(learnt.spread)
             learnt.jumps, learnt.draws = Jumps(len(self.moving), self.running(learnt).n_cycles), []
-        n = step.n_steps - learnt.begun_at
-        if step.n_steps <= _LAST_WINDOW * tune and n in (_FIRST_WINDOW * 2**k for k in range(30)):
+        n, last = step.n_steps - learnt.begun_at, int(_LAST_WINDOW * tune)
+        # proposals with all records are those that the last and longest window was the guide to
+        ends = (last >> k if self.redraws else _FIRST_WINDOW << k for k in range(30))
+        if _FIRST_WINDOW <= step.n_steps <= last and n in ends:
             self._again(learnt)
 
     def _again(self, learnt: Tuned) -> None:

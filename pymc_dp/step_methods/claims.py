@@ -3,10 +3,11 @@
 import logging
 from collections.abc import Sequence
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.distributions.truncated import TruncatedRV
+from pymc.distributions.truncated import TruncatedRV, TruncationCheck
 from pymc.model.core import Model
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
@@ -184,7 +185,14 @@ def is_redrawn(model: Model, block: RecordBlock) -> bool:
 def _may_fail(rv: Variable, variables: set[Variable]) -> bool:
     """Whether a draw of a law may end in an error: PyMC draws truncated laws again, up to a limit."""
     inside = ancestors([rv], blockers=variables - {rv})
-    return any(v.owner is not None and isinstance(v.owner.op, TruncatedRV) for v in inside)
+    return any(v.owner is not None and _draws_again(v.owner.op) for v in inside)
+
+
+def _draws_again(op: Any) -> bool:
+    """Whether a truncated law is drawn from by rejection, not by its quantile function."""
+    return isinstance(op, TruncatedRV) and any(
+        isinstance(node.op, TruncationCheck) for node in op.fgraph.apply_nodes
+    )
 
 
 def takes_count(model: Model, block: RecordBlock) -> bool:

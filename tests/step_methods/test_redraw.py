@@ -7,7 +7,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 import pymc_dp as dp
 from pymc_dp.lowering.addresses.bind import plain
@@ -58,7 +58,7 @@ def error_of_moments(seed, replicates=4000, **patched):
         mean, records = in_equilibrium(rng)
         theta, x = np.array([5.0, mean]), records[:, None].copy()
         totals, tally = np.array([x.sum()]), np.zeros(2)
-        proposals = redraw.Proposals(np.array([-0.5]), np.array([[0.7]]), np.array([np.log(0.9), 0.0]))
+        proposals = redraw.Proposals(np.array([-0.5]), np.array([[0.7]]))
         kernel(
             3, rng, with_records, alone, np.zeros(4, int), np.zeros(8, int), theta, np.zeros(1),
             np.array([1]), x, totals, proposals, 0, tally,
@@ -119,6 +119,21 @@ def test_nothing_is_drawn_where_records_have_no_law():
     assert tally.tolist() == [0.0, 4.0]
 
 
+def test_proposals_follow_a_narrow_ridge(rng):
+    """What is added to a covariance is little across the ridge, and much where few draws are known."""
+    along, across = np.array([0.6, 0.8]), np.array([0.8, -0.6])
+    root = np.stack([along, 0.03 * across])
+
+    def widths(draws):
+        factor = redraw.again(redraw.begun(np.zeros(2)), draws).factor
+        return np.linalg.norm(factor.T @ along), np.linalg.norm(factor.T @ across) / 0.03
+
+    wide, narrow = widths(rng.normal(size=(400, 2)) @ root)
+    assert 0.9 < wide < 1.4 and 0.9 < narrow < 2.0
+    stood = np.repeat(rng.normal(size=(3, 2)) @ root, 100, axis=0)  # three places, a hundred draws at each
+    assert widths(stood)[1] > 4.0
+
+
 # ---- posteriors ------------------------------------------------------------------------------------
 
 PEOPLE = 6
@@ -153,6 +168,53 @@ def shares(released, scale):
         p = np.diff(stats.beta.cdf(np.linspace(0, 1, 801), np.exp(mu), 2.0))
         likelihood.append(p @ noise @ p)
     return model, stats.norm.pdf(GRID) * np.array(likelihood)
+
+
+def amounts(released, scale):
+    """Gamma amounts, of which the rate is sought: their sum has a gamma law."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        y = pm.Gamma("y", 0.7, pt.exp(mu), shape=PEOPLE)
+        dp.GaussianMechanism("z", dp.record_sum(y), sigma=scale, observed=released)
+    ends = np.linspace(0, 80, 8001)
+    noise = stats.norm.pdf(released, (ends[:-1] + ends[1:]) / 2, scale)
+    mass = [np.diff(stats.gamma.cdf(ends, 0.7 * PEOPLE, scale=np.exp(-mu))) for mu in GRID]
+    return model, stats.norm.pdf(GRID) * (np.array(mass) @ noise)
+
+
+def cut(released, scale):
+    """Gamma amounts below a limit, of a truncated law that is drawn by its quantile function."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        y = pm.Truncated("y", pm.Gamma.dist(1.5, pt.exp(mu)), upper=3.0, shape=2)
+        dp.GaussianMechanism("z", dp.record_sum(y), sigma=scale, observed=released)
+    e = (np.arange(600) + 0.5) / 200
+    noise, likelihood = stats.norm.pdf(released, e[:, None] + e, scale), []
+    for mu in GRID:
+        p = np.diff(stats.gamma.cdf(np.linspace(0, 3, 601), 1.5, scale=np.exp(-mu)))
+        p /= p.sum()
+        likelihood.append(p @ noise @ p)
+    return model, stats.norm.pdf(GRID) * np.array(likelihood)
+
+
+def chances(released, scale):
+    """Chances with a beta law behind the sum of two of them: its density by a grid."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        y = pm.Beta("y", pt.exp(mu), 2.0, shape=2)
+        dp.GaussianMechanism("z", dp.record_sum(y), sigma=scale, observed=released)
+    return model, shares(released, scale)[1]
+
+
+def faint_shares(released, scale):
+    """Shares with concentrations so small that many round to zero; the sum is of nearly zeros and ones."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        y = pm.Dirichlet("y", 0.002 * pt.exp(pt.stack([mu, -mu])), shape=(PEOPLE, 2))
+        dp.GaussianMechanism("z", dp.record_sum(y[:, 0]), sigma=scale, observed=released)
+    k, chance = np.arange(PEOPLE + 1), special.expit(2 * GRID)
+    likelihood = stats.binom.pmf(k, PEOPLE, chance[:, None]) @ stats.norm.pdf(released, k, scale)
+    return model, stats.norm.pdf(GRID) * likelihood
 
 
 def simulated(released, scale):
@@ -205,7 +267,8 @@ def given_exactly(released, scale):
 CASES = [
     (one_by_one, 1.5, 3.0), (one_by_one, 1.5, 0.3),
     (two_normals, 14.0, 6.0), (two_normals, 14.0, 0.5), (shares, 0.5, 0.3), (shares, 1.7, 3.0),
-    (simulated, 9.0, 8.0),
+    (simulated, 9.0, 8.0), (amounts, 3.0, 0.5), (amounts, 12.0, 4.0), (chances, 0.4, 0.2),
+    (cut, 1.0, 0.4), (cut, 5.5, 1.0), (faint_shares, 5.0, 1.0),
 ]  # fmt: skip
 
 
@@ -220,10 +283,10 @@ def test_posteriors_are_exact(declare, released, scale):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("declare", "which"), [(one_by_one, 1), (given_exactly, 0)])
-def test_records_are_drawn_from_their_law_whatever_the_sweep(declare, which):
-    """Drawn from what an informed sweep draws from, they are wrong: .6 too large, with R-hat 1.00."""
-    model, density = declare(1.5, 3.0)
+@pytest.mark.parametrize(("declare", "scale", "which"), [(one_by_one, 3.0, 1), (given_exactly, 1.0, 0)])
+def test_records_are_drawn_from_their_law_whatever_the_sweep(declare, scale, which):
+    """Drawn from what an informed sweep draws from, they are wrong: by .6 or .1, with R-hat 1.00."""
+    model, density = declare(1.5, scale)
     step = dp.AncillaryUpdate(model=model, update="redraw", proposals="auto" if which else "informed")
     assert verdict_on(model, density, [step]).passed
     (block,) = step._parts

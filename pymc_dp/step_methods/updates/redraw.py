@@ -33,8 +33,11 @@ _DEGREES, _WIDER = 6, 1.2
 # After tuning one proposal of so many is a step of the random walk; until then every second one, since mean
 # and covariance are known badly.
 _TO_ONE_STEP = 4
-# Acceptance that the random walk aims at, and the decay of its adaptation.
-_TARGET, _DECAY = 0.25, 0.6
+# Length of the longest step of the random walk, times the root of the number of parameters and in units of
+# that covariance, and how much shorter the shortest is, while tuning and afterwards. No length is learnt:
+# where sampling noise is large, steps of any length are accepted less often than a walk would aim at, and it
+# would shrink to nothing.
+_STEP, _SHORTEST, _SHORT = 2.4, 1 / 16, 1 / 4
 
 
 class Proposals(NamedTuple):
@@ -44,22 +47,19 @@ class Proposals(NamedTuple):
     ----------
     mean, factor
         Centre of independent proposals, and a root of their covariance.
-    walk
-        Logarithm of the length of a step of the random walk, in units of that covariance, and steps so far.
     """
 
     mean: Any
     factor: Any
-    walk: Any
 
 
-PROPOSALS = types.NamedTuple([VECTOR, MATRIX, VECTOR], Proposals)
+PROPOSALS = types.NamedTuple([VECTOR, MATRIX], Proposals)
 
 
 def begun(start: np.ndarray) -> Proposals:
     """Return what updates begin with, from the parameters of a start."""
     k = start.size
-    return Proposals(start.copy(), np.eye(k), np.array([np.log(0.5), 0.0]))
+    return Proposals(start.copy(), np.eye(k))
 
 
 def again(proposals: Proposals, draws: np.ndarray) -> Proposals:
@@ -69,9 +69,11 @@ def again(proposals: Proposals, draws: np.ndarray) -> Proposals:
         return proposals
     covariance = np.atleast_2d(np.cov(draws, rowvar=False))
     spread = np.diag(np.maximum(np.diag(covariance), 1e-12))
-    share = n / (n + k + 5.0)
-    factor = np.linalg.cholesky(_WIDER * (share * covariance + (1 - share) * spread))
-    return Proposals(draws.mean(axis=0), np.ascontiguousarray(factor), np.array([np.log(0.5), 0.0]))
+    # what is added must not be much across a narrow ridge: the square of a share that falls with the draws
+    different = len(np.unique(draws, axis=0))
+    share = ((k + 5.0) / (different + k + 5.0)) ** 2
+    factor = np.linalg.cholesky(_WIDER * ((1 - share) * covariance + share * spread))
+    return Proposals(draws.mean(axis=0), np.ascontiguousarray(factor))
 
 
 @part_of_kernel
@@ -115,7 +117,7 @@ def redraw(
     k = moving.size
     z, work, proposal = np.empty(k), np.empty(k), theta.copy()
     x_new, totals_new, unused = x.copy(), totals.copy(), np.array([0.0, 1.0])
-    mean, factor, walk = proposals
+    mean, factor = proposals
     current = target(theta, data, x, totals)
     for update in range(n_updates):
         independent = update % (2 if adapting else _TO_ONE_STEP) != 1
@@ -126,7 +128,7 @@ def redraw(
                 square += 2.0 * standard_exponential(rng)
             size = np.sqrt(_DEGREES / square)
         else:
-            size = np.exp(walk[0])
+            size = _STEP / np.sqrt(k) * (_SHORTEST if adapting else _SHORT) ** random(rng)
         for i in range(k):
             z[i] = size * standard_normal(rng)
         for i in range(k):
@@ -155,6 +157,3 @@ def redraw(
                 totals[j] = totals_new[j]
             for i in range(k):
                 theta[moving[i]] = proposal[moving[i]]
-        if adapting and not independent:
-            walk[1] += 1.0
-            walk[0] += walk[1] ** -_DECAY * (probability - _TARGET)
