@@ -76,11 +76,13 @@ class AncillaryUpdate(RecordStep):
         ancillary ones out.
     n_centred : int, optional
         Updates given the records in a cycle, for parameters that are not drawn exactly; by default as many
-        as there are parameters, and at least 4; four by group; one trajectory.
+        as there are parameters, and at least 4; eight times as many given sums of the records; four by
+        group; one trajectory.
     n_ancillary : int, optional
         Updates given the noise in a cycle; by default twice as many as there are parameters and at least
-        16, fewer where that takes quantile functions, and as few as 4 once tuning has shown that they reach
-        little of the posterior's variance; 32 by group, eight where that takes quantile functions; two
+        16 (32 with an unknown number of people), fewer where that takes quantile functions, and as few as 4
+        once tuning has shown that they reach little of the posterior's variance; 32 by group, eight where
+        that takes quantile functions; two
         trajectories; four proposals with all records, none once
         tuning has shown that less than one in a hundred is accepted, with a message.
     n_cycles : int, optional
@@ -133,7 +135,9 @@ class AncillaryUpdate(RecordStep):
     A trajectory of k numbers takes 15 steps on average and 64 at most, each with a pass over the records that
     costs about twice that of an update, and some k^2 operations. A quarter of them (an eighth beyond 40
     numbers) take steps up to 16 times as short, which fit where the posterior is narrower than
-    elsewhere. A proposal with all records costs a draw of all of them, O(n).
+    elsewhere. A proposal with all records costs a draw of all of them, O(n). Where the law of records is a
+    gamma, beta or Dirichlet one with the same parameters for all, updates given the records then read a few
+    sums of these, one pass in a cycle.
 
     ``sample_stats`` gets ``ancillary_acceptance``, ``centred_acceptance``, ``ancillary_cycles`` and
     ``ancillary_trajectories`` (whether these were followed, for any block of records).

@@ -17,6 +17,7 @@ from pymc_dp.step_methods.updates.cycles import MOST
 from pymc_dp.step_methods.updates.interweaving import interweave
 from pymc_dp.step_methods.updates.quadratic import quadratic
 from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
+from pymc_dp.step_methods.updates.sufficient import given_sums
 from pymc_dp.step_methods.updates.upper import upper
 from pymc_dp.step_methods.updates.walks import random_walk, slice_update
 
@@ -27,6 +28,8 @@ _TRAJECTORIES = (1, 2)
 _BY_GROUP, _DEAR_BY_GROUP = (4, 32), (4, 8)
 # Updates of each parameter of parameters given these in a cycle: they cost nothing beside a sweep.
 _UPPER = 8
+# Updates of each parameter given sums of the records in a cycle, which cost as little.
+_GIVEN_SUMS = 8
 # Updates given the noise in a cycle: one costs 2 ns per record for location-scale families, against 60 for
 # the sweep, and up to 300 where quantile functions are computed.
 _CHEAP, _DEAR = 16, 6
@@ -34,6 +37,9 @@ _CHEAP, _DEAR = 16, 6
 _REDRAWN = 4
 # Evaluations of a log density that a trajectory costs, those with slopes for three.
 _TRAJECTORY = 20
+# Updates given the noise in a cycle where the number of people moves, too: a cycle costs the slots of all, an
+# update the people alone.
+_WITH_COUNT = 32
 # Work that one draw is worth, in records swept. PyMC's own loop costs tens of microseconds a draw and 90 ns
 # per record to store it, so a draw is worth several cycles. Counted, not timed: draws are reproducible.
 _WORK = 6000
@@ -60,9 +66,9 @@ class ParameterUpdates:
 
     Attributes
     ----------
-    counts : ndarray of int, shape (5,)
+    counts : ndarray of int, shape (6,)
         Cycles of a draw, updates given the records, given the noise, proposals with all records, updates of
-        the upper level.
+        the upper level, and the number of sums that updates given the records read in place of these.
     cost : float
         Of a cycle, in records swept.
     gaussian : ndarray of int
@@ -87,7 +93,7 @@ class ParameterUpdates:
         self.kind, self.follows_slopes, self.in_groups = kind, kind == "hamiltonian", grouped is not None
         redraws, smooth = kind == "redraw", all(form.smooth for form in conditionals.forms.values())
         k = sum(layout.slice_length(rv) for rv in mine)
-        by_default = self._defaults(k, smooth)
+        by_default, chosen = self._defaults(k, smooth, program.block.count in mine), n_centred is not None
         n_centred = by_default[0] if n_centred is None else n_centred
         n_ancillary = by_default[1] if n_ancillary is None else n_ancillary
         n_ancillary, n_redrawn = (0, n_ancillary) if redraws else (n_ancillary, 0)
@@ -105,12 +111,16 @@ class ParameterUpdates:
             self.gaussian = positions(layout, [str(model.rvs_to_values[rv].name) for rv in exact])
             n_centred = 0 if len(self.gaussian) == n_walking else n_centred
         n_centred = n_centred if n_walking else 0
+        self.sums, self.n_sums = None, 0
         if grouped is not None:
             in_groups = grouped.functions()
             self.centred = in_groups[0] if n_centred else None
             self.ancillary = in_groups[1] if n_ancillary else None
         else:
             self.centred = conditionals.centred(self.follows_slopes) if n_centred else None
+        if redraws and n_centred and (found := given_sums(conditionals)):
+            self.sums, self.centred, self.n_sums = found
+            n_centred = n_centred if chosen else _GIVEN_SUMS * k
         self.with_records: tuple[NativeFunction | None, NativeFunction | None] = (None, None)
         if n_redrawn and isinstance(conditionals, RedrawnConditionals):
             self.with_records = conditionals.with_records()
@@ -124,7 +134,8 @@ class ParameterUpdates:
         if n_centred and (self.follows_slopes or self.in_groups):
             self.upper_at, self.upper = upper(conditionals)
         n_upper = _UPPER * self.upper_at.size
-        self.counts = np.array([self.n_cycles, n_centred, n_ancillary, n_redrawn, n_upper], dtype=np.int64)
+        counts = [self.n_cycles, n_centred, n_ancillary, n_redrawn, n_upper, self.n_sums]
+        self.counts = np.array(counts, dtype=np.int64)
         self.update = hamiltonian.hamiltonian if self.follows_slopes else random_walk
         if kind == "slice":
             self.update = slice_update
@@ -134,7 +145,7 @@ class ParameterUpdates:
         self.update.ready()
         self.coordinates = (conditionals.coordinates() if n_ancillary else None) or (None, None)
 
-    def _defaults(self, k: int, smooth: bool) -> tuple[int, int]:
+    def _defaults(self, k: int, smooth: bool, counted: bool) -> tuple[int, int]:
         """Updates of a cycle given records, and given the noise or with all records."""
         if self.follows_slopes:
             return _TRAJECTORIES
@@ -142,7 +153,8 @@ class ParameterUpdates:
             return _BY_GROUP if smooth else _DEAR_BY_GROUP
         if self.kind == "redraw":
             return max(4, k), _REDRAWN
-        return max(4, k), max(_CHEAP, 2 * k) if smooth else max(_DEAR, k)
+        cheap = _WITH_COUNT if counted else _CHEAP
+        return max(4, k), max(cheap, 2 * k) if smooth else max(_DEAR, k)
 
     @cached_property
     def addresses(self) -> np.ndarray:
@@ -150,6 +162,6 @@ class ParameterUpdates:
         return addresses_of(
             (
                 self.centred, self.ancillary, self.noise, self.records, self.quadratic, *self.coordinates,
-                self.update, *self.with_records, self.upper,
+                self.update, *self.with_records, self.upper, self.sums,
             )
         )  # fmt: skip

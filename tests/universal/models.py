@@ -133,6 +133,12 @@ def beta_shape(n):
     _each(pm.Beta("y", _slope(), 1.5, shape=n), n)
 
 
+@bounded(noise_form=False)
+def dirichlet_concentration(n):
+    x = pm.Dirichlet("x", pt.stack([_slope(), 1.5, 2.0]), shape=(n, 3))
+    _sum(pt.clip(pt.log(x), -3, 0), sensitivity=9, observed=[-5.0, -4.0, -3.0])
+
+
 @bounded()
 def weibull_shape(n):
     _sum(pm.Weibull("y", _slope(), 1, shape=n))

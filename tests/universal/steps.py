@@ -30,6 +30,7 @@ from pymc_dp.step_methods.updates.exchangeable import exchangeable
 from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
 from pymc_dp.step_methods.updates.quadratic import quadratic
 from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
+from pymc_dp.step_methods.updates.sufficient import given_sums
 from pymc_dp.step_methods.updates.upper import upper
 from pymc_dp.step_methods.whole_numbers import whole_numbers_of
 from tests.universal.reference import PYTHON, log_density, places
@@ -124,6 +125,26 @@ def given_records(blocks, rng):
             yield Pair(
                 expected, density(other, data, x, placed.totals) - density(here, data, x, placed.totals)
             )
+
+
+@claim("AncillaryUpdate, given sums of the records")
+def given_sums_of_records(blocks, rng):
+    for placed in (b for b in blocks if b.moving):
+        program = placed.program
+        without = placed.kept("for sums", partial(Conditionals, program, placed.moving, with_noise=False))
+        found = placed.kept("given sums", partial(given_sums, without))
+        if found is None:
+            continue
+        summed, density, size = found
+        here, data, sums = placed.theta, program.data.gather(), np.empty((1, size))
+        summed.dispatcher(here, data, placed.x, sums)
+        value, at = (
+            density.dispatcher(here, data, sums, placed.totals),
+            placed.logp(placed.point(here, placed.x)),
+        )
+        for other in places(here, placed.where(placed.moving), rng):
+            expected = placed.logp(placed.point(other, placed.x)) - at
+            yield Pair(expected, density.dispatcher(other, data, sums, placed.totals) - value)
 
 
 def _slopes(placed, given, density, with_slopes, rng):

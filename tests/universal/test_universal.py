@@ -13,7 +13,7 @@ import pytest
 from pymc_dp.lowering.addresses.native import OF_SUMS
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.groups import Grouped
-from pymc_dp.step_methods.updates import conditionals
+from pymc_dp.step_methods.updates import conditionals, sufficient
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.exchangeable import CollapsedConditionals
 from tests.universal.models import BOUNDED, MODELS
@@ -157,6 +157,16 @@ def effects_forgotten(patch):
     patch.setattr(Conditionals, "density_of", density_of)
 
 
+def a_record_less(patch):
+    """The constant of a law counts one record less than its sums are of."""
+    laws = {
+        op: (numbers, lambda params, sums, n, density=density: density(params, sums, n - 1))
+        for op, (numbers, density) in sufficient._LAWS.items()
+    }
+    patch.setattr(sufficient, "_LAWS", laws)
+
+
+GIVEN_SUMS = "AncillaryUpdate, given sums of the records"
 BY_GROUP, UPPER = "AncillaryUpdate, by group", "AncillaryUpdate, upper level"
 GIVEN_RECORDS, GIVEN_NOISE = "AncillaryUpdate, given the records", "AncillaryUpdate, given the noise"
 
@@ -185,6 +195,9 @@ GIVEN_RECORDS, GIVEN_NOISE = "AncillaryUpdate, given the records", "AncillaryUpd
         (groups_mistaken, "effects of areas", BY_GROUP),
         (domain_dropped, "effects of areas", GIVEN_NOISE),
         (effects_forgotten, "effects of areas", UPPER),
+        *((a_record_less, name, GIVEN_SUMS) for name in (
+            "gamma shape", "gamma mean and sd", "beta shape", "dirichlet concentration",
+        )),
         (slope_too_steep, "normal sum", "AncillaryUpdate, slopes given the records"),
         (slope_too_steep, "normal sum", "AncillaryUpdate, slopes given the noise"),
     ],

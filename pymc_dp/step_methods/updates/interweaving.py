@@ -102,13 +102,13 @@ def interweave(
     density reads those of the statistics that do not move with the parameters.
 
     ``counts``: cycles, centred updates, ancillary updates, proposals of parameters with all records, updates
-    of the upper level.
+    of the upper level, sums that the centred density reads in place of the records.
     ``addresses``: centred, ancillary, noise, records, quadratic, to and from the coordinates of
     the ancillary density, :func:`pymc_dp.step_methods.updates.walks.random_walk`,
     :func:`pymc_dp.step_methods.updates.walks.slice_update` or
     :func:`pymc_dp.step_methods.updates.hamiltonian.hamiltonian`, and the two that
-    :func:`pymc_dp.step_methods.updates.redraw.redraw` takes, and the density of the upper level; 0 where
-    there is none.
+    :func:`pymc_dp.step_methods.updates.redraw.redraw` takes, the density of the upper level, and the sums of
+    the records; 0 where there is none.
     ``moving``: positions in ``theta`` that move given the noise or with all records; all but the first
     ``n_counted``, numbers of people, also given the records. Whole numbers come first; ``ends``: the least
     and the greatest value of each. ``upper_at``: positions of parameters of parameters, which move given
@@ -119,9 +119,9 @@ def interweave(
     after each cycle.
     """
     rng = generator_at(handle)
-    n_cycles, n_centred, n_ancillary, n_redrawn, n_upper = counts
+    n_cycles, n_centred, n_ancillary, n_redrawn, n_upper, n_sums = counts
     update = function_at(addresses[7], _UPDATES)
-    u, phi, no_ends = np.empty_like(x), np.empty_like(theta), np.empty((0, 2))
+    u, phi, no_ends, sums = np.empty_like(x), np.empty_like(theta), np.empty((0, 2)), np.empty((1, n_sums))
     for i in range(moving.size):
         trace[0, i] = theta[moving[i]]
     for cycle in range(n_cycles):
@@ -145,10 +145,12 @@ def interweave(
             )
             random_walk(n_upper, rng, addresses[10], state)
         if n_centred > 0:
+            if n_sums > 0:
+                function_at(addresses[11], _RECORDS)(theta, data, x, sums)
             state = ParameterState(
                 theta,
                 data,
-                x,
+                sums if n_sums > 0 else x,
                 totals,
                 moving[n_counted:],
                 ends[n_counted:],
