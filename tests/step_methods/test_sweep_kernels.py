@@ -63,6 +63,13 @@ def few_sums():
     pm.Normal("w", y, 1, observed=np.linspace(0, 3, N))
 
 
+def slots():
+    people = pm.DiscreteUniform("people", 1, N, initval=25)
+    y = pm.Gamma("y", 2, pm.HalfNormal("b"), shape=N)
+    dp.LaplaceMechanism("z", dp.record_sum(dp.clamp(y, 0, 4), count=people), scale=4.0, observed=20.0)
+    dp.LaplaceMechanism("c", people, scale=1.0, observed=24.0)
+
+
 def many_sums():
     y = pm.Normal("y", pm.Normal("mu"), 1, shape=N)
     waves = pt.stack([pt.cos(k * y) for k in range(1, 19)], axis=1)
@@ -82,6 +89,7 @@ CASES = {
     "own_laws": (own_laws, "auto", "sweep"),
     "bins": (bins, "informed", "histogram_sweep"),
     "few_sums": (few_sums, "independence", "few_sums_sweep"),
+    "slots": (slots, "independence", "few_sums_sweep"),
     "many_sums": (many_sums, "independence", "many_sums_sweep"),
     "sums_by_group": (sums_by_group, "independence", "many_sums_sweep"),
     "tables": (tables, "independence", "table_sweep"),
@@ -120,6 +128,34 @@ def test_the_same_in_python(name, prior_only):
     for python, machine in zip(*(r[:3] for r in results), strict=True):
         np.testing.assert_allclose(python, machine, rtol=1e-12, atol=1e-12)
     assert not np.array_equal(results[0][0], start)
+
+
+@pytest.mark.parametrize("people", [0, 1, 25, N])
+def test_slots_of_nobody_are_drawn_as_if_they_were_asked_for(people):
+    with pm.Model() as model:
+        slots()
+    (block,) = find_record_blocks(model)
+    chain = RecordChain(model, block, "independence", model.initial_point())
+    program, fused = chain.program, chain.moves[0].fused
+    theta = program.parameters.flatten(model.initial_point())
+    assert theta[program.people_at] == 25.0
+    theta[program.people_at] = people
+    start = chain.draw(np.random.default_rng(2), theta).copy()
+    c, cov = np.empty(fused.n_constants), np.empty((fused.n_columns, N))
+    kernels.hoist(fused.hoist.address, theta, chain.data, c, cov)
+    value, params, offset = np.empty(1), np.empty((1, program.n_parameters)), np.empty(1)
+    program.central.releases.dispatcher(theta, chain.data, value, params, offset)
+    results = []
+    for at in (program.people_at, -1):
+        rng, x, totals, tally = np.random.default_rng(3), start.copy(), np.zeros(1), np.array([0.0, 1.0])
+        state = RecordState(
+            theta, chain.data, c, cov, value, params, offset, x, totals, False, tally, NONE, NONE
+        )
+        plain(fused.rows.kernel, {**fused.rows.names, "PEOPLE_AT": at})(2, rng, state)
+        results.append((x, totals, tally, np.array(rng.random())))
+    for skipped, asked in zip(*results, strict=True):
+        np.testing.assert_array_equal(skipped, asked)
+    assert np.all(results[0][0][people:] != start[people:])  # nothing stays
 
 
 def test_tables_and_records_the_same_in_python():

@@ -5,7 +5,7 @@ raise; :func:`rebound` gives the same code other meanings of them, and :class:`K
 address. The code is never copied as text: errors, coverage and profiles point to its lines.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import CellType, FunctionType
 from typing import Any
 
@@ -87,3 +87,20 @@ class Kernel(Addressed):
         if self.cache_key is not None:
             CACHED_SRC_FUNCTIONS[python] = self.cache_key
         self.dispatcher = native_code(python, signature, self.cache_key is not None, from_python)
+
+
+def kernel_of(
+    kernel: Function, parts: Sequence[Function], signature: Any, names: Mapping[str, Any]
+) -> Kernel:
+    """Bind names in a kernel and, before, in its parts, which may call those named before them.
+
+    Each gets the names that it reads; those that none reads are passed over.
+    """
+    names = dict(names)
+
+    def read_by(function: Function) -> dict[str, Any]:
+        return {name: names[name] for name in function.__code__.co_names if name in names}
+
+    for part in parts:
+        names[part.__name__] = bound_part(part, read_by(part))
+    return Kernel(kernel, signature, read_by(kernel))

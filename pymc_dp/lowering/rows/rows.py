@@ -125,7 +125,10 @@ class RowGraph:
         assert node is not None
         op, inputs = node.op, node.inputs
         if isinstance(op, Elemwise):
-            outputs = node.op(*(self.entry(v, index) for v in inputs), return_list=True)
+            entries = [self.entry(v, index) for v in inputs]
+            if isinstance(op.scalar_op, ps.Log) and (log := _log_of_a_share(entries[0])) is not None:
+                return log
+            outputs = node.op(*entries, return_list=True)
             return outputs[node.outputs.index(variable)]
         if isinstance(op, CheckParameterValue):
             return self.entry(inputs[0], index)
@@ -340,6 +343,16 @@ class RowGraph:
             raise NotScalar("a reshape of the record axis")
         flat = int(np.ravel_multi_index(index[1:], after[1:])) if len(index) > 1 else 0
         return self.entry(x, (ROW, *(int(k) for k in np.unravel_index(flat, before[1:]))))
+
+
+def _log_of_a_share(share: TensorVariable) -> TensorVariable | None:
+    """Return ``a - log(b)`` for the logarithm of ``exp(a) / b``: the entries of a row share that of b."""
+    if share.owner is None or not isinstance(getattr(share.owner.op, "scalar_op", None), ps.TrueDiv):
+        return None
+    part, whole = share.owner.inputs
+    if part.owner is None or not isinstance(getattr(part.owner.op, "scalar_op", None), ps.Exp):
+        return None
+    return part.owner.inputs[0] - pt.log(whole)
 
 
 def choose(index: TensorVariable, parts: list[TensorVariable]) -> TensorVariable:

@@ -35,6 +35,7 @@ from pymc_dp.lowering.functions.normals import with_known_factors
 from pymc_dp.lowering.functions.simplex import simplex_forward
 from pymc_dp.lowering.rows.domains import may_be_extreme
 from pymc_dp.lowering.rows.polynomial import without_products
+from pymc_dp.query.counts import counted_rows
 from pymc_dp.query.readings import Reading, lift, substitute
 from pymc_dp.query.records import RecordBlock, Release, is_elementwise
 from pymc_dp.query.rowlocal import rows_behind
@@ -255,6 +256,15 @@ class RecordProgram:
         if table is None:
             return density(self, rv, reading)
         return table.density(substitute([table.release.query], reading)[0])
+
+    @property
+    def people_at(self) -> int:
+        """Where the number of people stands among the parameters; -1 if a release reads other slots."""
+        count, variables = self.block.count, self.parameters.variables
+        sums = [counted_rows(self.block.analysis.rows_of(r.query)) for r in self.of_kind("central")]
+        if count not in variables or any(s is None or s.count is not count for s in sums):
+            return -1
+        return self.parameters.slices[variables.index(count)].start
 
     def release_logp(self, reading: Reading, kinds: Sequence[str]) -> TensorVariable:
         """Sum of the log densities of the releases of some kinds."""

@@ -33,6 +33,8 @@ IN_REGISTERS = 16
 # numbers that a record adds to sums, parameters of a release; where the power of the releases' density stands
 # in the data.
 N_CONSTANTS = WIDTH = N_DRAWN = N_CONTRIBUTIONS = N_PARAMETERS = TEMPER_AT = 0
+# Where the number of people stands among the parameters, if slots beyond it are in no release; else -1.
+PEOPLE_AT = -1
 # Which results of a draw are what is kept, in value space.
 VALUE_AT = np.zeros(0, np.int64)
 # Whether log weights are to be looked at, and how often a candidate without a law is drawn again where no
@@ -110,10 +112,65 @@ def summarise_block(
                 gains[k] = -np.inf
 
 
+def take_all(rng: Generator, c: Numbers, state: RecordState, drawn: Array, waits: Array) -> Numbers:
+    """Draw all records from their law; return the sums with what they contribute."""
+    x, cov = state.records, state.covariates
+    n, sums = x.shape[0], entries(state.offset, N_CONTRIBUTIONS)
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        draw_block(rng, c, cov, start, m, True, drawn, waits)
+        for k in range(m):
+            if N_CONTRIBUTIONS:
+                r = candidate(c, cov, start + k, column(drawn, k, WIDTH))
+                sums = plus(sums, part(r, 0, N_CONTRIBUTIONS))
+            for j in range(WIDTH):
+                x[start + k, j] = drawn[VALUE_AT[j], k]
+    return sums
+
+
+def take_rest(
+    rng: Generator, c: Numbers, cov: Array, x: Array, first: int, drawn: Array, waits: Array
+) -> None:
+    """Draw the slots of nobody, from the first on: no release reads them, and all are taken."""
+    for start in range(first, x.shape[0], BLOCK):
+        m = min(BLOCK, x.shape[0] - start)
+        draw_block(rng, c, cov, start, m, False, drawn, waits)
+        for k in range(m):
+            for j in range(WIDTH):
+                x[start + k, j] = drawn[VALUE_AT[j], k]
+
+
+def take_all_of_many(
+    rng: Generator, c: Numbers, state: RecordState, sums: Array, drawn: Array, moves: Array, waits: Array
+) -> None:
+    """Draw all records from their law; fill the sums, in an array, with what they contribute.
+
+    The sums begin anew: what was infinite before would leave them no numbers.
+    """
+    x, cov = state.records, state.covariates
+    n = x.shape[0]
+    for j in range(sums.size):
+        sums[j] = state.offset[j]
+    for start in range(0, n, BLOCK):
+        m = min(BLOCK, n - start)
+        draw_block(rng, c, cov, start, m, True, drawn, waits)
+        for k in range(m):
+            r = candidate(c, cov, start + k, column(drawn, k, WIDTH))
+            set_column(moves, k, part(r, 0, N_CONTRIBUTIONS))
+            for j in range(WIDTH):
+                x[start + k, j] = drawn[VALUE_AT[j], k]
+            for j in range(N_CONTRIBUTIONS):
+                at = sum_of(cov, start + k, j)
+                if at >= 0:
+                    sums[at] += moves[j, k]
+
+
 def few_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     """Sweep that holds the sums in registers."""
     x, cov, prior_only = state.records, state.covariates, state.prior_only
     n, c = x.shape[0], entries(state.constants, N_CONSTANTS)
+    if PEOPLE_AT >= 0:
+        n = min(max(int(state.theta[PEOPLE_AT]), 0), n)
     lowest, n_accepted = 0.0, 0.0
     power = state.data[TEMPER_AT]
     values, parameters = (
@@ -123,7 +180,11 @@ def few_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     old = entries(state.offset, N_CONTRIBUTIONS)
     drawn, records = np.empty((N_DRAWN, BLOCK)), np.empty((WIDTH, BLOCK))
     moves, gains, waits = np.empty((N_CONTRIBUTIONS, BLOCK)), np.empty(BLOCK), np.empty(BLOCK)
-    if N_CONTRIBUTIONS:
+    if prior_only:
+        for _ in range(n_sweeps):
+            old = take_all(rng, c, state, drawn, waits)
+        n_sweeps = 0
+    elif N_CONTRIBUTIONS:
         for start in range(0, n, BLOCK):
             m = min(BLOCK, n - start)
             load_block(x, start, m, records)
@@ -133,24 +194,24 @@ def few_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     for _ in range(n_sweeps):
         for start in range(0, n, BLOCK):
             m = min(BLOCK, n - start)
-            draw_block(rng, c, cov, start, m, prior_only, drawn, waits)
+            draw_block(rng, c, cov, start, m, False, drawn, waits)
             load_block(x, start, m, records)
             if N_CONTRIBUTIONS or WEIGHTED:
                 summarise_block(c, cov, start, m, records, drawn, moves, gains)
             for k in range(m):
                 new = plus(old, column(moves, k, N_CONTRIBUTIONS))
-                total = 0.0
-                if not prior_only:
-                    total = change(values, parameters, old, new)
-                    total *= power
-                    if WEIGHTED:
-                        total += gains[k]
+                total = change(values, parameters, old, new)
+                total *= power
+                if WEIGHTED:
+                    total += gains[k]
                 lowest = least(lowest, total)
                 if total >= -waits[k]:
                     n_accepted += 1.0
                     for j in range(WIDTH):
                         x[start + k, j] = drawn[VALUE_AT[j], k]
                     old = new
+        take_rest(rng, c, cov, x, n, drawn, waits)
+        n_accepted += x.shape[0] - n
     count(state, n_accepted, lowest)
     set_entries(state.totals, minus(old, entries(state.offset, N_CONTRIBUTIONS)))
 
@@ -165,6 +226,10 @@ def many_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     sums = state.offset.copy()
     drawn, records = np.empty((N_DRAWN, BLOCK)), np.empty((WIDTH, BLOCK))
     moves, gains, waits = np.empty((N_CONTRIBUTIONS, BLOCK)), np.empty(BLOCK), np.empty(BLOCK)
+    if prior_only:
+        for _ in range(n_sweeps):
+            take_all_of_many(rng, c, state, sums, drawn, moves, waits)
+        n_sweeps = n = 0
     for start in range(0, n, BLOCK):
         m = min(BLOCK, n - start)
         load_block(x, start, m, records)
@@ -178,21 +243,20 @@ def many_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
     for _ in range(n_sweeps):
         for start in range(0, n, BLOCK):
             m = min(BLOCK, n - start)
-            draw_block(rng, c, cov, start, m, prior_only, drawn, waits)
+            draw_block(rng, c, cov, start, m, False, drawn, waits)
             load_block(x, start, m, records)
             summarise_block(c, cov, start, m, records, drawn, moves, gains)
             for k in range(m):
                 total = 0.0
-                if not prior_only:
-                    for j in range(N_CONTRIBUTIONS):
-                        at = sum_of(cov, start + k, j)
-                        if at >= 0:
-                            new = sums[at] + moves[j, k]
-                            if new != sums[at]:
-                                total += change_of_one(value, params, sums, at, new)
-                    total *= power
-                    if WEIGHTED:
-                        total += gains[k]
+                for j in range(N_CONTRIBUTIONS):
+                    at = sum_of(cov, start + k, j)
+                    if at >= 0:
+                        new = sums[at] + moves[j, k]
+                        if new != sums[at]:
+                            total += change_of_one(value, params, sums, at, new)
+                total *= power
+                if WEIGHTED:
+                    total += gains[k]
                 lowest = least(lowest, total)
                 if total >= -waits[k]:
                     n_accepted += 1.0

@@ -13,16 +13,19 @@ import numpy as np
 import pymc as pm
 import pytensor.scalar as ps
 import pytensor.tensor as pt
+from pymc.distributions.transforms import SimplexTransform
 from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import DirichletRV
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.lowering.addresses.bind import Function, Kernel, bound_part, part_of_kernel
+from pymc_dp.lowering.addresses.bind import Function, Kernel, kernel_of, part_of_kernel
 from pymc_dp.lowering.addresses.native import HOIST, NativeFunction
 from pymc_dp.lowering.addresses.tuples import column
+from pymc_dp.lowering.functions.simplex import probability
 from pymc_dp.lowering.rows.domains import Domain, inside_of, is_number, may_be_extreme
 from pymc_dp.lowering.rows.rowdraws import draw_entry
 from pymc_dp.lowering.rows.rows import ROW, NotScalar, RowGraph, scalar_function
-from pymc_dp.lowering.rows.valuedraws import draw_value
+from pymc_dp.lowering.rows.valuedraws import draw_log_ratios, draw_value, entry_from_values
 from pymc_dp.lowering.rows.written import density_at
 from pymc_dp.query.indexrules import Placed
 from pymc_dp.query.lengths import with_known_shapes
@@ -92,7 +95,10 @@ class FusedSweep:
         layout = self.program.records
         position = self.program.block.records.index(rv)  # type: ignore[arg-type]
         shape = layout.shapes[position][1:]
-        if rv.type.shape[1:] != tuple(shape):  # type: ignore[attr-defined]
+        natural = rv.type.shape[1:]  # type: ignore[attr-defined]
+        if isinstance(self._transform(rv), SimplexTransform):
+            natural = (*natural[:-1], natural[-1] - 1)
+        if natural != tuple(shape):
             raise NotScalar(f"{rv.name} is transformed to another shape")
         inner = int(np.ravel_multi_index(index, shape)) if index else 0
         return layout.columns[position].start + inner
@@ -110,34 +116,41 @@ class FusedSweep:
 
     def _transform(self, rv: Variable) -> Any:
         transform = self.program.model.rvs_to_transforms.get(rv)
+        if isinstance(transform, SimplexTransform) and isinstance(rv.owner.op, DirichletRV):
+            return transform
         if transform is not None and getattr(transform, "ndim_supp", 0) != 0:
             raise NotScalar(f"{rv.name} has a transform over several entries")
         return transform
 
     def _state_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
-        return self._from_value(self._x[self._column(rv, index)], rv, index, self._state)
+        return self._from_value(lambda at: self._x[self._column(rv, at)], rv, index, self._state)
 
-    def _from_value(
-        self, number: Variable, rv: Variable, index: tuple[int, ...], rows: RowGraph
-    ) -> TensorVariable:
-        value: Any = pt.tensor_from_scalar(number)
-        transform = self._transform(rv)
-        if transform is not None:
-            value = transform.backward(value, *self._inputs(rv, index, rows))
-        return pt.cast(value, rv.dtype)  # type: ignore[attr-defined]
+    def _from_value(self, number: Any, rv: Variable, index: tuple[int, ...], rows: RowGraph) -> Any:
+        """Return an entry, given the number in value space at any index of its variable."""
+        inputs = lambda: self._inputs(rv, index, rows)  # noqa: E731
+        return entry_from_values(self._transform(rv), rv, index, number, inputs)
 
     def _draw_entry(self, rv: Variable, index: tuple[int, ...]) -> TensorVariable:
         key = (rv, index)
         if key not in self._drawn:
             # numbered before its parameters are drawn: equal draws with equal labels would be merged
-            self._n_draws += 1
-            label = self._n_draws
+            self._n_draws, label = self._n_draws + 1, self._n_draws + 1
+            if isinstance(self._transform(rv), SimplexTransform):
+                self._draw_probabilities(rv, index[:-1], label)
+                return self._drawn[key]
             exact = draw_value(self._draws, rv, self._transform(rv), index, self._rng, label)
             if exact is None:
                 self._drawn[key] = draw_entry(self._draws, rv, index, self._rng, label)
             else:
                 self._drawn_values[key], self._drawn[key] = exact
         return self._drawn[key]
+
+    def _draw_probabilities(self, rv: Variable, lead: tuple[int, ...], label: int) -> None:
+        """Draw a row of probabilities in value space, where those that round to zero are numbers."""
+        values = draw_log_ratios(self._draws, rv, lead, self._rng, label)
+        for k in range(len(values) + 1):
+            self._drawn[rv, (*lead, k)] = pt.cast(probability(values, k), rv.dtype)  # type: ignore[attr-defined]
+        self._drawn_values |= {(rv, (*lead, k)): v for k, v in enumerate(values)}
 
     def _defined(self, rv: Variable, index: tuple[int, ...]) -> list[Any]:
         """Whether a candidate has a law given the others and a density, as a list of what is to be asked."""
@@ -270,10 +283,9 @@ class FusedSweep:
         places = dict(zip(each, drawn, strict=True))
 
         def candidate_entry(rv: Variable, index: tuple[int, ...]) -> TensorVariable:
-            number = places[rv, index]
-            if (rv, index) in self._drawn_values:
-                return self._from_value(number, rv, index, candidates)
-            return pt.cast(pt.tensor_from_scalar(number), rv.dtype)  # type: ignore[attr-defined]
+            if (rv, index) in self._drawn_values or (rv, index) not in places:
+                return self._from_value(lambda at: places[rv, at], rv, index, candidates)
+            return pt.cast(pt.tensor_from_scalar(places[rv, index]), rv.dtype)  # type: ignore[attr-defined]
 
         candidates = rows.fork(candidate_entry)
         state, proposed = (self._of(graph, statistics, weights) for graph in (rows, candidates))
@@ -318,7 +330,9 @@ class FusedSweep:
             "WIDTH": width,
             "N_DRAWN": n_drawn,
             "N_CONTRIBUTIONS": d,
+            "N_PARAMETERS": d * program.n_parameters,
             "TEMPER_AT": program.temper_at,
+            "PEOPLE_AT": -1 if weighted or tries else program.people_at,
             "WEIGHTED": weighted or tries > 0,
             "TRIES": tries,
             "VALUE_AT": np.array([value_of.get(j, j) for j in range(width)], np.int64),
@@ -327,20 +341,14 @@ class FusedSweep:
             **calls,
         }
 
-        def named(function: Function) -> dict[str, Any]:
-            return {name: names[name] for name in function.__code__.co_names if name in names}
-
-        def parts(*functions: Function) -> dict[str, Any]:
-            return {f.__name__: bound_part(f, named(f)) for f in functions}
-
-        in_both = parts(blocks.draw_block, blocks.load_block, blocks.summarise_block)
+        kernel, last = blocks.few_sums_sweep, [blocks.take_all, blocks.take_rest]
         if program.n_statistics > blocks.IN_REGISTERS:
-            kernel = blocks.many_sums_sweep
-            more = {"change_of_one": program.central.part_of_one(), **parts(blocks.sum_of)}
+            kernel, last = blocks.many_sums_sweep, [blocks.sum_of, blocks.take_all_of_many]
+            names["change_of_one"] = program.central.part_of_one()
         else:
-            kernel = blocks.few_sums_sweep
-            more = {"change": program.central.part_of_numbers(), "N_PARAMETERS": d * program.n_parameters}
-        return Kernel(kernel, ROWS, {**named(kernel), **in_both, **more})
+            names["change"] = program.central.part_of_numbers()
+        parts: Any = (blocks.draw_block, blocks.load_block, blocks.summarise_block, *last)
+        return kernel_of(kernel, parts, ROWS, names)
 
     def _compile_hoist(self) -> None:
         """Compile what the sweep takes from outside of the records, once all entries are known."""
