@@ -14,6 +14,7 @@ NAMES = (
     "laws",
     "nuts",
     "unknown_count",
+    "time_use",
     "tables",
     "table_parameters",
     "sweeps",

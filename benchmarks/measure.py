@@ -57,15 +57,25 @@ def together(runs: list[Run]) -> Run:
 
 
 def sample(
-    model: pm.Model, names: list[str], draws: int, tune: int, seed: int = 1, step: list | None = None
+    model: pm.Model,
+    names: list[str],
+    draws: int,
+    tune: int,
+    seed: int = 1,
+    step: list | None = None,
+    starts: list | None = None,
 ) -> Run:
-    """`pm.sample` with its default steps, or those given, and PyMC's own loop; only `names` are kept."""
+    """`pm.sample` with its default steps, or those given, and PyMC's own loop; only `names` are kept.
+
+    Two chains, or as many as there are starting points.
+    """
     clock = DrawClock()
     start = time.process_time()
     idata = pm.sample(
         draws,
         tune=tune,
-        chains=2,
+        chains=len(starts) if starts else 2,
+        initvals=starts,
         cores=1,
         model=model,
         var_names=names,
