@@ -298,7 +298,7 @@ def test_records_are_drawn_from_their_law_whatever_the_sweep(declare, scale, whi
 def verdict_on(model, density, step):
     with model:
         idata = pm.sample(
-            6000, tune=1000, chains=2, cores=1, random_seed=5, progressbar=False, quiet=True, step=step,
+            6000, tune=1000, chains=2, cores=1, random_seed=6, progressbar=False, quiet=True, step=step,
             compute_convergence_checks=False,
         )  # fmt: skip
     p = density / density.sum()
