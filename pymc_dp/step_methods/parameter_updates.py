@@ -116,11 +116,11 @@ class ParameterUpdates:
             in_groups = grouped.functions()
             self.centred = in_groups[0] if n_centred else None
             self.ancillary = in_groups[1] if n_ancillary else None
-        else:
-            self.centred = conditionals.centred(self.follows_slopes) if n_centred else None
-        if redraws and n_centred and (found := given_sums(conditionals)):
+        elif redraws and n_centred and (found := given_sums(conditionals)):
             self.sums, self.centred, self.n_sums = found
             n_centred = n_centred if chosen else _GIVEN_SUMS * k
+        else:
+            self.centred = conditionals.centred(self.follows_slopes) if n_centred else None
         self.with_records: tuple[NativeFunction | None, NativeFunction | None] = (None, None)
         if n_redrawn and isinstance(conditionals, RedrawnConditionals):
             self.with_records = conditionals.with_records()
