@@ -77,6 +77,14 @@ def sum_of(cov: Array, i: int, j: int) -> int:
     return PLACED_FROM[j] + int(cov[PLACED_BY[j], i])
 
 
+def add_to_sums(sums: Array, cov: Array, i: int, moves: Array, k: int) -> None:
+    """Add the numbers in a column to the sums that those of record i go to."""
+    for j in range(N_CONTRIBUTIONS):
+        at = sum_of(cov, i, j)
+        if at >= 0:
+            sums[at] += moves[j, k]
+
+
 def draw_block(
     rng: Generator, c: Numbers, cov: Array, start: int, m: int, prior_only: bool, drawn: Array, waits: Array
 ) -> None:
@@ -159,10 +167,7 @@ def take_all_of_many(
             set_column(moves, k, part(r, 0, N_CONTRIBUTIONS))
             for j in range(WIDTH):
                 x[start + k, j] = drawn[VALUE_AT[j], k]
-            for j in range(N_CONTRIBUTIONS):
-                at = sum_of(cov, start + k, j)
-                if at >= 0:
-                    sums[at] += moves[j, k]
+            add_to_sums(sums, cov, start + k, moves, k)
 
 
 def few_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
@@ -236,10 +241,7 @@ def many_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
         for k in range(m):
             s = current(c, cov, start + k, column(records, k, WIDTH))
             set_column(moves, k, part(s, 0, N_CONTRIBUTIONS))
-            for j in range(N_CONTRIBUTIONS):
-                at = sum_of(cov, start + k, j)
-                if at >= 0:
-                    sums[at] += moves[j, k]
+            add_to_sums(sums, cov, start + k, moves, k)
     for _ in range(n_sweeps):
         for start in range(0, n, BLOCK):
             m = min(BLOCK, n - start)
@@ -262,9 +264,6 @@ def many_sums_sweep(n_sweeps: int, rng: Generator, state: RecordState) -> None:
                     n_accepted += 1.0
                     for j in range(WIDTH):
                         x[start + k, j] = drawn[VALUE_AT[j], k]
-                    for j in range(N_CONTRIBUTIONS):
-                        at = sum_of(cov, start + k, j)
-                        if at >= 0:
-                            sums[at] += moves[j, k]
+                    add_to_sums(sums, cov, start + k, moves, k)
     count(state, n_accepted, lowest)
     contributions(sums, state)

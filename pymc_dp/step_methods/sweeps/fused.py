@@ -343,7 +343,8 @@ class FusedSweep:
 
         kernel, last = blocks.few_sums_sweep, [blocks.take_all, blocks.take_rest]
         if program.n_statistics > blocks.IN_REGISTERS:
-            kernel, last = blocks.many_sums_sweep, [blocks.sum_of, blocks.take_all_of_many]
+            kernel = blocks.many_sums_sweep
+            last = [blocks.sum_of, blocks.add_to_sums, blocks.take_all_of_many]
             names["change_of_one"] = program.central.part_of_one()
         else:
             names["change"] = program.central.part_of_numbers()
