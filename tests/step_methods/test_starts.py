@@ -164,13 +164,14 @@ def mixture_of_a_number():
 
 
 def truncated_at_its_start():
-    c = pm.Normal("c")
-    return pm.Truncated("y", pm.Logistic.dist(c, 1.0), lower=0, shape=5), c
+    c = pm.Normal("c", 0, 0.3, shape=13)
+    return pm.Truncated("y", pm.Logistic.dist(c.sum(), 1.0), lower=0, shape=5), c
 
 
 def truncated_at_a_parameter():
-    c = pm.Normal("c")
-    return pm.Truncated("y", pm.Logistic.dist(0.0, 1.0), lower=c, upper=c + 3, shape=5), c
+    c = pm.Normal("c", 0, 0.3, shape=13)
+    lower = c.sum()
+    return pm.Truncated("y", pm.Logistic.dist(0.0, 1.0), lower=lower, upper=lower + 3, shape=5), c
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["chosen", "given"])
