@@ -63,15 +63,21 @@ def pytest_runtest_setup(item):
 
 
 # Graphs and compiled functions are millions of small objects that live on: Python's own searches for garbage
-# among them take a tenth of the time of all tests. It is looked for after so many tests, and after each file.
+# among them take a tenth of the time of all tests. It is looked for after so many tests, and after each file,
+# among what was made since.
 TESTS_PER_COLLECTION = 40
 _since_collection = 0
 
 
-def pytest_collection_finish(session):
-    """Leave what the imports made out of all searches for garbage, and have none begin by itself."""
+def _collect():
+    """Look for garbage; what is none is left out of later searches."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish(session):
+    """Have no search for garbage begin by itself."""
+    _collect()
     gc.disable()
 
 
@@ -82,7 +88,7 @@ def pytest_runtest_teardown(item, nextitem):
     _since_collection += 1
     if _since_collection >= TESTS_PER_COLLECTION or nextitem is None or nextitem.path != item.path:
         _since_collection = 0
-        gc.collect()
+        _collect()
 
 
 def pytest_terminal_summary(terminalreporter):

@@ -43,7 +43,7 @@ def point_of(chain, theta, x):
 @EVERY
 def test_sweep(entry, rng):
     """Totals after a sweep are those of its records, which stay in the support."""
-    model = entry.build(max(4, entry.smallest))
+    model = entry.build(max(2, entry.smallest))
     logp = model.compile_logp(mode=PYTHON)
     for chain in chains(model, "auto"):
         theta, x = at(chain, jittered(model, rng), rng)
