@@ -15,6 +15,7 @@ NAMES = (
     "nuts",
     "unknown_count",
     "time_use",
+    "surveys",
     "tables",
     "table_parameters",
     "sweeps",

@@ -10,11 +10,13 @@ from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
 
+from pymc_dp.query.recordrules import named
 from pymc_dp.step_methods.ancillary_block import AncillaryBlock
 from pymc_dp.step_methods.block.parents import ancestors_of_records, is_real
 from pymc_dp.step_methods.claims import default_parameters, takes_count
 from pymc_dp.step_methods.discovery import check_no_table, model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordStep, RecordStepState
+from pymc_dp.step_methods.shared_parameters import together
 from pymc_dp.step_methods.updates.state import GIVEN_NOISE, N_TALLIES, REDRAWN
 from pymc_dp.step_methods.whole_numbers import whole_numbers_of
 
@@ -30,6 +32,7 @@ class AncillaryUpdateState(RecordStepState):
     n_adapted: int
     restarts: list
     learnt: list
+    learnt_together: list
 
 
 class AncillaryUpdate(RecordStep):
@@ -132,6 +135,12 @@ class AncillaryUpdate(RecordStep):
     and by trajectories, parameters of parameters that no law of a record reads also move by themselves, at no
     cost that depends on the records: eight updates of each in a cycle.
 
+    Where the laws of records of several blocks read the same parameters (two surveys of one mean, each behind
+    a sum of its own), a draw ends with two more cycles: a sweep over the records of each block, then at least
+    16 updates of these parameters (six where that takes quantile functions) by random walks, given the noise
+    of all blocks at once. They cost what updates of all blocks by themselves do. A message says which; up to
+    40 numbers, with `update` left out or ``"random_walk"``, and where all records are functions of noise.
+
     A trajectory of k numbers takes 15 steps on average and 64 at most, each with a pass over the records that
     costs about twice that of an update, and some k^2 operations. A quarter of them (an eighth beyond 40
     numbers) take steps up to 16 times as short, which fit where the posterior is narrower than
@@ -164,7 +173,7 @@ class AncillaryUpdate(RecordStep):
 
     name = "ancillary_update"
     _state_class = AncillaryUpdateState
-    _lowered = ("chains", "_parts")
+    _lowered = ("chains", "_parts", "_together")
     stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
         "centred_acceptance": (np.float64, []),
         "ancillary_acceptance": (np.float64, []),
@@ -215,6 +224,19 @@ class AncillaryUpdate(RecordStep):
                     "else, and the other numbers together.",
                     ", ".join(part.grouped.names), part.grouped.n,
                 )  # fmt: skip
+        for blocks in self._together:
+            _log.info(
+                "AncillaryUpdate also moves %s with the records of %s, whose laws read %s, together.",
+                ", ".join(blocks.names),
+                named([rv for part in blocks.parts for rv in part.block.records]),
+                "it" if len(blocks.names) == 1 else "them",
+            )
+        if self._apart:
+            _log.warning(
+                "The laws of records of several blocks read %s, and the records of one stand still while %s "
+                "with those of another. Expect slow mixing where privacy is strong.",
+                ", ".join(self._apart), "it moves" if len(self._apart) == 1 else "they move",
+            )  # fmt: skip
         self._forget()
 
     def _build(self) -> None:
@@ -226,12 +248,15 @@ class AncillaryUpdate(RecordStep):
             if moving & {*ancestors_of_records(model, block), *whole_numbers_of(model, block)}
         ]
         self.chains = [part.chain for part in self._parts]
+        by_walks = self.update in ("auto", "random_walk") and self.n_ancillary != 0
+        self._together, self._apart = together(self._parts) if by_walks else ([], [])
 
     def _moved(self) -> set[str]:
         return super()._moved().union(*(part.names for part in self._parts))
 
     def _forget(self) -> None:
         self.learnt = [part.begun() for part in self._parts]
+        self.learnt_together = [blocks.begun() for blocks in self._together]
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for a new chain: forget what the last one learnt, read the data again."""
@@ -250,6 +275,8 @@ class AncillaryUpdate(RecordStep):
             before = tallies[REDRAWN].copy()
             point.update(part.run(self, point, learnt, tallies))
             learnt.redrawn += (tallies[REDRAWN] - before) * self.tune
+        for blocks, learnt_together in zip(self._together, self.learnt_together, strict=True):
+            point.update(blocks.run(self, point, learnt_together, tallies))
         self.n_steps += 1
         if self.tune:
             # start afresh twice: what was learnt on the way to the posterior is no guide to its shape

@@ -74,6 +74,17 @@ def steps(declare, make):
     return make(model=model), make(model=model)
 
 
+def surveys():
+    """A mean of two groups of people, each behind a sum of its own."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 2)
+        for k in range(2):
+            dp.LaplaceMechanism(
+                f"z{k}", pm.Normal(f"y{k}", mu, 1 + k, shape=8).sum(), scale=9.0, observed=5.0
+            )
+    return model
+
+
 CASES = {
     "records, tempered": (central, dp.RecordImputation),
     "records, by turns": (wavelet, dp.RecordImputation),
@@ -82,6 +93,7 @@ CASES = {
     "slice": (wavelet, slice_update),
     "hamiltonian": (central, hamiltonian),
     "by group": (areas, by_group),
+    "several blocks": (surveys, dp.AncillaryUpdate),
     "redraw": (central, partial(dp.AncillaryUpdate, update="redraw")),
     "collapsed": (response, dp.CollapsedUpdate),
     "conjugate": (counts, dp.ConjugateUpdate),

@@ -321,8 +321,11 @@ class RecordProgram:
         self, name: str, inputs: Sequence[Variable], outputs: Sequence[Any], sig: Any
     ) -> NativeFunction:
         """Compile graphs of the stand-ins; data-like constants become inputs."""
-        graphs = without_products(self.data.lift(with_known_factors(list(outputs))))
-        return NativeFunction(name, [self.theta, self.data.data, *inputs], graphs, sig)
+        return NativeFunction(name, [self.theta, self.data.data, *inputs], self.lifted(outputs), sig)
+
+    def lifted(self, outputs: Sequence[Any]) -> list[Any]:
+        """Return graphs of the stand-ins as they are compiled."""
+        return without_products(self.data.lift(with_known_factors(list(outputs))))
 
     @cached_property
     def propose(self) -> NativeFunction:

@@ -1,0 +1,227 @@
+"""Blocks of records whose laws read the same parameters, which then move with the records of all of them.
+
+Two surveys of one quantity are such blocks. Given the records of one, its parameters are held by these where
+privacy is strong, whatever those of the other do.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pytensor.graph.basic import Variable
+
+from pymc_dp.lowering.addresses.native import addresses_of
+from pymc_dp.query.dependence import NONE, SEVERAL, Dependence
+from pymc_dp.query.readings import substitute
+from pymc_dp.query.records import parameters_of
+from pymc_dp.query.rowlocal import leaves_of
+from pymc_dp.step_methods.ancillary_block import AncillaryBlock
+from pymc_dp.step_methods.block.parents import continuous_parameters, parents_of_records
+from pymc_dp.step_methods.claims import MAX_DIMENSION
+from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
+from pymc_dp.step_methods.updates.state import GIVEN_NOISE, Learnt, of_random_walk
+from pymc_dp.step_methods.updates.together import (
+    Share,
+    give_records,
+    given_all_noise,
+    take_noise,
+    walk_together,
+)
+
+if TYPE_CHECKING:
+    from pymc_dp.step_methods.ancillary import AncillaryUpdate
+
+# Cycles of a draw, each with a sweep over the records of all blocks; fewest updates in one, and where these
+# compute quantile functions.
+_CYCLES, _CHEAP, _DEAR = 2, 16, 6
+
+# Names of parameters, and which of their numbers.
+type Numbers = dict[str, set[int]]
+
+
+class ReadTogether(Exception):
+    """Something reads records of two blocks, and would have to be counted with both."""
+
+
+class TogetherBlocks:
+    """Several blocks of records and the parameters that the laws of more than one of them read.
+
+    Parameters
+    ----------
+    parts : sequence of AncillaryBlock
+    numbers : dict
+        Names of these parameters, and which of their numbers.
+
+    Raises
+    ------
+    ReadTogether
+        If a variable or a potential reads records of two blocks.
+    """
+
+    def __init__(self, parts: Sequence[AncillaryBlock], numbers: Numbers):
+        self.parts = list(parts)
+        first = parts[0].chain.program
+        layout, model = first.parameters, parts[0].model
+        moving = [rv for rv in layout.variables if rv.name in numbers]
+        counted = _counted_with(parts)
+        self.shares = [Share(part.chain.program, moving, counted(k)) for k, part in enumerate(parts)]
+        self.density, self._n_data = given_all_noise(self.shares)
+        self.coordinates = self.shares[0].coordinates() or (None, None)
+        self._given = [(share.noise(), share.records()) for share in self.shares]
+        self.names = [str(rv.name) for rv in moving]
+        self._values = [str(model.rvs_to_values[rv].name) for rv in moving]
+        starts = {str(rv.name): layout.slices[layout.variables.index(rv)].start for rv in moving}
+        at = [starts[name] + k for name in self.names for k in sorted(numbers[name])]
+        self.moving = np.array(at, dtype=np.intp)
+        smooth = all(form.smooth for share in self.shares for form in share.forms.values())
+        self.n_updates = max(_CHEAP, 2 * self.moving.size) if smooth else max(_DEAR, self.moving.size)
+        for kernel in (take_noise, give_records, walk_together):
+            kernel.ready()
+
+    def begun(self) -> Learnt:
+        """Return what a chain begins with."""
+        return of_random_walk(self.moving.size)
+
+    def run(
+        self, step: "AncillaryUpdate", point: dict[str, np.ndarray], learnt: Learnt, tallies: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Return a point with parameters and records of all blocks moved, the latter by sweeps of theirs too.
+
+        A draw has two cycles: a sweep over the records of each block, then updates of the parameters.
+        """
+        chains = [part.chain for part in self.parts]
+        point = dict(point)
+        for chain in chains:
+            if chain.data.size != chain.program.data.size:  # a function lowered later reads more data
+                chain.refresh_data()
+            chain.program.records.pack(point, out=chain.x)
+        data = np.concatenate([c.data[:n] for c, n in zip(chains, self._n_data, strict=True)])
+        given = np.empty((1, sum(chain.x.size for chain in chains)))
+        noise = [
+            part.reshape(chain.x.shape)
+            for part, chain in zip(
+                np.split(given[0], np.cumsum([c.x.size for c in chains])[:-1]), chains, strict=True
+            )
+        ]
+        first = chains[0].program.parameters
+        addresses = addresses_of((self.density, *self.coordinates))
+        for cycle in range(_CYCLES):
+            for chain, (of_records, _), u in zip(chains, self._given, noise, strict=True):
+                theta = chain.program.parameters.flatten(point)
+                chain.sweep(step.rng, theta, chain.x, step.n_steps % len(chain.moves))
+                take_noise(chain.handle(step.rng), of_records.address, theta, chain.data, chain.x, u)
+            theta = first.flatten(point)
+            phi, totals = np.empty_like(theta), np.concatenate([chain.totals for chain in chains])
+            accepted = walk_together(
+                chains[0].handle(step.rng), self.n_updates, addresses, theta, phi, chains[0].data, data,
+                given, totals, self.moving, learnt, (step.n_adapted * _CYCLES + cycle) * self.n_updates,
+                int(step.tune), tallies[GIVEN_NOISE],
+            )  # fmt: skip
+            if accepted:
+                moved = {**point, **first.unflatten(phi, self._values)}
+                for chain, (_, of_noise), u in zip(chains, self._given, noise, strict=True):
+                    there = chain.program.parameters.flatten(moved)
+                    give_records(of_noise.address, there, chain.data, u, chain.x)
+                point.update(first.unflatten(theta, self._values))
+        for chain in chains:
+            point.update(chain.program.records.unpack(chain.x))
+        return point
+
+
+def together(parts: Sequence[AncillaryBlock]) -> tuple[list[TogetherBlocks], list[str]]:
+    """Return blocks that share parameters and move together, and names of parameters of those that cannot.
+
+    Blocks whose records are no function of noise, or whose number is a parameter, cannot.
+    """
+    read = [_read_by_law(part) for part in parts] if len(parts) > 1 else []
+    able = [part.block.count is None and not part.ends.size and _has_noise(part) for part in parts]
+    found: list[TogetherBlocks] = []
+    apart = _of_several(read)
+    for which in _tied([numbers if able[k] else {} for k, numbers in enumerate(read)]):
+        numbers = _of_several([read[k] for k in which])
+        if sum(map(len, numbers.values())) > MAX_DIMENSION:
+            continue
+        try:
+            found.append(TogetherBlocks([parts[k] for k in which], numbers))
+        except ReadTogether:
+            continue
+        others = _of_several([read[k] for k in range(len(parts)) if k not in which] + [numbers])
+        apart = {name: others.get(name, set()) if name in numbers else own for name, own in apart.items()}
+    return found, [name for name, own in apart.items() if own]
+
+
+def _has_noise(part: AncillaryBlock) -> bool:
+    try:
+        Share(part.chain.program, part.mine, lambda factor: True)
+    except NoNoiseForm:
+        return False
+    return True
+
+
+def _read_by_law(part: AncillaryBlock) -> Numbers:
+    """Which numbers of the parameters that move the law of a block's records reads, told by the graph."""
+    program = part.chain.program
+    inputs = [program.theta, program.data.data, program.x]
+    graphs = program.data.lift(
+        substitute([p for rv in part.block.records for p in parameters_of(rv)], program.state)
+    )
+    told = Dependence([g for g in graphs if hasattr(g.type, "ndim")], program.theta, inputs)
+    layout = program.parameters
+    values = [np.zeros(layout.size), program.data.gather(), program.first_records]
+    found: Numbers = {}
+    movable = continuous_parameters(part.model, part.block) & set(part.mine)
+    for rv in parents_of_records(part.model, part.block):
+        if rv in movable:
+            start, n = layout.slices[layout.variables.index(rv)].start, layout.slice_length(rv)
+
+            def seen(numbers: range, start: int = start) -> set[int]:
+                parts = np.full(layout.size, NONE)
+                parts[start + np.array(numbers)] = numbers
+                return set(np.concatenate(told.of(values, parts)).tolist()) - {NONE}
+
+            read = seen(range(n))
+            # where entries of a law read several numbers, each is asked for by itself
+            found[str(rv.name)] = (
+                read if SEVERAL not in read else {k for k in range(n) if seen(range(k, k + 1))}
+            )
+    return found
+
+
+def _of_several(read: Sequence[Numbers]) -> Numbers:
+    """Which numbers more than one of some blocks read."""
+    names = dict.fromkeys(name for numbers in read for name in numbers)
+    found = {}
+    for name in names:
+        every = [k for numbers in read for k in numbers.get(name, ())]
+        shared = {k for k in every if every.count(k) > 1}
+        if shared:
+            found[name] = shared
+    return found
+
+
+def _tied(read: Sequence[Numbers]) -> list[list[int]]:
+    """Blocks by number, those together that share a number with another of them."""
+    sets: list[list[int]] = []
+    for k, numbers in enumerate(read):
+        sharing = [s for s in sets if any(_of_several([numbers, read[j]]) for j in s)]
+        sets = [s for s in sets if s not in sharing] + [[*(j for s in sharing for j in s), k]]
+    return [sorted(s) for s in sets if len(s) > 1]
+
+
+def _counted_with(parts: Sequence[AncillaryBlock]) -> Callable[[int], Callable[[Variable], bool]]:
+    """Return what is counted with each block: what reads its records, and with the first the rest."""
+    model = parts[0].model
+    variables = set(model.basic_RVs)
+    whose = {rv: k for k, part in enumerate(parts) for rv in part.block.records}
+
+    def block_of(factor: Variable) -> int:
+        if factor in whose:
+            return whose[factor]
+        read = leaves_of([factor] if factor in model.potentials else parameters_of(factor), variables)
+        blocks = {whose[v] for v in read if v in whose}
+        if len(blocks) > 1:
+            raise ReadTogether(factor.name)
+        return blocks.pop() if blocks else 0
+
+    counted = {factor: block_of(factor) for factor in (*model.basic_RVs, *model.potentials)}
+    return lambda k: lambda factor: counted[factor] == k
