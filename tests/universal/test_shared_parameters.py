@@ -301,4 +301,4 @@ def test_what_was_asked_for_is_not_added_to(options):
 def test_it_is_said(caplog):
     with caplog.at_level("INFO", logger="pymc.dp"):
         built(mean_and_spread)
-    assert "also moves mu, s with the records of x and y, whose laws read them, together" in caplog.text
+    assert "also moves mu, s with the records of x, y, whose laws read them, together" in caplog.text
