@@ -10,6 +10,16 @@ import pytest
 from pymc_dp.lowering.compiling.building import building
 
 
+@pytest.fixture(autouse=True)
+def collecting():
+    """As in a program: the tests themselves are run without."""
+    before = gc.isenabled()
+    gc.enable()
+    yield
+    if not before:
+        gc.disable()
+
+
 @building()
 def trace_of_a_node():
     assert not gc.isenabled()
@@ -35,11 +45,8 @@ def test_errors_end_it_and_it_may_begin_within_itself():
 
 def test_who_does_not_collect_garbage_is_left_without():
     gc.disable()
-    try:
-        trace_of_a_node()
-        assert not gc.isenabled()
-    finally:
-        gc.enable()
+    trace_of_a_node()
+    assert not gc.isenabled()
 
 
 def test_several_threads_put_back_what_was_before_all_of_them():

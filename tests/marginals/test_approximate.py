@@ -374,7 +374,7 @@ def test_edgeworth_term(away):
         assert abs(first) < 0.5 * abs(e) or abs(e) < 0.02
 
 
-def test_what_stays(caplog):
+def test_what_stays(caplog, python_mode):
     with pm.Model(coords={"sum": ["of y", "of squares"]}) as model:
         a = pm.Normal("a")
         y = pm.Normal("y", a, 1, shape=N)
