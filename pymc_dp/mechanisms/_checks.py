@@ -19,6 +19,7 @@ from scipy.special import gammaincc
 
 from pymc_dp.mechanisms._arguments import DECLARING
 from pymc_dp.privacy.release import Release
+from pymc_dp.query.choices import change_of_one_person
 from pymc_dp.query.clamping import largest
 from pymc_dp.query.contributions import is_masked
 from pymc_dp.query.lengths import known_lengths
@@ -264,6 +265,20 @@ def tell_of_far_values(name: str, query: TensorVariable, rv: TensorVariable, obs
         f"value: noise of {times:.3g} times its level{others} has a chance below 1e-6. bounds= clamps each "
         "row, released or added up. Where rows are groups of people, such as counts, leave it out, and give "
         "as sensitivity= how far one person changes the query; or mend the bounds or the level of the noise.",
+        skip_file_prefixes=DECLARING,
+    )
+
+
+def tell_of_low_sensitivity(query: TensorVariable, given: float | None, order: int, neighbours: str) -> None:
+    """Warn where a stated sensitivity is less than one person moves counts of people in one cell each."""
+    moved = None if given is None else change_of_one_person(query, order, neighbours)
+    if given is None or moved is None or given >= moved * (1 - 1e-12):
+        return
+    others = ', or neighbours="add-remove", if people who come or go are meant'
+    warnings.warn(
+        f"sensitivity = {given:g} is stated, and the query counts people in cells, of which each is in one: "
+        f"one person moves it by up to {moved:.6g} (L{order}, {neighbours} neighbours), and the guarantee "
+        f"promises too much. Give sensitivity={moved!r}{others if neighbours == 'replace-one' else ''}.",
         skip_file_prefixes=DECLARING,
     )
 

@@ -31,6 +31,7 @@ from pymc_dp.mechanisms._checks import (
     length_of,
     names_of_records,
     tell_of_far_values,
+    tell_of_low_sensitivity,
 )
 from pymc_dp.mechanisms._debit import Debit
 from pymc_dp.mechanisms._numbers import check_neighbours, check_number_of_records, resizable_lengths
@@ -319,12 +320,11 @@ class Mechanism(RefusesUnknown, Distribution):
         """Check and clamp the query; find its sensitivity in the norm of that order (1 or 2)."""
         query = as_query(query)
         check_neighbours(neighbours, query, sensitivity if bounds is None else None)
-        if sensitivity is not None:
-            sensitivity = positive("sensitivity", sensitivity)
+        sensitivity = None if sensitivity is None else positive("sensitivity", sensitivity)
         if bounds is None:
+            tell_of_low_sensitivity(query, sensitivity, order, neighbours)
             return PreparedQuery(query, sensitivity, None, None, neighbours=neighbours)
-        lo, hi = parse_bounds(bounds)
-        clamped, width = clamp_query(query, (lo, hi), neighbours)
+        clamped, width = clamp_query(query, ends := parse_bounds(bounds), neighbours)
         implied = float(np.linalg.norm(np.ravel(width), order))
         tell_of_choices(query, implied, order, neighbours)
         # a larger change that the user states need not be divided among entries as the bounds say
@@ -332,7 +332,7 @@ class Mechanism(RefusesUnknown, Distribution):
         sensitivity = checked_sensitivity(sensitivity, implied, f"the query by {implied:g} (L{order})")
         query = as_query(clamped)
         lengths = resizable_lengths(query)
-        return PreparedQuery(query, sensitivity, split, hashable_bounds(lo, hi), lengths, neighbours)
+        return PreparedQuery(query, sensitivity, split, hashable_bounds(*ends), lengths, neighbours)
 
     @classmethod
     def _release(

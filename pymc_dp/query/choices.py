@@ -12,6 +12,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.query.sums import Total, read_sums
+from pymc_dp.query.tablechanges import shared_total_sensitivity
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
@@ -56,6 +57,15 @@ def tell_of_choices(query: TensorVariable, implied: float, order: int, neighbour
             "bounds says so.",
             written, order, implied, implied / change, written,
         )  # fmt: skip
+
+
+def change_of_one_person(query: TensorVariable, order: int, neighbours: str) -> float | None:
+    """Return how far one person who is in one cell moves a query; None where people may be in several.
+
+    Rows with a single 1 say so, and counts whose law has a known total.
+    """
+    change = change_of_one_choice(query, order, neighbours)
+    return shared_total_sensitivity(query, order, neighbours) if change is None else change
 
 
 def _picks_one(rows: Variable, in_model: bool) -> bool:

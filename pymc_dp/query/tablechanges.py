@@ -14,7 +14,7 @@ from scipy import sparse
 from pymc_dp.query.contributions import says_its_records
 from pymc_dp.query.lengths import lengths_of
 from pymc_dp.query.linear import NotLinear, read_linear
-from pymc_dp.query.tables import is_count, nearest_random
+from pymc_dp.query.tables import SHARED_TOTAL, is_count, nearest_random
 
 # Most kinds of cells that are compared with each other, pair by pair.
 _MOST_PAIRED = 2000
@@ -85,6 +85,20 @@ def count_sensitivity(
     if neighbours == "add-remove":
         return float(norms.max())
     return _largest_difference(columns, norms, order)
+
+
+def shared_total_sensitivity(query: Variable, order: int, neighbours: str) -> float | None:
+    """Return how far one person moves a query of counts with a known total; None of anything else.
+
+    Their law says that each person is in one cell: of other counts, a row may be all of a person.
+    """
+    found = nearest_random(query)
+    if not found or not all(isinstance(v.owner.op, SHARED_TOTAL) for v in found):
+        return None
+    try:
+        return count_sensitivity(query, order=order, neighbours=neighbours)
+    except ValueError:
+        return None
 
 
 def _counts_behind(queries: Sequence[Any], counts: Any) -> list[Any]:

@@ -1,6 +1,8 @@
 """How far one person moves queries of a table: against all pairs of cells."""
 
 import itertools
+import re
+import warnings
 
 import numpy as np
 import pymc as pm
@@ -95,3 +97,55 @@ def test_parameters_of_the_counts_are_no_counts():
         n = pm.Poisson("n", 20.0)
         c = pm.Multinomial("c", n, pm.Dirichlet("p", np.ones(3)))
     assert dp.count_sensitivity(c, order=1) == 2
+
+
+# of one person in one of four cells: the query, and how far an exchange moves it, in either norm
+PARTS = {
+    "all cells": (lambda c: c, 2.0, 2**0.5),
+    "a margin and its cells": (lambda c: pt.concatenate([c.ravel(), c.sum(axis=0)]), 4.0, 2.0),
+    "one cell": (lambda c: c[0, 0], 1.0, 1.0),
+    "weighted": (lambda c: (c * np.array([[1.0, 3.0], [0.0, 2.0]])).sum(), 3.0, 3.0),
+}
+EACH_LAW = pytest.mark.parametrize("law", [dp.LaplaceMechanism, dp.GaussianMechanism])
+
+
+def check_told(law, query, moved, neighbours, remedies):
+    noise = {"sigma" if law is dp.GaussianMechanism else "scale": 2.0, "neighbours": neighbours}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        law.dist(query, sensitivity=moved, **noise)
+    with pytest.warns(UserWarning, match=rf"moves it by up to {moved:.6g} \(L[12], {neighbours}") as told:
+        law.dist(query, sensitivity=0.9 * moved, **noise)
+    message = str(told[0].message)
+    assert told[0].filename == __file__ and ("come or go" in message) == remedies
+    (asked,) = re.findall(r"Give sensitivity=([\d.]+\d)", message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        law.dist(query, sensitivity=float(asked), **noise)
+
+
+@EACH_LAW
+@pytest.mark.parametrize("part", PARTS)
+def test_less_than_one_person_moves_counts_is_told(part, law):
+    """The law of counts with a known total says that each person is in one cell."""
+    query, *largest = PARTS[part]
+    c = pm.Multinomial.dist(20, np.full(4, 0.25)).reshape((2, 2))
+    check_told(law, query(c), largest[law is dp.GaussianMechanism], "replace-one", True)
+
+
+@EACH_LAW
+@pytest.mark.parametrize("neighbours", ["replace-one", "add-remove"])
+def test_less_than_one_person_moves_choices_is_told(neighbours, law):
+    """So do rows with a single 1 each, of a model and of a custodian's data."""
+    choices = np.array([0, 2, 2, 1])
+    moved = 1.0 if neighbours == "add-remove" else 2 ** (0.5 if law is dp.GaussianMechanism else 1)
+    for rows in (pm.Categorical.dist(np.ones(3) / 3, shape=4), pt.constant(choices)):
+        query = dp.record_sum(pt.eye(3)[rows])
+        check_told(law, query, moved, neighbours, neighbours == "replace-one")
+
+
+@EACH_LAW
+def test_people_who_may_be_in_several_cells_are_not_told_of(law, recwarn):
+    visits = pm.Poisson.dist(np.ones((2, 2)))
+    law.dist(visits, sensitivity=0.5, **{"sigma" if law is dp.GaussianMechanism else "scale": 2.0})
+    assert not recwarn
