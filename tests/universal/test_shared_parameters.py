@@ -95,6 +95,15 @@ def one_effect_of_three():
     laplace("b", pm.Normal("y", effect[np.array([1, 2])], 1))
 
 
+def effects_of_which_one_is_shared():
+    """The others move with their mean and spread, at the noise that they have."""
+    top, tau = pm.Normal("top"), pm.HalfNormal("tau")
+    effect = pm.Normal("effect", top, tau, shape=4)
+    laplace("a", pm.Normal("x", effect[np.array([0, 1])] + top, tau))
+    laplace("b", pm.Normal("y", effect[np.array([1, 2])] - top, tau))
+    laplace("c", pm.Normal("w", effect[3], 1, shape=2))
+
+
 def each_record_is_released():
     mu = pm.Normal("mu")
     dp.LaplaceMechanism("a", pm.Normal("x", mu, 1, shape=3), scale=2.0, observed=[0.2, 2.0, -1.0])
@@ -103,12 +112,14 @@ def each_record_is_released():
 
 MODELS = [
     mean_and_spread, three_blocks_with_covariates, counts_beside_numbers, a_spread_that_a_mean_has_too,
-    an_end_of_a_parameter, what_else_reads_records, one_effect_of_three, each_record_is_released,
+    an_end_of_a_parameter, what_else_reads_records, one_effect_of_three, effects_of_which_one_is_shared,
+    each_record_is_released,
 ]  # fmt: skip
 NAMES = {
     "mean_and_spread": ["mu", "s"], "three_blocks_with_covariates": ["b"], "counts_beside_numbers": ["rate"],
     "a_spread_that_a_mean_has_too": ["tau", "m"], "an_end_of_a_parameter": ["end"],
-    "what_else_reads_records": ["mu"], "one_effect_of_three": ["effect"], "each_record_is_released": ["mu"],
+    "what_else_reads_records": ["mu"], "one_effect_of_three": ["effect"],
+    "effects_of_which_one_is_shared": ["top", "tau", "effect"], "each_record_is_released": ["mu"],
 }  # fmt: skip
 
 
@@ -176,7 +187,8 @@ def _pairs(model, blocks, rng):
         whole = logp(new)
         if not np.isfinite(whole):
             return -np.inf
-        return whole - own(new) + _log_slope(lambda v: back(v, data[0]), at, blocks.moving)
+        # numbers that stay as noise move with those of their law: the slope is that of all
+        return whole - own(new) + _log_slope(lambda v: back(v, data[0]), at, np.arange(at.size))
 
     here = there(first.flatten(point), data[0])
     start, kept = moved(here)
