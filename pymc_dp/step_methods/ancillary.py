@@ -241,11 +241,14 @@ class AncillaryUpdate(RecordStep):
 
     def _build(self) -> None:
         model, moved = self._sized()
-        moving = set(moved)
+        moving, blocks = set(moved), record_blocks(model)
+        behind = [set(ancestors_of_records(model, block)) for block in blocks]
+        # each block moves what is behind its records; what is behind none, all of them
+        others = moving.difference(*behind)
         self._parts = [
-            AncillaryBlock(self, model, block, moving)
-            for block in record_blocks(model)
-            if moving & {*ancestors_of_records(model, block), *whole_numbers_of(model, block)}
+            AncillaryBlock(self, model, block, moving & (own | others))
+            for block, own in zip(blocks, behind, strict=True)
+            if moving & {*own, *whole_numbers_of(model, block)}
         ]
         self.chains = [part.chain for part in self._parts]
         by_walks = self.update in ("auto", "random_walk") and self.n_ancillary != 0

@@ -75,7 +75,7 @@ class AncillaryBlock:
     model : pymc.Model
     block : RecordBlock
     moving : set of Variable
-        What the step is to move, in all blocks.
+        What the step is to move with this block.
     """
 
     def __init__(self, step: "AncillaryUpdate", model: Model, block: RecordBlock, moving: set[Variable]):

@@ -314,3 +314,14 @@ def test_it_is_said(caplog):
     with caplog.at_level("INFO", logger="pymc.dp"):
         built(mean_and_spread)
     assert "also moves mu, s with the records of x, y, whose laws read them, together" in caplog.text
+
+
+def test_each_block_moves_what_is_behind_its_records():
+    """And what is behind none of them, if the step is to move it, is moved with all."""
+    with pm.Model() as model:
+        s, level = pm.HalfNormal("s"), pm.HalfNormal("level")
+        for k in range(2):
+            laplace(f"z{k}", pm.Normal(f"y{k}", pm.Normal(f"mu{k}"), s, shape=3), scale=level)
+        by_default, asked = dp.AncillaryUpdate(), dp.AncillaryUpdate([*model.free_RVs[:1], level])
+    assert [part.names for part in by_default._parts] == [["s_log__", "mu0"], ["s_log__", "mu1"]]
+    assert [part.names for part in asked._parts] == [["s_log__", "level_log__"]] * 2
