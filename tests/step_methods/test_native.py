@@ -48,8 +48,8 @@ def test_sweep(entry, rng):
     for chain in chains(model, "auto"):
         theta, x = at(chain, jittered(model, rng), rng)
         for which in range(len(chain.moves)):
-            tally = chain.sweep(rng, theta, x, which, 3)
-            assert 0 < tally[0] <= 3 * chain.program.n + 1e-9
+            tally = chain.sweep(rng, theta, x, which, 30)
+            assert 0 < tally[0] <= 30 * chain.program.n + 1e-9
             assert 0 <= tally[1] <= 1
             assert np.isfinite(x).all()
             t, w = np.empty((chain.program.n, chain.totals.size)), np.empty(chain.program.n)

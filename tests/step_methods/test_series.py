@@ -131,13 +131,14 @@ def test_small_scales_are_visited(model_of, series, draws):
 
 @pytest.mark.statistical
 def test_given_the_series_they_are_not(monkeypatch):
-    """Power: without the form of a series, as it was, draws of its parameters are off.
+    """Without the form of a series, as it was, few draws of its scale count: whether they are off is chance.
 
-    A shorter one is seldom entered where its scale is small, and then for long: too few draws count to tell.
+    Of 8,000, some 4,000 count with it, and 530, 136 and 129 without (seeds 1 to 3).
     """
+    with_form = verdicts(of_parameters, autoregression, LONG)["sigma"]
     monkeypatch.setattr(Conditionals, "_noncentred", lambda self: {})
-    found = verdicts(of_parameters, autoregression, LONG, 6000)
-    assert not found["sigma"].passed, found
+    without = verdicts(of_parameters, autoregression, LONG)["sigma"]
+    assert with_form.passed and without.effective_draws < with_form.effective_draws / 4, without
 
 
 @pytest.mark.statistical
