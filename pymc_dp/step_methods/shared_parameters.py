@@ -133,7 +133,9 @@ def together(parts: Sequence[AncillaryBlock]) -> tuple[list[TogetherBlocks], lis
 
     Blocks whose records are no function of noise, or whose number is a parameter, cannot.
     """
-    read = [_read_by_law(part) for part in parts] if len(parts) > 1 else []
+    if len(parts) < 2:
+        return [], []
+    read = [_read_by_law(part) for part in parts]
     able = [part.block.count is None and not part.ends.size and _has_noise(part) for part in parts]
     found: list[TogetherBlocks] = []
     apart = _of_several(read)
