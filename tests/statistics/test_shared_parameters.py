@@ -41,7 +41,6 @@ def test_a_mean_behind_two_sums(scale):
         return stats.norm.logpdf(mu, 0, 2) + sums.sum(axis=-1)
 
     exact = from_log_density(log_density, -8, 8, refine=False)
-    # without the move of both: 22 and 27 of 6,000
     verdict = harness.mc_z(idata.posterior["mu"].values, exact, minimum_ess=1500)
     assert verdict.passed, verdict
 
