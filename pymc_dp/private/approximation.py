@@ -205,11 +205,13 @@ class _Newton(GradientStep):
         d, temper = self.layout.size, self.term.temper
         noise = self.noise(multiplier)
         metric, bound = np.eye(d), self.clip_gradient
-        for _ in range(rounds):
+        for k in range(rounds):
             gradient, moments, error = self.moments(theta, other, np.linalg.inv(metric), bound, noise)
-            # eigenvalues smaller than the noise cannot be told from it
-            drowned = int((np.linalg.eigvalsh(moments) < 2 * math.sqrt(d) * error).sum())
-            moments = _at_least(moments, 2 * math.sqrt(d) * error)
+            # Eigenvalues smaller than the noise cannot be told from it. In the units of the round before they
+            # are about one: larger noise has drowned all of them, whatever it happens to have made of them.
+            least = 2 * math.sqrt(d) * error
+            drowned = d if least >= 1 and k > 0 else int((np.linalg.eigvalsh(moments) < least).sum())
+            moments = _at_least(moments, least)
             # second moments about 0 rather than about the mean make steps too short when the start is far
             # away
             mean = gradient / self.term.rows.n
