@@ -26,8 +26,9 @@ DRAWS = 20_000
 
 FEW, ONE, MANY = Urn(0.5), Urn(1.0), Urn(5.0)
 PITMAN_YOR, NEGATIVE, THREE = Urn(1.0, 0.3), Urn(-0.2, 0.5), Urn(0.7, components=3)
-# Kernel, samplers, urns in turn. Behind noise: the law that a Gaussian release has given atoms, beside the
-# answer that the samplers of confidential records are compared with.
+# Kernel, samplers (all of them for the first, every second one for others), urns in turn. Behind noise: the
+# law that a Gaussian release has given atoms, beside the answer that the samplers of confidential records are
+# compared with.
 MODELS = [
     ("NIG", ALL_KNOWN, (ONE, PITMAN_YOR, MANY)),
     ("NIG", ALL_KNOWN, (THREE,)),
@@ -42,7 +43,9 @@ MODELS = [
 def _rows():
     for k, (kernel, samplers, urns) in enumerate(MODELS):
         for j, sampler in enumerate(samplers):
-            urn = urns[(j + k) % len(urns)]
+            if k > 0 and (j + k) % 2:
+                continue
+            urn = urns[(j + k) // 2 % len(urns)]
             yield pytest.param(sampler, kernel, urn, id=f"{kernel} {urn} {sampler}")
 
 

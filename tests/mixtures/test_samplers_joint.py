@@ -10,7 +10,7 @@ import pytest
 
 from tests.mixtures import models
 from tests.mixtures.models import CENTRAL_MODELS, CLOSED_MODELS, MODELS, NORMAL_MODELS
-from tests.mixtures.samplers import ALL_SAMPLERS, LOCAL_SAMPLERS, SAMPLERS
+from tests.mixtures.samplers import ALL_SAMPLERS, SAMPLERS
 from tests.statistics.drive import Shared, StepKernel
 from tests.statistics.test_sbc import calibration
 
@@ -44,18 +44,22 @@ def epsilon_of(model_type):
     return EPSILONS[(*MODELS, *CENTRAL_MODELS).index(model_type) % len(EPSILONS)]
 
 
+def _fitting(k, model):
+    """Samplers for the k-th model of local releases: one of each kind, by turns."""
+    turn = lambda *names: names[k % len(names)]  # noqa: E731
+    yield turn("joint", "joint of 2", "joint of 5")
+    yield turn("conditional", "slice")
+    yield turn("auto", "auto", "auto of 2")  # all kinds of moves together
+    yield "released splits" if model in NORMAL_MODELS else turn("kept splits", "fresh splits")
+    if model in CLOSED_MODELS:
+        yield turn("closed", "auto closed")
+
+
 def _rows():
-    """Every model with every kind of sweep, if not with all forms of it; from strong to weak privacy."""
-    local = list(LOCAL_SAMPLERS)
+    """Every model with every kind of move, if not with all forms of it; from strong to weak privacy."""
     for k, model in enumerate((*MODELS, *CENTRAL_MODELS)):
-        fitting = list(SAMPLERS)
-        if model in MODELS:
-            fitting = ["joint", "conditional", ("slice", "auto")[k % 2], local[k % len(local)]]
-            fitting += ["kept splits", *(["fresh splits"] if "fresh splits" not in fitting else [])]
-        epsilon = epsilon_of(model)
-        fitting += ["closed", "auto closed"][: 1 + k % 2] if model in CLOSED_MODELS else []
-        fitting += ["released splits"] if model in NORMAL_MODELS else []
-        for sampler in fitting:
+        for sampler in _fitting(k, model) if model in MODELS else SAMPLERS:
+            epsilon = epsilon_of(model)
             yield pytest.param(model, epsilon, sampler, id=f"{model.__name__} {epsilon:g} {sampler}")
 
 
@@ -78,16 +82,17 @@ def test_laws_of_atoms_are_recognised(model_type):
     assert models.laws_by_name(step._mixtures[0].lowered) == (model.laws, model.other)
 
 
+# kernels of the test above, so that none is compiled for this alone
 CALIBRATED = [
-    (models.KnownVariance, "closed"),
+    (models.KnownVariance, "auto closed"),
     (models.PoissonGamma, "closed"),
     (models.NormalInverseGamma, "joint"),
     (models.KnownVariance, "slice"),
     (models.PoissonGamma, "conditional"),
     (models.Regressions, "auto"),
-    (models.TwoColumns, "joint of 2"),
+    (models.TwoColumns, "joint of 5"),
     (models.GammaRates, "auto of 2"),
-    (models.BernoulliBeta, "conditional"),
+    (models.BinomialBeta, "conditional"),
     (models.HalfNormalScales, "auto"),
     (models.ReleasedSum, "joint"),
 ]
