@@ -16,7 +16,7 @@ from pymc_dp.step_methods.block.parents import ancestors_of_records, is_real
 from pymc_dp.step_methods.claims import default_parameters, takes_count
 from pymc_dp.step_methods.discovery import check_no_table, model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordStep, RecordStepState
-from pymc_dp.step_methods.shared_parameters import together
+from pymc_dp.step_methods.shared_parameters import moved_with_each, together
 from pymc_dp.step_methods.updates.state import GIVEN_NOISE, N_TALLIES, REDRAWN
 from pymc_dp.step_methods.whole_numbers import whole_numbers_of
 
@@ -241,14 +241,15 @@ class AncillaryUpdate(RecordStep):
 
     def _build(self) -> None:
         model, moved = self._sized()
-        moving, blocks = set(moved), record_blocks(model)
-        behind = [set(ancestors_of_records(model, block)) for block in blocks]
-        # each block moves what is behind its records; what is behind none, all of them
-        others = moving.difference(*behind)
+        moving = set(moved)
+        blocks = [
+            block
+            for block in record_blocks(model)
+            if moving & {*ancestors_of_records(model, block), *whole_numbers_of(model, block)}
+        ]
         self._parts = [
-            AncillaryBlock(self, model, block, moving & (own | others))
-            for block, own in zip(blocks, behind, strict=True)
-            if moving & {*own, *whole_numbers_of(model, block)}
+            AncillaryBlock(self, model, block, with_it)
+            for block, with_it in zip(blocks, moved_with_each(model, blocks, moving), strict=True)
         ]
         self.chains = [part.chain for part in self._parts]
         by_walks = self.update in ("auto", "random_walk") and self.n_ancillary != 0

@@ -4,19 +4,26 @@ Two surveys of one quantity are such blocks. Given the records of one, its param
 privacy is strong, whatever those of the other do.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 
 from pymc_dp.lowering.addresses.native import addresses_of
 from pymc_dp.query.dependence import NONE, SEVERAL, Dependence
 from pymc_dp.query.readings import substitute
-from pymc_dp.query.records import parameters_of
+from pymc_dp.query.records import RecordBlock, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.step_methods.ancillary_block import AncillaryBlock
-from pymc_dp.step_methods.block.parents import continuous_parameters, parents_of_records
+from pymc_dp.step_methods.block.layout import positions
+from pymc_dp.step_methods.block.parents import (
+    ancestors_of_records,
+    continuous_parameters,
+    is_real,
+    parents_of_records,
+)
 from pymc_dp.step_methods.claims import MAX_DIMENSION
 from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
 from pymc_dp.step_methods.updates.state import GIVEN_NOISE, Learnt, of_random_walk
@@ -70,6 +77,7 @@ class TogetherBlocks:
         self._given = [(share.noise(), share.records()) for share in self.shares]
         self.names = [str(rv.name) for rv in moving]
         self._values = [str(model.rvs_to_values[rv].name) for rv in moving]
+        self._at = [positions(part.chain.program.parameters, self._values) for part in parts]
         starts = {str(rv.name): layout.slices[layout.variables.index(rv)].start for rv in moving}
         at = [starts[name] + k for name in self.names for k in sorted(numbers[name])]
         self.moving = np.array(at, dtype=np.intp)
@@ -90,7 +98,6 @@ class TogetherBlocks:
         A draw has two cycles: a sweep over the records of each block, then updates of the parameters.
         """
         chains = [part.chain for part in self.parts]
-        point = dict(point)
         for chain in chains:
             if chain.data.size != chain.program.data.size:  # a function lowered later reads more data
                 chain.refresh_data()
@@ -103,29 +110,60 @@ class TogetherBlocks:
                 np.split(given[0], np.cumsum([c.x.size for c in chains])[:-1]), chains, strict=True
             )
         ]
-        first = chains[0].program.parameters
-        addresses = addresses_of((self.density, *self.coordinates))
+        # all parameters, in the order of each block's program: what moves stands at `self._at`
+        thetas = [chain.program.parameters.flatten(point) for chain in chains]
+        theta, at = thetas[0], self._at[0]
+        phi, addresses = np.empty_like(theta), addresses_of((self.density, *self.coordinates))
         for cycle in range(_CYCLES):
-            for chain, (of_records, _), u in zip(chains, self._given, noise, strict=True):
-                theta = chain.program.parameters.flatten(point)
-                chain.sweep(step.rng, theta, chain.x, step.n_steps % len(chain.moves))
-                take_noise(chain.handle(step.rng), of_records.address, theta, chain.data, chain.x, u)
-            theta = first.flatten(point)
-            phi, totals = np.empty_like(theta), np.concatenate([chain.totals for chain in chains])
+            for chain, own, (of_records, _), u in zip(chains, thetas, self._given, noise, strict=True):
+                chain.sweep(step.rng, own, chain.x, step.n_steps % len(chain.moves))
+                take_noise(chain.handle(step.rng), of_records.address, own, chain.data, chain.x, u)
+            totals = np.concatenate([chain.totals for chain in chains])
             accepted = walk_together(
                 chains[0].handle(step.rng), self.n_updates, addresses, theta, phi, chains[0].data, data,
                 given, totals, self.moving, learnt, (step.n_adapted * _CYCLES + cycle) * self.n_updates,
                 int(step.tune), tallies[GIVEN_NOISE],
             )  # fmt: skip
             if accepted:
-                moved = {**point, **first.unflatten(phi, self._values)}
-                for chain, (_, of_noise), u in zip(chains, self._given, noise, strict=True):
-                    there = chain.program.parameters.flatten(moved)
-                    give_records(of_noise.address, there, chain.data, u, chain.x)
-                point.update(first.unflatten(theta, self._values))
+                moved = theta[at]
+                for chain, own, own_at, (_, of_noise), u in zip(
+                    chains, thetas, self._at, self._given, noise, strict=True
+                ):
+                    own[own_at] = phi[at]  # some of them as noise
+                    give_records(of_noise.address, own, chain.data, u, chain.x)
+                    own[own_at] = moved
+        point = {**point, **chains[0].program.parameters.unflatten(theta, self._values)}
         for chain in chains:
             point.update(chain.program.records.unpack(chain.x))
         return point
+
+
+def moved_with_each(
+    model: Model, blocks: Sequence[RecordBlock], moving: Collection[Variable]
+) -> list[set[Variable]]:
+    """Return what moves with each block of records: what is behind them, and with the first block the rest.
+
+    A number that is behind several blocks moves with the first of them whose law reads it, if any does: its
+    density has a term for each block, and as many such densities would take the square of their number to
+    compile and to compute. Of an array each block may read entries of its own: it moves with all that read
+    it. So do whole numbers.
+    """
+    read = [set(parents_of_records(model, block)) for block in blocks]
+    behind = [set(ancestors_of_records(model, block)) for block in blocks]
+    found: list[set[Variable]] = [set() for _ in blocks]
+    for rv in moving:
+        readers = [k for k, own in enumerate(read) if rv in own]
+        those = readers or [k for k, own in enumerate(behind) if rv in own]
+        if not is_real(rv):
+            with_it = those or list(range(len(blocks)))
+        elif rv.type.ndim and readers:  # type: ignore[attr-defined]
+            with_it = readers
+        else:
+            with_it = those[:1] or [0]
+        for k in with_it:
+            found[k].add(rv)
+    # a block that reads nothing of its own moves what others move, too
+    return [own or set(moving) & behind[k] for k, own in enumerate(found)]
 
 
 def together(parts: Sequence[AncillaryBlock]) -> tuple[list[TogetherBlocks], list[str]]:
@@ -135,8 +173,9 @@ def together(parts: Sequence[AncillaryBlock]) -> tuple[list[TogetherBlocks], lis
     """
     if len(parts) < 2:
         return [], []
-    read = [_read_by_law(part) for part in parts]
-    able = [part.block.count is None and not part.ends.size and _has_noise(part) for part in parts]
+    moving = {rv for part in parts for rv in part.mine}
+    read = [_read_by_law(part, moving) for part in parts]
+    able = [part.block.count is None and not part.ends.size and _has_noise(part, moving) for part in parts]
     found: list[TogetherBlocks] = []
     apart = _of_several(read)
     for which in _tied([numbers if able[k] else {} for k, numbers in enumerate(read)]):
@@ -152,16 +191,16 @@ def together(parts: Sequence[AncillaryBlock]) -> tuple[list[TogetherBlocks], lis
     return found, [name for name, own in apart.items() if own]
 
 
-def _has_noise(part: AncillaryBlock) -> bool:
+def _has_noise(part: AncillaryBlock, moving: Collection[Variable]) -> bool:
     try:
-        Share(part.chain.program, part.mine, lambda factor: True)
+        Share(part.chain.program, moving, lambda factor: True)
     except NoNoiseForm:
         return False
     return True
 
 
-def _read_by_law(part: AncillaryBlock) -> Numbers:
-    """Which numbers of the parameters that move the law of a block's records reads, told by the graph."""
+def _read_by_law(part: AncillaryBlock, moving: Collection[Variable]) -> Numbers:
+    """Which numbers of parameters that move the law of a block's records reads, told by the graph."""
     program = part.chain.program
     inputs = [program.theta, program.data.data, program.x]
     graphs = program.data.lift(
@@ -171,7 +210,7 @@ def _read_by_law(part: AncillaryBlock) -> Numbers:
     layout = program.parameters
     values = [np.zeros(layout.size), program.data.gather(), program.first_records]
     found: Numbers = {}
-    movable = continuous_parameters(part.model, part.block) & set(part.mine)
+    movable = continuous_parameters(part.model, part.block) & set(moving)
     for rv in parents_of_records(part.model, part.block):
         if rv in movable:
             start, n = layout.slices[layout.variables.index(rv)].start, layout.slice_length(rv)

@@ -112,7 +112,6 @@ KNOWN_RUNS = [
     ("five", "neal 8", PITMAN_YOR),
     ("scaled", "neal 8", ONE),
     ("scaled", "split-merge of neal 8", PITMAN_YOR),
-    ("rescaled", "split-merge", ONE),
     ("correlations", "neal 8", ONE),
 ]
 
@@ -150,7 +149,6 @@ def test_laws_of_atoms_are_recognised(name):
 # one level for each model, so that each is compiled once
 JOINT = [
     (vectors.OneCovariance, 10.0, "joint"),
-    (vectors.OneCovariance, 10.0, "auto of 2"),
     (vectors.OneCovariance, 10.0, "slice"),
     (vectors.CovarianceOfEachSlot, 1.0, "conditional"),
     (vectors.CovarianceOfEachSlot, 1.0, "auto"),

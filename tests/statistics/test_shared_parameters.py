@@ -74,6 +74,37 @@ def test_coefficients_that_blocks_share_in_part():
         assert verdict.passed, (k, verdict)
 
 
+def test_areas_in_a_loop():
+    """Areas with a mean each, and a mean of these: all is normal. Of an array, each area reads one entry."""
+    n, noise, z = (20, 35, 10), 30.0, np.array([30.0, 10.0, -5.0])
+    weights = 1 / (np.array(n) * 1.5**2 + noise**2)
+    # the mean of all, then those of the areas
+    precision = np.diag([1 / 4 + 3, *(1 + np.square(n) * weights)])
+    precision[0, 1:] = precision[1:, 0] = -1
+    mean = np.linalg.solve(precision, [0, *(n * weights * z)])
+    sd = np.sqrt(np.diag(np.linalg.inv(precision)))
+    for in_array in (False, True):
+        with pm.Model():
+            top = pm.Normal("top", 0, 2)
+            means = pm.Normal("means", top, 1, shape=3) if in_array else None
+            for k in range(3):
+                at = means[k] if in_array else pm.Normal(f"mean{k}", top, 1)
+                y = pm.Normal(f"y{k}", at, 1.5, shape=n[k])
+                dp.GaussianMechanism(f"z{k}", y.sum(), sigma=noise, observed=z[k])
+            step = dp.AncillaryUpdate()
+            assert ["top" in part.names for part in step._parts] == [True, False, False]
+            idata = pm.sample(4000, tune=1000, chains=2, random_seed=6, step=step, **QUIET)
+        drawn = idata.posterior
+        for k in range(4):
+            of_area = drawn["means"].values[:, :, k - 1] if in_array else drawn.get(f"mean{k - 1}")
+            values = drawn["top"].values if k == 0 else np.asarray(of_area)
+            exact = from_log_density(
+                stats.norm(mean[k], sd[k]).logpdf, mean[k] - 9 * sd[k], mean[k] + 9 * sd[k]
+            )
+            verdict = harness.mc_z(values, exact, minimum_ess=800)
+            assert verdict.passed, (in_array, k, verdict)
+
+
 class TwoSurveys(StatModel):
     """Mean and spread of two groups of people, of whom the second is measured twice as large."""
 

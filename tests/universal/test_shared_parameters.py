@@ -316,12 +316,26 @@ def test_it_is_said(caplog):
     assert "also moves mu, s with the records of x, y, whose laws read them, together" in caplog.text
 
 
-def test_each_block_moves_what_is_behind_its_records():
-    """And what is behind none of them, if the step is to move it, is moved with all."""
+def test_what_several_blocks_read_moves_with_the_first_of_them():
+    """Its density has terms of all blocks. Of effects, each block moves those that it reads."""
     with pm.Model() as model:
-        s, level = pm.HalfNormal("s"), pm.HalfNormal("level")
+        s, level, top = pm.HalfNormal("s"), pm.HalfNormal("level"), pm.Normal("top")
         for k in range(2):
-            laplace(f"z{k}", pm.Normal(f"y{k}", pm.Normal(f"mu{k}"), s, shape=3), scale=level)
+            laplace(f"z{k}", pm.Normal(f"y{k}", pm.Normal(f"mu{k}", top), s, shape=3), scale=level)
         by_default, asked = dp.AncillaryUpdate(), dp.AncillaryUpdate([*model.free_RVs[:1], level])
-    assert [part.names for part in by_default._parts] == [["s_log__", "mu0"], ["s_log__", "mu1"]]
-    assert [part.names for part in asked._parts] == [["s_log__", "level_log__"]] * 2
+    assert [part.names for part in by_default._parts] == [["s_log__", "top", "mu0"], ["mu1"]]
+    # a block without parameters of its own moves what it reads; what is behind no records moves once
+    assert [part.names for part in asked._parts] == [["s_log__", "level_log__"], ["s_log__"]]
+    with pm.Model():
+        effects_of_their_own()
+        step = dp.AncillaryUpdate()
+    assert [part.names for part in step._parts] == [["m", "tau_log__", "effect"], ["effect"], ["effect"]]
+
+
+def test_whole_numbers_move_with_each_block_that_reads_them():
+    with pm.Model():
+        c, m = pm.Categorical("c", [0.4, 0.6]), pm.Normal("m", shape=2)
+        for k in range(2):
+            laplace(f"z{k}", pm.Normal(f"y{k}", m[k] + 3.0 * c, 1, shape=3))
+        step = dp.AncillaryUpdate()
+    assert [part.names for part in step._parts] == [["c", "m"], ["c", "m"]]

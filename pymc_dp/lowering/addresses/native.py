@@ -11,6 +11,7 @@ sessions load it in about 0.1 s instead of compiling for seconds.
 """
 
 import ctypes
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -287,10 +288,13 @@ def jit_function(inputs: Sequence[Variable], outputs: Sequence[Variable]) -> tup
     # as in PyMC: a parameter outside of its domain has density zero
     mode = own_mode().including("local_check_parameter_to_ninf_switch")
     mode = mode.register((dfs_rewriter(_trust_shape), _AFTER_SPECIALIZATION))
-    function = pytensor.function(
-        wrapped, [pytensor.Out(o, borrow=True) for o in outputs], mode=mode, on_unused_input="ignore",
-        trust_input=True,
-    )  # fmt: skip
+    with warnings.catch_warnings():
+        # a sum of many terms stays a sum of its own, which costs nothing beside the terms
+        warnings.filterwarnings("ignore", message="Loop fusion failed")
+        function = pytensor.function(
+            wrapped, [pytensor.Out(o, borrow=True) for o in outputs], mode=mode, on_unused_input="ignore",
+            trust_input=True,
+        )  # fmt: skip
     inner = function.vm.jit_fn
     inner.targetoptions["_nrt"] = True  # as in jit_scalar
     return inner, CACHED_SRC_FUNCTIONS.get(inner.py_func)

@@ -5,7 +5,7 @@ records of all of them move along. The density is the sum of what each block add
 where these move to, and what else reads them; what reads no records is counted with the first block.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import pytensor.tensor as pt
@@ -55,7 +55,7 @@ class Share(Conditionals):
     """
 
     def __init__(
-        self, program: RecordProgram, moving: Sequence[Variable], counted: Callable[[Variable], bool]
+        self, program: RecordProgram, moving: Collection[Variable], counted: Callable[[Variable], bool]
     ):
         self._counted = counted
         super().__init__(program, moving)
