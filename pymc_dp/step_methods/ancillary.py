@@ -15,8 +15,8 @@ from pymc_dp.step_methods.ancillary_block import AncillaryBlock
 from pymc_dp.step_methods.block.parents import ancestors_of_records, is_real
 from pymc_dp.step_methods.claims import default_parameters, takes_count
 from pymc_dp.step_methods.discovery import check_no_table, model_of, record_blocks
-from pymc_dp.step_methods.record_step import RecordStep, RecordStepState
-from pymc_dp.step_methods.shared_parameters import moved_with_each, together
+from pymc_dp.step_methods.record_step import RecordChain, RecordStep, RecordStepState
+from pymc_dp.step_methods.shared_parameters import TogetherBlocks, moved_with_each, shared_by
 from pymc_dp.step_methods.updates.state import GIVEN_NOISE, N_TALLIES, REDRAWN
 from pymc_dp.step_methods.whole_numbers import whole_numbers_of
 
@@ -242,18 +242,20 @@ class AncillaryUpdate(RecordStep):
     def _build(self) -> None:
         model, moved = self._sized()
         moving = set(moved)
-        blocks = [
-            block
+        chains = [
+            RecordChain(model, block, self.proposals, self._default_point)
             for block in record_blocks(model)
             if moving & {*ancestors_of_records(model, block), *whole_numbers_of(model, block)}
         ]
-        self._parts = [
-            AncillaryBlock(self, model, block, with_it)
-            for block, with_it in zip(blocks, moved_with_each(model, blocks, moving), strict=True)
-        ]
-        self.chains = [part.chain for part in self._parts]
+        programs = [chain.program for chain in chains]
         by_walks = self.update in ("auto", "random_walk") and self.n_ancillary != 0
-        self._together, self._apart = together(self._parts) if by_walks else ([], [])
+        shared, self._apart = shared_by(programs, moving) if by_walks else ([], [])
+        self._parts = [
+            AncillaryBlock(self, chain, with_it)
+            for chain, with_it in zip(chains, moved_with_each(programs, moving, shared), strict=True)
+        ]
+        self.chains = chains
+        self._together = [TogetherBlocks([self._parts[k] for k in each.blocks], each) for each in shared]
 
     def _moved(self) -> set[str]:
         return super()._moved().union(*(part.names for part in self._parts))

@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from pymc.logprob.transforms import LogTransform
-from pymc.model.core import Model
 from pytensor.gradient import NullTypeGradError
 from pytensor.graph.basic import Variable
 from pytensor.graph.utils import MethodNotDefined
 
 from pymc_dp.lowering.addresses.native import compile_lowered
 from pymc_dp.lowering.compiling.building import building
-from pymc_dp.query.records import RecordBlock
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import continuous_parameters, counts_of
 from pymc_dp.step_methods.claims import (
@@ -72,15 +70,15 @@ class AncillaryBlock:
     ----------
     step : AncillaryUpdate
         The step, for its options and its default point.
-    model : pymc.Model
-    block : RecordBlock
+    chain : RecordChain
+        What sweeps over the records of the block.
     moving : set of Variable
         What the step is to move with this block.
     """
 
-    def __init__(self, step: "AncillaryUpdate", model: Model, block: RecordBlock, moving: set[Variable]):
-        self.chain = RecordChain(model, block, step.proposals, step._default_point)
-        program = self.chain.program
+    def __init__(self, step: "AncillaryUpdate", chain: RecordChain, moving: set[Variable]):
+        self.chain, program = chain, chain.program
+        model, block = program.model, program.block
         layout = program.parameters
         # records of other blocks have moves of their own
         counted = moving & counts_of(model, block)

@@ -5,16 +5,15 @@ privacy is strong, whatever those of the other do.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from pymc.model.core import Model
 from pytensor.graph.basic import Variable
 
 from pymc_dp.lowering.addresses.native import addresses_of
 from pymc_dp.query.dependence import NONE, SEVERAL, Dependence
 from pymc_dp.query.readings import substitute
-from pymc_dp.query.records import RecordBlock, parameters_of
+from pymc_dp.query.records import parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.step_methods.ancillary_block import AncillaryBlock
 from pymc_dp.step_methods.block.layout import positions
@@ -24,6 +23,7 @@ from pymc_dp.step_methods.block.parents import (
     is_real,
     parents_of_records,
 )
+from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.claims import MAX_DIMENSION
 from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
 from pymc_dp.step_methods.updates.state import GIVEN_NOISE, Learnt, of_random_walk
@@ -34,6 +34,7 @@ from pymc_dp.step_methods.updates.together import (
     take_noise,
     walk_together,
 )
+from pymc_dp.step_methods.whole_numbers import whole_numbers_of
 
 if TYPE_CHECKING:
     from pymc_dp.step_methods.ancillary import AncillaryUpdate
@@ -46,6 +47,13 @@ _CYCLES, _CHEAP, _DEAR = 2, 16, 6
 type Numbers = dict[str, set[int]]
 
 
+class Shared(NamedTuple):
+    """Blocks that move together, by number, and which numbers of parameters more than one of them reads."""
+
+    blocks: list[int]
+    numbers: Numbers
+
+
 class ReadTogether(Exception):
     """Something reads records of two blocks, and would have to be counted with both."""
 
@@ -56,28 +64,22 @@ class TogetherBlocks:
     Parameters
     ----------
     parts : sequence of AncillaryBlock
-    numbers : dict
-        Names of these parameters, and which of their numbers.
-
-    Raises
-    ------
-    ReadTogether
-        If a variable or a potential reads records of two blocks.
+    shared : Shared
     """
 
-    def __init__(self, parts: Sequence[AncillaryBlock], numbers: Numbers):
-        self.parts = list(parts)
-        first = parts[0].chain.program
-        layout, model = first.parameters, parts[0].model
+    def __init__(self, parts: Sequence[AncillaryBlock], shared: Shared):
+        self.parts, numbers = list(parts), shared.numbers
+        programs = [part.chain.program for part in parts]
+        layout, model = programs[0].parameters, programs[0].model
         moving = [rv for rv in layout.variables if rv.name in numbers]
-        counted = _counted_with(parts)
-        self.shares = [Share(part.chain.program, moving, counted(k)) for k, part in enumerate(parts)]
+        counted = _counted_with(programs)
+        self.shares = [Share(program, moving, counted(k)) for k, program in enumerate(programs)]
         self.density, self._n_data = given_all_noise(self.shares)
         self.coordinates = self.shares[0].coordinates() or (None, None)
         self._given = [(share.noise(), share.records()) for share in self.shares]
         self.names = [str(rv.name) for rv in moving]
         self._values = [str(model.rvs_to_values[rv].name) for rv in moving]
-        self._at = [positions(part.chain.program.parameters, self._values) for part in parts]
+        self._at = [positions(program.parameters, self._values) for program in programs]
         starts = {str(rv.name): layout.slices[layout.variables.index(rv)].start for rv in moving}
         at = [starts[name] + k for name in self.names for k in sorted(numbers[name])]
         self.moving = np.array(at, dtype=np.intp)
@@ -138,80 +140,91 @@ class TogetherBlocks:
         return point
 
 
-def moved_with_each(
-    model: Model, blocks: Sequence[RecordBlock], moving: Collection[Variable]
-) -> list[set[Variable]]:
-    """Return what moves with each block of records: what is behind them, and with the first block the rest.
-
-    A number that is behind several blocks moves with the first of them whose law reads it, if any does: its
-    density has a term for each block, and as many such densities would take the square of their number to
-    compile and to compute. Of an array each block may read entries of its own: it moves with all that read
-    it. So do whole numbers.
-    """
-    read = [set(parents_of_records(model, block)) for block in blocks]
-    behind = [set(ancestors_of_records(model, block)) for block in blocks]
-    found: list[set[Variable]] = [set() for _ in blocks]
-    for rv in moving:
-        readers = [k for k, own in enumerate(read) if rv in own]
-        those = readers or [k for k, own in enumerate(behind) if rv in own]
-        if not is_real(rv):
-            with_it = those or list(range(len(blocks)))
-        elif rv.type.ndim and readers:  # type: ignore[attr-defined]
-            with_it = readers
-        else:
-            with_it = those[:1] or [0]
-        for k in with_it:
-            found[k].add(rv)
-    # a block that reads nothing of its own moves what others move, too
-    return [own or set(moving) & behind[k] for k, own in enumerate(found)]
-
-
-def together(parts: Sequence[AncillaryBlock]) -> tuple[list[TogetherBlocks], list[str]]:
+def shared_by(
+    programs: Sequence[RecordProgram], moving: Collection[Variable]
+) -> tuple[list[Shared], list[str]]:
     """Return blocks that share parameters and move together, and names of parameters of those that cannot.
 
     Blocks whose records are no function of noise, or whose number is a parameter, cannot.
     """
-    if len(parts) < 2:
+    if len(programs) < 2:
         return [], []
-    moving = {rv for part in parts for rv in part.mine}
-    read = [_read_by_law(part, moving) for part in parts]
-    able = [part.block.count is None and not part.ends.size and _has_noise(part, moving) for part in parts]
-    found: list[TogetherBlocks] = []
+    read = [_read_by_law(program, moving) for program in programs]
+    able = [_may_move_with_others(program, moving) for program in programs]
+    found: list[Shared] = []
     apart = _of_several(read)
     for which in _tied([numbers if able[k] else {} for k, numbers in enumerate(read)]):
         numbers = _of_several([read[k] for k in which])
         if sum(map(len, numbers.values())) > MAX_DIMENSION:
             continue
         try:
-            found.append(TogetherBlocks([parts[k] for k in which], numbers))
+            _counted_with([programs[k] for k in which])
         except ReadTogether:
             continue
-        others = _of_several([read[k] for k in range(len(parts)) if k not in which] + [numbers])
+        found.append(Shared(which, numbers))
+        others = _of_several([read[k] for k in range(len(programs)) if k not in which] + [numbers])
         apart = {name: others.get(name, set()) if name in numbers else own for name, own in apart.items()}
     return found, [name for name, own in apart.items() if own]
 
 
-def _has_noise(part: AncillaryBlock, moving: Collection[Variable]) -> bool:
+def _may_move_with_others(program: RecordProgram, moving: Collection[Variable]) -> bool:
+    block = program.block
+    if block.count is not None or set(whole_numbers_of(program.model, block)) & set(moving):
+        return False
     try:
-        Share(part.chain.program, moving, lambda factor: True)
+        Share(program, moving, lambda factor: True)
     except NoNoiseForm:
         return False
     return True
 
 
-def _read_by_law(part: AncillaryBlock, moving: Collection[Variable]) -> Numbers:
+def moved_with_each(
+    programs: Sequence[RecordProgram], moving: Collection[Variable], shared: Sequence[Shared]
+) -> list[set[Variable]]:
+    """Return what moves with each block of records by itself: what is behind them, but for what is left out.
+
+    The density of a number that is behind several blocks has a term for each: as many such densities take the
+    square of their number to compile and to compute. It moves with the blocks whose law reads it, of those that
+    move together with the first; if no law reads it, with the first block that it is behind. Of an array each
+    block may read entries of its own: it moves with all that read it. So do whole numbers.
+    """
+    read = [set(parents_of_records(p.model, p.block)) for p in programs]
+    behind = [set(ancestors_of_records(p.model, p.block)) for p in programs]
+    found: list[set[Variable]] = [set() for _ in programs]
+    for rv in moving:
+        readers = [k for k, own in enumerate(read) if rv in own]
+        others = [k for k, own in enumerate(behind) if rv in own]
+        if not is_real(rv):
+            with_it = readers or others or list(range(len(programs)))
+        elif not readers:
+            with_it = others[:1] or [0]
+        elif rv.type.ndim:  # type: ignore[attr-defined]
+            with_it = readers
+        else:
+            left_out = [
+                k for each in shared if rv.name in each.numbers
+                for k in [k for k in each.blocks if k in readers][1:]
+            ]  # fmt: skip
+            with_it = [k for k in readers if k not in left_out]
+        for k in with_it:
+            found[k].add(rv)
+    # a block that reads nothing of its own moves what others move, too
+    return [own or set(moving) & behind[k] for k, own in enumerate(found)]
+
+
+def _read_by_law(program: RecordProgram, moving: Collection[Variable]) -> Numbers:
     """Which numbers of parameters that move the law of a block's records reads, told by the graph."""
-    program = part.chain.program
+    model, block = program.model, program.block
     inputs = [program.theta, program.data.data, program.x]
     graphs = program.data.lift(
-        substitute([p for rv in part.block.records for p in parameters_of(rv)], program.state)
+        substitute([p for rv in block.records for p in parameters_of(rv)], program.state)
     )
     told = Dependence([g for g in graphs if hasattr(g.type, "ndim")], program.theta, inputs)
     layout = program.parameters
     values = [np.zeros(layout.size), program.data.gather(), program.first_records]
     found: Numbers = {}
-    movable = continuous_parameters(part.model, part.block) & set(moving)
-    for rv in parents_of_records(part.model, part.block):
+    movable = continuous_parameters(model, block) & set(moving)
+    for rv in parents_of_records(model, block):
         if rv in movable:
             start, n = layout.slices[layout.variables.index(rv)].start, layout.slice_length(rv)
 
@@ -249,11 +262,11 @@ def _tied(read: Sequence[Numbers]) -> list[list[int]]:
     return [sorted(s) for s in sets if len(s) > 1]
 
 
-def _counted_with(parts: Sequence[AncillaryBlock]) -> Callable[[int], Callable[[Variable], bool]]:
+def _counted_with(programs: Sequence[RecordProgram]) -> Callable[[int], Callable[[Variable], bool]]:
     """Return what is counted with each block: what reads its records, and with the first the rest."""
-    model = parts[0].model
+    model = programs[0].model
     variables = set(model.basic_RVs)
-    whose = {rv: k for k, part in enumerate(parts) for rv in part.block.records}
+    whose = {rv: k for k, program in enumerate(programs) for rv in program.block.records}
 
     def block_of(factor: Variable) -> int:
         if factor in whose:

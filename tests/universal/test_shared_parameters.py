@@ -332,6 +332,23 @@ def test_what_several_blocks_read_moves_with_the_first_of_them():
     assert [part.names for part in step._parts] == [["m", "tau_log__", "effect"], ["effect"], ["effect"]]
 
 
+@pytest.mark.parametrize("options", [{}, {"update": "slice"}])
+def test_what_cannot_move_with_all_blocks_moves_with_each(options):
+    """A large survey that held a number fast would hold it whatever a small one does."""
+    with pm.Model():
+        s, w = pm.HalfNormal("s"), pm.Beta("w", 2, 2)
+        laplace("a", pm.Normal("x", pm.Normal("m"), s, shape=3))
+        if options:
+            y = pm.Normal("y", w, s, shape=9)
+        else:  # a mixture is no function of noise
+            y = pm.Mixture(
+                "y", pm.math.stack([w, 1 - w]), [pm.Normal.dist(0, s), pm.Normal.dist(1, 2)], shape=9
+            )
+        laplace("b", y)
+        step = dp.AncillaryUpdate(**options)
+    assert [part.names for part in step._parts] == [["s_log__", "m"], ["s_log__", "w_logodds__"]]
+
+
 def test_whole_numbers_move_with_each_block_that_reads_them():
     with pm.Model():
         c, m = pm.Categorical("c", [0.4, 0.6]), pm.Normal("m", shape=2)
