@@ -184,9 +184,9 @@ def moved_with_each(
     """Return what moves with each block of records by itself: what is behind them, but for what is left out.
 
     The density of a number that is behind several blocks has a term for each: as many such densities take the
-    square of their number to compile and to compute. It moves with the blocks whose law reads it, of those that
-    move together with the first; if no law reads it, with the first block that it is behind. Of an array each
-    block may read entries of its own: it moves with all that read it. So do whole numbers.
+    square of their number to compile and to compute. It moves with the blocks whose law reads it, of those
+    that move together with the first; if no law reads it, with the first block that it is behind. Of an array
+    each block may read entries of its own: it moves with all that read it. So do whole numbers.
     """
     read = [set(parents_of_records(p.model, p.block)) for p in programs]
     behind = [set(ancestors_of_records(p.model, p.block)) for p in programs]
