@@ -110,12 +110,23 @@ def each_record_is_released():
     laplace("b", pm.Exponential("y", scale=pt.exp(mu), shape=3))
 
 
+def one_that_reads_a_record():
+    """It is a parameter of two blocks, and of none the noise."""
+    mu = pm.Normal("mu")
+    x = pm.Normal("x", mu, 1, shape=3)
+    laplace("a", x)
+    t = pm.Normal("t", x[np.array([0])] + mu, 1)
+    laplace("b", pm.Normal("y", t[0], 1, shape=2))
+    laplace("c", pm.Normal("w", t[0] + mu, 1, shape=2))
+
+
 MODELS = [
     mean_and_spread, three_blocks_with_covariates, counts_beside_numbers, a_spread_that_a_mean_has_too,
     an_end_of_a_parameter, what_else_reads_records, one_effect_of_three, effects_of_which_one_is_shared,
-    each_record_is_released,
+    each_record_is_released, one_that_reads_a_record,
 ]  # fmt: skip
 NAMES = {
+    "one_that_reads_a_record": ["mu", "t"],
     "mean_and_spread": ["mu", "s"], "three_blocks_with_covariates": ["b"], "counts_beside_numbers": ["rate"],
     "a_spread_that_a_mean_has_too": ["tau", "m"], "an_end_of_a_parameter": ["end"],
     "what_else_reads_records": ["mu"], "one_effect_of_three": ["effect"],

@@ -27,6 +27,7 @@ from pymc_dp.lowering.addresses.native import (
     generator_at,
 )
 from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.query.records import parameters_of
 from pymc_dp.step_methods.block.layout import ParameterLayout
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.updates.conditionals import Conditionals
@@ -59,6 +60,12 @@ class Share(Conditionals):
     ):
         self._counted = counted
         super().__init__(program, moving)
+
+    def _noncentred(self):  # type: ignore[no-untyped-def]
+        # records move with the parameters: what reads them would have to be written as noise after them
+        records = {*self.program.block.records, *self.program.block.others}
+        found = super()._noncentred().items()
+        return {rv: form for rv, form in found if not self._depends(parameters_of(rv), records)}
 
     def _factors(self, on):  # type: ignore[no-untyped-def]
         return [factor for factor in super()._factors(on) if self._counted(factor)]
