@@ -191,7 +191,7 @@ def moved_with_each(
     read = [set(parents_of_records(p.model, p.block)) for p in programs]
     behind = [set(ancestors_of_records(p.model, p.block)) for p in programs]
     found: list[set[Variable]] = [set() for _ in programs]
-    for rv in moving:
+    for rv in moving if programs else ():
         readers = [k for k, own in enumerate(read) if rv in own]
         others = [k for k, own in enumerate(behind) if rv in own]
         if not is_real(rv):
