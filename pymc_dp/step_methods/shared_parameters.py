@@ -201,11 +201,8 @@ def moved_with_each(
         elif rv.type.ndim:  # type: ignore[attr-defined]
             with_it = readers
         else:
-            left_out = [
-                k for each in shared if rv.name in each.numbers
-                for k in [k for k in each.blocks if k in readers][1:]
-            ]  # fmt: skip
-            with_it = [k for k in readers if k not in left_out]
+            groups = [[k for k in each.blocks if k in readers] for each in shared if rv.name in each.numbers]
+            with_it = [k for k in readers if not any(k in group[1:] for group in groups)]
         for k in with_it:
             found[k].add(rv)
     # a block that reads nothing of its own moves what others move, too
