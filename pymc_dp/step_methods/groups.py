@@ -25,6 +25,7 @@ from pymc_dp.lowering.rows.domains import entry_checks_to_values, idle_check_by_
 from pymc_dp.query.dependence import NONE, SEVERAL, Dependence, ways
 from pymc_dp.query.publicshapes import Public
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.updates.columns import native
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.summed import summed_over
 
@@ -101,10 +102,9 @@ class Grouped:
         given = (self._program.x, self._conditionals.u)
         n = len(self._terms[0])
         by_density = (self._of_terms[:n], self._of_terms[n:])
+        totals = self._conditionals.totals
         first, second = (
-            self._program.native(
-                name, [records, self._conditionals.totals], [self._summed(terms, groups)], SLOPES
-            )
+            native(self._program, name, records, [totals], self._summed(terms, groups), SLOPES)
             for name, records, terms, groups in zip(
                 ("centred by group", "ancillary by group"), given, self._terms, by_density, strict=True
             )

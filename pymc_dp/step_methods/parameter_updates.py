@@ -66,9 +66,10 @@ class ParameterUpdates:
 
     Attributes
     ----------
-    counts : ndarray of int, shape (6,)
+    counts : ndarray of int, shape (7,)
         Cycles of a draw, updates given the records, given the noise, proposals with all records, updates of
-        the upper level, and the number of sums that updates given the records read in place of these.
+        the upper level, the number of sums that updates given the records read in place of these, and
+        whether densities read records and noise column by column.
     cost : float
         Of a cycle, in records swept.
     gaussian : ndarray of int
@@ -134,7 +135,8 @@ class ParameterUpdates:
         if n_centred and (self.follows_slopes or self.in_groups):
             self.upper_at, self.upper = upper(conditionals)
         n_upper = _UPPER * self.upper_at.size
-        counts = [self.n_cycles, n_centred, n_ancillary, n_redrawn, n_upper, self.n_sums]
+        by_columns = int(program.records.by_columns)
+        counts = [self.n_cycles, n_centred, n_ancillary, n_redrawn, n_upper, self.n_sums, by_columns]
         self.counts = np.array(counts, dtype=np.int64)
         self.update = hamiltonian.hamiltonian if self.follows_slopes else random_walk
         if kind == "slice":

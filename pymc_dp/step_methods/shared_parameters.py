@@ -25,6 +25,7 @@ from pymc_dp.step_methods.block.parents import (
 )
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.claims import MAX_DIMENSION
+from pymc_dp.step_methods.updates.columns import shape_held
 from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
 from pymc_dp.step_methods.updates.state import GIVEN_NOISE, Learnt, of_random_walk
 from pymc_dp.step_methods.updates.together import (
@@ -107,7 +108,7 @@ class TogetherBlocks:
         data = np.concatenate([c.data[:n] for c, n in zip(chains, self._n_data, strict=True)])
         given = np.empty((1, sum(chain.x.size for chain in chains)))
         noise = [
-            part.reshape(chain.x.shape)
+            part.reshape(shape_held(chain.program.records))
             for part, chain in zip(
                 np.split(given[0], np.cumsum([c.x.size for c in chains])[:-1]), chains, strict=True
             )

@@ -12,6 +12,7 @@ import pymc_dp as dp
 from pymc_dp.lowering.addresses.bind import plain
 from pymc_dp.step_methods.groups import Grouped
 from pymc_dp.step_methods.updates import by_group
+from pymc_dp.step_methods.updates.columns import as_held, shape_held
 from pymc_dp.step_methods.updates.state import ParameterState
 from tests.statistics import harness
 from tests.statistics.marginal import from_log_density
@@ -213,11 +214,12 @@ def test_each_group_has_its_own_terms(build):
     part, rng = grouped(build), np.random.default_rng(2)
     program, own = part.chain.program, part.grouped.part
     x, data, totals = program.first_records, program.data.gather(), np.zeros(program.n_statistics)
-    u = rng.uniform(0.2, 0.8, x.shape) if build is counts else rng.normal(size=x.shape)
+    shape = shape_held(program.records)
+    u = rng.uniform(0.2, 0.8, shape) if build is counts else rng.normal(size=shape)
     conditionals = part.conditionals
     whole = conditionals.marginal() if part.summed else conditionals.ancillary()
     for function, density, given in (
-        (part.updates.centred, conditionals.centred(), x),
+        (part.updates.centred, conditionals.centred(), as_held(program.records, x)),
         (part.updates.ancillary, whole, u),
     ):
         of = (function, data, given, totals, part.grouped.n)

@@ -25,6 +25,7 @@ from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.claims import integrates_out, without_slopes
 from pymc_dp.step_methods.conjugate import _picked, conjugate_parameters
 from pymc_dp.step_methods.groups import Grouped
+from pymc_dp.step_methods.updates.columns import as_held, shape_held
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.exchangeable import exchangeable
 from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
@@ -95,6 +96,17 @@ class Placed:
                 return
         raise AssertionError("no records were found at which the model has a density")
 
+    @property
+    def held(self):
+        """The records as densities of parameters read them."""
+        return as_held(self.program.records, self.x)
+
+    def noise(self, data, rng):
+        """The noise behind the records, as densities of parameters read it."""
+        u = np.empty(shape_held(self.program.records))
+        self.conditionals.noise().dispatcher(rng, self.theta, data, self.x, u)
+        return u
+
     def point(self, theta, x):
         own = self.program.parameters.unflatten(theta), self.program.records.unpack(x)
         return {**self.default, **own[0], **own[1]}
@@ -118,13 +130,12 @@ def given_records(blocks, rng):
         without = partial(Conditionals, placed.program, placed.moving, with_noise=False)
         conditionals = placed.conditionals or placed.kept("without noise", without)
         density, x = placed.kept("centred", partial(conditionals.centred, False)).dispatcher, placed.x
-        data = placed.program.data.gather()
+        data, held = placed.program.data.gather(), placed.held
         here, at = placed.theta, placed.logp(placed.point(placed.theta, x))
         for other in places(here, placed.where(placed.moving), rng):
             expected = placed.logp(placed.point(other, x)) - at
-            yield Pair(
-                expected, density(other, data, x, placed.totals) - density(here, data, x, placed.totals)
-            )
+            found = (density(theta, data, held, placed.totals) for theta in (other, here))
+            yield Pair(expected, np.subtract(*found))
 
 
 @claim("AncillaryUpdate, given sums of the records")
@@ -174,15 +185,14 @@ def _difference(function, step):
 def slopes_given_records(blocks, rng):
     for placed in (b for b in blocks if b.conditionals and has_slopes(b)):
         functions = (placed.conditionals.centred(slopes).dispatcher for slopes in (False, True))
-        yield from _slopes(placed, placed.x, *functions, rng)
+        yield from _slopes(placed, placed.held, *functions, rng)
 
 
 @claim("AncillaryUpdate, slopes given the noise")
 def slopes_given_noise(blocks, rng):
     for placed in (b for b in blocks if b.conditionals and has_slopes(b)):
         conditionals, data = placed.conditionals, placed.program.data.gather()
-        u = np.empty_like(placed.x)
-        conditionals.noise().dispatcher(rng, placed.theta, data, placed.x, u)
+        u = placed.noise(data, rng)
         there, _ = _coordinates(conditionals)
         moved = copy.copy(placed)
         moved.theta = there(placed.theta, data)
@@ -203,10 +213,10 @@ def by_group(blocks, rng):
         functions, (there, _) = placed.kept("terms", grouped.functions), _coordinates(conditionals)
         densities = conditionals.centred(False), conditionals.ancillary(False)
         # what is lowered reads data of its own: they are gathered last
-        u, data = np.empty_like(placed.x), placed.program.data.gather()
-        conditionals.noise().dispatcher(rng, placed.theta, data, placed.x, u)
+        data = placed.program.data.gather()
+        u = placed.noise(data, rng)
         for function, density, here, given in (
-            (functions[0], densities[0], placed.theta, placed.x),
+            (functions[0], densities[0], placed.theta, placed.held),
             (functions[1], densities[1], there(placed.theta, data), u),
         ):
 
@@ -281,20 +291,20 @@ def _log_slope(function, at, where, step=1e-5):
 def given_noise(blocks, rng):
     """Less the law of the records that move along, with the Jacobian of parameters written as noise."""
     for placed in (b for b in blocks if b.conditionals):
-        program, x, conditionals = placed.program, placed.x, placed.conditionals
+        program, conditionals = placed.program, placed.conditionals
         own = placed.kept("own", partial(log_density, placed.model, list(conditionals.forms)))
         density = conditionals.ancillary(False).dispatcher
-        to_noise, to_records = (f().dispatcher for f in (conditionals.noise, conditionals.records))
+        to_records = conditionals.records().dispatcher
         there, back = _coordinates(conditionals)
         guard = lambda c=conditionals: c._native("given back", c.u, c._guard(), False)  # noqa: E731
-        data, u = program.data.gather(), np.empty_like(x)
-        to_noise(rng, placed.theta, data, x, u)
+        data = program.data.gather()
+        u = placed.noise(data, rng)
         if not np.isfinite(density(placed.theta, data, u, placed.totals)):
             continue  # a record so far out that its noise would not give it back: nothing moves
         where = placed.where(placed.moving)
 
         def target(at, p=placed, own=own, f=to_records, back=back, data=data, u=u, w=where):
-            records = np.empty_like(u)
+            records = np.empty_like(p.x)
             f(at, data, u, records)
             point = p.point(back(at, data), records)
             whole = p.logp(point)
@@ -409,12 +419,12 @@ def summed_records(blocks, rng):
 
         density = conditionals.marginal(False).dispatcher
         here = there(placed.theta, data)
-        at, value = target(here), density(here, data, placed.x, placed.totals)
+        at, value = target(here), density(here, data, placed.held, placed.totals)
         for other in places(here, where, rng, 12):
-            yield Pair(target(other) - at, density(other, data, placed.x, placed.totals) - value)
+            yield Pair(target(other) - at, density(other, data, placed.held, placed.totals) - value)
         moved = copy.copy(placed)
         moved.theta = here
-        yield from _slopes(moved, placed.x, density, conditionals.marginal(True).dispatcher, rng)
+        yield from _slopes(moved, placed.held, density, conditionals.marginal(True).dispatcher, rng)
 
 
 @claim("ConjugateUpdate")

@@ -11,6 +11,7 @@ import pytest
 import pymc_dp as dp
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.updates import together
+from pymc_dp.step_methods.updates.columns import shape_held
 from tests.universal.reference import PYTHON, Evaluated, log_density, places
 from tests.universal.steps import _coordinates, _log_slope
 
@@ -170,7 +171,8 @@ def _pairs(model, blocks, rng):
     data, noise, totals = [], [], []
     for share, program, n_data in zip(shares, programs, blocks._n_data, strict=True):
         theta, x = program.parameters.flatten(point), program.records.pack(point)
-        u, t, w = np.empty_like(x), np.empty((program.n, program.n_statistics)), np.empty(program.n)
+        u = np.empty(shape_held(program.records))
+        t, w = np.empty((program.n, program.n_statistics)), np.empty(program.n)
         data.append(program.data.gather())
         share.noise().dispatcher(rng, theta, data[-1], x, u)
         program.contribute.dispatcher(theta, data[-1], x, t, w)
@@ -188,7 +190,7 @@ def _pairs(model, blocks, rng):
         coordinates = {**point, **first.unflatten(at)}
         new, kept = {**point, **first.unflatten(back(at, data[0]))}, True
         for k, program in enumerate(programs):
-            x, theta = np.empty_like(noise[k]), program.parameters.flatten(coordinates)
+            x, theta = program.records.pack(new), program.parameters.flatten(coordinates)
             records[k](theta, data[k], noise[k], x)
             new |= program.records.unpack(x)
             kept = kept and np.isfinite(guards[k](theta, data[k], noise[k], totals[k]))

@@ -40,6 +40,7 @@ from pymc_dp.query.rowlocal import columns_of, leaves_of
 from pymc_dp.step_methods.block.guards import law_domain
 from pymc_dp.step_methods.block.parents import is_real
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.updates.columns import native, turned
 from pymc_dp.step_methods.updates.hamiltonian import add_slopes
 from pymc_dp.step_methods.updates.noncentred import NoiseForm
 from pymc_dp.step_methods.updates.series import noise_form, smooth_form
@@ -183,8 +184,7 @@ class Conditionals:
         program, layout = self.program, self.program.parameters
         there, back = program.theta, program.theta
         for rv, form in self.noncentred.items():
-            index = layout.variables.index(rv)
-            where = layout.slices[index]
+            where = layout.slices[layout.variables.index(rv)]
             noise = form.to_noise(program.state[rv], lift(rv, program.state))
             there = pt.set_subtensor(there[where], noise.ravel())
             back = pt.set_subtensor(back[where], self.from_noise[rv].ravel())
@@ -202,11 +202,12 @@ class Conditionals:
                 values.append(self.forms[rv].to_noise(reading[rv], lift(rv, reading)))
             else:
                 values.append(self.program.forward(rv, reading[rv], reading))
-        return self.program.native("noise", [self.program.x], [self.program.records.matrix(values)], NOISE)
+        matrix = turned(self.program.records, self.program.records.matrix(values))
+        return self.program.native("noise", [self.program.x], [matrix], NOISE)
 
     def records(self) -> NativeFunction:
         """Return the native function from noise to records."""
-        return self.program.native("records", [self.u], [self.program.matrix_of(self.from_noise)], RECORDS)
+        return native(self.program, "records", self.u, [], self.program.matrix_of(self.from_noise), RECORDS)
 
     def centred(self, with_slopes: bool = False) -> NativeFunction:
         """Log density of the moving parameters given the records, alone or with its slopes."""
@@ -227,7 +228,8 @@ class Conditionals:
 
     def density_of(self, on: Collection[Variable]) -> NativeFunction:
         """Log density of some parameters given all others and the records."""
-        return self._native("some", self.program.x, self._sum(self._factors(on), self.program.state), False)
+        graph = self._sum(self._factors(on), self.program.state)
+        return self.program.native("some", [self.program.x, self.totals], [graph], CONDITIONAL)
 
     def ancillary(self, with_slopes: bool = False) -> NativeFunction:
         """Log density of the moving parameters given the records' noise, alone or with its slopes."""
@@ -297,7 +299,7 @@ class Conditionals:
     def _native(self, name: str, given: TensorVariable, graph: Any, slopes: bool) -> NativeFunction:
         if slopes:
             graph = add_slopes(graph, self.program.theta, [str(rv.name) for rv in self.moving])
-        return self.program.native(name, [given, self.totals], [graph], SLOPES if slopes else CONDITIONAL)
+        return native(self.program, name, given, [self.totals], graph, SLOPES if slopes else CONDITIONAL)
 
     @cached_property
     def _tempered(self) -> set[Variable]:

@@ -22,6 +22,7 @@ from pymc_dp.lowering.addresses.native import (
 from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.bits import standard_normal
 from pymc_dp.step_methods.sweeps.kernels import sweep
+from pymc_dp.step_methods.updates.columns import turn
 from pymc_dp.step_methods.updates.redraw import PROPOSALS, redraw
 from pymc_dp.step_methods.updates.state import (
     GIVEN_EFFECTS,
@@ -102,7 +103,8 @@ def interweave(
     density reads those of the statistics that do not move with the parameters.
 
     ``counts``: cycles, centred updates, ancillary updates, proposals of parameters with all records, updates
-    of the upper level, sums that the centred density reads in place of the records.
+    of the upper level, sums that the centred density reads in place of the records, and whether densities
+    read records and noise column by column.
     ``addresses``: centred, ancillary, noise, records, quadratic, to and from the coordinates of
     the ancillary density, :func:`pymc_dp.step_methods.updates.walks.random_walk`,
     :func:`pymc_dp.step_methods.updates.walks.slice_update` or
@@ -119,9 +121,12 @@ def interweave(
     after each cycle.
     """
     rng = generator_at(handle)
-    n_cycles, n_centred, n_ancillary, n_redrawn, n_upper, n_sums = counts
+    n_cycles, n_centred, n_ancillary, n_redrawn, n_upper, n_sums, by_columns = counts
     update = function_at(addresses[7], _UPDATES)
-    u, phi, no_ends, sums = np.empty_like(x), np.empty_like(theta), np.empty((0, 2)), np.empty((1, n_sums))
+    phi, no_ends = np.empty_like(theta), np.empty((0, 2))
+    u = np.empty((x.shape[1], x.shape[0])) if by_columns else np.empty_like(x)
+    columns = np.empty_like(u) if by_columns and n_centred > 0 and n_sums == 0 else np.empty((0, 0))
+    sums = np.empty((1, n_sums))
     for i in range(moving.size):
         trace[0, i] = theta[moving[i]]
     for cycle in range(n_cycles):
@@ -145,12 +150,17 @@ def interweave(
             )
             random_walk(n_upper, rng, addresses[10], state)
         if n_centred > 0:
+            given = x
             if n_sums > 0:
                 function_at(addresses[11], _RECORDS)(theta, data, x, sums)
+                given = sums
+            elif by_columns:
+                turn(x, columns)
+                given = columns
             state = ParameterState(
                 theta,
                 data,
-                sums if n_sums > 0 else x,
+                given,
                 totals,
                 moving[n_counted:],
                 ends[n_counted:],

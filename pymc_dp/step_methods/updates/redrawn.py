@@ -3,7 +3,7 @@
 import numpy as np
 import pytensor.tensor as pt
 
-from pymc_dp.lowering.addresses.native import NativeFunction
+from pymc_dp.lowering.addresses.native import CONDITIONAL, NativeFunction
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 
 
@@ -31,9 +31,10 @@ class RedrawnConditionals(Conditionals):
         graph = self._sum(factors, state) + self.program.temper * self._central_logp(state)
         # a record that floating point rounds to an end of its support has no density there
         graph = pt.switch(pt.all(pt.isfinite(self.program.x)), graph, -np.inf)
+        given = [self.program.x, self.totals]
         return (
-            self._native("with records", self.program.x, graph, False),
-            self._native("of parameters", self.program.x, possible, False),
+            self.program.native("with records", given, [graph], CONDITIONAL),
+            self.program.native("of parameters", given, [possible], CONDITIONAL),
         )
 
     def may_lack_a_law(self) -> list[str]:

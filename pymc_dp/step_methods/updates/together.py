@@ -30,6 +30,7 @@ from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.query.records import parameters_of
 from pymc_dp.step_methods.block.layout import ParameterLayout
 from pymc_dp.step_methods.block.program import RecordProgram
+from pymc_dp.step_methods.updates.columns import shape_held, turned
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.state import LEARNT, ParameterState
 from pymc_dp.step_methods.updates.walks import random_walk
@@ -86,15 +87,16 @@ def given_all_noise(shares: Sequence[Share]) -> tuple[NativeFunction, np.ndarray
     total, at = pt.constant(0.0), np.zeros(3, dtype=int)
     for share, graph, n_data in zip(shares, graphs, sizes, strict=True):
         program = share.program
-        shape = (program.n, program.records.width)
+        shape = shape_held(program.records)
         ends = at + np.array([n_data, shape[0] * shape[1], program.n_statistics])
+        noise = given[0, at[1] : ends[1]].reshape(shape)
         theta = first.theta if program is first else _seen_by(program.parameters, first)
         (own,) = clone_replace(
             [graph],
             {
                 program.theta: theta,
                 program.data.data: data[at[0] : ends[0]],
-                share.u: given[0, at[1] : ends[1]].reshape(shape),
+                share.u: turned(program.records, noise),
                 share.totals: totals[at[2] : ends[2]],
             },
             rebuild_strict=False,
