@@ -133,7 +133,7 @@ class RecordLayout:
         if not single:
             _put.ready()
             _take.ready()
-        self.by_columns = single and not placements and self.width > 1
+        self.by_columns = self.width > 1
         self._alike = single and not placements and len(set(self.dtypes)) == 1
         whole = (k for k, dtype in enumerate(self.dtypes) if dtype.kind in "iu")
         self._whole = [k for k in whole if finite_support(records[k]) is None]  # type: ignore[arg-type]
@@ -207,7 +207,8 @@ class RecordLayout:
             if rows is not None:
                 block = pt.zeros((self.n, columns.stop - columns.start))[rows].set(block)
             blocks.append(block)
-        return pt.concatenate(blocks, axis=1) if len(blocks) > 1 else blocks[0]
+        # joined one below the other, which copies entries that lie side by side
+        return pt.concatenate([block.T for block in blocks]).T if len(blocks) > 1 else blocks[0]
 
 
 class DataLayout:

@@ -1,8 +1,8 @@
 """Records and their noise as densities of parameters read them: column by column.
 
 A sweep reads one record after the other, a row of a matrix. A density of parameters reads the same number of
-all records: where these lie side by side, a processor computes several at once, for a third of the time. Rows
-that are one variable (shares that sum to one) are read as rows, and so are records of one number.
+all records: where these lie side by side, a processor computes several at once, for a third of the time.
+Records of one number are held as they are.
 """
 
 from collections.abc import Sequence
