@@ -12,7 +12,7 @@ import pymc_dp as dp
 from pymc_dp.lowering.addresses.bind import plain
 from pymc_dp.step_methods.groups import Grouped
 from pymc_dp.step_methods.updates import by_group
-from pymc_dp.step_methods.updates.columns import as_held, shape_held
+from pymc_dp.step_methods.updates.columns import shape_held
 from pymc_dp.step_methods.updates.state import ParameterState
 from tests.statistics import harness
 from tests.statistics.marginal import from_log_density
@@ -219,7 +219,7 @@ def test_each_group_has_its_own_terms(build):
     conditionals = part.conditionals
     whole = conditionals.marginal() if part.summed else conditionals.ancillary()
     for function, density, given in (
-        (part.updates.centred, conditionals.centred(), as_held(program.records, x)),
+        (part.updates.centred, conditionals.centred(), np.ascontiguousarray(x.T)),
         (part.updates.ancillary, whole, u),
     ):
         of = (function, data, given, totals, part.grouped.n)

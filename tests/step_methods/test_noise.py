@@ -243,7 +243,7 @@ def test_no_move_where_the_tail_is_lost(far):
     conditionals = Conditionals(program, [model["rate"]])
     noise, ancillary = conditionals.noise(), conditionals.ancillary()
     theta, data = np.zeros(1), program.data.gather()
-    x, u = np.log([[1.0], [2.0], [far]]), np.empty((n, 1))
+    x, u = np.log([[1.0], [2.0], [far]]), np.empty((1, n))
     noise.dispatcher(np.random.default_rng(1), theta, data, x, u)
     for other in (0.0, 0.2):
         density = ancillary.dispatcher(np.array([other]), data, u, np.zeros(0))

@@ -25,7 +25,7 @@ from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.claims import integrates_out, without_slopes
 from pymc_dp.step_methods.conjugate import _picked, conjugate_parameters
 from pymc_dp.step_methods.groups import Grouped
-from pymc_dp.step_methods.updates.columns import as_held, shape_held
+from pymc_dp.step_methods.updates.columns import shape_held
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.exchangeable import exchangeable
 from pymc_dp.step_methods.updates.noncentred import NoNoiseForm
@@ -99,7 +99,7 @@ class Placed:
     @property
     def held(self):
         """The records as densities of parameters read them."""
-        return as_held(self.program.records, self.x)
+        return np.ascontiguousarray(self.x.T)
 
     def noise(self, data, rng):
         """The noise behind the records, as densities of parameters read it."""

@@ -104,11 +104,6 @@ class RecordLayout:
     """Record variables, in value space, as one matrix with a row per record.
 
     A variable that exists for some records only (``placements``) uses its column on those rows alone.
-
-    Attributes
-    ----------
-    by_columns : bool
-        Whether densities of parameters read the matrix column by column.
     """
 
     def __init__(
@@ -133,7 +128,6 @@ class RecordLayout:
         if not single:
             _put.ready()
             _take.ready()
-        self.by_columns = self.width > 1
         self._alike = single and not placements and len(set(self.dtypes)) == 1
         whole = (k for k, dtype in enumerate(self.dtypes) if dtype.kind in "iu")
         self._whole = [k for k in whole if finite_support(records[k]) is None]  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ from pymc_dp.query.rowlocal import columns_of, leaves_of
 from pymc_dp.step_methods.block.guards import law_domain
 from pymc_dp.step_methods.block.parents import is_real
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.updates.columns import native, turned
+from pymc_dp.step_methods.updates.columns import native
 from pymc_dp.step_methods.updates.hamiltonian import add_slopes
 from pymc_dp.step_methods.updates.noncentred import NoiseForm
 from pymc_dp.step_methods.updates.series import noise_form, smooth_form
@@ -202,8 +202,7 @@ class Conditionals:
                 values.append(self.forms[rv].to_noise(reading[rv], lift(rv, reading)))
             else:
                 values.append(self.program.forward(rv, reading[rv], reading))
-        matrix = turned(self.program.records, self.program.records.matrix(values))
-        return self.program.native("noise", [self.program.x], [matrix], NOISE)
+        return self.program.native("noise", [self.program.x], [self.program.records.matrix(values).T], NOISE)
 
     def records(self) -> NativeFunction:
         """Return the native function from noise to records."""

@@ -103,8 +103,7 @@ def interweave(
     density reads those of the statistics that do not move with the parameters.
 
     ``counts``: cycles, centred updates, ancillary updates, proposals of parameters with all records, updates
-    of the upper level, sums that the centred density reads in place of the records, and whether densities
-    read records and noise column by column.
+    of the upper level, sums that the centred density reads in place of the records.
     ``addresses``: centred, ancillary, noise, records, quadratic, to and from the coordinates of
     the ancillary density, :func:`pymc_dp.step_methods.updates.walks.random_walk`,
     :func:`pymc_dp.step_methods.updates.walks.slice_update` or
@@ -121,12 +120,10 @@ def interweave(
     after each cycle.
     """
     rng = generator_at(handle)
-    n_cycles, n_centred, n_ancillary, n_redrawn, n_upper, n_sums, by_columns = counts
+    n_cycles, n_centred, n_ancillary, n_redrawn, n_upper, n_sums = counts
     update = function_at(addresses[7], _UPDATES)
-    phi, no_ends = np.empty_like(theta), np.empty((0, 2))
-    u = np.empty((x.shape[1], x.shape[0])) if by_columns else np.empty_like(x)
-    columns = np.empty_like(u) if by_columns and n_centred > 0 and n_sums == 0 else np.empty((0, 0))
-    sums = np.empty((1, n_sums))
+    phi, no_ends, sums = np.empty_like(theta), np.empty((0, 2)), np.empty((1, n_sums))
+    columns, u = np.empty((x.shape[1], x.shape[0])), np.empty((x.shape[1], x.shape[0]))
     for i in range(moving.size):
         trace[0, i] = theta[moving[i]]
     for cycle in range(n_cycles):
@@ -150,17 +147,14 @@ def interweave(
             )
             random_walk(n_upper, rng, addresses[10], state)
         if n_centred > 0:
-            given = x
             if n_sums > 0:
                 function_at(addresses[11], _RECORDS)(theta, data, x, sums)
-                given = sums
-            elif by_columns:
+            else:
                 turn(x, columns)
-                given = columns
             state = ParameterState(
                 theta,
                 data,
-                given,
+                sums if n_sums > 0 else columns,
                 totals,
                 moving[n_counted:],
                 ends[n_counted:],

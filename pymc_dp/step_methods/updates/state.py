@@ -48,7 +48,7 @@ class ParameterState(NamedTuple):
     theta, data
         All parameters, and all releases and covariates, flat.
     given, totals
-        Records or noise, a row for each; sums of what the records contribute to queries.
+        Records or noise, a column for each; sums of what the records contribute to queries.
     moving, ends
         Which entries of theta move, whole numbers first; the least and the greatest value of each of these,
         shape (number of them, 2).

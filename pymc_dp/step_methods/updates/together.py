@@ -30,7 +30,7 @@ from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.query.records import parameters_of
 from pymc_dp.step_methods.block.layout import ParameterLayout
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.updates.columns import shape_held, turned
+from pymc_dp.step_methods.updates.columns import shape_held
 from pymc_dp.step_methods.updates.conditionals import Conditionals
 from pymc_dp.step_methods.updates.state import LEARNT, ParameterState
 from pymc_dp.step_methods.updates.walks import random_walk
@@ -96,7 +96,7 @@ def given_all_noise(shares: Sequence[Share]) -> tuple[NativeFunction, np.ndarray
             {
                 program.theta: theta,
                 program.data.data: data[at[0] : ends[0]],
-                share.u: turned(program.records, noise),
+                share.u: noise.T,
                 share.totals: totals[at[2] : ends[2]],
             },
             rebuild_strict=False,
