@@ -10,7 +10,7 @@ import numpy as np
 import pytensor.tensor as pt
 import pytest
 
-from pymc_dp.lowering.addresses.native import OF_SUMS
+from pymc_dp.lowering.addresses.native import CONDITIONAL, OF_SUMS
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.groups import Grouped
 from pymc_dp.step_methods.updates import conditionals, sufficient
@@ -152,7 +152,7 @@ def effects_forgotten(patch):
 
     def density_of(self, on):
         prior = self._sum([f for f in self._factors(on) if f.name != "a"], self.program.state)
-        return self._native("prior", self.program.x, prior, False)
+        return self.program.native("prior", [self.program.x, self.totals], [prior], CONDITIONAL)
 
     patch.setattr(Conditionals, "density_of", density_of)
 
