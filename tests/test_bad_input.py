@@ -100,6 +100,15 @@ def density_without_draws():
     released(y.sum())
 
 
+def longer_data():
+    covariates = pm.Data("D", np.zeros((4, 2)))
+    y = pm.Normal("y", pm.Normal("mu") * covariates, 1, shape=covariates.shape)
+    dp.LaplaceMechanism("z", dp.record_sum(y), scale=1.0, observed=[0.0, 0.0])
+    step = dp.RecordImputation()
+    pm.set_data({"D": np.zeros((6, 2))})
+    pm.sample(draws=1, tune=0, chains=1, cores=1, progressbar=False, step=[step])
+
+
 # What is declared (and possibly returned: steps), the error, what the message has to say.
 CASES = {
     "child between records": (
@@ -404,6 +413,11 @@ CASES = {
         with_step(lambda: dp.AncillaryUpdate(n_cycles=0)),
         ValueError,
         "`n_cycles` must be a",
+    ),
+    "data of another shape than the step has": (
+        longer_data,
+        ValueError,
+        r"D had shape \(4, 2\) when the step was made, and has shape \(6, 2\) now: make the step after",
     ),
     "guarantee of what is no release": (
         lambda: dp.guarantee(normal()),

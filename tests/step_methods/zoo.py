@@ -356,6 +356,15 @@ def masked_covariate(n):
     laplace(dp.record_sum(pt.stack([y, x * y], axis=1)))
 
 
+@entry(smallest=3)
+def masked_amounts(n):
+    known = np.exp(A[:n, 0])
+    known[[1, 2]] = np.nan
+    w = pm.LogNormal("w", 0, pm.HalfNormal("s"), observed=np.ma.masked_invalid(known))
+    y = pm.Normal("y", w, 1)
+    laplace(dp.record_sum(dp.clamp(y, -4, 4)))
+
+
 @entry()
 def weight_in_the_query(n):
     mu, weight = pm.Normal("mu"), pm.Normal("weight", 1)

@@ -213,6 +213,7 @@ class DataLayout:
         self._sources: list[Variable] = []
         self._graphs: list[TensorVariable] = []
         self._slices: list[slice] = []
+        self._shapes: list[tuple[int, ...]] = []
         self._overrides: dict[int, np.ndarray] = {}
         self.size = 0
         self._pending: list[tuple[Variable, np.ndarray]] = []  # other values of sources not held yet
@@ -231,6 +232,7 @@ class DataLayout:
         self._sources.append(source)
         self._graphs.append(graph)
         self._slices.append(where)
+        self._shapes.append(value.shape)
         self.size = where.stop
         for known, other in self._pending:
             if known is source:
@@ -268,8 +270,16 @@ class DataLayout:
         out = np.empty(self.size)
         if used:
             weakref.finalize(out, len, used).atexit = False  # keeps them until the vector goes
-        for i, (source, where) in enumerate(zip(self._sources, self._slices, strict=True)):
-            out[where] = np.ravel(self._overrides.get(i, _value_of(source)))
+        for i, (source, where, shape) in enumerate(
+            zip(self._sources, self._slices, self._shapes, strict=True)
+        ):
+            value = self._overrides.get(i, _value_of(source))
+            if np.shape(value) != shape:
+                raise ValueError(
+                    f"{source.name or 'Data'} had shape {shape} when the step was made, and has shape "
+                    f"{np.shape(value)} now: make the step after `pm.set_data`, or leave `step` out."
+                )
+            out[where] = np.ravel(value)
         return out
 
 

@@ -245,9 +245,10 @@ class RecordProgram:
             if holds is not None:
                 weights = pt.switch(holds, weights, -np.inf)
             if may_be_extreme(rv, in_value_space=False):
+                rows = self.block.analysis.placements.get(rv)
                 for each in (density(self, rv, reading), self.forward(rv, reading[rv], reading)):
-                    finite = pt.all(pt.isfinite(each).reshape((self.n, -1)), axis=1)
-                    weights = pt.switch(finite, weights, -np.inf)
+                    extreme = per_record(pt.cast(~pt.isfinite(each), "int64"), 0, rows, self.n)
+                    weights = pt.switch(pt.eq(extreme, 0), weights, -np.inf)
         return weights
 
     def density(self, rv: Variable, reading: Reading) -> TensorVariable:
