@@ -26,16 +26,16 @@ from numba.extending import intrinsic
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.io import In
 from pytensor.graph.basic import Apply, Variable
-from pytensor.graph.op import Op
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.shape import SpecifyShape
 
 from pymc_dp.lowering.addresses.modes import own_mode
+from pymc_dp.lowering.addresses.writes import KnownShape
 from pymc_dp.lowering.compiling.building import building
-from pymc_dp.lowering.compiling.keys import digest, key_of, version_of
-from pymc_dp.lowering.compiling.nopython import Declared, njit, njit_for_graphs
+from pymc_dp.lowering.compiling.keys import digest, key_of
+from pymc_dp.lowering.compiling.nopython import Declared, njit
 from pymc_dp.lowering.functions.bits import (
     KNOWN_LAYOUT,
     has_known_layout,
@@ -47,7 +47,6 @@ from pymc_dp.upstream.numba_private import NumbaError, cgutils
 from pymc_dp.upstream.pytensor_private import (
     CACHED_SRC_FUNCTIONS,
     compile_numba_function_src,
-    register_funcify_default_op_cache_key,
 )
 
 GENERATOR = numba.typeof(np.random.default_rng(0))
@@ -245,33 +244,6 @@ def compile_lowered() -> None:
                 function.ready()
         except NumbaError:  # raised again where the function is called, which may be nowhere
             pass
-
-
-class KnownShape(Op):
-    """Identity whose static shape is known to hold; a check would compile an error message for a second."""
-
-    __props__ = ("shape",)
-    view_map = {0: [0]}  # noqa: RUF012  (PyTensor's name) the output is the input: nothing may overwrite either
-
-    def __init__(self, shape: tuple[int | None, ...]):
-        self.shape = shape
-
-    def make_node(self, x: Any) -> Apply:
-        """Apply it to a tensor."""
-        return Apply(self, [x], [x.type.clone(shape=self.shape)()])
-
-    def perform(self, node: Apply, inputs: Any, outputs: Any) -> None:
-        """Return the input."""
-        outputs[0][0] = inputs[0]
-
-
-@register_funcify_default_op_cache_key(KnownShape)
-def _funcify_known_shape(op: KnownShape, **kwargs: Any) -> Any:
-    @njit_for_graphs
-    def known_shape(x):  # type: ignore[no-untyped-def]
-        return x
-
-    return known_shape, version_of(known_shape)
 
 
 @node_rewriter(tracks=[SpecifyShape])
