@@ -1,9 +1,11 @@
 """Entries of several arrays that one loop of PyTensor's would write."""
 
 import numpy as np
+import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 
+import pymc_dp as dp
 from pymc_dp.lowering.addresses import modes
 from pymc_dp.lowering.addresses.modes import default_mode
 
@@ -45,3 +47,24 @@ def test_what_is_written_is_in_no_loop_of_several(monkeypatch):
     assert not loops(default_mode())
     monkeypatch.setattr(modes, "written_apart", modes.joined_in_parts)
     assert loops(default_mode())
+
+
+def test_sums_of_two_partly_observed_covariates(rng):
+    """The sweep's sums are those of the records that it leaves, row by row as NumPy computes them."""
+    known = np.array([[np.nan, -2.5, 0.4, -0.5, np.nan], [3.0, np.nan, 0.7, np.nan, np.nan]])
+    hidden = np.isnan(known)
+    with pm.Model() as model:
+        a = pm.Normal("a", pm.Normal("mu"), 1, observed=np.ma.masked_invalid(known[0]))
+        w = pm.LogNormal("w", 0, pm.HalfNormal("s"), observed=np.ma.masked_invalid(known[1]))
+        y = pm.Normal("y", a + 0.5 * w, 1.0, shape=5)
+        rows = pt.stack([dp.clamp(y, -4, 4), dp.clamp(w, 0, 5)], axis=1)
+        dp.LaplaceMechanism("z", dp.record_sum(rows), scale=2.0, observed=[6.0, 14.0])
+    (chain,) = dp.RecordImputation(proposals="independence", model=model).chains
+    theta = chain.program.parameters.flatten(model.initial_point())
+    x = chain.draw(rng, theta)
+    for _ in range(50):
+        chain.sweep(rng, theta, x, 0)
+        values, weights = chain.program.records.unpack(x), known[1].copy()
+        weights[hidden[1]] = np.exp(values["w_unobserved_log__"])
+        expected = np.clip(values["y"], -4, 4).sum(), np.clip(weights, 0, 5).sum()
+        np.testing.assert_allclose(chain.totals, expected, rtol=1e-12)
