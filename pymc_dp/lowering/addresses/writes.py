@@ -1,9 +1,9 @@
 """Entries of arrays that are set or added to: one array in a loop, in PyTensor's machine code.
 
-PyTensor computes what is written in the loop that writes it. With several arrays in one loop it returns
-memory that is free already: numbers in them are wrong, and others from call to call (PyTensor 3.3.8, three
-arrays that are written by one index). What one loop computes for several arrays is therefore computed first,
-and written then.
+PyTensor computes what is written in the loop that writes it. With several arrays in one loop, numbers in them
+may be wrong, and others from call to call: seen with PyTensor 3.3.8 and three arrays that are written by one
+index, not without its operations in place. What one loop computes for several arrays is therefore computed
+first, and written then. :class:`KnownShape`, which keeps the two apart, stands here for shapes, too.
 """
 
 from typing import Any
