@@ -273,10 +273,10 @@ class AncillaryUpdate(RecordStep):
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Run the cycles of one draw; the records of the returned point have moved too."""
         point = self._started(point)
-        tallies, cycles = np.zeros((N_TALLIES, 2)), max(learnt.n_cycles for learnt in self.learnt)
-        follows = any(
-            part.running(learnt).follows_slopes for part, learnt in zip(self._parts, self.learnt, strict=True)
-        )
+        tallies = np.zeros((N_TALLIES, 2))
+        used = [part.used(self, learnt) for part, learnt in zip(self._parts, self.learnt, strict=True)]
+        cycles = max(each.n_cycles for each in used)
+        follows = any(part.running(each).follows_slopes for part, each in zip(self._parts, used, strict=True))
         for part, learnt in zip(self._parts, self.learnt, strict=True):
             before = tallies[REDRAWN].copy()
             point.update(part.run(self, point, learnt, tallies))

@@ -34,6 +34,7 @@ from pymc_dp.step_methods.updates.cycles import FEWEST, Jumps, best_number, cost
 from pymc_dp.step_methods.updates.interweaving import interweave
 from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
 from pymc_dp.step_methods.updates.state import of_random_walk
+from pymc_dp.step_methods.walks_or_trajectories import choose, worth
 from pymc_dp.step_methods.whole_numbers import (
     ends_of_entries,
     refuse_unmoved,
@@ -56,9 +57,6 @@ _FEW, _FULL_FROM = 4, 4.0
 # this: then trajectories are tried. The autocorrelations of some cycles tell at no cost what may be poor, all
 # draws together what is.
 _POOR, _MAY_BE_POOR = 0.15, 0.3
-# How much more random walks have to be worth for the same cost to be gone back to: theirs was poor, and a
-# chain that has seen a part of the posterior only looks better than it is.
-_BETTER = 2.0
 # Draws after which what is learnt begins anew for the first time; this doubles, up to so much of the tuning.
 _FIRST_WINDOW, _LAST_WINDOW = 10, 0.8
 
@@ -172,9 +170,14 @@ class AncillaryBlock:
             compile_lowered()
         return made
 
-    def running(self, learnt: "Tuned") -> ParameterUpdates:
+    def used(self, step: "AncillaryUpdate", learnt: Tuned) -> Tuned | Walked:
+        """Return what the updates of the next draw go by, which are taken in turn where neither is better."""
+        in_turn = step.n_steps // len(self.chain.moves) % 2
+        return learnt.walked if learnt.in_turn and learnt.walked is not None and in_turn else learnt
+
+    def running(self, used: Tuned | Walked) -> ParameterUpdates:
         """Return the updates that run in a chain."""
-        if not learnt.follows:
+        if not used.follows:
             return self.updates
         assert self.trajectories is not None
         return self.trajectories
@@ -207,8 +210,8 @@ class AncillaryBlock:
         first, second, tune = step.restarts
         if step.n_steps == tune:
             self._settle(step, learnt)
-        elif self.may_change and not learnt.follows and step.n_steps in (second, tune // 2):
-            # asked twice: a chain that has seen little of a curve seems to mix well
+        elif self.may_change and not learnt.follows and step.n_steps in (second, tune // 2, 2 * tune // 3):
+            # asked three times: a chain that has seen little of a curve seems to mix well
             self._try_trajectories(step, learnt)
         if step.n_steps in (first, second) or learnt.begun_at == step.n_steps:
             learnt.spread = np.zeros_like(learnt.spread)
@@ -234,7 +237,7 @@ class AncillaryBlock:
         if learnt.jumps.n_draws < FEWEST or learnt.jumps.effective(_variance(learnt))[-1] > _MAY_BE_POOR:
             return
         draws = np.array(learnt.draws)
-        if _worth(draws, draws.var(axis=0)) > _POOR or self.trajectories is None:
+        if worth(draws, draws.var(axis=0)) > _POOR or self.trajectories is None:
             return
         learnt.walked = Walked(
             learnt.given_records, learnt.given_noise, self.worthwhile(step, learnt),
@@ -249,21 +252,22 @@ class AncillaryBlock:
         n_cycles, n_updates = self.worthwhile_cycles(step, learnt), self.worthwhile(step, learnt)
         if learnt.walked is not None:
             walked, n, draws = learnt.walked, self.chain.program.n, np.array(learnt.draws)
-            variance = np.maximum(walked.draws.var(axis=0), draws.var(axis=0))
-            by_walks, by_trajectories = _worth(walked.draws, variance), _worth(draws, variance)
-            price = [
+            prices = [
                 cost_of_a_draw(n, each.n_cycles, each.cost) for each in (self.updates, self.running(learnt))
             ]
-            if by_walks / price[0] < _BETTER * by_trajectories / price[1]:
-                _log.info(
-                    "AncillaryUpdate follows trajectories for %s: such a draw is worth %.2g independent "
-                    "ones, and %.2g by random walks.",
-                    ", ".join(self.names), by_trajectories, by_walks,
-                )  # fmt: skip
-            else:
+            choice, by_walks, by_trajectories = choose(walked.draws, draws, (prices[0], prices[1]))
+            if choice == "walks":
                 learnt.follows = False
                 learnt.given_records, learnt.given_noise = walked.given_records, walked.given_noise
                 n_cycles, n_updates = walked.n_cycles, walked.n_updates
+            else:
+                learnt.in_turn = choice == "both"
+                _log.info(
+                    "AncillaryUpdate follows trajectories for %s%s: such a draw is worth %.2g independent "
+                    "ones, and %.2g by random walks.",
+                    ", ".join(self.names), " in every other draw" if learnt.in_turn else "",
+                    by_trajectories, by_walks,
+                )  # fmt: skip
             walked.draws = draws[:0]  # checkpoints hold what was learnt
         learnt.n_cycles, learnt.n_updates, learnt.draws = n_cycles, n_updates, []
 
@@ -276,16 +280,17 @@ class AncillaryBlock:
             chain.refresh_data()
         theta = program.parameters.flatten(point)
         program.records.pack(point, out=chain.x)
-        updates = self.running(learnt)
+        used = self.used(step, learnt)
+        updates = self.running(used)
         counts = updates.counts.copy()  # what it holds is the default, which the next chain starts from
-        counts[0] = learnt.n_cycles
-        counts[2:4] = (0, learnt.n_updates) if self.redraws else (learnt.n_updates, 0)
-        trace = np.empty((learnt.n_cycles + 1, len(self.moving)))
+        counts[0] = used.n_cycles
+        counts[2:4] = (0, used.n_updates) if self.redraws else (used.n_updates, 0)
+        trace = np.empty((used.n_cycles + 1, len(self.moving)))
         interweave(
             chain.handle(step.rng), counts, updates.addresses,
             *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * updates.n_cycles, int(step.tune),
             theta, chain.data, self.moving, self.n_counted, updates.upper_at, self.ends, updates.gaussian,
-            chain.x, chain.totals, learnt.given_records, learnt.given_noise, learnt.given_effects,
+            chain.x, chain.totals, used.given_records, used.given_noise, learnt.given_effects,
             learnt.proposals,
             updates.draws_records.sizes, updates.draws_records.addresses,
             np.array([0.0, 1.0]), tallies, trace,
@@ -352,18 +357,6 @@ def _without_groups(grouped: Grouped, names: Sequence[str]) -> str:
         else f"{grouped.n_shared:g} numbers are in no group, more than the {MAX_DIMENSION} of a random walk"
     )
     return f"`update` is 'by_group', but {why}. Leave `update` out: the step chooses how they move."
-
-
-def _worth(draws: np.ndarray, variance: np.ndarray) -> float:
-    """Return how many independent draws one of a chain is worth, for the parameter that mixes worst.
-
-    Draws that have seen less than the variance of a parameter are worth as much less.
-    """
-    # imported here, because it takes a second to load, and few chains need it
-    from arviz_stats.base import array_stats
-
-    sizes = array_stats.ess(draws[None], chain_axis=0, draw_axis=1, method="bulk")
-    return float(np.min(sizes * draws.var(axis=0) / np.maximum(variance, 1e-300))) / len(draws)
 
 
 def _variance(learnt: Tuned) -> np.ndarray:

@@ -1,6 +1,7 @@
 """What a chain of the ancillary update has learnt of one block of records."""
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -18,6 +19,7 @@ class Walked:
     n_updates: int
     n_cycles: int
     draws: np.ndarray
+    follows: ClassVar[bool] = False
 
 
 @dataclass
@@ -50,6 +52,8 @@ class Tuned:
         What random walks had learnt, where trajectories are tried in their place.
     follows : bool
         Whether trajectories are followed in their place.
+    in_turn : bool
+        Whether walks still make every other draw.
     """
 
     given_records: Learnt
@@ -66,3 +70,4 @@ class Tuned:
     begun_at: int = 0
     walked: Walked | None = None
     follows: bool = False
+    in_turn: bool = False
