@@ -4,8 +4,9 @@
   that does not know of a mechanism must not get its records unasked, nor one that does not know of clusters
   their labels, and nobody's ``competence`` is asked where a step was given for all variables.
 * ``pymc.sampling.mcmc.instantiate_steppers`` says in which order steps run. Steps that know records draw them
-  from their law when a chain starts, before which they may have no density for the steps of others. What is
-  said there of options of NUTS, where no variable is left to it, names steps that nobody asked for.
+  from their law when a chain starts, before which they may have no density for the steps of others. Records
+  whose parameters a step moves that PyMC chose, too, get no step of their own there. What is said
+  there of options of NUTS, where no variable is left to it, names steps that nobody asked for.
 * ``BlockedStep.__new__`` fills in all variables of the model where a step is made without their names. With
   and without look the same afterwards, so it is noted there which it was.
 * ``pymc.sampling.forward.compile_forward_sampling_function`` says which variables predictive sampling draws
@@ -49,9 +50,12 @@ from pymc_dp.marginals.removal import removals
 from pymc_dp.propriety import refuse_improper
 from pymc_dp.query.recordrules import named
 from pymc_dp.query.records import is_release
+from pymc_dp.step_methods.ancillary import AncillaryUpdate
 from pymc_dp.step_methods.behind import behind_mechanisms, known_to_steps
+from pymc_dp.step_methods.claims import behind_records
+from pymc_dp.step_methods.discovery import blocks_with
 from pymc_dp.step_methods.imputation import RecordImputation
-from pymc_dp.step_methods.record_step import RecordStep
+from pymc_dp.step_methods.record_step import PARALLEL_FROM, RecordStep
 from pymc_dp.step_methods.slot_checks import of_slots
 from pymc_dp.step_methods.starts import check_starting_labels
 from pymc_dp.step_methods.stood_still import of_whole_numbers
@@ -107,13 +111,33 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
 
 def _records_first(instantiate: Callable[..., Any]) -> Callable[..., Any]:
     def instantiate_steppers(model: Model, steps: Any, selected_steps: Any, **kwargs: Any) -> Any:
-        _refuse_options(model, steps, selected_steps, kwargs.get("step_kwargs") or {})
+        options = kwargs.get("step_kwargs") or {}
+        _refuse_options(model, steps, selected_steps, options)
+        if RecordImputation.name not in options:
+            selected_steps = swept_with_parameters(model, selected_steps)
         made = instantiate(model, steps, selected_steps, **kwargs)
         if not isinstance(made, list):
             return made
         return sorted(made, key=lambda step: not any(isinstance(s, RecordStep) for s in flatten_steps(step)))
 
     return instantiate_steppers
+
+
+def swept_with_parameters(model: Model, selected: dict[Any, list[Any]]) -> dict[Any, list[Any]]:
+    """Leave the sweeps over records to the step that moves their parameters, where PyMC chose both.
+
+    Each cycle of that step sweeps over the records anyway. What a step of their own would cost beside, its
+    sweep and the way from the point to arrays and back, was a quarter to a half of a draw. Records of which
+    some have no such parameters keep one step for all: two steps would tell two rates of acceptance.
+    """
+    values, taken = selected.get(RecordImputation) or [], set(selected.get(AncillaryUpdate) or [])
+    blocks = blocks_with(model, values)
+    parameters = ({model.rvs_to_values[rv] for rv in behind_records(model, block)} for block in blocks)
+    if not blocks or not all(
+        taken & behind and block.n < PARALLEL_FROM for block, behind in zip(blocks, parameters, strict=True)
+    ):
+        return selected
+    return {**selected, AncillaryUpdate: [*selected[AncillaryUpdate], *values], RecordImputation: []}
 
 
 def _noting_names(new: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,10 +8,13 @@ import pymc as pm
 from pymc.sampling import mcmc
 from pymc.step_methods.compound import flatten_steps
 
+from pymc_dp.hooks import swept_with_parameters
+
 
 def assigned(model: pm.Model, step: Any = None) -> dict[str, str]:
     """Return the name of the step that `pm.sample` would give each free variable; nothing is compiled."""
-    return by_variable(model, *mcmc.assign_step_methods(model, step))
+    provided, selected = mcmc.assign_step_methods(model, step)
+    return by_variable(model, provided, swept_with_parameters(model, selected))
 
 
 def by_variable(model: pm.Model, provided: list[Any], selected: dict[Any, list[Any]]) -> dict[str, str]:

@@ -17,6 +17,7 @@ import pytest
 from pymc.sampling import mcmc
 
 import pymc_dp as dp
+from pymc_dp.hooks import swept_with_parameters
 from pymc_dp.mechanisms.wavelet import butucea_sensitivity, haar_sensitivity
 from tests.steps import assigned, by_variable
 
@@ -208,11 +209,11 @@ STATED = {
 }
 
 
-RECORDS_AND_PARAMETER = {"mu": "AncillaryUpdate", "y": "RecordImputation"}
+RECORDS_AND_PARAMETER = {"mu": "AncillaryUpdate", "y": "AncillaryUpdate"}
 RECORDS_AND_NUTS = {"mu": "NUTS", "y": "RecordImputation"}
 MIXTURE = {"labels": "PrivateNeal5", "y": "PrivateNeal5", "mu": "AtomUpdate", "sigma2": "AtomUpdate"}
 SHARES_AND_COUNTS = {"p": "TableImputation", "c": "TableImputation"}
-ANSWERS_AS_RECORDS = {"b": "AncillaryUpdate", "truth": "RecordImputation"}
+ANSWERS_AS_RECORDS = {"b": "AncillaryUpdate", "truth": "AncillaryUpdate"}
 KNOWN = {"labels": "SplitMerge", "mu": "AtomUpdate", "sigma2": "AtomUpdate"}
 
 # Of each page that says which steps run: the words, which call of pm.sample on the page they are about (or
@@ -225,16 +226,20 @@ REGRESSION_AND_NUTS = {
 }
 STEPS_STATED = {
     "README.md": [
-        ("`RecordImputation` for the records, and `AncillaryUpdate` for `mu`", 0, RECORDS_AND_PARAMETER),
+        (
+            "`AncillaryUpdate`, which sweeps over the records, and moves `mu` together",
+            0,
+            RECORDS_AND_PARAMETER,
+        ),
         ("For NUTS on the parameters, give the records their step", 1, RECORDS_AND_NUTS),
     ],
     "docs/how-to/choose-steps.md": [
-        ("# RecordImputation for y, and AncillaryUpdate for mu", 0, RECORDS_AND_PARAMETER),
+        ("# AncillaryUpdate, which moves mu and y together", 0, RECORDS_AND_PARAMETER),
         ("# RecordImputation for y, and PyMC's own choice for all parameters: NUTS", 1, RECORDS_AND_NUTS),
         (
             "NUTS can also be given some parameters, and `AncillaryUpdate` others",
             2,
-            {**RECORDS_AND_PARAMETER, "sigma": "NUTS"},
+            {"mu": "AncillaryUpdate", "sigma": "NUTS", "y": "RecordImputation"},
         ),
         ("# NUTS moves p given the counts", 3, {"p": "NUTS", "c": "TableImputation"}),
         ("# the counts given p, then p given the counts", 4, SHARES_AND_COUNTS),
@@ -262,7 +267,7 @@ STEPS_STATED = {
         (
             "`AncillaryUpdate` takes `people` and `mean` above",
             0,
-            {"people": "AncillaryUpdate", "mean": "AncillaryUpdate", "income": "RecordImputation"},
+            {"people": "AncillaryUpdate", "mean": "AncillaryUpdate", "income": "AncillaryUpdate"},
         ),
     ],
     "docs/tutorials/nuts.md": [
@@ -306,7 +311,7 @@ STEPS_STATED = {
     ],
     "docs/tutorials/first-posterior.md": [
         (
-            "`RecordImputation` imputes them, and `AncillaryUpdate` moves `mu` together with them",
+            "`AncillaryUpdate` imputes them, and moves `mu` together with them",
             0,
             RECORDS_AND_PARAMETER,
         ),
@@ -343,7 +348,7 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
 
     def recorded(model, step=None, methods=None):
         steps = assign(model, step, methods)
-        calls.append(by_variable(model, *steps))
+        calls.append(by_variable(model, steps[0], swept_with_parameters(model, steps[1])))
         return steps
 
     monkeypatch.setattr(mcmc, "assign_step_methods", recorded)

@@ -81,7 +81,7 @@ class AcceptanceReport:
         pandas.DataFrame
             Columns ``n``, ``releases``, ``epsilon``, ``bound``, ``mean``, ``minimum``, ``reason``; the index
             holds the names of the records. The rates are those of all records of the model together, because
-            chains store no others.
+            chains store no others; where several steps move records, the mean of the steps' rates.
         """
         rows = [
             {
@@ -125,7 +125,10 @@ class AcceptanceReport:
             if b.stated and not b.reason
         ]
         if len(self.bounds) > 1:
-            lines.append("The rates are those of all records of the model together.")
+            lines.append(
+                "The rates are those of all records of the model together, or of several steps, the mean of "
+                "theirs."
+            )
         if self.worst_parameter is not None:
             lines.append(
                 f"Slowest parameter: {self.worst_parameter}, {self.effective_draws:.0f} effective "

@@ -9,16 +9,17 @@ from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
+from rich.progress import ProgressColumn
 
 from pymc_dp.query.recordrules import named
 from pymc_dp.step_methods.ancillary_block import AncillaryBlock
 from pymc_dp.step_methods.block.parents import ancestors_of_records, is_real
-from pymc_dp.step_methods.claims import default_parameters, takes_count
-from pymc_dp.step_methods.discovery import check_no_table, model_of, record_blocks
+from pymc_dp.step_methods.claims import behind_records, default_parameters, takes_count
+from pymc_dp.step_methods.discovery import blocks_with, check_no_table, model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordChain, RecordStep, RecordStepState
 from pymc_dp.step_methods.shared_parameters import TogetherBlocks, moved_with_each, shared_by
+from pymc_dp.step_methods.swept import OF_SWEEPS, Swept, progress, progress_columns, warn_of_passes
 from pymc_dp.step_methods.updates.state import GIVEN_NOISE, N_TALLIES, REDRAWN
-from pymc_dp.step_methods.whole_numbers import whole_numbers_of
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
 
@@ -47,8 +48,9 @@ class AncillaryUpdate(RecordStep):
               \text{every other term with } \theta \text{ or records in it,}
 
     where the records have a law, and zero elsewhere: the law of :math:`u` drops out, its domain does not.
-    Each draw runs ``n_cycles`` cycles of `n_centred` updates given the records, `n_ancillary` updates given
-    the noise, and one sweep over the records (as :class:`RecordImputation` does).
+    Each draw runs ``n_cycles`` cycles of a sweep over the records (as that of :class:`RecordImputation`; the
+    first of several cycles has none), `n_centred` updates given the records, and `n_ancillary` updates given
+    the noise.
 
     ``pm.sample`` chooses this step by itself for the continuous parameters behind the law of the records,
     and for whole numbers in it with up to 40 numbers in all, where the records have such a form: location-
@@ -67,7 +69,9 @@ class AncillaryUpdate(RecordStep):
     Parameters
     ----------
     vars : list of variables, optional
-        Parameters to update; all parameters in the law of the records if left out.
+        Parameters to update; all parameters in the law of the records if left out. Where the records are
+        among them, as by default, no other step has to move these; else the first cycle of a draw never
+        sweeps over them.
     update : {"auto", "random_walk", "slice", "hamiltonian", "by_group", "redraw", "off"}, default "auto"
         Kernel of both kinds of updates: ``"random_walk"`` for up to 12 numbers; for more ``"by_group"`` (a
         walk of the numbers that groups share, up to 40, then one of each group by itself, up to 12 numbers),
@@ -148,8 +152,10 @@ class AncillaryUpdate(RecordStep):
     gamma, beta or Dirichlet one with the same parameters for all, updates given the records then read a few
     sums of these, one pass in a cycle.
 
-    ``sample_stats`` gets ``ancillary_acceptance``, ``centred_acceptance``, ``ancillary_cycles`` and
-    ``ancillary_trajectories`` (whether these were followed, for any block of records).
+    ``sample_stats`` gets ``ancillary_acceptance``, ``centred_acceptance``, ``ancillary_cycles``,
+    ``ancillary_trajectories`` (whether these were followed, for any block of records), and where the records
+    have no other step, ``record_acceptance`` and ``record_acceptance_min``, as of
+    :class:`RecordImputation`.
 
     References
     ----------
@@ -237,21 +243,28 @@ class AncillaryUpdate(RecordStep):
                 "with those of another. Expect slow mixing where privacy is strong.",
                 ", ".join(self._apart), "it moves" if len(self._apart) == 1 else "they move",
             )  # fmt: skip
+        if self._sweeps:
+            self._tell_of_sweeps()
+        for part in self._parts:
+            if part.sweeps:
+                warn_of_passes(part.chain.program)
         self._forget()
 
     def _build(self) -> None:
         model, moved = self._sized()
-        moving = set(moved)
+        records = {rv for block in record_blocks(model) for rv in block.records}
+        moving = {rv for rv in moved if rv not in records}
+        own = blocks_with(model, [model.rvs_to_values[rv] for rv in moved if rv in records])
         chains = [
             RecordChain(model, block, self.proposals, self._default_point)
             for block in record_blocks(model)
-            if moving & {*ancestors_of_records(model, block), *whole_numbers_of(model, block)}
+            if moving & behind_records(model, block)
         ]
         programs = [chain.program for chain in chains]
         by_walks = self.update in ("auto", "random_walk") and self.n_ancillary != 0
         shared, self._apart = shared_by(programs, moving) if by_walks else ([], [])
         self._parts = [
-            AncillaryBlock(self, chain, with_it)
+            AncillaryBlock(self, chain, with_it, any(chain.program.block is block for block in own))
             for chain, with_it in zip(chains, moved_with_each(programs, moving, shared), strict=True)
         ]
         self.chains = chains
@@ -259,6 +272,22 @@ class AncillaryUpdate(RecordStep):
 
     def _moved(self) -> set[str]:
         return super()._moved().union(*(part.names for part in self._parts))
+
+    def _tell_of_sweeps(self) -> None:
+        """Have sample_stats get what sweeps say: PyMC reads both of these off a step."""
+        self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, **OF_SWEEPS}  # type: ignore[misc]
+        self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
+
+    @property
+    def _sweeps(self) -> bool:
+        """Whether records have no step of their own."""
+        return any(part.sweeps for part in self._parts)
+
+    def _progressbar_config(self, n_chains: int = 1) -> tuple[list[ProgressColumn], dict[str, list[float]]]:
+        return progress_columns(n_chains) if self._sweeps else super()._progressbar_config(n_chains)
+
+    def _make_progressbar_update_functions(self) -> tuple[Any]:
+        return (progress,) if self._sweeps else super()._make_progressbar_update_functions()
 
     def _forget(self) -> None:
         self.learnt = [part.begun() for part in self._parts]
@@ -275,11 +304,11 @@ class AncillaryUpdate(RecordStep):
         point = self._started(point)
         tallies = np.zeros((N_TALLIES, 2))
         used = [part.used(self, learnt) for part, learnt in zip(self._parts, self.learnt, strict=True)]
-        cycles = max(each.n_cycles for each in used)
+        cycles, swept = max(each.n_cycles for each in used), Swept()
         follows = any(part.running(each).follows_slopes for part, each in zip(self._parts, used, strict=True))
         for part, learnt in zip(self._parts, self.learnt, strict=True):
             before = tallies[REDRAWN].copy()
-            point.update(part.run(self, point, learnt, tallies))
+            point.update(part.run(self, point, learnt, tallies, swept))
             learnt.redrawn += (tallies[REDRAWN] - before) * self.tune
         for blocks, learnt_together in zip(self._together, self.learnt_together, strict=True):
             point.update(blocks.run(self, point, learnt_together, tallies))
@@ -292,7 +321,7 @@ class AncillaryUpdate(RecordStep):
         tallies[GIVEN_NOISE] += tallies[REDRAWN]
         rates = tallies[:, 0] / np.maximum(tallies[:, 1], 1)
         stats = {"centred_acceptance": rates[0], "ancillary_acceptance": rates[1]}
-        stats |= {"ancillary_cycles": cycles, "ancillary_trajectories": follows}
+        stats |= {"ancillary_cycles": cycles, "ancillary_trajectories": follows} | swept.stats()
         return self._checked(point), [stats]
 
     @classmethod

@@ -27,6 +27,7 @@ from pymc_dp.step_methods.groups import Grouped
 from pymc_dp.step_methods.parameter_updates import ParameterUpdates
 from pymc_dp.step_methods.parts import parts_of
 from pymc_dp.step_methods.record_step import RecordChain
+from pymc_dp.step_methods.swept import Swept
 from pymc_dp.step_methods.tuned import Tuned, Walked
 from pymc_dp.step_methods.updates import by_group, hamiltonian, redraw
 from pymc_dp.step_methods.updates.conditionals import Conditionals
@@ -71,11 +72,13 @@ class AncillaryBlock:
     chain : RecordChain
         What sweeps over the records of the block.
     moving : set of Variable
-        What the step is to move with this block.
+        Parameters that the step is to move with this block.
+    sweeps : bool
+        Whether no other step moves the records.
     """
 
-    def __init__(self, step: "AncillaryUpdate", chain: RecordChain, moving: set[Variable]):
-        self.chain, program = chain, chain.program
+    def __init__(self, step: "AncillaryUpdate", chain: RecordChain, moving: set[Variable], sweeps: bool):
+        self.chain, self.sweeps, program = chain, sweeps, chain.program
         model, block = program.model, program.block
         layout = program.parameters
         # records of other blocks have moves of their own
@@ -272,7 +275,12 @@ class AncillaryBlock:
         learnt.n_cycles, learnt.n_updates, learnt.draws = n_cycles, n_updates, []
 
     def run(
-        self, step: "AncillaryUpdate", point: dict[str, np.ndarray], learnt: Tuned, tallies: np.ndarray
+        self,
+        step: "AncillaryUpdate",
+        point: dict[str, np.ndarray],
+        learnt: Tuned,
+        tallies: np.ndarray,
+        swept: Swept,
     ) -> dict[str, np.ndarray]:
         """Run the cycles of a draw, and learn from it while tuning."""
         chain, program = self.chain, self.chain.program
@@ -284,17 +292,21 @@ class AncillaryBlock:
         updates = self.running(used)
         counts = updates.counts.copy()  # what it holds is the default, which the next chain starts from
         counts[0] = used.n_cycles
+        counts[6] = self.sweeps and used.n_cycles == 1
         counts[2:4] = (0, used.n_updates) if self.redraws else (used.n_updates, 0)
         trace = np.empty((used.n_cycles + 1, len(self.moving)))
-        interweave(
+        tally = np.array([0.0, 1.0])
+        n_sweeps = interweave(
             chain.handle(step.rng), counts, updates.addresses,
             *chain.native(step.n_steps % len(chain.moves)), step.n_adapted * updates.n_cycles, int(step.tune),
             theta, chain.data, self.moving, self.n_counted, updates.upper_at, self.ends, updates.gaussian,
             chain.x, chain.totals, used.given_records, used.given_noise, learnt.given_effects,
             learnt.proposals,
             updates.draws_records.sizes, updates.draws_records.addresses,
-            np.array([0.0, 1.0]), tallies, trace,
+            tally, tallies, trace,
         )  # fmt: skip
+        if self.sweeps:
+            swept.add(tally, n_sweeps * program.n)
         if step.tune:
             spread, values = learnt.spread, theta[self.moving]
             spread[0] += 1

@@ -51,10 +51,14 @@ def default_parameters(model: Model) -> list[Variable]:
             parents = _parameters_of_block(model, block)
             block.decisions["ancillary"] = [*parents, *_whole_numbers_of_block(model, block, parents)]
         # it takes a parameter with all blocks behind which it is, or not at all
-        behind = {*ancestors_of_records(model, block), *whole_numbers_of(model, block)}
-        refused |= behind - set(block.decisions["ancillary"])
+        refused |= behind_records(model, block) - set(block.decisions["ancillary"])
     found = dict.fromkeys(rv for block in blocks for rv in block.decisions["ancillary"])
     return [rv for rv in found if rv not in refused]
+
+
+def behind_records(model: Model, block: RecordBlock) -> set[Variable]:
+    """Return the parameters with which the records of a block can move."""
+    return {*ancestors_of_records(model, block), *whole_numbers_of(model, block)}
 
 
 def _parameters_of_block(model: Model, block: RecordBlock) -> list[Variable]:

@@ -1,6 +1,5 @@
 """Imputation of confidential records beside any other step for the parameters."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
@@ -8,12 +7,11 @@ import numpy as np
 from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
 from pytensor.graph.basic import Variable
-from rich.progress import ProgressColumn, TextColumn
-from rich.table import Column
+from rich.progress import ProgressColumn
 
-from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.discovery import blocks_with, check_no_table, model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordChain, RecordStep, check_positive
+from pymc_dp.step_methods.swept import OF_SWEEPS, Swept, progress, progress_columns, warn_of_passes
 
 
 class RecordImputation(RecordStep):
@@ -33,11 +31,12 @@ class RecordImputation(RecordStep):
     other channels of a clamped record.
 
     ``pm.sample`` chooses this step by itself for the records behind observed mechanisms, and others for the
-    parameters that move together with records. Given as a step, it stands for the records alone:
-    with ``step=[dp.RecordImputation()]`` all parameters that no other given step takes are left to PyMC's own
-    choice, which is NUTS for continuous ones. That is exact too, and mixes slowly where privacy is strong,
-    because NUTS sees the records as fixed; where a step of this package could have taken a parameter, a line
-    in the log says so. To set options of this step and keep the others, pass
+    parameters that move together with records. Where :class:`AncillaryUpdate` moves parameters of all of
+    them, it sweeps over these, too, and this step is left out (below 200,000 records). Given as a step, it
+    stands for the records alone: with ``step=[dp.RecordImputation()]`` all parameters that no other given
+    step takes are left to PyMC's own choice, which is NUTS for continuous ones. That is exact too, and mixes
+    slowly where privacy is strong, because NUTS sees the records as fixed; where a step of this package could
+    have taken a parameter, a line in the log says so. To set options of this step and keep the others, pass
     ``record_imputation={...}`` to ``pm.sample``, or give them too.
 
     Parameters
@@ -94,10 +93,7 @@ class RecordImputation(RecordStep):
     """
 
     name = "record_imputation"
-    stats_dtypes_shapes: ClassVar[dict[str, Any]] = {
-        "record_acceptance": (np.float64, []),
-        "record_acceptance_min": (np.float64, []),
-    }
+    stats_dtypes_shapes: ClassVar[dict[str, Any]] = OF_SWEEPS
 
     def __init__(
         self,
@@ -117,7 +113,7 @@ class RecordImputation(RecordStep):
         self.proposals, self.n_sweeps = proposals, int(n_sweeps)
         self._prepare(vars, model, rng, initial_point)
         for chain in self.chains:
-            _warn_general(chain.program)
+            warn_of_passes(chain.program)
 
     def _build(self) -> None:
         model, moving = self._sized()
@@ -129,19 +125,17 @@ class RecordImputation(RecordStep):
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Sweep over all records once (``n_sweeps`` times)."""
         point = self._started(point)
-        accepted, lowest, sizes = 0.0, 1.0, 0
+        swept = Swept()
         for chain in self.chains:
             program = chain.program
             theta = program.parameters.flatten(point)
             program.records.pack(point, out=chain.x)
             which = self.n_steps % len(chain.moves)
             tally = chain.sweep(self.rng, theta, chain.x, which, self.n_sweeps)
-            accepted, lowest = accepted + tally[0], min(lowest, tally[1])
-            sizes += program.n * self.n_sweeps
+            swept.add(tally, program.n * self.n_sweeps)
             point.update(program.records.unpack(chain.x))
         self.n_steps += 1
-        stats = {"record_acceptance": accepted / sizes, "record_acceptance_min": lowest}
-        return self._checked(point), [stats]
+        return self._checked(point), [swept.stats()]
 
     @classmethod
     def _claimable(cls, model: Model) -> list[Variable]:
@@ -165,26 +159,8 @@ class RecordImputation(RecordStep):
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[ProgressColumn], dict[str, list[float]]]:
-        columns: list[ProgressColumn] = [
-            TextColumn("{task.fields[record_acceptance]:0.2f}", table_column=Column("Record accept", ratio=1))
-        ]
-        return columns, {"record_acceptance": [0.0] * n_chains}
+        return progress_columns(n_chains)
 
     @staticmethod
     def _make_progressbar_update_functions() -> tuple[Any]:
-        def update(stats: dict[str, Any]) -> dict[str, Any]:
-            return {"record_acceptance": stats["record_acceptance"]}
-
-        return (update,)
-
-
-def _warn_general(program: RecordProgram) -> None:
-    """Say which terms cost O(n) per record, and how to write them."""
-    queries = [f"query of {release.name}" for release in program.of_kind("general")]
-    for what in (*queries, *(f"potential {p.name}" for p in program.whole_potentials)):
-        warnings.warn(
-            f"The {what} is no sum over records, so each record costs a pass over all {program.n}. If it is "
-            "a sum, write it as dp.record_sum(t), row i of t being what record i contributes.",
-            UserWarning,
-            stacklevel=4,
-        )
+        return (progress,)

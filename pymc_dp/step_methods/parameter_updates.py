@@ -66,7 +66,7 @@ class ParameterUpdates:
 
     Attributes
     ----------
-    counts : ndarray of int, shape (6,)
+    counts : ndarray of int, shape (7,)
         Cycles of a draw, updates given the records, given the noise, proposals with all records, updates of
         the upper level, and the number of sums that updates given the records read in place of these.
     cost : float
@@ -134,7 +134,7 @@ class ParameterUpdates:
         if n_centred and (self.follows_slopes or self.in_groups):
             self.upper_at, self.upper = upper(conditionals)
         n_upper = _UPPER * self.upper_at.size
-        counts = [self.n_cycles, n_centred, n_ancillary, n_redrawn, n_upper, self.n_sums]
+        counts = [self.n_cycles, n_centred, n_ancillary, n_redrawn, n_upper, self.n_sums, 0]
         self.counts = np.array(counts, dtype=np.int64)
         self.update = hamiltonian.hamiltonian if self.follows_slopes else random_walk
         if kind == "slice":

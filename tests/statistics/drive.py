@@ -183,6 +183,12 @@ def records_and_nuts(model: pm.Model) -> list[Any]:
     return steps
 
 
+def records_too(model: pm.Model, **options: Any) -> list[Any]:
+    """The ancillary update with the records among its variables, as ``pm.sample`` makes it."""
+    records, parameters = dp.RecordImputation._claimable(model), dp.AncillaryUpdate._claimable(model)
+    return [dp.AncillaryUpdate([*parameters, *records], **options)]
+
+
 def record_sweeps(
     step: Any, model: pm.Model, records: str, draws: int, seed: int = 3
 ) -> tuple[np.ndarray, float]:

@@ -18,7 +18,7 @@ from tests.statistics import harness
 from tests.statistics.conjugate_models import CONJUGATE_MODELS, conjugate_update
 from tests.statistics.count_models import UnknownCount
 from tests.statistics.custom_models import CustomNoise
-from tests.statistics.drive import Shared, StepKernel, records_and_nuts
+from tests.statistics.drive import Shared, StepKernel, records_and_nuts, records_too
 from tests.statistics.group_models import AreaCounts, Areas, by_group
 from tests.statistics.models import (
     EPSILONS,
@@ -68,8 +68,8 @@ def _redraw(model):
 
 
 def _together(model):
-    """As `pm.sample` chooses them: each must notice what the other moved."""
-    return [dp.RecordImputation(), dp.AncillaryUpdate(n_cycles=2)]
+    """As `pm.sample` makes it, with one sweep over the records in a draw."""
+    return records_too(model, n_cycles=1)
 
 
 def _conjugate(model):

@@ -19,7 +19,7 @@ from tests.statistics.conjugate_models import (
 )
 from tests.statistics.count_models import UnknownCount
 from tests.statistics.custom_models import CustomNoise
-from tests.statistics.drive import StepKernel, records_and_nuts
+from tests.statistics.drive import StepKernel, records_and_nuts, records_too
 from tests.statistics.group_models import AreaCounts, Areas, by_group
 from tests.statistics.models import (
     BernoulliTotal,
@@ -55,7 +55,7 @@ def _imputation(model):
 
 
 def _together(model):
-    return [dp.RecordImputation(), dp.AncillaryUpdate()]
+    return records_too(model)
 
 
 CASES = [

@@ -13,8 +13,8 @@ import numpy as np
 
 # Most cycles of a draw.
 MOST = 8
-# What a draw costs in PyMC's loop, in records swept, and for each record in its own sweep and in the trace.
-_DRAW, _RECORD = 1500.0, 3.0
+# What a draw costs in PyMC's loop, in records swept, and for each record in the trace.
+_DRAW, _RECORD = 900.0, 1.0
 # What a cycle costs beside its passes over the records.
 _CYCLE = 250.0
 # Draws of tuning from which autocorrelations are known, and how much better than the default another number
@@ -102,5 +102,9 @@ def best_number(jumps: Jumps, variance: np.ndarray, n_records: int, cost: float)
 
 
 def cost_of_a_draw(n_records: int, n_cycles: Any, cost: float) -> Any:
-    """Return what draws of some numbers of cycles cost, in records swept, given the cost of a cycle."""
-    return _DRAW + _RECORD * n_records + n_cycles * (_CYCLE + cost)
+    """Return what draws of some numbers of cycles cost, in records swept, given the cost of a cycle.
+
+    Of several cycles, the first has no sweep.
+    """
+    n_cycles = np.asarray(n_cycles)
+    return _DRAW + _RECORD * n_records + n_cycles * (_CYCLE + cost) - n_records * (n_cycles > 1)

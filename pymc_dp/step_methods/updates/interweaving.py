@@ -79,7 +79,7 @@ def gaussian_draw(rng, address, theta, data, given, totals, where):
 
 
 @njit(
-    types.void(
+    types.int64(
         HANDLE, types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"),
         types.Array(types.int64, 1, "C"), types.Array(types.intp, 1, "C"), types.int64, types.int64,
         VECTOR, VECTOR, _INDEX, types.int64, _INDEX, MATRIX, _INDEX, MATRIX, VECTOR, LEARNT, LEARNT, LEARNT,
@@ -96,14 +96,18 @@ def interweave(
 ):  # fmt: skip
     """Cycles of: records given parameters, parameters given records, parameters given noise; in place.
 
+    Returns the number of sweeps that ``record_tally`` is of.
+
     Instead of the last, records that a sweep draws exactly may be summed over: then no function gives noise
     or records, and they are drawn anew after the parameters have moved.
 
-    The sweep comes first (none in the first cycle), so that ``totals`` belong to ``x`` when the ancillary
-    density reads those of the statistics that do not move with the parameters.
+    The sweep comes first, so that ``totals`` belong to ``x`` when the ancillary density reads those of the
+    statistics that do not move with the parameters. The first of several cycles has none, as another one
+    hardly makes draws better, and no first cycle where the records have a step of their own.
 
     ``counts``: cycles, centred updates, ancillary updates, proposals of parameters with all records, updates
-    of the upper level, sums that the centred density reads in place of the records.
+    of the upper level, sums that the centred density reads in place of the records, sweeps in the first
+    cycle.
     ``addresses``: centred, ancillary, noise, records, quadratic, to and from the coordinates of
     the ancillary density, :func:`pymc_dp.step_methods.updates.walks.random_walk`,
     :func:`pymc_dp.step_methods.updates.walks.slice_update` or
@@ -120,15 +124,16 @@ def interweave(
     after each cycle.
     """
     rng = generator_at(handle)
-    n_cycles, n_centred, n_ancillary, n_redrawn, n_upper, n_sums = counts
+    n_cycles, n_centred, n_ancillary, n_redrawn, n_upper, n_sums, n_first = counts
     update = function_at(addresses[7], _UPDATES)
+    exact_tally = np.empty(2)
     phi, no_ends, sums = np.empty_like(theta), np.empty((0, 2)), np.empty((1, n_sums))
     columns, u = np.empty((x.shape[1], x.shape[0])), np.empty((x.shape[1], x.shape[0]))
     for i in range(moving.size):
         trace[0, i] = theta[moving[i]]
     for cycle in range(n_cycles):
-        # the records have their own step: the first cycle only sums their contributions
-        sweep(rng, min(cycle, 1), 0, record_sizes, record_addresses, theta, data, x, totals, record_tally)
+        n_sweeps = 1 if cycle > 0 else n_first  # without any, the contributions of the records are summed
+        sweep(rng, n_sweeps, 0, record_sizes, record_addresses, theta, data, x, totals, record_tally)
         if addresses[4] != 0:
             gaussian_draw(rng, addresses[4], theta, data, x, totals, gaussian)
         done = n_done + cycle
@@ -199,6 +204,7 @@ def interweave(
                     for k in range(theta.shape[0]):
                         theta[k] = phi[k]
                 if addresses[3] == 0:  # they were summed over: an exact draw, before anything reads them
-                    sweep(rng, 1, 0, record_sizes, record_addresses, theta, data, x, totals, record_tally)
+                    sweep(rng, 1, 0, record_sizes, record_addresses, theta, data, x, totals, exact_tally)
         for i in range(moving.size):
             trace[cycle + 1, i] = theta[moving[i]]
+    return n_cycles - 1 + n_first
