@@ -239,7 +239,7 @@ STEPS_STATED = {
         (
             "NUTS can also be given some parameters, and `AncillaryUpdate` others",
             2,
-            {"mu": "AncillaryUpdate", "sigma": "NUTS", "y": "RecordImputation"},
+            {**RECORDS_AND_PARAMETER, "sigma": "NUTS"},
         ),
         ("# NUTS moves p given the counts", 3, {"p": "NUTS", "c": "TableImputation"}),
         ("# the counts given p, then p given the counts", 4, SHARES_AND_COUNTS),
