@@ -70,8 +70,8 @@ class AncillaryUpdate(RecordStep):
     ----------
     vars : list of variables, optional
         Parameters to update; all parameters in the law of the records if left out. Where the records are
-        among them, as by default, no other step has to move these; else the first cycle of a draw never
-        sweeps over them.
+        among them, as where ``pm.sample`` chooses the steps, no other step has to move these; else the first
+        cycle of a draw never sweeps over them.
     update : {"auto", "random_walk", "slice", "hamiltonian", "by_group", "redraw", "off"}, default "auto"
         Kernel of both kinds of updates: ``"random_walk"`` for up to 12 numbers; for more ``"by_group"`` (a
         walk of the numbers that groups share, up to 40, then one of each group by itself, up to 12 numbers),
