@@ -477,8 +477,8 @@ def counts_at_two_levels():
 
 # Who moves what in models of the table of step methods; "nothing" is a step that no model may get by itself.
 CHOSEN_FOR = {
-    "`RecordImputation`": (normal_records, {"y"}),
-    "`AncillaryUpdate`": (normal_records, {"mu"}),
+    "`RecordImputation`": (reports, {"c"}),
+    "`AncillaryUpdate`": (normal_records, {"mu", "y"}),
     "`CollapsedUpdate`": (reports, {"p"}),
     "`ConjugateUpdate`": (many_tables, {"p"}),
     "`PrivateNeal5`": (lambda: mixture(False), {"labels", "y"}),
