@@ -131,9 +131,11 @@ def swept_with_parameters(model: Model, selected: dict[Any, list[Any]]) -> dict[
     some have no such parameters keep one step for all: two steps would tell two rates of acceptance.
     """
     values, taken = selected.get(RecordImputation) or [], set(selected.get(AncillaryUpdate) or [])
+    if not values or not taken:
+        return selected
     blocks = blocks_with(model, values)
     parameters = ({model.rvs_to_values[rv] for rv in behind_records(model, block)} for block in blocks)
-    if not blocks or not all(
+    if not all(
         taken & behind and block.n < PARALLEL_FROM for block, behind in zip(blocks, parameters, strict=True)
     ):
         return selected

@@ -119,9 +119,10 @@ class AncillaryUpdate(RecordStep):
       parameter after 1, 2, 4, ... cycles say how many independent draws a draw of so many cycles is worth.
       Its cost is counted in records swept, not timed, so that draws are a function of the seed.
     * Whether trajectories replace random walks, where these have slopes to follow, records would not be
-      summed over, and no other option was given: they are tried from a third of tuning on, or from its
-      middle, if a draw by random walks has been worth less than 0.15 independent ones, for the parameter
-      that mixes worst, and kept unless walks were worth twice as much for their cost.
+      summed over, and no other option was given: they are tried from a third, a half or two thirds of tuning
+      on, if a draw by random walks has been worth less than 0.15 independent ones, for the parameter that
+      mixes worst. They are kept if they were worth no less for their cost, and given up if walks were worth
+      more by a factor of two and what chance may do; in between, both make every other draw.
     * For trajectories, step sizes and a covariance of momenta for each of the two parametrisations, and
       whether a positive number moves as its logarithm or as it is, with a reflection at zero: what is closer
       to a normal number, by the product of its variance and the mean square of its slope, and the logarithm
