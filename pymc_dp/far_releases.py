@@ -16,7 +16,7 @@ from pymc.stats.convergence import SamplerWarning, WarningType
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.marginals.groups import AS_WRITTEN
+from pymc_dp.query.readings import AS_WRITTEN
 from pymc_dp.query.records import is_release, query_of
 
 # The chance that noise of one release is so large, in a number or in all of them, is below one in a million.

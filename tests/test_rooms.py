@@ -262,10 +262,9 @@ def test_records_are_integrated_out_of_models():
     """Nothing below knows of it, no sampler is needed for it, and a pair is added beside its mechanism."""
     assert {room(name) for name in importing("pymc_dp.marginals")} == {"", "marginals"}
     # the hooks name the way to records that were not stored, and their advice names tables of people,
-    # releases are evaluated as graphs are there,
     # and so does the step that moves people as the table into which they are counted
     assert importing("pymc_dp.marginals", {""}) == {
-        "__init__.py", "advice.py", "far_releases.py", "hooks.py", "tabulated_imputation.py",
+        "__init__.py", "advice.py", "hooks.py", "tabulated_imputation.py",
     }  # fmt: skip
     for package in ("pymc_dp.step_methods", "pymc_dp.mixtures", "pymc_dp.stats"):
         assert not importing(package, {"marginals"}), package

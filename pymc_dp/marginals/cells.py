@@ -21,10 +21,10 @@ from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_dp.marginals.groups import AS_WRITTEN
 from pymc_dp.marginals.release_laws import ChildWay, FiniteWay
 from pymc_dp.marginals.sums import log_probabilities_of_two, log_probability
 from pymc_dp.query.lengths import lengths_of
+from pymc_dp.query.readings import AS_WRITTEN
 from pymc_dp.query.records import Release, parameters_of
 from pymc_dp.query.rowlocal import RowAnalysis, leaves_of
 from pymc_dp.query.supports import clamped_record, finite_support

@@ -8,19 +8,17 @@ import pytensor
 from pymc.model.core import Model
 from pymc.pytensorf import rvs_in_graph
 from pytensor.compile.builders import SymbolicOp
-from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import ancestors, walk_toposort
 from pytensor.tensor.math import Sum
 
+from pymc_dp.query.readings import AS_WRITTEN
 from pymc_dp.query.records import Release
 
 NO_FUNCTION = "what people add is no function of their categories and groups alone"
 NOT_OF_ROWS = "what people add is no function of their own rows alone"
-# Without rewrites, which print errors of graphs whose lengths do not go together.
-AS_WRITTEN = Mode(linker="py", optimizer=None)
 
 
 class NotTogether(ValueError):

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytensor
 from pymc.pytensorf import rvs_in_graph
-from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
@@ -30,10 +29,8 @@ from pymc_dp.privacy.guarantee import PrivacyGuarantee
 from pymc_dp.privacy.ledger import BudgetExceededError
 from pymc_dp.privacy.release import Release
 from pymc_dp.query.publicshapes import is_number, value_is_public
+from pymc_dp.query.readings import AS_WRITTEN
 
-# Compilers keep compiled code on disk, and constants can be part of it, so that computations with
-# confidential numbers use plain NumPy only.
-_NO_COMPILER = Mode(linker="py", optimizer=None)
 _FAILED = "query could not be computed from the data ({}): try it on invented data first."
 _NEVER = {
     "rng": "the noise of a release comes from the operating system's entropy, so that nobody can repeat it",
@@ -65,7 +62,7 @@ _BUDGET = ("epsilon", "delta", "rho")
 
 def evaluate(variable: TensorVariable) -> np.ndarray:
     """Return the value of a graph without random variables, computed by NumPy alone."""
-    fn = pytensor.function([], variable, mode=_NO_COMPILER, on_unused_input="ignore")
+    fn = pytensor.function([], variable, mode=AS_WRITTEN, on_unused_input="ignore")
     try:
         return np.asarray(fn())
     except Exception as error:  # PyTensor's own messages quote numbers of the computation
@@ -159,7 +156,7 @@ def _draw(
     for key, value in noise.items():
         _check_public(key, value)
     # inner graphs are compiled in the mode of the configuration; counts and noise levels need float64
-    with flags_lock, pytensor.config.change_flags(mode=_NO_COMPILER, cxx="", floatX="float64"):
+    with flags_lock, pytensor.config.change_flags(mode=AS_WRITTEN, cxx="", floatX="float64"):
         rv = mechanism.dist(query, **noise)
         op = rv.owner.op
         clamped, *params = op.dist_params(rv.owner)

@@ -9,6 +9,7 @@ from typing import Any
 import pytensor.tensor as pt
 from pymc.model.core import Model
 from pymc.model.fgraph import fgraph_from_model
+from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
@@ -18,6 +19,9 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.query.records import Release, parameters_of
 
 Reading = dict[Variable, TensorVariable]
+# Graphs that are evaluated once, or hold confidential numbers: by plain NumPy, since compilers keep code and
+# constants in it on disk, and without rewrites, which print errors of lengths that do not go together.
+AS_WRITTEN = Mode(linker="py", optimizer=None)
 
 
 def substitute(graphs: Sequence[Any], reading: Reading) -> list[Any]:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from pymc.distributions.transforms import SimplexTransform
 from pymc.model.core import Model
@@ -15,8 +16,8 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.addresses.native import CONJUGATE, draw
 from pymc_dp.lowering.rows.rows import NotScalar
-from pymc_dp.query.readings import substitute
-from pymc_dp.query.records import RecordBlock, parameters_of
+from pymc_dp.query.readings import AS_WRITTEN, substitute
+from pymc_dp.query.records import RecordBlock, Release, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import parents_of_records
@@ -55,7 +56,8 @@ class ConjugateUpdate(RecordStep):
     cycles, from the number n of records, the size S of the tables and the budget: given the records a table
     is known as from n of them, given the releases as from :math:`n r`, where :math:`r = v / (v + 8 /
     \epsilon^2)` compares the spread of what is released (v = n / S for sums, 1 for single records) with the
-    noise, so that it takes :math:`(S + n) / (S + n r)` cycles; the other step costs as much as S + 2.
+    noise, so that it takes :math:`(S + n) / (S + n r)` cycles; the other step costs as much as S + 2. Where only the level
+    of additive noise is given, as a number or as data, its variance stands for :math:`8 / \epsilon^2`.
 
     Parameters
     ----------
@@ -304,13 +306,26 @@ def cheaper_by_cycles(model: Model, block: RecordBlock, parameters: Sequence[Var
     size = sum(int(np.prod(shapes[rv.name])) for rv in parameters)
     told = 0.0
     for release in block.releases:
-        guarantee = release.rv.owner.op.guarantee  # type: ignore[union-attr]
-        if guarantee is not None and guarantee.delta == 0 and np.isfinite(guarantee.epsilon):
-            budget = guarantee.epsilon
-        elif guarantee is not None and guarantee.rho is not None:
-            budget = np.sqrt(8 * guarantee.rho)  # Gaussian noise on counts has the variance of Laplace noise
-        else:
-            return False  # nobody knows how much of the records the release tells
-        precision = (1.0 if release.kind == "local" else block.n / size) * budget**2
+        precision = (1.0 if release.kind == "local" else block.n / size) * _budget(model, release) ** 2
         told += precision / (precision + 8)
     return (size + block.n) / (size + block.n * min(told, 1.0)) <= _ANCILLARY + size
+
+
+def _budget(model: Model, release: Release) -> float:
+    """Return what a release of counts spends, as epsilon of replaced records; 0 where nobody knows.
+
+    Counts have Laplace noise of variance 8 / epsilon^2. Where no guarantee is known, since a noise level is
+    all that was given, it is that of counts with the same noise, if the level is a number or data.
+    """
+    op: Any = release.rv.owner.op  # type: ignore[union-attr]
+    guarantee = op.guarantee
+    if guarantee is not None and guarantee.delta == 0 and np.isfinite(guarantee.epsilon):
+        return guarantee.epsilon
+    if guarantee is not None and guarantee.rho is not None:
+        return np.sqrt(8 * guarantee.rho)
+    noise = op.unprocessed
+    level = parameters_of(release.rv)[1] if noise.additive_noise and noise.family else None
+    if level is None or release.kind == "local" or leaves_of([level], set(model.basic_RVs)):
+        return 0.0
+    variance = np.mean(np.square(pytensor.function([], level, mode=AS_WRITTEN)()))
+    return float(np.sqrt(8 / (2 * variance if "laplace" in noise.family else variance)))

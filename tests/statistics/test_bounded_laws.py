@@ -283,7 +283,7 @@ def test_probabilities_that_add_up_in_a_part_only(scheme):
         return np.log(total) + stats.norm.logpdf(a, 0.25, 0.15)
 
     draws = sampled(model, 4000)["a"].values
-    # PyMC's law has a density wherever its probabilities are close to a sum of one, which is a little further.
+    # PyMC's law has a density where its probabilities are close to a sum of one, which is a little further
     assert np.isclose(np.abs(draws) + np.abs(0.5 - draws) + 0.5, 1).all()
     verdict = harness.mc_z(draws, from_log_density(log_density, 1e-9, 0.5 - 1e-9))
     assert verdict.passed, verdict

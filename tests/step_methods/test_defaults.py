@@ -9,10 +9,12 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pymc.sampling.mcmc import assign_step_methods
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
 import pymc_dp as dp
+from examples import paper003
 from pymc_dp.step_methods.claims import MAX_DIMENSION, MOST_REDRAWN, default_parameters
 
 pytestmark = pytest.mark.compiles(1)
@@ -90,7 +92,7 @@ def test_default_steps(build, taken_by, told, caplog):
     assert sum("leaves" in line and "to other steps" in line for line in said) == told
 
 
-def categories(n, k, groups=0, dims=False, **noise):
+def categories(n, k, groups=0, dims=False, as_data=False, **noise):
     """Categorical records behind one table, or rows of a table picked by public groups, and their counts."""
     noise = noise or {"epsilon": 1.0}
     with pm.Model(coords={"row": range(n)} if dims else None) as model:
@@ -102,10 +104,11 @@ def categories(n, k, groups=0, dims=False, **noise):
             counts = np.eye(groups)[group][:, :, None] * counts[:, None, :]
         counts = dp.record_sum(counts)
         shape = (groups, k) if groups else k
-        if "rho" in noise:
-            dp.GaussianMechanism("s", counts, sensitivity=2**0.5, observed=np.full(shape, 9.0), **noise)
-        else:
-            dp.LaplaceMechanism("s", counts, sensitivity=2, observed=np.full(shape, 9.0), **noise)
+        gaussian, of_budget = noise.keys() & {"rho", "sigma"}, noise.keys() & {"epsilon", "rho"}
+        mechanism = dp.GaussianMechanism if gaussian else dp.LaplaceMechanism
+        sensitivity = {"sensitivity": 2**0.5 if gaussian else 2} if of_budget else {}
+        level = {key: pm.Data(key, value) if as_data else value for key, value in noise.items()}
+        mechanism("s", counts, observed=np.full(shape, 9.0), **level, **sensitivity)
     return model
 
 
@@ -123,11 +126,37 @@ def categories(n, k, groups=0, dims=False, **noise):
         pytest.param({"n": 500, "k": 3, "epsilon": 0.1}, False, id="more noise than records"),
         pytest.param({"n": 500, "k": 3, "rho": 0.1**2 / 8}, False, id="as much Gaussian noise"),
         pytest.param({"n": 10_000, "k": 3, "epsilon": 0.01}, False, id="strong privacy"),
+        pytest.param({"n": 500, "k": 3, "scale": 2.0}, True, id="noise without a budget"),
+        pytest.param({"n": 500, "k": 3, "scale": 20.0}, False, id="more of it than records"),
+        pytest.param({"n": 500, "k": 3, "scale": 2.0, "as_data": True}, True, id="its level as data"),
+        pytest.param({"n": 500, "k": 3, "scale": 20.0, "as_data": True}, False, id="a high level as data"),
+        pytest.param({"n": 500, "k": 3, "sigma": 28.0}, False, id="as much Gaussian noise without a budget"),
+        pytest.param({"n": 500, "k": 3, "sigma": 2.8}, True, id="less of it"),
     ],
 )
 def test_tables_go_to_the_step_that_costs_less(model, exact):
     model = categories(**model)
     assert [rv.name for rv in default_parameters(model)] == ([] if exact else ["p"])
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1, 10])
+def test_many_tables_behind_noise_that_is_data(epsilon):
+    """Eighty probabilities, whose moves given noise take seventy times as long for an effective draw."""
+    released = np.full(paper003.QUESTIONS * paper003.CLASSES * paper003.ANSWERS, 7.0)
+    model = paper003.naive_bayes_model(epsilon, released)
+    assert default_parameters(model) == []
+    _, chosen = assign_step_methods(model)
+    assert [model.rvs_to_values[model[name]] for name in "pq"] == chosen[dp.ConjugateUpdate]
+
+
+def test_a_random_noise_level_says_nothing_of_cost():
+    """Then sizes alone decide, as if nothing were released."""
+    with pm.Model() as model:
+        scale, p = pm.HalfNormal("scale", 5), pm.Dirichlet("p", np.ones(3))
+        c = pm.Categorical("c", p, shape=500)
+        counts = dp.record_sum(pm.math.eq(c[:, None], np.arange(3)))
+        dp.LaplaceMechanism("s", counts, scale=scale, observed=np.full(3, 166.0))
+    assert [rv.name for rv in default_parameters(model)] == ["p"]
 
 
 def test_other_parameters_keep_their_tables():

@@ -15,7 +15,6 @@ import numpy as np
 import pymc as pm
 import pytensor
 import pytensor.tensor as pt
-from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
@@ -28,7 +27,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.addresses.bind import Kernel
 from pymc_dp.lowering.addresses.native import HOIST, NativeFunction
 from pymc_dp.lowering.rows.rows import NotScalar
-from pymc_dp.query.readings import Reading
+from pymc_dp.query.readings import AS_WRITTEN, Reading
 from pymc_dp.query.records import is_elementwise, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.query.supports import finite_support
@@ -164,9 +163,7 @@ class DiscreteSweep:
         theta = np.zeros(self.program.parameters.size)
         inputs = {self.program.theta: theta, self.program.data.data: self.program.data.gather()}
         try:
-            function = pytensor.function(
-                list(inputs), graph, mode=Mode(linker="py", optimizer=None), on_unused_input="ignore"
-            )
+            function = pytensor.function(list(inputs), graph, mode=AS_WRITTEN, on_unused_input="ignore")
             return function(*inputs.values())
         except Exception as error:  # any misfit of shapes: the fused sweep takes these records
             raise NotScalar(f"a table cannot be made: {error}") from error
