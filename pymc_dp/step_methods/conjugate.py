@@ -56,8 +56,9 @@ class ConjugateUpdate(RecordStep):
     cycles, from the number n of records, the size S of the tables and the budget: given the records a table
     is known as from n of them, given the releases as from :math:`n r`, where :math:`r = v / (v + 8 /
     \epsilon^2)` compares the spread of what is released (v = n / S for sums, 1 for single records) with the
-    noise, so that it takes :math:`(S + n) / (S + n r)` cycles; the other step costs as much as S + 2. Where only the level
-    of additive noise is given, as a number or as data, its variance stands for :math:`8 / \epsilon^2`.
+    noise, so that it takes :math:`(S + n) / (S + n r)` cycles; the other step costs as much as S + 2. Where
+    only the level of additive noise is given, as a number or as data, its variance stands for :math:`8 /
+    \epsilon^2`.
 
     Parameters
     ----------
