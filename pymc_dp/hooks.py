@@ -53,6 +53,7 @@ from pymc_dp.query.records import is_release
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
 from pymc_dp.step_methods.behind import behind_mechanisms, known_to_steps
 from pymc_dp.step_methods.claims import behind_records
+from pymc_dp.step_methods.conjugate import ConjugateUpdate
 from pymc_dp.step_methods.discovery import blocks_with
 from pymc_dp.step_methods.imputation import RecordImputation
 from pymc_dp.step_methods.record_step import PARALLEL_FROM, RecordStep
@@ -130,16 +131,16 @@ def swept_with_parameters(model: Model, selected: dict[Any, list[Any]]) -> dict[
     sweep and the way from the point to arrays and back, was a quarter to a half of a draw. Records of which
     some have no such parameters keep one step for all: two steps would tell two rates of acceptance.
     """
-    values, taken = selected.get(RecordImputation) or [], set(selected.get(AncillaryUpdate) or [])
-    if not values or not taken:
+    values = selected.get(RecordImputation)
+    if not values:
         return selected
     blocks = blocks_with(model, values)
-    parameters = ({model.rvs_to_values[rv] for rv in behind_records(model, block)} for block in blocks)
-    if not all(
-        taken & behind and block.n < PARALLEL_FROM for block, behind in zip(blocks, parameters, strict=True)
-    ):
-        return selected
-    return {**selected, AncillaryUpdate: [*selected[AncillaryUpdate], *values], RecordImputation: []}
+    parameters = [{model.rvs_to_values[rv] for rv in behind_records(model, block)} for block in blocks]
+    for kind in (AncillaryUpdate, ConjugateUpdate):
+        taken = set(selected.get(kind) or [])
+        if all(taken & each for each in parameters) and all(block.n < PARALLEL_FROM for block in blocks):
+            return {**selected, kind: [*selected[kind], *values], RecordImputation: []}
+    return selected
 
 
 def _noting_names(new: Callable[..., Any]) -> Callable[..., Any]:

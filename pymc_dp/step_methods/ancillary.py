@@ -9,7 +9,6 @@ from pymc.model.core import Model
 from pymc.step_methods.compound import Competence
 from pymc.step_methods.state import dataclass_state
 from pytensor.graph.basic import Variable
-from rich.progress import ProgressColumn
 
 from pymc_dp.query.recordrules import named
 from pymc_dp.step_methods.ancillary_block import AncillaryBlock
@@ -18,7 +17,7 @@ from pymc_dp.step_methods.claims import behind_records, default_parameters, take
 from pymc_dp.step_methods.discovery import blocks_with, check_no_table, model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordChain, RecordStep, RecordStepState
 from pymc_dp.step_methods.shared_parameters import TogetherBlocks, moved_with_each, shared_by
-from pymc_dp.step_methods.swept import OF_SWEEPS, Swept, progress, progress_columns, warn_of_passes
+from pymc_dp.step_methods.swept import Swept, TellsOfSweeps, warn_of_passes
 from pymc_dp.step_methods.updates.state import GIVEN_NOISE, N_TALLIES, REDRAWN
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
@@ -36,7 +35,7 @@ class AncillaryUpdateState(RecordStepState):
     learnt_together: list
 
 
-class AncillaryUpdate(RecordStep):
+class AncillaryUpdate(TellsOfSweeps, RecordStep):
     r"""Update of the parameters behind confidential records, interweaving two parametrisations.
 
     Given the imputed records, parameters barely move when privacy is strong: each record accepts almost
@@ -244,8 +243,7 @@ class AncillaryUpdate(RecordStep):
                 "with those of another. Expect slow mixing where privacy is strong.",
                 ", ".join(self._apart), "it moves" if len(self._apart) == 1 else "they move",
             )  # fmt: skip
-        if self._sweeps:
-            self._tell_of_sweeps()
+        self._tell_of_sweeps()
         for part in self._parts:
             if part.sweeps:
                 warn_of_passes(part.chain.program)
@@ -274,21 +272,9 @@ class AncillaryUpdate(RecordStep):
     def _moved(self) -> set[str]:
         return super()._moved().union(*(part.names for part in self._parts))
 
-    def _tell_of_sweeps(self) -> None:
-        """Have sample_stats get what sweeps say: PyMC reads both of these off a step."""
-        self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, **OF_SWEEPS}  # type: ignore[misc]
-        self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
-
     @property
     def _sweeps(self) -> bool:
-        """Whether records have no step of their own."""
         return any(part.sweeps for part in self._parts)
-
-    def _progressbar_config(self, n_chains: int = 1) -> tuple[list[ProgressColumn], dict[str, list[float]]]:
-        return progress_columns(n_chains) if self._sweeps else super()._progressbar_config(n_chains)
-
-    def _make_progressbar_update_functions(self) -> tuple[Any]:
-        return (progress,) if self._sweeps else super()._make_progressbar_update_functions()
 
     def _forget(self) -> None:
         self.learnt = [part.begun() for part in self._parts]

@@ -22,10 +22,11 @@ from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.step_methods.block.layout import positions
 from pymc_dp.step_methods.block.parents import parents_of_records
 from pymc_dp.step_methods.block.program import RecordProgram
-from pymc_dp.step_methods.discovery import model_of, record_blocks
+from pymc_dp.step_methods.discovery import blocks_with, model_of, record_blocks
 from pymc_dp.step_methods.record_step import RecordChain, RecordStep, check_positive
 from pymc_dp.step_methods.sweeps.discrete import DiscreteSweep
 from pymc_dp.step_methods.sweeps.probability_cells import picked_rows
+from pymc_dp.step_methods.swept import Swept, TellsOfSweeps, warn_of_passes
 from pymc_dp.step_methods.updates import table_cycles
 from pymc_dp.step_methods.updates.dirichlet import DirichletUpdate, Picked
 
@@ -38,7 +39,7 @@ _MAX_CYCLES = 8
 _ANCILLARY = 2
 
 
-class ConjugateUpdate(RecordStep):
+class ConjugateUpdate(TellsOfSweeps, RecordStep):
     r"""Exact draw of Dirichlet probabilities given categorical records.
 
     With a table :math:`p_{c\cdot} \sim \text{Dirichlet}(\alpha_c)` and records :math:`x_i` that are
@@ -63,7 +64,8 @@ class ConjugateUpdate(RecordStep):
     Parameters
     ----------
     vars : list of variables, optional
-        Dirichlet variables; all that have this form if left out.
+        Dirichlet variables; all that have this form if left out. With records among them (all of a block, as
+        ``pm.sample`` gives them), these have no other step: draws alternate with sweeps over them anyway.
     n_cycles : int, optional
         Sweeps and draws per draw; by default more of them for fewer records.
     proposals : {"auto", "independence", "informed"}
@@ -76,13 +78,16 @@ class ConjugateUpdate(RecordStep):
     Raises
     ------
     ValueError
-        If a variable is not the Dirichlet parameter of categorical records and of nothing else.
+        If a variable is neither the Dirichlet parameter of categorical records and of nothing else, nor one
+        of such records.
 
     Notes
     -----
     Cost per cycle: one record sweep, and O(n + size of the tables) for the draw; joint moves cost two more
     sweeps. On the model of section 4 of the paper below (n = 100, 75 counts) a cycle takes 30 us.
-    ``sample_stats`` gets ``table_acceptance``, the acceptance of joint moves (NaN where there are none).
+    ``sample_stats`` gets ``table_acceptance``, the acceptance of joint moves (NaN where there are none), and
+    where the records have no other step, ``record_acceptance`` and ``record_acceptance_min``, as of
+    :class:`RecordImputation`.
 
     References
     ----------
@@ -122,15 +127,27 @@ class ConjugateUpdate(RecordStep):
         check_positive("n_cycles", n_cycles, or_none=True)
         self.n_cycles, self.proposals = n_cycles, proposals
         self._prepare(vars, model, rng, initial_point)
+        self._tell_of_sweeps()
+        for part in self._parts:
+            if part.sweeps:
+                warn_of_passes(part.chain.program)
 
     def _build(self) -> None:
         model, moving = self._sized()
+        blocks = record_blocks(model)
+        records = {rv for block in blocks for rv in block.records}
+        own = blocks_with(model, [model.rvs_to_values[rv] for rv in moving if rv in records])
+        tables = [[rv for rv in moving if _picked(model, block, rv) is not None] for block in blocks]
         self._parts = [
-            _Part(self, model, block, [rv for rv in moving if _picked(model, block, rv) is not None])
-            for block in record_blocks(model)
-            if any(rv in parents_of_records(model, block) for rv in moving)
+            _Part(self, model, block, picked, any(block is each for each in own))
+            for block, picked in zip(blocks, tables, strict=True)
+            if picked
         ]
         self.chains = [part.chain for part in self._parts]
+
+    @property
+    def _sweeps(self) -> bool:
+        return any(part.sweeps for part in self._parts)
 
     def _moved(self) -> set[str]:
         return super()._moved().union(*(part.names for part in self._parts))
@@ -138,11 +155,12 @@ class ConjugateUpdate(RecordStep):
     def step(self, point: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
         """Alternate record sweeps and exact draws; the records of the returned point have moved too."""
         point = self._started(point)
-        tally = np.zeros(2)
+        tally, swept = np.zeros(2), Swept()
         for part in self._parts:
-            point.update(part.run(self, point, tally))
+            point.update(part.run(self, point, tally, swept))
         self.n_steps += 1
-        return self._checked(point), [{"table_acceptance": tally[0] / tally[1] if tally[1] else np.nan}]
+        stats = {"table_acceptance": tally[0] / tally[1] if tally[1] else np.nan} | swept.stats()
+        return self._checked(point), [stats]
 
     @classmethod
     def _claimable(cls, model: Model) -> list[Variable]:
@@ -158,6 +176,7 @@ class ConjugateUpdate(RecordStep):
     def _claim(cls, vars: Any, model: Model) -> list[Variable]:
         claimed = super()._claim(vars, model)
         able = [model.rvs_to_values[rv] for rv in conjugate_parameters(model)]
+        able += [model.rvs_to_values[rv] for block in record_blocks(model) for rv in block.records]
         wrong = sorted(str(model.values_to_rvs[v].name) for v in claimed if v not in able)
         if wrong:
             raise ValueError(
@@ -178,10 +197,17 @@ class ConjugateUpdate(RecordStep):
 
 
 class _Part:
-    """The exact draw of tables for one block of records."""
+    """The exact draw of tables for one block of records, which may have no other step that sweeps over it."""
 
-    def __init__(self, step: ConjugateUpdate, model: Model, block: RecordBlock, tables: list[TensorVariable]):
-        self.chain = RecordChain(model, block, step.proposals, step._default_point)
+    def __init__(
+        self,
+        step: ConjugateUpdate,
+        model: Model,
+        block: RecordBlock,
+        tables: list[TensorVariable],
+        sweeps: bool,
+    ):
+        self.sweeps, self.chain = sweeps, RecordChain(model, block, step.proposals, step._default_point)
         program = self.chain.program
         self.names = [str(model.rvs_to_values[rv].name) for rv in tables]
         self.where = positions(program.parameters, self.names)
@@ -205,7 +231,7 @@ class _Part:
             return None
 
     def run(
-        self, step: ConjugateUpdate, point: dict[str, np.ndarray], tally: np.ndarray
+        self, step: ConjugateUpdate, point: dict[str, np.ndarray], tally: np.ndarray, swept: Swept
     ) -> dict[str, np.ndarray]:
         chain, program = self.chain, self.chain.program
         if chain.data.size != program.data.size:  # a function lowered later reads more data
@@ -223,6 +249,8 @@ class _Part:
                 handle, self.n_cycles, self.update.sizes, self.update.addresses,
                 theta, chain.data, self.where, chain.x, chain.totals, record_tally, tally,
             )  # fmt: skip
+        if self.sweeps:
+            swept.add(record_tally, self.n_cycles * program.n)
         return {**program.parameters.unflatten(theta, self.names), **program.records.unpack(chain.x)}
 
 

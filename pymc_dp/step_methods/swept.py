@@ -1,7 +1,7 @@
 """What a step that sweeps over records tells: shares of proposals accepted, and what makes a sweep slow."""
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from rich.progress import ProgressColumn, TextColumn
@@ -30,6 +30,32 @@ class Swept:
             return {}
         share = self.accepted / self.n_proposals
         return {"record_acceptance": share, "record_acceptance_min": self.lowest}
+
+
+class TellsOfSweeps:
+    """What a step for parameters tells beside, if it also sweeps over records: those among its variables.
+
+    ``_sweeps`` says whether it does. PyMC reads names and dtypes of what a step tells off the step itself.
+    """
+
+    stats_dtypes_shapes: ClassVar[dict[str, Any]]
+
+    @property
+    def _sweeps(self) -> bool:
+        """Whether records have no step of their own."""
+        raise NotImplementedError
+
+    def _tell_of_sweeps(self) -> None:
+        """Have ``sample_stats`` get what sweeps say."""
+        if self._sweeps:
+            self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, **OF_SWEEPS}  # type: ignore[misc]
+            self.stats_dtypes = [{name: dtype for name, (dtype, _) in self.stats_dtypes_shapes.items()}]
+
+    def _progressbar_config(self, n_chains: int = 1) -> tuple[list[ProgressColumn], dict[str, list[float]]]:
+        return progress_columns(n_chains) if self._sweeps else super()._progressbar_config(n_chains)  # type: ignore[misc]
+
+    def _make_progressbar_update_functions(self) -> tuple[Any]:
+        return (progress,) if self._sweeps else super()._make_progressbar_update_functions()  # type: ignore[misc]
 
 
 def progress_columns(n_chains: int) -> tuple[list[ProgressColumn], dict[str, list[float]]]:

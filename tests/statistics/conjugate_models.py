@@ -43,19 +43,19 @@ class ConjugateModel(StatModel):
 
 
 def conjugate_update(model: pm.Model) -> dp.ConjugateUpdate:
-    """The exact draw of all tables of a model, none of which is left to another step."""
-    step = dp.ConjugateUpdate()
+    """The exact draw of all tables of a model, none of which is left to another step, and its sweeps."""
+    claimed = dp.ConjugateUpdate._claimable(model)
     tables = [rv for rv in model.free_RVs if isinstance(rv.owner.op, DirichletRV)]
-    assert tables and [model.values_to_rvs[v] for v in step.vars] == tables
-    return step
+    assert tables and [model.values_to_rvs[v] for v in claimed] == tables
+    return dp.ConjugateUpdate([*claimed, *dp.RecordImputation._claimable(model)])
 
 
 def conjugate_steps(model: pm.Model) -> list:
-    """Records, tables, and the ancillary update for what is no table."""
+    """Tables with their records, and the ancillary update for what is no table."""
     tables = conjugate_update(model)
     others = [v for v in dp.AncillaryUpdate._claimable(model) if v not in tables.vars]
     rest = [dp.AncillaryUpdate(others, n_cycles=2)] if others else []
-    return [dp.RecordImputation(), tables, *rest]
+    return [tables, *rest]
 
 
 # --- enumeration ---------------------------------------------------------------------------------

@@ -78,7 +78,7 @@ def _several_cycles(model):
 
 
 def _conjugate(model):
-    return [dp.RecordImputation(), conjugate_update(model)]
+    return [conjugate_update(model)]
 
 
 def _ids(value):

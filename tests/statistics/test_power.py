@@ -67,7 +67,7 @@ def _ancillary(model):
 
 
 def _conjugate(model):
-    return [dp.RecordImputation(), conjugate_update(model)]
+    return [conjugate_update(model)]
 
 
 def _short_chains(model, make_steps, gibbs=True):

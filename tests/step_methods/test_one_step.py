@@ -1,8 +1,11 @@
-"""One step moves parameters and sweeps over their records, where `pm.sample` chooses: `AncillaryUpdate`.
+"""One step moves parameters and sweeps over their records, where `pm.sample` chooses.
 
-Its first cycle sweeps where it is the only one. Records, their mean and a noisy sum of them are jointly
-normal, so that the posterior is known.
+Of `AncillaryUpdate` the first cycle sweeps where it is the only one. Records, their mean and a noisy sum of
+them are jointly normal, so that the posterior is known. That of a table of few categories (`ConjugateUpdate`)
+is summed up.
 """
+
+from itertools import product
 
 import arviz as az
 import numpy as np
@@ -10,9 +13,10 @@ import pymc as pm
 import pytest
 from pymc.sampling import mcmc
 from pymc.step_methods.compound import flatten_steps
+from scipy.special import gammaln
 
 import pymc_dp as dp
-from pymc_dp.step_methods import record_step
+from pymc_dp.step_methods import conjugate, record_step
 from pymc_dp.step_methods.ancillary_block import AncillaryBlock
 from tests.statistics import harness
 
@@ -39,6 +43,67 @@ def exact():
     seen = covariance @ weights
     gain = seen / (weights @ seen + SIGMA**2)
     return gain * RELEASED, covariance - np.outer(gain, seen)
+
+
+COUNTS = np.array([2.5, 0.0, 1.0])
+
+
+def categories():
+    with pm.Model() as model:
+        p = pm.Dirichlet("p", np.array([1.0, 2.0, 1.5]))
+        c = pm.Categorical("c", p, shape=3)
+        dp.LaplaceMechanism(
+            "z", dp.record_sum(pm.math.eq(c[:, None], np.arange(3))), scale=1.0, observed=COUNTS
+        )
+    return model
+
+
+def exact_categories():
+    """Mean of the probabilities, and law of the first record, given the noisy counts."""
+    alpha = np.array([1.0, 2.0, 1.5])
+    weights, p, first = 0.0, np.zeros(3), np.zeros(3)
+    for values in product(range(3), repeat=3):
+        counts = np.bincount(values, minlength=3)
+        law = np.exp(gammaln(alpha + counts).sum() - np.abs(COUNTS - counts).sum())
+        weights += law
+        p += law * (alpha + counts) / (alpha.sum() + 3)
+        first[values[0]] += law
+    return p / weights, first / weights
+
+
+@pytest.mark.parametrize("jointly", [True, False])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.statistical)])
+def test_records_and_tables_have_their_posterior(seed, jointly, monkeypatch):
+    """With moves of tables and their records at once, and without."""
+    if not jointly:
+        monkeypatch.setattr(conjugate._Part, "_update", lambda part, tables: None)
+    with categories() as model:
+        step = dp.ConjugateUpdate([model["p"], model["c"]], n_cycles=1)
+        idata = pm.sample(6000, tune=200, chains=2, random_seed=seed, step=[step], **SAMPLED)
+    assert np.isnan(idata.sample_stats["table_acceptance"]).all() != jointly
+    p, first = exact_categories()
+    c = idata.posterior["c"].values[..., 0]
+    draws = {f"p {k}": (idata.posterior["p"].values[..., k], p[k]) for k in range(3)}
+    draws |= {f"first is {k}": ((c == k).astype(float), first[k]) for k in range(3)}
+    checks = {}
+    for name, (values, expected) in draws.items():
+        size = float(az.ess(values, method="mean"))
+        assert size > 500, name
+        checks[name] = (values.mean() - expected) / (values.std() / np.sqrt(size))
+    verdict = harness.two_sample_z(checks)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize("given", ["p", "p and c"])
+def test_what_a_draw_of_tables_tells_of_sweeps(given):
+    with categories() as model:
+        step = dp.ConjugateUpdate([model[name] for name in given.split(" and ")], n_cycles=2)
+        others = [dp.RecordImputation()] if given == "p" else []
+        idata = pm.sample(300, tune=100, chains=1, random_seed=1, step=[step, *others], **SAMPLED)
+    rates = idata.sample_stats["record_acceptance"].values
+    assert rates.shape == (1, 300) and 0.3 < rates.mean() < 1
+    proposals = 3 if others else 2 * 3
+    assert set(np.round(rates.ravel() * proposals, 9)) <= set(range(proposals + 1))
 
 
 def chosen(model, **options):
@@ -106,6 +171,19 @@ def test_who_moves_the_records():
         dp.GaussianMechanism("of_x", dp.record_sum(without_parameters), sigma=1, observed=0.5)
     # one step for all records, so that one rate of acceptance is told
     assert chosen(model) == {"AncillaryUpdate": ["mu"], "RecordImputation": ["x", "y"]}
+
+
+def test_tables_and_their_records():
+    assert chosen(categories()) == {"ConjugateUpdate": ["c", "p"]}
+    with_options = {"record_imputation": {"proposals": "independence"}}
+    assert chosen(categories(), **with_options) == {"ConjugateUpdate": ["p"], "RecordImputation": ["c"]}
+    with categories() as model:
+        mu = pm.Normal("mu", 0, 2)
+        y = pm.Normal("y", mu, 1, shape=3)
+        dp.GaussianMechanism("of_y", dp.record_sum(y), sigma=1, observed=0.5)
+    # the records of either block have parameters of another step
+    found = chosen(model)
+    assert found == {"ConjugateUpdate": ["p"], "AncillaryUpdate": ["mu"], "RecordImputation": ["c", "y"]}
 
 
 def test_many_records_keep_a_step_of_their_own(monkeypatch):
