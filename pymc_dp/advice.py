@@ -14,14 +14,17 @@ from pymc.step_methods import NUTS, HamiltonianMC
 from pymc.step_methods.compound import BlockedStep, Competence
 from pytensor.graph.basic import Variable
 
-from pymc_dp.marginals.removal import split_up
+from pymc_dp.marginals.removal import removals, split_up
 from pymc_dp.marginals.tabulated import can_be_counted
 from pymc_dp.query.recordrules import named
 from pymc_dp.query.records import is_release, query_of
 from pymc_dp.query.thresholds import behind_thresholds
 from pymc_dp.step_methods.ancillary import AncillaryUpdate
+from pymc_dp.step_methods.block.parents import ancestors_of_records
+from pymc_dp.step_methods.claims import integrates_out, sums_over_few_values
 from pymc_dp.step_methods.collapsed import CollapsedUpdate
 from pymc_dp.step_methods.conjugate import ConjugateUpdate
+from pymc_dp.step_methods.discovery import record_blocks
 from pymc_dp.step_methods.record_step import RecordStep
 
 _log = logging.getLogger("pymc.dp")  # below PyMC's own, which prints to the console
@@ -71,6 +74,21 @@ def tell_of_thresholds(model: Model, takers: dict[Variable, type[BlockedStep]]) 
                 named(rvs), "is" if len(rvs) == 1 else "are", release.name,
                 " and ".join(sorted({takers[rv].__name__ for rv in rvs})), listed(rvs),
             )  # fmt: skip
+
+
+def tell_of_few_values(model: Model) -> None:
+    """Say which records could be summed out, if that would free what depends on them."""
+    for block in record_blocks(model):
+        held = bool(ancestors_of_records(model, block) or block.terms)
+        if held and sums_over_few_values(model, block) and not integrates_out(model, block):
+            with suppress(TypeError, ValueError, NotImplementedError):
+                removals(model, block.names, 1e-12)
+                _log.info(
+                    "%s have few values, which hold parameters where they are: dp.marginalize(model, %s) "
+                    "sums them out, and NUTS moves the parameters alone.",
+                    ", ".join(block.names),
+                    block.names,
+                )
 
 
 def tell_of_tables(model: Model, takers: dict[Variable, type[BlockedStep]]) -> None:

@@ -41,7 +41,14 @@ from pymc.step_methods.compound import BlockedStep, CompoundStep, flatten_steps
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
-from pymc_dp.advice import PARAMETER_STEPS, listed, tell_of_parameters, tell_of_tables, tell_of_thresholds
+from pymc_dp.advice import (
+    PARAMETER_STEPS,
+    listed,
+    tell_of_few_values,
+    tell_of_parameters,
+    tell_of_tables,
+    tell_of_thresholds,
+)
 from pymc_dp.far_releases import told_far
 from pymc_dp.flags import flags_lock
 from pymc_dp.lowering.addresses.modes import default_mode
@@ -103,6 +110,8 @@ def _checked(assign: Callable[..., Any]) -> Callable[..., Any]:
         _refuse_selected(takers, hidden)
         if records_given:
             tell_of_parameters(model, takers)
+        elif any(issubclass(kind, (RecordImputation, *PARAMETER_STEPS)) for kind in takers.values()):
+            tell_of_few_values(model)
         tell_of_thresholds(model, takers)
         tell_of_tables(model, takers)
         return provided, selected

@@ -1,13 +1,14 @@
-"""Sums of rows in which each person picks one cell: how far one person moves them."""
+"""Rows with a single 1: sums of such rows of people, how far one person moves them; products with them."""
 
 import logging
 
 import numpy as np
 from pymc.pytensorf import rvs_in_graph
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import EQ, Cast
 from pytensor.tensor.basic import ARange, Eye
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
@@ -66,6 +67,22 @@ def change_of_one_person(query: TensorVariable, order: int, neighbours: str) -> 
     """
     change = change_of_one_choice(query, order, neighbours)
     return shared_total_sensitivity(query, order, neighbours) if change is None else change
+
+
+def picked_by_product(node: Apply) -> tuple[Variable, np.ndarray] | None:
+    """Return what a matrix product picks rows from, and which; None of other products.
+
+    Its first factor is constant, each row of it with a single 1 among zeros, as ``np.eye(k)[group]``.
+    """
+    if not isinstance(getattr(node.op, "core_op", node.op), Dot):
+        return None
+    ones, source = node.inputs
+    if not isinstance(ones, Constant) or ones.type.ndim != 2 or source.type.ndim != 2:  # type: ignore[attr-defined]
+        return None
+    entries = np.asarray(ones.data)
+    if not (np.isin(entries, (0, 1)).all() and (entries.sum(axis=1) == 1).all()):
+        return None
+    return source, entries.argmax(axis=1)
 
 
 def _picks_one(rows: Variable, in_model: bool) -> bool:

@@ -66,14 +66,6 @@ def _parameters_of_block(model: Model, block: RecordBlock) -> list[Variable]:
     laws = [p for rv in block.records for p in parameters_of(rv)]
     if any(is_labels(rv) for rv in leaves_of(laws, set(model.basic_RVs))):
         return []  # a mixture has steps of its own
-    held = bool(parents or block.terms)
-    if held and sums_over_few_values(model, block) and not integrates_out(model, block):
-        _log.info(
-            "%s have few values, which hold parameters where they are: dp.marginalize(model, %s) sums them "
-            "out, and NUTS moves the parameters alone.",
-            ", ".join(block.names),
-            block.names,
-        )
     shapes = model.eval_rv_shapes()
     size = sum(int(np.prod(shapes[rv.name])) for rv in parents)
     if all(isinstance(rv.owner.op, DirichletRV) and shapes[rv.name][-1] == 1 for rv in parents):
@@ -230,7 +222,7 @@ def sums_over_few_values(model: Model, block: RecordBlock) -> bool:
     return (
         all(support is not None for support in supports)
         and prod(len(support) for support in supports if support is not None) <= MOST_VALUES**2
-        and all(release.kind == "local" for release in block.releases)
+        and all(release.kind == "local" and release.query.type.ndim == 1 for release in block.releases)
         and all(term in model.observed_RVs for term in block.terms)
         and not block.potentials
     )

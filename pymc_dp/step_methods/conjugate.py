@@ -354,7 +354,7 @@ def _budget(model: Model, release: Release) -> float:
         return np.sqrt(8 * guarantee.rho)
     noise = op.unprocessed
     level = parameters_of(release.rv)[1] if noise.additive_noise and noise.family else None
-    if level is None or release.kind == "local" or leaves_of([level], set(model.basic_RVs)):
+    if level is None or leaves_of([level], set(model.basic_RVs)):
         return 0.0
     variance = np.mean(np.square(pytensor.function([], level, mode=AS_WRITTEN)()))
     return float(np.sqrt(8 / (2 * variance if "laplace" in noise.family else variance)))

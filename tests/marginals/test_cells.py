@@ -8,10 +8,10 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pymc.sampling import mcmc
 from scipy import special, stats
 
 import pymc_dp as dp
-from pymc_dp.step_methods.claims import default_parameters
 
 N = 5
 X = np.array([-1.0, 0.3, 0.8, -0.2, 1.4])
@@ -519,7 +519,7 @@ def test_default_steps_say_that_records_can_go(name, caplog):
     build, names, _ = CASES[name]
     with pm.Model() as model, caplog.at_level("INFO", logger="pymc.dp"):
         build()
-        default_parameters(model)
+        mcmc.assign_step_methods(model)
     names = [names] if isinstance(names, str) else names
     assert f"dp.marginalize(model, {names}) sums them out" in caplog.text
     dp.marginalize(model, names)
@@ -528,5 +528,16 @@ def test_default_steps_say_that_records_can_go(name, caplog):
 def test_nothing_is_said_where_steps_sum_records_out(caplog):
     with pm.Model() as model, caplog.at_level("INFO", logger="pymc.dp"):
         told(pm.Bernoulli("y", pm.Beta("p", 1, 1), shape=N))
-        default_parameters(model)
+        mcmc.assign_step_methods(model)
     assert "dp.marginalize" not in caplog.text
+
+
+def test_nothing_is_said_of_what_cannot_be_summed_out(caplog):
+    """Answers of several numbers each have no marginal law here."""
+    with pm.Model() as model, caplog.at_level("INFO", logger="pymc.dp"):
+        y = pm.Categorical("y", pm.Dirichlet("p", np.ones(3)), shape=N)
+        dp.LaplaceMechanism("z", pt.eq(y[:, None], np.arange(3)), scale=2.0, observed=np.ones((N, 3)))
+        mcmc.assign_step_methods(model)
+    assert "dp.marginalize" not in caplog.text
+    with pytest.raises(ValueError, match="its query is no single number of each person"):
+        dp.marginalize(model, "y")

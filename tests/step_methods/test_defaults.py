@@ -9,7 +9,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
-from pymc.sampling.mcmc import assign_step_methods
+from pymc.sampling import mcmc
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import Op
 
@@ -145,7 +145,7 @@ def test_many_tables_behind_noise_that_is_data(epsilon):
     released = np.full(paper003.QUESTIONS * paper003.CLASSES * paper003.ANSWERS, 7.0)
     model = paper003.naive_bayes_model(epsilon, released)
     assert default_parameters(model) == []
-    _, chosen = assign_step_methods(model)
+    _, chosen = mcmc.assign_step_methods(model)
     assert [model.rvs_to_values[model[name]] for name in "pq"] == chosen[dp.ConjugateUpdate]
 
 

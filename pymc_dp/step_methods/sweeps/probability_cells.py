@@ -3,12 +3,16 @@
 import numpy as np
 import pytensor.tensor as pt
 from pymc.model.core import Model
-from pytensor.graph.basic import Variable
+from pymc.pytensorf import constant_fold
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Apply, Variable
+from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
-from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import AdvancedSubtensor, Subtensor
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.query.choices import picked_by_product
 from pymc_dp.query.readings import substitute
 from pymc_dp.query.records import parameters_of
 from pymc_dp.query.rowlocal import leaves_of
@@ -38,19 +42,31 @@ def table_shape(model: Model, table: Variable) -> tuple[int, ...]:
 
 
 def _picks_rows(p: Variable, table: Variable, variables: set[Variable]) -> bool:
-    """Whether a graph only picks rows of a table, leaving its last axis whole."""
+    """Whether a graph only picks rows of a table, or repeats them, leaving its last axis whole."""
     while p is not table:
         node = p.owner
         if node is None:
             return False
-        op = node.op
-        if isinstance(op, DimShuffle):
-            whole = len(op.new_order) > 0 and op.new_order[-1] == node.inputs[0].type.ndim - 1
-        elif isinstance(op, Subtensor | AdvancedSubtensor):
-            whole = len(op.idx_list) < node.inputs[0].type.ndim
-        else:
-            whole = isinstance(op, SpecifyShape)
-        if not whole or table in leaves_of(node.inputs[1:], variables):
+        product = picked_by_product(node)
+        source = node.inputs[0] if product is None else product[0]
+        others = [v for v in node.inputs if v is not source]
+        if isinstance(node.op, Reshape | Alloc):  # lengths, which may be written as those of the table
+            folded = constant_fold(others, raise_not_constant=False)
+            others = [v for v in folded if isinstance(v, Variable)]
+        if not (product or _leaves_rows_whole(node)) or table in leaves_of(others, variables):
             return False
-        p = node.inputs[0]
+        p = source
     return True
+
+
+def _leaves_rows_whole(node: Apply) -> bool:
+    """Whether rows of the first input are rows of the output."""
+    op, source, made = node.op, node.inputs[0], node.outputs[0]
+    if isinstance(op, DimShuffle):
+        return len(op.new_order) > 0 and op.new_order[-1] == source.type.ndim - 1
+    if isinstance(op, Subtensor | AdvancedSubtensor):
+        return len(op.idx_list) < source.type.ndim
+    if isinstance(op, Reshape | Alloc):
+        length = source.type.shape[-1] if source.type.ndim else None
+        return length is not None and length > 1 and made.type.shape[-1:] == (length,)
+    return isinstance(op, SpecifyShape | ViewOp)  # the latter makes a Deterministic

@@ -16,6 +16,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 from pymc.model.core import Model
+from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.scalar.basic import Cast
@@ -24,6 +25,7 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.addresses.native import CONDITIONAL, RECORDS, NativeFunction
+from pymc_dp.query.choices import picked_by_product
 from pymc_dp.query.lengths import last_length
 from pymc_dp.query.readings import substitute, with_query
 from pymc_dp.query.records import RecordBlock, Release, parameters_of
@@ -124,7 +126,12 @@ def _source(graph: Variable) -> Variable:
 
 def _picked_rows(p: Variable, core: int) -> tuple[TensorVariable, Variable] | None:
     """Return the table and the index of probabilities that are rows of a table, picked by data."""
+    while p.owner is not None and isinstance(p.owner.op, ViewOp):  # of a Deterministic
+        p = p.owner.inputs[0]
     node = p.owner
+    product = None if node is None else picked_by_product(node)
+    if product is not None and core == 1:
+        return product[0], pt.constant(product[1])  # type: ignore[return-value]
     if node is None or not isinstance(node.op, AdvancedSubtensor) or len(node.inputs) != 2:
         return None
     table, rows = node.inputs
