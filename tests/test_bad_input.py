@@ -221,6 +221,11 @@ CASES = {
         TypeError,
         "epsilon must be one real number",
     ),
+    "epsilon data": (
+        lambda: total(epsilon=pm.Data("e", 1.0), sensitivity=1),
+        TypeError,
+        r"is declared by that level, where the mechanism has one \(scale=",
+    ),
     "epsilon without sensitivity": (
         lambda: total(epsilon=1),
         ValueError,

@@ -21,7 +21,8 @@ def as_number(name: str, value: Any) -> float:
         raise TypeError(
             f"{name} must be one real number, got {type(value).__name__}. The guarantee of a "
             "release is fixed when it is declared, so its budget cannot be an array, a tensor or "
-            "a random variable."
+            "a random variable. Give the number itself; noise of which the level is data or random is "
+            "declared by that level, where the mechanism has one (scale=, sigma=, p_truth=)."
         )
     try:
         return float(value)
