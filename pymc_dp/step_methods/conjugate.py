@@ -167,8 +167,9 @@ class ConjugateUpdate(TellsOfSweeps, RecordStep):
         able = [model.rvs_to_values[rv] for rv in conjugate_parameters(model)]
         if not able:
             raise ValueError(
-                "ConjugateUpdate found no Dirichlet variable whose only children are categorical records; "
-                "leave this step out."
+                "ConjugateUpdate found no Dirichlet variable whose only children are categorical records, "
+                "with rows of it for probabilities: the variable itself, p[index], or np.eye(k)[index] @ p. "
+                "Declare them so, or leave this step out."
             )
         return able
 

@@ -74,6 +74,11 @@ def test_the_step_is_the_same(rows, groups):
 def test_what_is_no_pick_of_rows(rows):
     model = categories(rows, True)
     assert picked_rows(model, model["c"], model["p"]) is None
+    with (
+        model,
+        pytest.raises(ValueError, match=r"with rows of it .* or np.eye\(k\)\[index\] @ p"),
+    ):
+        dp.ConjugateUpdate()
 
 
 @pytest.mark.parametrize("rows", BY_GROUP.values(), ids=BY_GROUP.keys())
