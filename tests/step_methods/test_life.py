@@ -169,7 +169,7 @@ UNUSED = {
     *(
         (name, what)
         for name in ("ancillary, by turns", "slice", "hamiltonian", "by group", "redraw")
-        for what in ("draws", "begun_at", "walked", "follows")
+        for what in ("draws", "begun_at", "walked", "follows", "in_turn")
     ),
 }  # fmt: skip
 
