@@ -480,7 +480,7 @@ CHOSEN_FOR = {
     "`RecordImputation`": (reports, {"c"}),
     "`AncillaryUpdate`": (normal_records, {"mu", "y"}),
     "`CollapsedUpdate`": (reports, {"p"}),
-    "`ConjugateUpdate`": (many_tables, {"p"}),
+    "`ConjugateUpdate`": (many_tables, {"p", "c"}),
     "`PrivateNeal5`": (lambda: mixture(False), {"labels", "y"}),
     "`PrivateSlice`": None,
     "`SplitMerge`": (lambda: mixture(True), {"labels"}),
