@@ -274,7 +274,8 @@ def tables_of_other_records(patch):
 
     def step(self, point):
         moved, stats = original(self, point)
-        return {**point, **{v.name: moved[v.name] for v in self.vars}}, stats
+        tables = dp.ConjugateUpdate._claimable(self.model)
+        return {**point, **{v.name: moved[v.name] for v in tables}}, stats
 
     patch.setattr(dp.ConjugateUpdate, "step", step)
 
