@@ -358,4 +358,6 @@ def _budget(model: Model, release: Release) -> float:
     if level is None or leaves_of([level], set(model.basic_RVs)):
         return 0.0
     variance = np.mean(np.square(pytensor.function([], level, mode=AS_WRITTEN)()))
+    if not variance > 0:  # no law: data that are set before sampling, or refused there
+        return 0.0
     return float(np.sqrt(8 / (2 * variance if "laplace" in noise.family else variance)))

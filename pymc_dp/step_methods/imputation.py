@@ -30,14 +30,14 @@ class RecordImputation(RecordStep):
     channel under additive noise, the cells or bins that a wavelet or a histogram tells apart, a grid under
     other channels of a clamped record.
 
-    ``pm.sample`` chooses this step by itself for the records behind observed mechanisms, and others for the
-    parameters that move together with records. Where :class:`AncillaryUpdate` or :class:`ConjugateUpdate`
-    moves parameters of all of them, it sweeps over these, too, and this step is left out (below 200,000
-    records). Given as a step, it stands for the records alone: with ``step=[dp.RecordImputation()]`` all
-    parameters that no other given step takes are left to PyMC's own choice, which is NUTS for continuous
-    ones. That is exact too, and mixes
-    slowly where privacy is strong, because NUTS sees the records as fixed; where a step of this package could
-    have taken a parameter, a line in the log says so. To set options of this step and keep the others, pass
+    ``pm.sample`` chooses this step by itself for the records behind observed mechanisms, and others for
+    the parameters that move together with records. Where :class:`AncillaryUpdate` or
+    :class:`ConjugateUpdate` moves parameters of all of them, it sweeps over these, too, and this step is
+    left out (below 200,000 records). Given as a step, it stands for the records alone: with
+    ``step=[dp.RecordImputation()]`` all parameters that no other given step takes are left to PyMC's own
+    choice, which is NUTS for continuous ones. That is exact too, and mixes slowly where privacy is
+    strong, because NUTS sees the records as fixed; where a step of this package could have taken a
+    parameter, a line in the log says so. To set options of this step and keep the others, pass
     ``record_imputation={...}`` to ``pm.sample``, or give them too.
 
     Parameters

@@ -132,6 +132,7 @@ def categories(n, k, groups=0, dims=False, as_data=False, **noise):
         pytest.param({"n": 500, "k": 3, "scale": 20.0}, False, id="more of it than records"),
         pytest.param({"n": 500, "k": 3, "scale": 2.0, "as_data": True}, True, id="its level as data"),
         pytest.param({"n": 500, "k": 3, "scale": 20.0, "as_data": True}, False, id="a high level as data"),
+        pytest.param({"n": 500, "k": 3, "scale": 0.0, "as_data": True}, False, id="no level yet"),
         pytest.param({"n": 500, "k": 3, "sigma": 28.0}, False, id="as much Gaussian noise without a budget"),
         pytest.param({"n": 500, "k": 3, "sigma": 2.8}, True, id="less of it"),
     ],
