@@ -31,7 +31,7 @@ from pymc_dp.step_methods.swept import Swept
 from pymc_dp.step_methods.tuned import Tuned, Walked
 from pymc_dp.step_methods.updates import by_group, hamiltonian, redraw
 from pymc_dp.step_methods.updates.conditionals import Conditionals
-from pymc_dp.step_methods.updates.cycles import FEWEST, Jumps, best_number, cost_of_a_draw
+from pymc_dp.step_methods.updates.cycles import FEWEST, Jumps, best_number, cost_of_a_draw, sweeps_first
 from pymc_dp.step_methods.updates.interweaving import interweave
 from pymc_dp.step_methods.updates.redrawn import RedrawnConditionals
 from pymc_dp.step_methods.updates.state import of_random_walk
@@ -292,7 +292,7 @@ class AncillaryBlock:
         updates = self.running(used)
         counts = updates.counts.copy()  # what it holds is the default, which the next chain starts from
         counts[0] = used.n_cycles
-        counts[6] = self.sweeps and used.n_cycles == 1
+        counts[6] = self.sweeps * sweeps_first(program.n, used.n_cycles)
         counts[2:4] = (0, used.n_updates) if self.redraws else (used.n_updates, 0)
         trace = np.empty((used.n_cycles + 1, len(self.moving)))
         tally = np.array([0.0, 1.0])

@@ -1,8 +1,8 @@
 """One step moves parameters and sweeps over their records, where `pm.sample` chooses.
 
-Of `AncillaryUpdate` the first cycle sweeps where it is the only one. Records, their mean and a noisy sum of
-them are jointly normal, so that the posterior is known. That of a table of few categories (`ConjugateUpdate`)
-is summed up.
+Of `AncillaryUpdate` the first cycle sweeps where it is the only one, or where records are few. Records, their
+mean and a noisy sum of them are jointly normal, so that the posterior is known. That of a table of few
+categories (`ConjugateUpdate`) is summed up.
 """
 
 from itertools import product

@@ -99,8 +99,7 @@ def verdict(queries, draws=4000):
 
 @pytest.mark.parametrize("name", CASES)
 def test_posterior(name):
-    # of the records, which a draw of two cycles sweeps over once
-    found, effective = verdict(CASES[name][1], draws=8000)
+    found, effective = verdict(CASES[name][1])
     assert found.passed, found
     assert effective > 400
 

@@ -17,6 +17,9 @@ MOST = 8
 _DRAW, _RECORD = 900.0, 1.0
 # What a cycle costs beside its passes over the records.
 _CYCLE = 250.0
+# Up to so many records the first of several cycles has a sweep too: it is little of what a draw costs, and
+# records whose conditionals are narrow beside their marginals hardly move otherwise.
+_FEW_RECORDS = 200
 # Draws of tuning from which autocorrelations are known, and how much better than the default another number
 # has to be: chance alone makes one look better by less.
 FEWEST, _BETTER = 50, 1.1
@@ -104,7 +107,13 @@ def best_number(jumps: Jumps, variance: np.ndarray, n_records: int, cost: float)
 def cost_of_a_draw(n_records: int, n_cycles: Any, cost: float) -> Any:
     """Return what draws of some numbers of cycles cost, in records swept, given the cost of a cycle.
 
-    Of several cycles, the first has no sweep.
+    Where the first of several cycles has no sweep (:func:`sweeps_first`), the draw costs less by it.
     """
     n_cycles = np.asarray(n_cycles)
-    return _DRAW + _RECORD * n_records + n_cycles * (_CYCLE + cost) - n_records * (n_cycles > 1)
+    spared = n_records * (1 - sweeps_first(n_records, n_cycles))
+    return _DRAW + _RECORD * n_records + n_cycles * (_CYCLE + cost) - spared
+
+
+def sweeps_first(n_records: int, n_cycles: Any) -> Any:
+    """Return of draws of some numbers of cycles whether the first cycle has a sweep: 1 or 0."""
+    return np.where((np.asarray(n_cycles) == 1) | (n_records <= _FEW_RECORDS), 1, 0)

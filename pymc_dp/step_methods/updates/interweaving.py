@@ -102,8 +102,8 @@ def interweave(
     or records, and they are drawn anew after the parameters have moved.
 
     The sweep comes first, so that ``totals`` belong to ``x`` when the ancillary density reads those of the
-    statistics that do not move with the parameters. The first of several cycles has none, as another one
-    hardly makes draws better, and no first cycle where the records have a step of their own.
+    statistics that do not move with the parameters. The first of several cycles has none where there are
+    many records, and no first cycle where the records have a step of their own.
 
     ``counts``: cycles, centred updates, ancillary updates, proposals of parameters with all records, updates
     of the upper level, sums that the centred density reads in place of the records, sweeps in the first
