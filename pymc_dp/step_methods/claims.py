@@ -3,18 +3,19 @@
 import logging
 from collections.abc import Sequence
 from math import prod
-from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
-from pymc.distributions.truncated import TruncatedRV, TruncationCheck
+from pymc.distributions.truncated import TruncationCheck
 from pymc.model.core import Model
+from pytensor.compile.builders import OpFromGraph
 from pytensor.gradient import NullTypeGradError
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.graph.utils import MethodNotDefined
 from pytensor.tensor.random.basic import DirichletRV
 
+from pymc_dp.lowering.functions.truncated_counts import truncated_count
 from pymc_dp.mixtures.structure import is_labels
 from pymc_dp.query.records import RecordBlock, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
@@ -181,14 +182,15 @@ def is_redrawn(model: Model, block: RecordBlock) -> bool:
 def _may_fail(rv: Variable, variables: set[Variable]) -> bool:
     """Whether a draw of a law may end in an error: PyMC draws truncated laws again, up to a limit."""
     inside = ancestors([rv], blockers=variables - {rv})
-    return any(v.owner is not None and _draws_again(v.owner.op) for v in inside)
-
-
-def _draws_again(op: Any) -> bool:
-    """Whether a truncated law is drawn from by rejection, not by its quantile function."""
-    return isinstance(op, TruncatedRV) and any(
-        isinstance(node.op, TruncationCheck) for node in op.fgraph.apply_nodes
+    return any(
+        v.owner is not None and truncated_count(v.owner) is None and _draws_again(v.owner) for v in inside
     )
+
+
+def _draws_again(node: Apply) -> bool:
+    """Whether an operation draws from a truncated law by PyMC's rejection, itself or in a graph inside."""
+    inner = node.op.fgraph.apply_nodes if isinstance(node.op, OpFromGraph) else ()
+    return isinstance(node.op, TruncationCheck) or any(map(_draws_again, inner))
 
 
 def takes_count(model: Model, block: RecordBlock) -> bool:

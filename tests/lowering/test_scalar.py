@@ -33,7 +33,7 @@ from tests.lowering.scalar_code import RowCode, draw_at_once, seeded
 # PyTensor is seen.
 WITHOUT_DENSITY = {"Interpolated"}
 WITHOUT_DRAW = {
-    *("Interpolated", "Truncated-Gumbel", "Truncated-Gamma", "Truncated-Poisson"),
+    *("Interpolated", "Truncated-Gumbel", "Truncated-Gamma"),
     *("Censored-Normal", "Censored-Poisson"),
     *("Mixture", "Mixture-one-component", "NormalMixture"),
     *("ZeroInflatedPoisson", "ZeroInflatedBinomial", "ZeroInflatedNegativeBinomial"),

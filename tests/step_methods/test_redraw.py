@@ -197,6 +197,58 @@ def cut(released, scale):
     return model, stats.norm.pdf(GRID) * np.array(likelihood)
 
 
+def sum_of_counts(model, released, scale, law):
+    """Density of the mean given a noisy sum of independent counts, by their probabilities at each point."""
+    k = np.arange(120)
+    likelihood = []
+    for mu in GRID:
+        p = law(k, np.exp(mu))
+        total = np.array([1.0])
+        for _ in range(PEOPLE):
+            total = np.convolve(total, p)
+        likelihood.append(total @ stats.norm.pdf(released, np.arange(total.size), scale))
+    return model, stats.norm.pdf(GRID) * np.array(likelihood)
+
+
+def cut_counts(released, scale):
+    """Visits of visitors: Poisson counts from 1 on."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        y = pm.Truncated("y", pm.Poisson.dist(pt.exp(mu)), lower=1, shape=PEOPLE)
+        dp.GaussianMechanism("z", dp.record_sum(y), sigma=scale, observed=released)
+    return sum_of_counts(
+        model, released, scale, lambda k, m: (k > 0) * stats.poisson.pmf(k, m) / stats.poisson.sf(0, m)
+    )
+
+
+def counts_up_to_four(released, scale):
+    """Negative binomial counts within ends, which hold little of the law where it has a large mean."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        law = pm.NegativeBinomial.dist(mu=pt.exp(mu), alpha=1.5)
+        y = pm.Truncated("y", law, lower=2, upper=4, shape=PEOPLE)
+        dp.GaussianMechanism("z", dp.record_sum(y), sigma=scale, observed=released)
+
+    def within(k, mean):
+        p = np.isin(k, (2, 3, 4)) * stats.nbinom.pmf(k, 1.5, 1.5 / (1.5 + mean))
+        return p / p.sum()
+
+    return sum_of_counts(model, released, scale, within)
+
+
+def hurdles(released, scale):
+    """Counts of which some are zero by a law of their own."""
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 1)
+        y = pm.HurdlePoisson("y", 0.6, pt.exp(mu), shape=PEOPLE)
+        dp.GaussianMechanism("z", dp.record_sum(y), sigma=scale, observed=released)
+
+    def law(k, m):
+        return np.where(k == 0, 0.4, 0.6 * stats.poisson.pmf(k, m) / stats.poisson.sf(0, m))
+
+    return sum_of_counts(model, released, scale, law)
+
+
 def chances(released, scale):
     """Chances with a beta law behind the sum of two of them: its density by a grid."""
     with pm.Model() as model:
@@ -269,6 +321,8 @@ CASES = [
     (two_normals, 14.0, 6.0), (two_normals, 14.0, 0.5), (shares, 0.5, 0.3), (shares, 1.7, 3.0),
     (simulated, 9.0, 8.0), (amounts, 3.0, 0.5), (amounts, 12.0, 4.0), (chances, 0.4, 0.2),
     (cut, 1.0, 0.4), (cut, 5.5, 1.0), (faint_shares, 5.0, 1.0),
+    (cut_counts, 9.0, 1.0), (cut_counts, 14.0, 8.0), (counts_up_to_four, 13.0, 0.5),
+    (counts_up_to_four, 26.0, 4.0), (hurdles, 7.0, 1.0), (hurdles, 1.0, 5.0),
 ]  # fmt: skip
 
 

@@ -199,6 +199,18 @@ def truncated(n):
 # -- discrete records ------------------------------------------------------------------------------
 
 
+@entry(noise_form=False)
+def truncated_counts(n):
+    mean = pm.Gamma("mean", 2, 1)
+    x = pm.Truncated("x", pm.NegativeBinomial.dist(mu=mean, alpha=2), lower=1, upper=5, shape=n)
+    laplace(x.sum())
+
+
+@entry(noise_form=False)
+def hurdle_of_counts(n):
+    laplace(pm.HurdlePoisson("x", pm.Beta("p", 2, 2), pm.Gamma("mean", 2, 1), shape=n).sum())
+
+
 @entry()
 def bernoulli(n):
     laplace(pm.Bernoulli("x", pm.Beta("p", 2, 2), shape=n).sum())

@@ -18,6 +18,7 @@ from pymc_dp.lowering.compiling.nopython import DIVISION, Called, Part
 from pymc_dp.lowering.functions.gamma_functions import trigamma_in_native_code
 from pymc_dp.lowering.functions.samplers import draws_without_errors
 from pymc_dp.lowering.functions.simplex import tables_by_loops
+from pymc_dp.lowering.functions.truncated_counts import truncated_counts_without_errors
 from pymc_dp.upstream.numba_private import global_compiler_lock
 from pymc_dp.upstream.pytensor_private import (
     CACHED_SRC_FUNCTIONS,
@@ -26,9 +27,10 @@ from pymc_dp.upstream.pytensor_private import (
     compile_numba_function_src,
 )
 
-# Positions among PyTensor's rewrites: before anything else has changed the graph; and when loops of several
-# operations are one, but for what is written to entries of arrays.
-_FIRST, _AFTER_FUSION = 0.01, 49.4
+# Positions among PyTensor's rewrites: before laws of PyMC's are what they are drawn by; before anything else
+# has changed the graph; and when loops of several operations are one, but for what is written to entries of
+# arrays.
+_OF_LAWS, _FIRST, _AFTER_FUSION = -0.02, 0.01, 49.4
 # What puts sums and products in order, and its share of the time for second derivatives: two thirds.
 _ORDERING = ("local_add_canonizer", "local_mul_canonizer", "local_greedy_distributor")
 
@@ -116,4 +118,5 @@ def default_mode() -> Mode:
 def _with_ours(mode: Mode, linker: NumbaLinker) -> Mode:
     mode = Mode(linker, mode.provided_optimizer)
     ours = dfs_rewriter(tables_by_loops, draws_without_errors, trigamma_in_native_code, joined_in_parts)
-    return mode.register((ours, _FIRST), (dfs_rewriter(written_apart), _AFTER_FUSION))
+    laws = dfs_rewriter(truncated_counts_without_errors)
+    return mode.register((laws, _OF_LAWS), (ours, _FIRST), (dfs_rewriter(written_apart), _AFTER_FUSION))

@@ -16,6 +16,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.addresses.graphs import jit_scalar
 from pymc_dp.lowering.compiling.keys import digest, key_of
 from pymc_dp.lowering.compiling.nopython import njit
+from pymc_dp.lowering.functions.truncated_counts import RATIOS
 from pymc_dp.lowering.rows.domains import parameter_checks_to_values
 from pymc_dp.upstream.pytensor_private import compile_numba_function_src, register_funcify_and_cache_key
 
@@ -34,24 +35,21 @@ class _Law(NamedTuple):
     variance: str
     skewness: str
     last: str  # its last value, or the largest that is looked for
-    ratio: str  # the probability of k + 1, in that of k
 
 
 _LAWS: dict[type, _Law] = {
-    rb.PoissonRV: _Law("p0", "p0", "p0**-0.5", "LARGEST", "p0 / (k + 1.0)"),
+    rb.PoissonRV: _Law("p0", "p0", "p0**-0.5", "LARGEST"),
     rb.BinomialRV: _Law(
         "p0 * p1",
         "p0 * p1 * (1.0 - p1)",
         "(1.0 - 2.0 * p1) / np.sqrt(p0 * p1 * (1.0 - p1))",
         "min(p0, LARGEST)",
-        "(p0 - k) / (k + 1.0) * (p1 / (1.0 - p1))",
     ),
     rb.NegBinomialRV: _Law(
         "p0 * (1.0 - p1) / p1",
         "p0 * (1.0 - p1) / p1**2",
         "(2.0 - p1) / np.sqrt(p0 * (1.0 - p1))",
         "LARGEST",
-        "(p0 + k) / (k + 1.0) * (1.0 - p1)",
     ),
 }
 
@@ -71,7 +69,7 @@ def table(n, {params}):
     ratios, out = np.empty(size), np.empty(size + 1)
     for i in range(size):
         k = first + i
-        ratios[i] = {ratio}
+        ratios[i] = ratio(k, {params})
     out[0] = cdf(first - 1.0, {params})[0]
     at = cdf(last, {params})[0]
     probability, total = 1.0, 0.0
@@ -264,8 +262,8 @@ def _funcify(op: CountQuantile, node: Apply, **kwargs: Any) -> tuple[Any, str | 
     name, template = ("steps", _STEPS) if isinstance(op, CountSteps) else ("quantile", _QUANTILE)
     sources = [text.format(**parts) for text in (_TABLE, template)]
     scope = {
-        "cdf": cdf, "guess": guess, "LARGEST": LARGEST, "REACH": _REACH, "LENGTH": _LENGTH, "np": np,
-        "__name__": __name__,
+        "cdf": cdf, "ratio": RATIOS[type(op.rv_op)], "guess": guess, "LARGEST": LARGEST, "REACH": _REACH,
+        "LENGTH": _LENGTH, "np": np, "__name__": __name__,
     }  # fmt: skip
     scope["table"] = njit(compile_numba_function_src(sources[0], "table", scope))
     function = njit(compile_numba_function_src(sources[1], name, scope))

@@ -13,6 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.functions.normals import LARGEST, factor_of, is_multivariate_normal
 from pymc_dp.lowering.functions.samplers import core_sampler
+from pymc_dp.lowering.functions.truncated_counts import truncated_count
 from pymc_dp.lowering.rows.domains import inside_of
 from pymc_dp.lowering.rows.draws import ScalarDraw
 from pymc_dp.lowering.rows.intervals import RANDOM
@@ -48,6 +49,10 @@ def draw_entry(
     law = printed_name(op)
     if op.ndim_supp > 0 or (isinstance(op, RandomVariable) and any(op.ndims_params)):
         raise NotScalar(f"{rv.name} has a law ({law}) that is neither univariate nor multivariate normal")
+    cut = truncated_count(node)
+    if cut is not None:
+        guard = [] if defined else inside_of(rows, rv, index)
+        return _draw_number(rows, rv, *cut, full, rng, label, guard)
     if isinstance(op, SymbolicRandomVariable):
         # those of pm.Truncated are not told apart from their size
         if getattr(op, "extended_signature", None) is None or _made_from_laws(op.dist_params(node)):
@@ -58,19 +63,23 @@ def draw_entry(
         guard = [] if defined else inside_of(rows, rv, index)
         return _InnerGraph(rows, rv, index, rng, label, guard).drawn()
     guard = [] if defined else inside_of(rows, rv, index)
-    return _draw_number(rows, rv, full, rng, label, guard)
+    return _draw_number(rows, rv, op, op.dist_params(node), full, rng, label, guard)
 
 
 def _draw_number(
-    rows: RowGraph, rv: Any, full: tuple, rng: Variable, label: int, guard: list[Variable]
+    rows: RowGraph,
+    rv: Any,
+    op: RandomVariable,
+    parameters: list,
+    full: tuple,
+    rng: Variable,
+    label: int,
+    guard: list[Variable],
 ) -> TensorVariable:
     """Draw one number from a law with numbers for parameters."""
-    op, node = rv.owner.op, rv.owner
-    if core_sampler(op, node)[0] is None:
+    if core_sampler(op, rv.owner)[0] is None:
         raise NotScalar(f"{rv.name} has no scalar draw")
-    params = [
-        rows.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ()) for p in op.dist_params(node)
-    ]
+    params = [rows.entry(p, full[len(full) - p.type.ndim :] if p.type.ndim else ()) for p in parameters]
     scalars = [pt.scalar_from_tensor(pt.cast(p, "float64") if p.dtype == "float32" else p) for p in params]
     drawn = ScalarDraw(op, label, guarded=bool(guard))(rng, *guard, *scalars)
     return pt.cast(pt.tensor_from_scalar(drawn), rv.dtype)
@@ -123,7 +132,8 @@ class _InnerGraph(RowGraph):
         # apart from the labels of single draws, of vectors and of probabilities
         label = -(2 * 10**9 + self._label * MAX_UNROLL + self._n_draws)
         self._n_draws += 1
-        return _draw_number(self, variable, index, self._rng, label, self._guard)
+        parameters = op.dist_params(node)
+        return _draw_number(self, variable, op, parameters, index, self._rng, label, self._guard)
 
 
 def _draw_category(rows: RowGraph, rv: Any, full: tuple, rng: Variable, label: int) -> TensorVariable:
