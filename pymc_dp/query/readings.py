@@ -3,7 +3,7 @@
 And the model as one graph, which may be edited into another model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytensor.tensor as pt
@@ -52,9 +52,16 @@ def graph_of(model: Model) -> tuple[FunctionGraph, dict[Variable, Variable]]:
         model.rvs_to_initial_values.update(starts)
 
 
-def with_query(release: Release, reading: Reading, query: TensorVariable) -> TensorVariable:
-    """Return the law of a release with another query in the place of its own."""
+def with_query(
+    release: Release,
+    reading: Reading,
+    query: TensorVariable,
+    others: Mapping[int, TensorVariable] | None = None,
+) -> TensorVariable:
+    """Return the law of a release with another query, and others of its parameters, by their positions."""
     lifted = lift(release.rv, reading).owner
     query = pt.cast(query, parameters_of(release.rv)[0].type.dtype)
     params = [query, *lifted.op.dist_params(lifted)[1:]]
+    for k, other in (others or {}).items():
+        params[k] = other
     return lifted.op.make_node(lifted.inputs[0], NoneConst, *params).default_output()

@@ -57,10 +57,10 @@ class AncillaryUpdate(TellsOfSweeps, RecordStep):
     it moves groups that are independent of each other given the others (effects of areas, each behind the
     people of its area). Where there are no such groups, it follows, beyond 40 numbers, the slopes of the
     log density, for which the form has to be smooth: location-scale families are, quantile functions are
-    not. Records of few values that discrete mechanisms release one by one are then summed over in place of
-    the update given the noise, and drawn anew after it. Dirichlet parameters of categorical records are
-    left to :class:`ConjugateUpdate` where it is expected to cost less, and all of them to PyMC where
-    :class:`RecordImputation` is given as a step.
+    not. Records of up to 16 values that are released one by one, each by itself or as what a function of
+    it says, are summed over in place of the update given the noise, and drawn anew after it. Dirichlet
+    parameters of categorical records are left to :class:`ConjugateUpdate` where it is expected to cost
+    less, and all of them to PyMC where :class:`RecordImputation` is given as a step.
     Up to 12 parameters of records that are no function of noise (mixtures, shares with a Dirichlet law, laws
     of a user's) are proposed together with all records, which are drawn anew. Otherwise the parameters stay
     with NUTS, with a message.
@@ -74,9 +74,10 @@ class AncillaryUpdate(TellsOfSweeps, RecordStep):
     update : {"auto", "random_walk", "slice", "hamiltonian", "by_group", "redraw", "off"}, default "auto"
         Kernel of both kinds of updates: ``"random_walk"`` for up to 12 numbers; for more ``"by_group"`` (a
         walk of the numbers that groups share, up to 40, then one of each group by itself, up to 12 numbers),
-        with a message. Where there are no such groups, or records are summed over, ``"random_walk"`` for up
-        to 40 numbers, and ``"hamiltonian"`` (trajectories of Hamiltonian Monte Carlo, each an update) for
-        more, and for fewer where tuning shows that walks do poorly and trajectories better, with a message;
+        with a message. Where there are no such groups, ``"random_walk"`` for up to 40 numbers, and
+        ``"hamiltonian"`` (trajectories of Hamiltonian Monte Carlo, each an update) for more, also in groups
+        where records are summed over, and for fewer where tuning shows that walks do poorly and trajectories
+        better, with a message;
         ``"redraw"`` proposes parameters with all
         records in place of updates given the noise, which takes no function of noise; ``"off"`` leaves the
         ancillary ones out.

@@ -17,9 +17,10 @@ from pytensor.tensor.random.basic import DirichletRV
 
 from pymc_dp.lowering.functions.truncated_counts import truncated_count
 from pymc_dp.mixtures.structure import is_labels
+from pymc_dp.query.pointwise import record_behind
 from pymc_dp.query.records import RecordBlock, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
-from pymc_dp.query.supports import clamped_record, finite_support, has_no_draws
+from pymc_dp.query.supports import finite_support, has_no_draws
 from pymc_dp.step_methods.block.cells import find_histograms, tabled
 from pymc_dp.step_methods.block.parents import ancestors_of_records, continuous_parameters
 from pymc_dp.step_methods.block.program import RecordProgram
@@ -212,7 +213,7 @@ def integrates_out(model: Model, block: RecordBlock) -> bool:
         return False
     return finite_support(record, MOST_VALUES) is not None and all(
         release.kind == "local"
-        and clamped_record(release.query, block.records) is not None
+        and record_behind(release.query, block.records) is not None
         and tabled(model, block, release)
         for release in block.releases
     )

@@ -70,13 +70,14 @@ class CollapsedUpdate(RecordStep):
 
     .. math:: p(\theta \mid z) \propto p(\theta) \prod_g \Big(\sum_k \pi_k(\theta) Q(g \mid k)\Big)^{n_g},
 
-    where g runs over groups of equal releases, then draws every category from its law given parameters and
-    release.
+    where g runs over groups of equal releases with equal channels Q, then draws every category from its law
+    given parameters and release.
 
     ``pm.sample`` chooses this step by itself for the continuous parameters (at most 40 numbers) behind
     Categorical or Bernoulli records whose probabilities are common to all records, or rows of a table
-    picked by data, when each record is released itself by discrete mechanisms
-    (:class:`RandomizedResponse`, :class:`UnaryEncoding`) and nothing else depends on it.
+    picked by data, when each record, or what a function of it says (``pt.eq(c, 2)``), is released by discrete
+    mechanisms (:class:`RandomizedResponse`, :class:`UnaryEncoding`) with known parameters, which may be
+    those of each person, and nothing else depends on it.
 
     Parameters
     ----------
@@ -200,7 +201,7 @@ class CollapsedUpdate(RecordStep):
             raise ValueError(
                 f"{', '.join(wrong)} in `vars`: CollapsedUpdate moves continuous parameters (at most "
                 f"{MAX_DIMENSION} numbers) of Categorical or Bernoulli records with common probabilities, "
-                "each released itself by discrete mechanisms and used nowhere else."
+                "each released by discrete mechanisms and used nowhere else."
             )
         return claimed
 
@@ -232,7 +233,7 @@ class _Part:
         lowered = CollapsedConditionals(program, case)
         self.columns, self.channels = lowered.columns(), lowered.channels()
         self.collapsed, self.shares = lowered.collapsed(), lowered.shares()
-        self.width = sum(lowered.widths) + (case.rows is not None)
+        self.width = sum(map(sum, lowered.widths)) + (case.rows is not None)
         self.wide = case.n_categories + (case.rows is not None)
         self.seen, self.data = np.zeros((0, self.width)), np.zeros(0)
         run_random_walk.ready()

@@ -98,7 +98,7 @@ class ParameterUpdates:
         n_ancillary = by_default[1] if n_ancillary is None else n_ancillary
         n_ancillary, n_redrawn = (0, n_ancillary) if redraws else (n_ancillary, 0)
         self.ancillary = self.noise = self.records = None
-        summed = summed and (self.follows_slopes or self.in_groups)
+        summed = summed and not redraws
         if n_ancillary:
             given_noise = conditionals.marginal if summed else conditionals.ancillary
             self.ancillary = None if self.in_groups else given_noise(self.follows_slopes)

@@ -227,6 +227,23 @@ def categories_told_by_a_table(n):
 
 
 @bounded()
+def answers_at_a_level_of_each(n):
+    a, b = pm.Uniform("a", 0, 1), pm.Uniform("b", 0, 1)
+    y = pm.Categorical("y", pt.stack([a, b, 1 - a - b]), shape=n)
+    p_truth = np.where(np.arange(n) % 2, 0.5, 0.7)
+    dp.RandomizedResponse("z", (y + 1) % 3, n_categories=3, p_truth=p_truth, observed=np.arange(n) % 3)
+    device = np.array([[0.8, 0.2], [0.3, 0.7]])[[[0, 1], [1, 0]]][np.arange(n) % 2]
+    dp.RandomizedResponse("w", pt.eq(y, 1), n_categories=2, p_answer=device, observed=np.arange(n) % 2)
+
+
+@bounded()
+def answers_turned_round(n):
+    y = pm.Bernoulli("y", _slope(0.7) * np.linspace(0.5, 1, n), shape=n)
+    dp.RandomizedResponse("z", 1 - y, n_categories=2, epsilon=1.0, observed=np.arange(n) % 2)
+    dp.LaplaceMechanism("w", 3 * y * y - 1, scale=2.0, observed=np.linspace(-1, 2, n))
+
+
+@bounded()
 def categorical_answers(n):
     a, b = pm.Uniform("a", 0, 1), pm.Uniform("b", 0, 1)
     _answers(pm.Categorical("y", pt.stack([a, b, 1 - a - b]), shape=n), n, 3)

@@ -20,8 +20,9 @@ from pymc_dp.lowering.functions.bits import random
 from pymc_dp.lowering.functions.tables import fetch_row, fill_alias, likelihoods, n_rows
 from pymc_dp.lowering.rows.rows import NotScalar
 from pymc_dp.query.lengths import with_known_shapes
+from pymc_dp.query.pointwise import at_values, record_behind
 from pymc_dp.query.readings import lift
-from pymc_dp.query.supports import MAX_SUPPORT, clamped_record, finite_support
+from pymc_dp.query.supports import MAX_SUPPORT, finite_support
 from pymc_dp.step_methods.block.cells import ChannelTable, tabled
 from pymc_dp.step_methods.block.program import RecordProgram
 from pymc_dp.step_methods.block.state import ROWS, RecordState
@@ -73,13 +74,13 @@ class FiniteSweep:
         self._compile()
 
     def _table(self, release: Any) -> ChannelTable:
-        """Return the table of a release by the record's own value, before any clamp."""
+        """Return the table of a release by the record's own value, before what the query makes of it."""
         program, support = self.program, self._support
-        found = clamped_record(release.query, program.block.records)
-        if found is None or not tabled(program.model, program.block, release):
+        record = record_behind(release.query, program.block.records)
+        if record is None or not tabled(program.model, program.block, release):
             raise NotScalar(f"{release.name} is no fixed channel of the records themselves")
         edges = np.arange(support[0], support[-1] + 2) - 0.5
-        points = np.clip(support, found.lo, found.hi)
+        points = at_values(release.query, record, support).astype(np.float64)
         return ChannelTable(program.model, release, program.n, edges, with_densities=True, points=points)
 
     def _law(self) -> bool:

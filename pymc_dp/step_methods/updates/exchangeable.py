@@ -27,6 +27,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_dp.lowering.addresses.native import CONDITIONAL, RECORDS, NativeFunction
 from pymc_dp.query.choices import picked_by_product
 from pymc_dp.query.lengths import last_length
+from pymc_dp.query.pointwise import of_values, record_behind
 from pymc_dp.query.readings import substitute, with_query
 from pymc_dp.query.records import RecordBlock, Release, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
@@ -102,19 +103,28 @@ def _exchangeable(model: Model, block: RecordBlock) -> Exchangeable | None:
 def _is_finite_channel(
     model: Model, release: Release, record: TensorVariable, parameters: Sequence[Variable]
 ) -> bool:
-    """Whether a release is of the record itself, discrete, and alike for all records."""
+    """Whether a release is discrete and tells of each record alone, by what is data if not alike for all."""
     node = release.rv.owner
     assert node is not None
     op, others = node.op, parameters_of(release.rv)[1:]
-    if release.kind != "local" or _source(release.query) is not record or op.ndims_params[0] > 0:
+    variables = set(model.basic_RVs)
+    if release.kind != "local" or op.ndims_params[0] > 0 or np.dtype(release.rv.dtype).kind not in "iub":
         return False
-    if np.dtype(release.rv.dtype).kind not in "iub":
+    if record_behind(release.query, [record]) is None:
         return False
-    alike = all(
-        all(p.type.broadcastable[: p.type.ndim - core])  # type: ignore[attr-defined]
-        for p, core in zip(others, op.ndims_params[1:], strict=True)
-    )
-    return alike and not set(leaves_of(others, set(model.basic_RVs))) & set(parameters)
+    ours = [others[k - 1] for k in _of_each_record(release)]
+    return not leaves_of(ours, variables) and not set(leaves_of(others, variables)) & set(parameters)
+
+
+def _of_each_record(release: Release) -> list[int]:
+    """Return positions of the parameters of a release that differ between records."""
+    node = release.rv.owner
+    params = list(zip(parameters_of(release.rv), node.op.ndims_params, strict=True))  # type: ignore[union-attr]
+    return [
+        k
+        for k, (p, core) in enumerate(params)
+        if k > 0 and not all(p.type.broadcastable[: p.type.ndim - core])  # type: ignore[attr-defined]
+    ]
 
 
 def _source(graph: Variable) -> Variable:
@@ -160,9 +170,14 @@ class CollapsedConditionals(Conditionals):
 
     def columns(self) -> NativeFunction:
         """Compile what tells records apart, one row per record."""
-        releases = [self._observed(r) for r in self.program.block.releases]
-        columns = [pt.cast(z, "float64").reshape((self.program.n, -1)) for z in releases]
-        self.widths = [int(np.prod(self.program.shape_of(r)[1:])) for r in self.program.block.releases]
+        n, columns, self.widths = self.program.n, [], []
+        for release in self.program.block.releases:
+            columns.append(pt.cast(self._observed(release), "float64").reshape((n, -1)))
+            self.widths.append([int(np.prod(self.program.shape_of(release)[1:]))])
+            for k in _of_each_record(release):
+                (own,) = substitute([parameters_of(release.rv)[k]], self.program.state)
+                columns.append(pt.cast(own, "float64").reshape((n, -1)))
+                self.widths[-1].append(int(np.prod(own.shape[1:].eval())))
         if self.case.rows is not None:
             (rows,) = substitute([self.case.rows], self.program.state)
             # a negative index counts from the end
@@ -180,15 +195,22 @@ class CollapsedConditionals(Conditionals):
     def channels(self) -> NativeFunction:
         """Compile the relative probabilities of each group's releases given the category."""
         columns = pt.matrix("columns", dtype="float64")
-        category = pt.arange(self.case.n_categories)[None, :]
+        category = pt.arange(self.case.n_categories)
         total, start = pt.zeros((1, self.case.n_categories)), 0
-        for release, width in zip(self.program.block.releases, self.widths, strict=True):
-            law = with_query(release, self.program.state, category)
-            # shape (groups, 1, ...), against categories along the second axis
-            value = columns[:, None, start : start + width]
+        for release, widths in zip(self.program.block.releases, self.widths, strict=True):
+            query = of_values(release.query, self.case.record, category)
+            others, at = {}, start + widths[0]
+            for k, width in zip(_of_each_record(release), widths[1:], strict=True):
+                own = parameters_of(release.rv)[k]
+                shape = (columns.shape[0], 1, *own.type.shape[1:])  # against categories along the second axis
+                others[k] = pt.cast(columns[:, at : at + width].reshape(shape), own.dtype)
+                at += width
+            law = with_query(release, self.program.state, query[None], others)
+            # shape (groups, 1, ...)
+            value = columns[:, None, start : start + widths[0]]
             value = value if release.rv.owner.op.ndim_supp else value[:, :, 0]  # type: ignore[union-attr]
             value = pt.cast(value, release.rv.dtype)
-            total, start = total + pm.logp(law, value), start + width
+            total, start = total + pm.logp(law, value), at
         relative = pt.exp(total - pt.max(total, axis=1, keepdims=True))
         return self.program.native(
             "channel", [columns], [pt.concatenate([relative, columns[:, start:]], axis=1)], RECORDS
@@ -231,9 +253,11 @@ class CollapsedConditionals(Conditionals):
 
 
 def distinct_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct rows of whole numbers, and which of them each row is."""
+    """Return the distinct rows, and which of them each row is."""
     code, span = np.zeros(len(rows), dtype=np.int64), 1
     for column in rows.T:
+        if (column != np.floor(column)).any():
+            column = np.unique(column, return_inverse=True)[1]
         lowest = int(column.min())
         width = int(column.max()) - lowest + 1
         if span * width >= 2**62:
