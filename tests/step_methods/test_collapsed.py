@@ -70,6 +70,12 @@ def random_truth():
 def a_truth_for_each():
     c = pm.Categorical("c", pm.Dirichlet("p", np.ones(3)), shape=6)
     dp.RandomizedResponse("z", c, p_truth=np.linspace(0.4, 0.9, 6), observed=Z)
+    return ["p"]
+
+
+def a_random_truth_for_each():
+    c = pm.Categorical("c", pm.Dirichlet("p", np.ones(3)), shape=6)
+    dp.RandomizedResponse("z", c, p_truth=pm.Uniform("truth", 0.4, 0.9, shape=6), observed=Z)
     return []
 
 
@@ -120,8 +126,8 @@ def too_many():
 
 CASES = [
     plain, softmax, with_coordinates, rows_of_a_table, rows_by_data, hierarchy, bits, random_truth,
-    a_truth_for_each, with_an_outcome, with_a_potential, with_a_central_release, with_real_noise,
-    per_record_probabilities, nothing_unknown, too_many,
+    a_truth_for_each, a_random_truth_for_each, with_an_outcome, with_a_potential, with_a_central_release,
+    with_real_noise, per_record_probabilities, nothing_unknown, too_many,
 ]  # fmt: skip
 
 
