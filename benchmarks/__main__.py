@@ -10,6 +10,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 NAMES = (
     "regression",
     "naive_bayes",
+    "answers",
     "hierarchy",
     "laws",
     "nuts",
