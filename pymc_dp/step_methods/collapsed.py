@@ -102,9 +102,9 @@ class CollapsedUpdate(RecordStep):
 
     Notes
     -----
-    An update costs O(groups x categories), the draw of the categories O(n). The proposals' covariance is
-    learnt while tuning (robust adaptive Metropolis) and then frozen. ``sample_stats`` gets
-    ``collapsed_acceptance``.
+    An update costs O(groups x categories), the draw of the categories O(n). Noise levels of each person
+    make up to n groups. The proposals' covariance is learnt while tuning (robust adaptive Metropolis)
+    and then frozen. ``sample_stats`` gets ``collapsed_acceptance``.
 
     References
     ----------

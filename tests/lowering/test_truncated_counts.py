@@ -57,9 +57,9 @@ def test_draws_have_the_probabilities_of_the_law(law):
     ("written", "fault", "law"),
     [
         ("share = ratio(at, *law) if", "share = ratio(at + 2.0, *law) if", CASES[1]),
-        ("at += 1.0", "at += 2.0", CASES[1]),
+        ("at, n_up = at + 1.0", "at, n_up = at + 2.0", CASES[1]),
         ("share = 1.0 / ratio(at - 1.0, *law)", "share = 1.0 / ratio(at, *law)", CASES[9]),
-        ("at -= 1.0", "at += 0.0", CASES[5]),
+        ("at, n_down = at - 1.0", "at, n_down = at + 0.0", CASES[5]),
         ("np.ceil(numbers[-2])", "np.ceil(numbers[-2]) + 1.0", CASES[1]),
         ("least <= k <= most", "k <= most", CASES[10]),
         ("range(TRIALS)", "range(TRIALS - 9)", None),  # none: what follows is exact by itself
@@ -93,6 +93,14 @@ def test_faults_are_seen(written, fault, law):
 def test_without_a_law_there_is_no_count(kind, numbers):
     """And it comes to an end."""
     assert LAWS[kind][0](np.random.default_rng(1), *numbers[:-2], *map(float, numbers[-2:])) == -1
+
+
+def test_laws_that_are_spread_over_many_counts():
+    """Over more than are summed up, beyond an end: as exponential times, which forget what was before."""
+    rng, end = np.random.default_rng(1), 2e9
+    draws = np.array([LAWS[NEGATIVE_BINOMIAL][0](rng, 1.0, 1e-9, end, np.inf) for _ in range(1000)])
+    assert draws.min() >= end
+    assert stats.kstest((draws - end) / 1e9, stats.expon.cdf).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("kind", LAWS)

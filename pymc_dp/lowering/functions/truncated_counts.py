@@ -20,13 +20,12 @@ from pymc_dp.lowering.compiling.nopython import njit
 from pymc_dp.lowering.functions.bits import random
 from pymc_dp.lowering.functions.samplers import register_draw_of
 
-# Draws from the whole law before probabilities are summed up.
-TRIALS = 8
+# Draws from the whole law before probabilities are summed up; and after that, where it would take too long.
+TRIALS, LAST_TRIALS = 8, 100_000
 # A probability below this, of those summed up so far, is not told apart from zero by a uniform number.
 _NOTHING = 1e-17
-# Counts whose probabilities are summed up, at most: a law is spread over more of them only where it has a
-# mean above 1e12, and next to none of it is within the ends.
-_MOST = 10_000_000
+# Counts whose probabilities are summed up, at most, on either side of the likeliest.
+_MOST = 1_000_000
 # Counts from here on are not looked for.
 _LARGEST = 1e15
 
@@ -95,26 +94,33 @@ def _truncated(draw: Callable, mode: Callable, ratio: Callable) -> Callable[...,
         # the likeliest, or another in proportion to its probability, in place of one before it
         top = min(max(np.floor(middle), least), most)
         chosen, total, weight, at = top, 1.0, 1.0, top
-        for _ in range(_MOST):
+        n_up = n_down = 0
+        while n_up < _MOST:
             share = ratio(at, *law) if at < most else 0.0
             weight *= share
             if not weight > _NOTHING * total * max(1.0 - share, 0.0):
                 break
-            at += 1.0
+            at, n_up = at + 1.0, n_up + 1
             total += weight
             if random(rng) * total < weight:
                 chosen = at
         weight, at = 1.0, top
-        for _ in range(_MOST):
+        while n_down < _MOST:
             share = 1.0 / ratio(at - 1.0, *law) if at > least else 0.0
             weight *= share
             if not weight > _NOTHING * total * max(1.0 - share, 0.0):
                 break
-            at -= 1.0
+            at, n_down = at - 1.0, n_down + 1
             total += weight
             if random(rng) * total < weight:
                 chosen = at
-        return np.int64(chosen)
+        if max(n_up, n_down) < _MOST:
+            return np.int64(chosen)
+        for _ in range(LAST_TRIALS):
+            k = draw(rng, *law)
+            if least <= k <= most:
+                return k
+        return -1
 
     return truncated
 
