@@ -13,6 +13,7 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.replace import graph_replace
+from pytensor.scalar.basic import Cast
 from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
@@ -39,6 +40,13 @@ def lift(rv: Variable, reading: Reading) -> TensorVariable:
     assert node is not None
     inputs = substitute(node.inputs, reading)
     return node.clone_with_new_inputs(inputs, strict=False).outputs[node.outputs.index(rv)]  # type: ignore[return-value]
+
+
+def uncast(graph: Variable) -> Variable:
+    """Look through changes of dtype, as between data and the value of a variable that is observed."""
+    while graph.owner is not None and isinstance(getattr(graph.owner.op, "scalar_op", None), Cast):
+        graph = graph.owner.inputs[0]
+    return graph
 
 
 def graph_of(model: Model) -> tuple[FunctionGraph, dict[Variable, Variable]]:

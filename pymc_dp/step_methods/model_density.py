@@ -95,6 +95,11 @@ def is_possible_but_for(model: Model, point: Point, names: Collection[str]) -> b
     return all(name in names for name in _densities(model).impossible(point))
 
 
+def impossible_among(model: Model, point: Point, names: Collection[str]) -> list[str]:
+    """Return which of some terms have a log density that is not finite at a point."""
+    return [name for name in _densities(model).impossible(point) if name in names]
+
+
 def impossible_terms(model: Model, point: Point, but: Collection[str] = ()) -> str:
     """Names of the terms whose log density is not finite at a point, but for some, in a sentence."""
     names = [name for name in _densities(model).impossible(point) if name not in but]

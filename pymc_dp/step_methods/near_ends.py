@@ -6,13 +6,17 @@ point ends, which differs from the model's own only where numbers come near. So 
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from pymc.logprob.transforms import IntervalTransform, LogOddsTransform, LogTransform
 from pymc.model.core import Model
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+
+from pymc_dp.lowering.functions.truncated_counts import truncated_count
+from pymc_dp.step_methods.model_density import impossible_among, is_possible
 
 _log = logging.getLogger("pymc")
 # Numbers near an end in one draw, on average, of which nothing is said.
@@ -79,6 +83,44 @@ class NearEnds:
         for name, near in self._near.items():
             if near > _FEW * self._looks:
                 _log.warning(self._message.format(name=name, number=f"{near / self._looks:.2g}"))
+
+
+def is_cut(rv: Variable, model: Model) -> bool:
+    """Whether the law of a record is that of truncated counts, or made of one."""
+    inside = ancestors([rv], blockers=set(model.basic_RVs) - {rv})
+    return any(v.owner is not None and truncated_count(v.owner) is not None for v in inside)
+
+
+class FarCuts:
+    """Refuses draws at which PyMC's density of truncated counts has no digits, at those that it looks at.
+
+    PyMC divides by a difference of distribution functions, which rounds to zero where next to none of a law
+    is above its lower end. Records and their parameters can be drawn there, but not weighed against others.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    names : collection of str
+        Records whose law is truncated.
+    """
+
+    def __init__(self, model: Model, names: Collection[str]):
+        self._model, self._names = model, names
+
+    def look(self, point: dict[str, np.ndarray]) -> None:
+        """Raise an error that says what prior to give, where a density is infinite or no number."""
+        if not is_possible(self._model, point):
+            lacking = impossible_among(self._model, point, self._names)
+            if lacking:
+                raise ValueError(
+                    f"The chain came to where the density of {', '.join(lacking)} is no number: PyMC divides "
+                    "that of a truncated law by how much of the law is within its ends, which rounds to zero "
+                    "for parameters under which the ends are far out in a tail. Give the parameters a prior "
+                    "that keeps well away from there, as pm.Truncated(..., lower=...) does, or move the ends."
+                )
+
+    def say(self) -> None:
+        """Nothing is left to say: a draw that is not refused is exact."""
 
 
 RECORDS = (

@@ -19,7 +19,7 @@ from pymc_dp.query.records import RecordBlock, is_release
 from pymc_dp.step_methods.discovery import record_blocks, table_blocks
 from pymc_dp.step_methods.lengths import with_known_lengths
 from pymc_dp.step_methods.model_density import impossible_terms, is_possible, is_possible_but_for
-from pymc_dp.step_methods.near_ends import EVERY, RECORDS, NearEnds, ends_of
+from pymc_dp.step_methods.near_ends import EVERY, RECORDS, FarCuts, NearEnds, ends_of, is_cut
 from pymc_dp.step_methods.release_values import check_releases
 from pymc_dp.step_methods.slots import check_slots, refuse_beyond
 from pymc_dp.step_methods.starts import SHARES, DispersedStart, set_by_the_model
@@ -229,7 +229,7 @@ class RecordStep(BlockedStep):
         self.rng = np.random.default_rng(rng)
         self.tune, self.started, self.n_steps, self.n_tempered = True, False, 0, 0
         self.checked_at: list[int] = []
-        self._near: list[NearEnds] = []
+        self._near: list[NearEnds | FarCuts] = []
         refuse_improper(self.model)
         check_releases(self.model)
         for block in record_blocks(self.model):
@@ -375,12 +375,13 @@ class RecordStep(BlockedStep):
             )
         return point
 
-    def _watched(self) -> list[NearEnds]:
-        """Return what counts numbers of this step's that are near the limits of floating point."""
+    def _watched(self) -> list[NearEnds | FarCuts]:
+        """Return what looks for numbers of this step's where densities have no digits."""
         mine = [rv for rv in self.model.free_RVs if self.model.rvs_to_values[rv] in self.vars]
         records = {name for chain in self.chains for name in chain.program.records.names}
         ends = [e for e in ends_of(self.model, mine) if e[0] in records]
-        return [NearEnds(ends, RECORDS)] if ends else []
+        cut = [str(rv.name) for c in self.chains for rv in c.program.block.records if is_cut(rv, self.model)]
+        return [*([NearEnds(ends, RECORDS)] if ends else []), *([FarCuts(self.model, cut)] if cut else [])]
 
     def _power(self, chain: RecordChain) -> float:
         """Power of the releases' density at this draw: 1 but at the beginning of tuning.

@@ -39,6 +39,11 @@ def p_of_each(c):
     return told(P_TRUTH, TRUTH)
 
 
+def as_data(c):
+    dp.RandomizedResponse("z", c, p_truth=P_TRUTH, observed=pm.Data("answers", TRUTH))
+    return told(P_TRUTH, TRUTH)
+
+
 def table_of_each(c):
     ways = np.array([0.5 * np.eye(3) + 0.5 / 3, [[0.7, 0.1, 0.2], [0.3, 0.4, 0.3], [0.0, 0.5, 0.5]]])
     p_answer = ways[np.arange(N) // 7 % 2]
@@ -67,7 +72,7 @@ def with_real_noise(c):
     return stats.laplace.pdf(noisy[:, None], np.arange(K) ** 2, SCALE[:, None])
 
 
-RELEASES = [p_of_each, table_of_each, recoded, merged, with_real_noise]
+RELEASES = [p_of_each, as_data, table_of_each, recoded, merged, with_real_noise]
 
 
 def declared(release, covariate):
@@ -84,11 +89,11 @@ def declared(release, covariate):
     return model, stats.norm.logpdf(GRID, 0, 2) + np.log(likelihood).sum(axis=(1, 2)), joint / likelihood
 
 
-def verdict(model, log_density, truths, seed):
+def verdict(model, log_density, truths, seed, step=None):
     p = special.softmax(log_density)
     idata = pm.sample(
         2000, tune=1000, chains=2, cores=1, model=model, random_seed=seed, progressbar=False,
-        compute_convergence_checks=False,
+        compute_convergence_checks=False, step=step,
     )  # fmt: skip
     draws, checks = idata.posterior["a"].values, {}
     for power in (1, 2):
@@ -127,6 +132,19 @@ def test_the_posterior_is_exact(release, covariate, seed):
     alike = not covariate and release is not with_real_noise
     assert assigned(model)["a"] == ("CollapsedUpdate" if alike else "AncillaryUpdate")
     found = verdict(model, *exact, seed)
+    assert found.passed, found
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("covariate", [False, True])
+def test_answers_that_are_set_anew(covariate):
+    model, *exact = declared(as_data, covariate)
+    with model:
+        step = dp.AncillaryUpdate() if covariate else dp.CollapsedUpdate()
+        pm.set_data({"answers": (TRUTH + 1) % K})
+        pm.sample(5, tune=5, chains=1, step=[step], random_seed=1, progressbar=False, quiet=True)
+        pm.set_data({"answers": TRUTH})
+    found = verdict(model, *exact, 1, step=[step])
     assert found.passed, found
 
 

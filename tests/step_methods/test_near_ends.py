@@ -73,3 +73,19 @@ def test_flat_parameters_that_run_off_together_are_refused():
         dp.LaplaceMechanism("z", dp.record_sum(pm.Normal("y", a, 1, shape=4)), scale=1, observed=1e12)
         idata = pm.sample(500, tune=500, chains=1, cores=1, random_seed=1, progressbar=False)
     assert float(idata.posterior["a"].mean()) == pytest.approx(2.5e11, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("least", [0.0, 1.5])
+def test_truncated_counts_far_from_their_law_are_refused_by_name(seed, least):
+    """PyMC's density of counts from 15 on is infinite where their mean is below .8, which was no error."""
+    with pm.Model():
+        mean = pm.Truncated("mean", pm.Exponential.dist(1.0), lower=least)
+        y = pm.Truncated("y", pm.Poisson.dist(mean), lower=15, upper=22, shape=6)
+        dp.LaplaceMechanism("z", y, scale=2.0, observed=np.array([16.0, 18.0, 15.5, 17.0, 19.0, 16.5]))
+        settings = {"chains": 1, "random_seed": seed, "progressbar": False, "quiet": True}
+        if least:  # the remedy
+            pm.sample(1000, tune=500, compute_convergence_checks=False, **settings)
+            return
+        with pytest.raises(ValueError, match=r"density of y is no number: .* far out in a tail. Give the"):
+            pm.sample(1000, tune=500, **settings)

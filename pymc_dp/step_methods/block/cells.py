@@ -24,6 +24,7 @@ from pytensor.tensor.type_other import NoneConst
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.functions.tables import Table, table_density
+from pymc_dp.query.readings import uncast
 from pymc_dp.query.records import RecordBlock, Release, is_elementwise, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.query.supports import clamped_record, finite_support
@@ -78,7 +79,7 @@ class ChannelTable:
         self.edges = np.asarray(edges, dtype=float)
         self.points = 0.5 * (self.edges[1:] + self.edges[:-1]) if points is None else points
         self.with_slots, self.with_densities = with_slots, with_densities
-        self._value = model.rvs_to_values[release.rv]
+        self._value = uncast(model.rvs_to_values[release.rv])
         self._override: np.ndarray | None = None
         self._seen: tuple[Any, ...] = ()
         self.table: Table | None = None
@@ -199,7 +200,7 @@ def _keys(value: np.ndarray) -> np.ndarray:
 def tabled(model: Model, block: RecordBlock, release: Release) -> bool:
     """Whether a release can have a table: a fixed channel of one number per record."""
     role = block.analysis.role(release.query)
-    value = model.rvs_to_values[release.rv]
+    value = uncast(model.rvs_to_values[release.rv])
     variables = set(model.basic_RVs)
     return (
         release.kind == "local"

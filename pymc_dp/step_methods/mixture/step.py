@@ -23,7 +23,7 @@ from pymc_dp.step_methods.mixture.counters import ACCEPTED, CONSIDERED, GIVEN_LA
 from pymc_dp.step_methods.mixture.cycles import ATOMS_ONLY, Plan
 from pymc_dp.step_methods.mixture.known_records import KernelChain, KernelProgram, kernel_blocks
 from pymc_dp.step_methods.mixture.released import check_closed
-from pymc_dp.step_methods.near_ends import ATOMS, NearEnds
+from pymc_dp.step_methods.near_ends import ATOMS, FarCuts, NearEnds
 from pymc_dp.step_methods.record_step import RecordChain, RecordStep, RecordStepState
 from pymc_dp.step_methods.starts import set_by_the_model
 
@@ -178,7 +178,7 @@ class MixtureStep(RecordStep):
         self.rates = np.zeros_like(self.rates)
         self.learnt = [np.zeros_like(m.learnt) for m in self._mixtures]
 
-    def _watched(self) -> list[NearEnds]:
+    def _watched(self) -> list[NearEnds | FarCuts]:
         atoms = [ends for mixture in self._mixtures for ends in mixture.lowered.program.values.unsure]
         return [*super()._watched(), NearEnds(atoms, ATOMS)]
 

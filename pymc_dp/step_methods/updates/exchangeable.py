@@ -19,7 +19,6 @@ from pymc.model.core import Model
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.scalar.basic import Cast
 from pytensor.tensor.random.basic import BernoulliRV, CategoricalRV
 from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
@@ -28,7 +27,7 @@ from pymc_dp.lowering.addresses.native import CONDITIONAL, RECORDS, NativeFuncti
 from pymc_dp.query.choices import picked_by_product
 from pymc_dp.query.lengths import last_length
 from pymc_dp.query.pointwise import of_values, record_behind
-from pymc_dp.query.readings import substitute, with_query
+from pymc_dp.query.readings import substitute, uncast, with_query
 from pymc_dp.query.records import RecordBlock, Release, parameters_of
 from pymc_dp.query.rowlocal import leaves_of
 from pymc_dp.step_methods.block.parents import ancestors_of_records
@@ -127,13 +126,6 @@ def _of_each_record(release: Release) -> list[int]:
     ]
 
 
-def _source(graph: Variable) -> Variable:
-    """Look through changes of dtype."""
-    while graph.owner is not None and isinstance(getattr(graph.owner.op, "scalar_op", None), Cast):
-        graph = graph.owner.inputs[0]
-    return graph
-
-
 def _picked_rows(p: Variable, core: int) -> tuple[TensorVariable, Variable] | None:
     """Return the table and the index of probabilities that are rows of a table, picked by data."""
     while p.owner is not None and isinstance(p.owner.op, ViewOp):  # of a Deterministic
@@ -145,7 +137,7 @@ def _picked_rows(p: Variable, core: int) -> tuple[TensorVariable, Variable] | No
     if node is None or not isinstance(node.op, AdvancedSubtensor) or len(node.inputs) != 2:
         return None
     table, rows = node.inputs
-    known = isinstance(_source(rows), Constant | SharedVariable)
+    known = isinstance(uncast(rows), Constant | SharedVariable)
     first = table.type.ndim == core + 1 and rows.type.ndim == 1 and len(node.op.idx_list) == 1
     whole = rows.type.dtype.startswith(("int", "uint"))  # a mask picks other rows
     return (table, rows) if known and first and whole else None
