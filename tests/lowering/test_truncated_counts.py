@@ -53,6 +53,7 @@ def test_draws_have_the_probabilities_of_the_law(law):
     assert wrong(law, 1) > 1e-4 / len(CASES)
 
 
+@pytest.mark.statistical
 @pytest.mark.parametrize(
     ("written", "fault", "law"),
     [
