@@ -96,6 +96,7 @@ class FarCuts:
 
     PyMC divides by a difference of distribution functions, which rounds to zero where next to none of a law
     is above its lower end. Records and their parameters can be drawn there, but not weighed against others.
+    Shortly before that the density is rough, of which nothing is said.
 
     Parameters
     ----------
@@ -120,7 +121,7 @@ class FarCuts:
                 )
 
     def say(self) -> None:
-        """Nothing is left to say: a draw that is not refused is exact."""
+        """Nothing is said after sampling: a draw is refused when it is looked at."""
 
 
 RECORDS = (

@@ -135,15 +135,28 @@ def test_the_posterior_is_exact(release, covariate, seed):
     assert found.passed, found
 
 
+def levels_as_data(c):
+    dp.RandomizedResponse("z", c, p_truth=pm.Data("levels", P_TRUTH), observed=TRUTH)
+    return told(P_TRUTH, TRUTH)
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("covariate", [False, True])
-def test_answers_that_are_set_anew(covariate):
-    model, *exact = declared(as_data, covariate)
+@pytest.mark.parametrize(
+    "release, name, before, after",
+    [
+        (as_data, "answers", (TRUTH + 1) % K, TRUTH),
+        (levels_as_data, "levels", np.full(N, 0.9), P_TRUTH),
+    ],
+    ids=["answers", "levels"],
+)
+def test_what_is_set_anew(release, name, before, after, covariate):
+    model, *exact = declared(release, covariate)
     with model:
         step = dp.AncillaryUpdate() if covariate else dp.CollapsedUpdate()
-        pm.set_data({"answers": (TRUTH + 1) % K})
+        pm.set_data({name: before})
         pm.sample(5, tune=5, chains=1, step=[step], random_seed=1, progressbar=False, quiet=True)
-        pm.set_data({"answers": TRUTH})
+        pm.set_data({name: after})
     found = verdict(model, *exact, 1, step=[step])
     assert found.passed, found
 
