@@ -13,11 +13,14 @@ from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 import pytensor
+import pytensor.tensor as pt
 from pymc.model.core import Model
 from pytensor.compile.mode import get_mode
 from pytensor.graph.basic import Variable
 
 from pymc_dp.flags import flags_lock
+from pymc_dp.lowering.functions.truncated_masses import with_all_digits
+from pymc_dp.lowering.rows.written import density_at
 
 Point = dict[str, np.ndarray]
 # log(1 - sigmoid(40)) is -40 after these rewrites, and -inf before
@@ -38,7 +41,7 @@ class _Densities:
         """Graphs of the terms, for which few models are asked."""
         model = self._model()
         assert model is not None  # whoever asks has it
-        return {str(v.name): model.logp(vars=[v]) for v in (*model.basic_RVs, *model.potentials)}
+        return {str(v.name): _term(model, v) for v in (*model.basic_RVs, *model.potentials)}
 
     def possible(self, point: Point) -> bool:
         """Whether the density is positive: that of the whole as written, or else of every term, rewritten."""
@@ -51,7 +54,18 @@ class _Densities:
             if not np.isfinite(self._at(point, name, graph, _STABLE)):
                 yield name
 
-    def _at(self, point: Point, name: str | None, graph: Variable, mode: Any) -> float:
+    def difference_to_pymc(self, point: Point, names: Collection[str]) -> float:
+        """Return how far PyMC's own log density of some variables is from that of truncated counts here."""
+        model, far = self._model(), 0.0
+        assert model is not None
+        for name in names:
+            key = f"{name} by PyMC"
+            graph = None if key in self._functions else model.logp(vars=[model[name]])
+            theirs = self._at(point, key, graph, _STABLE)
+            far += abs(self._at(point, name, self._terms[name], _STABLE) - theirs)
+        return far if np.isfinite(far) else np.inf
+
+    def _at(self, point: Point, name: str | None, graph: Variable | None, mode: Any) -> float:
         """Return a log density: -inf where PyMC raises, which its own compiled density may not."""
         values = [point[str(v.name)] for v in self._inputs]
         if name not in self._functions:
@@ -67,12 +81,20 @@ class _Densities:
             # checks of parameters raise, and so do decompositions of what is no covariance
             return -np.inf
 
-    def _compiled(self, graph: Variable, mode: Any) -> Callable[..., Any]:
+    def _compiled(self, graph: Variable | None, mode: Any) -> Callable[..., Any]:
         # a density is asked for a few times in a chain: not worth the half second of C++ for each operation
         with flags_lock, pytensor.config.change_flags(cxx=""):
             return pytensor.function(
                 self._inputs, graph, mode=mode, on_unused_input="ignore", allow_input_downcast=True
             )
+
+
+def _term(model: Model, variable: Any) -> Variable:
+    """Return the log density of a variable, with the digits of truncated counts that PyMC's has not."""
+    if variable in model.potentials or with_all_digits(variable) is variable:
+        return model.logp(vars=[variable])
+    logp = density_at(variable, model.rvs_to_values[variable])
+    return model.replace_rvs_by_values([pt.sum(logp)])[0]
 
 
 _DENSITIES: "WeakKeyDictionary[Model, tuple[tuple[int, ...], _Densities]]" = WeakKeyDictionary()
@@ -98,6 +120,11 @@ def is_possible_but_for(model: Model, point: Point, names: Collection[str]) -> b
 def impossible_among(model: Model, point: Point, names: Collection[str]) -> list[str]:
     """Return which of some terms have a log density that is not finite at a point."""
     return [name for name in _densities(model).impossible(point) if name in names]
+
+
+def difference_to_pymc(model: Model, point: Point, names: Collection[str]) -> float:
+    """Return by how much PyMC's log density of some variables differs from ours; infinite if it has none."""
+    return _densities(model).difference_to_pymc(point, names)
 
 
 def impossible_terms(model: Model, point: Point, but: Collection[str] = ()) -> str:

@@ -16,11 +16,13 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_dp.lowering.functions.truncated_counts import truncated_count
-from pymc_dp.step_methods.model_density import impossible_among, is_possible
+from pymc_dp.step_methods.model_density import difference_to_pymc, impossible_among, is_possible
 
 _log = logging.getLogger("pymc")
 # Numbers near an end in one draw, on average, of which nothing is said.
 _FEW = 1e-3
+# Errors of a log density that matter.
+_ROUGH = 0.01
 # Draws are looked at so seldom: a look at few numbers takes 5 us, as long as a sweep over a hundred records.
 EVERY = 10
 # Of values: logarithms of the smallest and largest numbers, of the distance of a number from 1, and numbers.
@@ -92,21 +94,26 @@ def is_cut(rv: Variable, model: Model) -> bool:
 
 
 class FarCuts:
-    """Refuses draws at which PyMC's density of truncated counts has no digits, at those that it looks at.
+    """Tells where densities of truncated counts have no digits, in the draws that it looks at.
 
-    PyMC divides by a difference of distribution functions, which rounds to zero where next to none of a law
-    is above its lower end. Records and their parameters can be drawn there, but not weighed against others.
-    Shortly before that the density is rough, of which nothing is said.
+    Ours have none where less than 1e-307 of a law is within its ends, and a draw there is refused. PyMC's, by
+    which NUTS moves the parameters, divides by a difference of distribution functions: it has none where next
+    to nothing is above the lower end, where PyMC's steps do not go, and few shortly before. That is said.
 
     Parameters
     ----------
     model : pymc.Model
-    names : collection of str
+    records : sequence of Variable
         Records whose law is truncated.
+    mine : collection of Variable
+        Variables of the step; whether they are all that the records' law depends on.
     """
 
-    def __init__(self, model: Model, names: Collection[str]):
-        self._model, self._names = model, names
+    def __init__(self, model: Model, records: Sequence[Variable], mine: Collection[Variable]):
+        self._model, self._names = model, [str(rv.name) for rv in records]
+        others = {rv.name for rv in model.free_RVs} - {rv.name for rv in mine}
+        self._by_pymc = any(v.name in others for v in ancestors(records) if v.name is not None)
+        self._looks = self._rough = 0
 
     def look(self, point: dict[str, np.ndarray]) -> None:
         """Raise an error that says what prior to give, where a density is infinite or no number."""
@@ -114,14 +121,19 @@ class FarCuts:
             lacking = impossible_among(self._model, point, self._names)
             if lacking:
                 raise ValueError(
-                    f"The chain came to where the density of {', '.join(lacking)} is no number: PyMC divides "
-                    "that of a truncated law by how much of the law is within its ends, which rounds to zero "
-                    "for parameters under which the ends are far out in a tail. Give the parameters a prior "
-                    "that keeps well away from there, as pm.Truncated(..., lower=...) does, or move the ends."
+                    f"The chain came to where the density of {', '.join(lacking)} is no number: it is "
+                    "divided by how much of the law is within its ends, which rounds to zero for parameters "
+                    "under which the ends are far out in a tail. Give the parameters a prior that keeps well "
+                    "away from there, as pm.Truncated(..., lower=...) does, or move the ends."
                 )
+        self._looks += 1
+        if self._by_pymc:
+            self._rough += difference_to_pymc(self._model, point, self._names) > _ROUGH
 
     def say(self) -> None:
-        """Nothing is said after sampling: a draw is refused when it is looked at."""
+        """Warn of draws at which PyMC's density is not that of the law."""
+        if self._rough:
+            _log.warning(_BY_PYMC.format(names=", ".join(self._names), share=self._rough / self._looks))
 
 
 RECORDS = (
@@ -135,3 +147,28 @@ ATOMS = (
     "parameters of their law are not exact then: give them a prior that keeps away from values under which "
     "so many do."
 )
+_BY_PYMC = (
+    "PyMC's density of {names}, by which another step moved the parameters, has lost its digits at "
+    "{share:.1%} of the draws that were looked at: next to all of the law is below its lower end there. What "
+    "was drawn is not quite the posterior. Let dp.AncillaryUpdate() move these parameters, as steps that "
+    "pm.sample chooses do, or give them a prior that keeps away from there."
+)
+
+
+def watched(
+    model: Model, mine: Collection[Variable], records: Sequence[Variable]
+) -> list[NearEnds | FarCuts]:
+    """Return what looks, in draws of a step, for numbers where densities have no digits.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    mine : collection of Variable
+        Variables of the step.
+    records : sequence of Variable
+        Records among them, in rows that are released.
+    """
+    ends = ends_of(model, [rv for rv in mine if rv in set(records)])
+    near: list[NearEnds | FarCuts] = [NearEnds(ends, RECORDS)] if ends else []
+    cut = [rv for rv in records if is_cut(rv, model)]
+    return [*near, FarCuts(model, cut, mine)] if cut else near

@@ -19,7 +19,7 @@ from pymc_dp.query.records import RecordBlock, is_release
 from pymc_dp.step_methods.discovery import record_blocks, table_blocks
 from pymc_dp.step_methods.lengths import with_known_lengths
 from pymc_dp.step_methods.model_density import impossible_terms, is_possible, is_possible_but_for
-from pymc_dp.step_methods.near_ends import EVERY, RECORDS, FarCuts, NearEnds, ends_of, is_cut
+from pymc_dp.step_methods.near_ends import EVERY, FarCuts, NearEnds, watched
 from pymc_dp.step_methods.release_values import check_releases
 from pymc_dp.step_methods.slots import check_slots, refuse_beyond
 from pymc_dp.step_methods.starts import SHARES, DispersedStart, set_by_the_model
@@ -378,10 +378,7 @@ class RecordStep(BlockedStep):
     def _watched(self) -> list[NearEnds | FarCuts]:
         """Return what looks for numbers of this step's where densities have no digits."""
         mine = [rv for rv in self.model.free_RVs if self.model.rvs_to_values[rv] in self.vars]
-        records = {name for chain in self.chains for name in chain.program.records.names}
-        ends = [e for e in ends_of(self.model, mine) if e[0] in records]
-        cut = [str(rv.name) for c in self.chains for rv in c.program.block.records if is_cut(rv, self.model)]
-        return [*([NearEnds(ends, RECORDS)] if ends else []), *([FarCuts(self.model, cut)] if cut else [])]
+        return watched(self.model, mine, [rv for c in self.chains for rv in c.program.block.records])
 
     def _power(self, chain: RecordChain) -> float:
         """Power of the releases' density at this draw: 1 but at the beginning of tuning.

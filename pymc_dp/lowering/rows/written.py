@@ -14,6 +14,7 @@ from pytensor.tensor.random.basic import CategoricalRV, DirichletRV
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_dp.lowering.functions.normals import is_multivariate_normal, normal_logp, sum_of
+from pymc_dp.lowering.functions.truncated_masses import with_all_digits
 from pymc_dp.lowering.rows.intervals import RANDOM
 from pymc_dp.lowering.rows.rows import MAX_UNROLL, choose
 
@@ -48,7 +49,7 @@ def density_at(rv: Any, value: Any) -> TensorVariable:
     inputs = graph_replace(node.inputs, behind, strict=False) if behind else node.inputs
     law = node.clone_with_new_inputs(inputs, strict=False).outputs[node.outputs.index(rv)]
     back = {stand_in: value, **{v: variable for variable, v in behind.items()}}
-    return graph_replace([pm.logp(law, stand_in)], back, strict=False)[0]
+    return graph_replace([pm.logp(with_all_digits(law), stand_in)], back, strict=False)[0]
 
 
 def _is_variable(v: Variable) -> bool:

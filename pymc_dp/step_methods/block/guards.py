@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_dp.lowering.functions.truncated_masses import with_all_digits
 from pymc_dp.lowering.rows.domains import Domain, Free
 from pymc_dp.query.readings import Reading, lift, substitute
 from pymc_dp.query.records import parameters_of
@@ -45,7 +46,7 @@ def own_density(program: "RecordProgram", rv: Variable) -> TensorVariable:
     """
     leaves = leaves_of(parameters_of(rv), set(program.model.basic_RVs))
     stand_ins: Reading = {v: v.type() for v in (rv, *leaves)}  # type: ignore[operator]
-    logp = pm.logp(lift(rv, stand_ins), stand_ins[rv])
+    logp = pm.logp(with_all_digits(lift(rv, stand_ins)), stand_ins[rv])
     return substitute([logp], {stand_in: v for v, stand_in in stand_ins.items()})[0]  # type: ignore[dict-item]
 
 

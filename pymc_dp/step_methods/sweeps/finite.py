@@ -18,6 +18,7 @@ from pymc_dp.lowering.addresses.bind import Kernel, part_of_kernel
 from pymc_dp.lowering.addresses.native import HOIST, NativeFunction
 from pymc_dp.lowering.functions.bits import random
 from pymc_dp.lowering.functions.tables import fetch_row, fill_alias, likelihoods, n_rows
+from pymc_dp.lowering.functions.truncated_masses import with_all_digits
 from pymc_dp.lowering.rows.rows import NotScalar
 from pymc_dp.query.lengths import with_known_shapes
 from pymc_dp.query.pointwise import at_values, record_behind
@@ -86,7 +87,7 @@ class FiniteSweep:
     def _law(self) -> bool:
         """Find the probabilities of the values: whether they are the same for all records."""
         (record,) = self.program.block.records
-        node = lift(record, self.program.state).owner
+        node = with_all_digits(lift(record, self.program.state)).owner
         params = node.op.dist_params(node)
         batches = [p.type.ndim - k for p, k in zip(params, node.op.ndims_params, strict=True)]
         single = [b == 0 or p.type.shape[0] == 1 for p, b in zip(params, batches, strict=True)]
