@@ -18,6 +18,7 @@ NAMES = (
     "time_use",
     "surveys",
     "tables",
+    "table_by_hand",
     "table_parameters",
     "sweeps",
     "mechanisms",

@@ -48,27 +48,41 @@ def as_people(people: int) -> pm.Model:
     return model
 
 
-def levels(n_areas: int) -> pm.Model:
-    """Cells, areas, states by education and states, with a known total."""
+SIGMAS = (4.0, 3.0, 3.0, 2.0)
+
+
+def released(n_areas: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[np.ndarray]]:
+    """State of each area, true counts, their rates, and noisy cells, areas, states by education, states."""
     rng = np.random.default_rng(0)
     shape, n_states = (n_areas, 7, 5), max(n_areas // 40, 2)
     state = np.sort(rng.integers(0, n_states, n_areas))
     truth = rng.poisson(rng.gamma(0.3, 1.4, shape))
-    rate = np.broadcast_to(truth.mean(axis=0), shape)
+    noisy = [
+        level + np.rint(rng.normal(0, sigma, level.shape)).astype(int)
+        for level, sigma in zip(summed(truth, state), SIGMAS, strict=True)
+    ]
+    return state, truth, np.broadcast_to(truth.mean(axis=0), shape) + 1e-3, noisy
+
+
+def summed(counts: np.ndarray, state: np.ndarray) -> list[np.ndarray]:
+    """Sums of counts at the four levels."""
+    by_education = np.zeros((state.max() + 1, counts.shape[1]), dtype=counts.dtype)
+    np.add.at(by_education, state, counts.sum(axis=2))
+    return [counts, counts.sum(axis=(1, 2)), by_education, by_education.sum(axis=1)]
+
+
+def levels(n_areas: int, known_total: bool = True) -> pm.Model:
+    """Cells, areas, states by education and states, with a known total."""
+    state, truth, rate, noisy = released(n_areas)
     with pm.Model() as model:
-        c = pm.Poisson("c", rate + 1e-3)
-        by_education = pt.zeros((n_states, 7), dtype="int64")[state].inc(c.sum(axis=2))
-        queries = {
-            "cells": c,
-            "areas": c.sum(axis=(1, 2)),
-            "education": by_education,
-            "states": by_education.sum(axis=1),
-        }
-        for (name, query), sigma in zip(queries.items(), (4.0, 3.0, 3.0, 2.0), strict=True):
-            known = query.eval({c: truth})
-            noisy = known + np.rint(rng.normal(0, sigma, known.shape)).astype(int)
-            dp.DiscreteGaussianMechanism(name, query, sigma=sigma, observed=noisy)
-        dp.Invariant("total", c.sum(), observed=truth.sum())
+        c = pm.Poisson("c", rate)
+        by_education = pt.zeros((state.max() + 1, 7), dtype="int64")[state].inc(c.sum(axis=2))
+        queries = (c, c.sum(axis=(1, 2)), by_education, by_education.sum(axis=1))
+        names = ("cells", "areas", "education", "states")
+        for name, query, sigma, values in zip(names, queries, SIGMAS, noisy, strict=True):
+            dp.DiscreteGaussianMechanism(name, query, sigma=sigma, observed=values)
+        if known_total:
+            dp.Invariant("total", c.sum(), observed=truth.sum())
     return model
 
 

@@ -3,6 +3,7 @@
 import inspect
 import itertools
 import textwrap
+from collections import Counter
 
 import arviz as az
 import numpy as np
@@ -12,7 +13,8 @@ from scipy import stats
 
 import pymc_dp as dp
 from pymc_dp.lowering.addresses.bind import plain
-from pymc_dp.step_methods.tables import directions, kernels
+from pymc_dp.step_methods.tables import directions, kernels, proposals
+from pymc_dp.step_methods.tables.chain import TableChain
 from pymc_dp.step_methods.tables.lattice import integer_kernel
 from tests.tables.models import CASES
 from tests.tables.test_exact import enumerated
@@ -85,8 +87,8 @@ FAULTS = {
     "a sum is not brought up to date": ("sweep", "rows[q, width + TOTAL] += t * change", "pass"),
     "its density is not": ("sweep", "rows[q, width + NOISE] = new_noises[j]", "pass"),
     "the density of a cell is not": ("sweep", "cells[moved[i], cell_width + LAW] = new_laws[i]", "pass"),
-    "the room is not made up for": ("log_back_and_forth", "    return ratio", "    return 0.0"),
-    "one way in place of two is not": ("log_back_and_forth", "int(behind > 0.0)", "int(ahead > abs(t))"),
+    "the room is not made up for": ("back_and_forth", "    return ratio", "    return 1.0"),
+    "one way in place of two is not": ("back_and_forth", "if behind > 0.0", "if ahead > abs(t)"),
     "a query is forgotten": (
         "log_ratio",
         "if change != 0.0 and q < n_releases",
@@ -151,23 +153,111 @@ def test_kernels_run_in_plain_python():
     assert plain(kernels.room.py_func, {})(-1.0, 2, moved, steps, cells, 0) == 3.0
 
 
-def test_all_cells_are_equally_likely_wherever_moves_begin(rng, monkeypatch):
-    """Moves come in batches that begin near each other, which must not prefer any cell."""
-    monkeypatch.setattr(kernels, "_NEAR", 6)
-    near = plain(kernels.near.py_func, {"any_of": lambda rng, begin, end: rng.integers(begin, end)})
-    for n, apart in ((20, 1), (20, 3), (4, 1)):
-        place = rng.random(40_000)
-        seen = np.array([near(rng, p, n, apart) for p in place])
-        assert stats.chisquare(np.bincount(seen, minlength=n)).pvalue > 1e-4
-        after = (seen - np.floor(place * n)) % n
-        assert set(after) == set(range(min(n, 6 // apart + 1)))
+def lengths(scale, up, down):
+    """Probabilities of moves by -down to up, by their law; the last number is 60 where there is no end."""
+    found = {}
+    for sign, most in ((1, up), (-1, down)):
+        n = int(min(most, 60))
+        tail = np.exp(-np.arange(n + 1) / scale)
+        share = -np.diff(tail) / (1.0 - (np.exp(-most / scale) if np.isfinite(most) else 0.0))
+        open_ways = (up > 0) + (down > 0)
+        found |= {sign * (t + 1): share[t] / open_ways for t in range(n)}
+    return found
+
+
+def unlike_its_law(function, scale, up, down):
+    """Return the p-value of a comparison of drawn lengths with their law."""
+    draw, rng = plain(function.py_func, {}), np.random.default_rng(1)
+    counted = Counter(int(draw(rng, scale, up, down)) for _ in range(8000))
+    expected = {t: 8000 * p for t, p in lengths(scale, up, down).items()}
+    common = [t for t in expected if expected[t] > 8]
+    found, law = [counted[t] for t in common], [expected[t] for t in common]
+    if sum(law) < 8000 - 1e-6:
+        found, law = [*found, 8000 - sum(found)], [*law, 8000 - sum(law)]
+    return stats.chisquare(found, law, sum_check=False).pvalue if sum(found) == 8000 else 0.0
+
+
+WAYS = [(1.5, np.inf, 5.0), (4.0, 6.0, 1.0), (0.7, 0.0, 3.0)]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_lengths_come_as_often_as_said(way):
+    assert unlike_its_law(kernels.length, *way) > 1e-3
+
+
+def test_a_number_that_says_which_way_and_how_far_is_seen():
+    fault = with_fault(kernels.length, "u = 2.0 * u if u < 0.5 else 2.0 * u - 1.0", "pass")
+    assert unlike_its_law(fault, *WAYS[0]) < 1e-6
+
+
+@pytest.mark.parametrize(("scale", "up", "down"), WAYS)
+def test_the_way_back_is_as_likely_as_said(scale, up, down):
+    ratio = plain(kernels.back_and_forth.py_func, {})
+    ahead = lengths(scale, up, down)
+    for t in (t for t in ahead if abs(t) < 20):
+        behind = lengths(scale, up - t, down + t)
+        assert ratio(float(t), scale, up, down) == pytest.approx(behind[-t] / ahead[t], rel=1e-9)
+
+
+def proposed(n, seed=1):
+    """Choose directions of a table of 2 x 3, whose first cell is in no group."""
+    rng = np.random.default_rng(seed)
+    group_begins, group_cells = np.array([0, 5, 7]), np.array([1, 2, 3, 4, 5, 2, 3])
+    members = np.stack([group_cells, np.array([0] * 5 + [1] * 2)], axis=1).ravel()
+    corners, corner_begins = np.array([0, 2, 2, 3, 3, 1]), np.array([0])
+    kinds, places, sizes = np.zeros((3, proposals.AHEAD), int)
+    ahead, steps = np.zeros(4 * proposals.AHEAD, int), np.zeros(4 * proposals.AHEAD)
+    cells, rows, begins, at = np.zeros((6, 8)), np.zeros((6, 8)), np.arange(7), np.arange(6)
+    parts = (getattr(proposals, name) for name in ("begin_proposals", "first_cells", "second_cells"))
+    begin, first, second = (plain(part.py_func, {}) for part in parts)
+    asked, found = plain(proposals.ask_for_rows.py_func, {}), []
+    for _ in range(n // proposals.AHEAD):
+        m, shares = proposals.AHEAD, np.array([0.2, 0.7, 1.0, 1.0])
+        begin(rng, m, shares, np.array([0, 4]), members, kinds, places)
+        lists = (np.array([0, 4]), members, group_begins, group_cells, corners, corner_begins)
+        first(rng, m, *lists, kinds, places, sizes, ahead, steps)
+        second(m, group_cells, kinds, places, sizes, ahead, begins, cells)
+        asked(m, sizes, ahead, begins, at, rows)
+        for c in range(m):
+            direction = np.zeros(6)
+            np.add.at(direction, ahead[4 * c : 4 * c + sizes[c]], steps[4 * c : 4 * c + sizes[c]])
+            found.append((kinds[c], *direction))
+    return found
+
+
+def test_directions_come_as_often_as_said():
+    """One cell of the list; two of a group, as likely as it has members; corners of any rectangle."""
+    n = 16_000
+    counted = Counter(proposed(n))
+    single = {(0, *np.eye(6)[k]): 0.2 / 2 for k in (0, 4)}
+    pairs: Counter = Counter()
+    for group in ([1, 2, 3, 4, 5], [2, 3]):
+        for one, other in itertools.product(group, group):
+            pairs[(1, *(np.eye(6)[one] - np.eye(6)[other]))] += 0.5 / 7 / len(group)
+    corners: Counter = Counter()
+    for (i, j), k, across in itertools.product(itertools.product(range(2), range(3)), range(2), range(3)):
+        for _ in range(2):  # whichever axis comes first
+            direction = np.zeros((2, 3))
+            if k != i and across != j:
+                direction[i, j] += 1
+                direction[k, across] += 1
+                direction[i, across] -= 1
+                direction[k, j] -= 1
+            corners[(2, *direction.ravel())] += 0.3 / 72
+    expected = {**single, **pairs, **corners}
+    assert set(counted) == set(expected)
+    p = np.array([expected[d] for d in expected])
+    assert stats.chisquare([counted[d] for d in expected], n * p / p.sum()).pvalue > 1e-3
 
 
 @pytest.mark.statistical
-def test_large_tables_follow_their_law_in_batches_of_near_moves(monkeypatch):
-    """With batches of few cells, crossed margins are as exact as without."""
-    monkeypatch.setattr(kernels, "_NEAR", 2)
-    for name in ("near", "pair", "rectangle", "sweep"):  # each holds the compiled ones that it calls
-        again = with_fault(getattr(kernels, name), "rng", "rng")
-        monkeypatch.setattr(kernels, name, again)
+@pytest.mark.parametrize("n_moves", [1, 15, 16, 17])
+def test_sweeps_of_any_length_follow_the_law(n_moves, monkeypatch):
+    """Directions are chosen sixteen in a row, or what a sweep has left."""
+    sweep = TableChain.sweep
+    monkeypatch.setattr(
+        TableChain, "sweep", lambda self, rng, n, tuning: sum(
+            sweep(self, rng, n_moves, tuning) for _ in range(64 // n_moves)
+        )
+    )  # fmt: skip
     assert worst("crossed margins") < 4

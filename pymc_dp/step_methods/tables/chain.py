@@ -33,6 +33,7 @@ from pymc_dp.step_methods.tables.state import (
     ROW_PRECISION,
     SWEEP,
     Table,
+    in_lines,
 )
 
 # Draws of tuning after which the scale of each cell is set anew.
@@ -72,8 +73,8 @@ class TableChain:
         self._refresh = Kernel(kernels.refresh, REFRESH, of_refresh, from_python=True)
         n_rows = noises.which.size + self.held.target.size
         self.table = Table(
-            cells=np.zeros((self.n_cells, laws.width + CELL_COLUMNS)),
-            rows=np.zeros((n_rows, noises.width + ROW_COLUMNS)),
+            cells=in_lines(self.n_cells, laws.width + CELL_COLUMNS),
+            rows=in_lines(n_rows, noises.width + ROW_COLUMNS),
             **entries_of(tables, self.held, [each.in_shared(self.n_cells) for each in behind]),
         )
         # columns of these, by name

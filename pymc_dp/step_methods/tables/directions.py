@@ -15,6 +15,7 @@ from scipy import sparse
 
 from pymc_dp.query.tables import SHARED_TOTAL, Tables
 from pymc_dp.step_methods.tables.lattice import classes_of_columns, integer_kernel
+from pymc_dp.step_methods.tables.proposals import AHEAD, MOST
 from pymc_dp.step_methods.tables.state import Directions
 
 # Weights of the kinds of moves, where there are such.
@@ -145,10 +146,7 @@ def find_directions(tables: Tables, held: Held, empty: np.ndarray) -> Directions
     """
     groups = _groups(tables, held)
     group_begins, group_cells = _lists(groups)
-    memberships = sparse.csr_array(
-        (np.ones(group_cells.size), (group_cells, np.repeat(np.arange(len(groups)), np.diff(group_begins)))),
-        shape=(tables.n_cells, max(len(groups), 1)),
-    )
+    members = np.stack([group_cells, np.repeat(np.arange(len(groups)), np.diff(group_begins))], axis=1)
     corner_begins, corners = _corners(tables)
     sets = [(held.cells, _reaching_all(tables, held, corner_begins, empty)), _keeping_sums(tables, held)]
     sets = [(classes, basis) for classes, basis in sets if basis.size]
@@ -164,9 +162,7 @@ def find_directions(tables: Tables, held: Held, empty: np.ndarray) -> Directions
     return Directions(
         shares=shares,
         singles=singles.astype(np.int32),
-        movers=np.flatnonzero(np.diff(memberships.indptr)).astype(np.int32),
-        member_begins=memberships.indptr.astype(np.int32),
-        memberships=memberships.indices.astype(np.int32),
+        members=members.ravel().astype(np.int32),
         group_begins=group_begins,
         group_cells=group_cells,
         corners=corners,
@@ -180,6 +176,11 @@ def find_directions(tables: Tables, held: Held, empty: np.ndarray) -> Directions
         by_class=np.zeros(n_classes),
         moved=np.zeros(room, dtype=np.int32),
         steps=np.zeros(room),
+        kinds=np.zeros(AHEAD, dtype=np.int32),
+        places=np.zeros(AHEAD, dtype=np.int32),
+        sizes=np.zeros(AHEAD, dtype=np.int32),
+        ahead=np.zeros(MOST * AHEAD, dtype=np.int32),
+        ahead_steps=np.zeros(MOST * AHEAD),
         reach=np.full(4, 0.5),
         tally=np.zeros((4, 2)),
     )

@@ -12,6 +12,16 @@ import numpy as np
 from pymc_dp.lowering.addresses.bind import Function, bound_part, part_of_kernel
 from pymc_dp.lowering.addresses.native import generator_at
 from pymc_dp.lowering.functions.bits import random
+from pymc_dp.step_methods.tables.proposals import (
+    AHEAD,
+    COMBINATION,
+    MOST,
+    ask_for_rows,
+    begin_proposals,
+    combination,
+    first_cells,
+    second_cells,
+)
 from pymc_dp.step_methods.tables.state import (
     CELL_COLUMNS,
     CELL_PRECISION,
@@ -30,13 +40,9 @@ from pymc_dp.step_methods.tables.state import (
 type Array = np.ndarray
 type Generator = np.random.Generator
 
-SINGLE, PAIR, RECTANGLE, COMBINATION = range(4)
 # Share of moves that tuning aims at, and how fast it does.
 _TARGET, _RATE = 0.4, 0.02
 _LOG_2 = math.log(2.0)
-# How many moves in a row begin near each other in memory, and among how many cells. In a table of a million
-# cells that took 348 ns a move in place of 958; effective draws per move were a tenth fewer.
-_NEAR = 2048
 
 
 def law(which: int, count: float, numbers: Array, k: int) -> float:
@@ -47,121 +53,6 @@ def law(which: int, count: float, numbers: Array, k: int) -> float:
 def noise(which: int, total: float, numbers: Array, q: int) -> float:
     """Log density of release q given its query."""
     raise NotImplementedError
-
-
-@part_of_kernel
-def any_of(rng: Generator, begin: int, end: int) -> int:
-    """Draw a position from an interval."""
-    return begin + int((end - begin) * random(rng))
-
-
-@part_of_kernel
-def near(rng: Generator, place: float, n: int, apart: int) -> int:
-    """Draw one of n positions, so many cells apart, from those that follow a place.
-
-    The place, a share of them, is uniform between 0 and 1, so that all are equally likely.
-    """
-    position = int(place * n) + any_of(rng, 0, min(n, _NEAR // apart + 1))
-    return position if position < n else position - n
-
-
-@part_of_kernel
-def rectangle(
-    rng: Generator,
-    here: float,
-    there: float,
-    corners: Array,
-    corner_begins: Array,
-    moved: Array,
-    steps: Array,
-) -> int:
-    """Choose four corners of a rectangle along two axes of a table; return how many cells move."""
-    at = corner_begins[any_of(rng, 0, corner_begins.size)]
-    first, n_axes = corners[at], corners[at + 1]
-    one = any_of(rng, 0, n_axes)
-    other = any_of(rng, 0, n_axes - 1)
-    if other >= one:
-        other += 1
-    size = 1
-    for axis in range(n_axes):
-        size *= corners[at + 2 + axis]
-    corner = first + near(rng, here, size, 1)
-    across = 0
-    for axis in (one, other):
-        length, stride = corners[at + 2 + axis], corners[at + 2 + n_axes + axis]
-        now = ((corner - first) // stride) % length
-        shift = stride * (near(rng, there, length, stride) - now)
-        if shift == 0:
-            return 0
-        if axis == one:
-            across = shift
-        else:
-            moved[0], moved[1] = corner, corner + across
-            moved[2], moved[3] = corner + shift, corner + across + shift
-    steps[0], steps[1], steps[2], steps[3] = 1.0, -1.0, -1.0, 1.0
-    return 4
-
-
-@part_of_kernel
-def shared_out(
-    rng: Generator, total: float, class_cells: Array, begin: int, end: int, n: int, moved: Array, steps: Array
-) -> int:  # fmt: skip
-    """Share what a class moves by out among cells; return how many cells move in all.
-
-    Any division may come, for cells that have an upper end: none alone may have room for the whole.
-    """
-    first, sign, left = n, math.copysign(1.0, total), abs(total)
-    while left > 0.0:
-        part = min(1.0 + math.floor(left * random(rng)), left) if left > 1.0 else 1.0
-        cell, j = class_cells[any_of(rng, begin, end)], first
-        while j < n and moved[j] != cell:
-            j += 1
-        if j == n:
-            moved[n], steps[n] = cell, 0.0
-            n += 1
-        steps[j] += sign * part
-        left -= part
-    return n
-
-
-@part_of_kernel
-def combination(
-    rng: Generator, sets: Array, begins: Array, classes: Array, values: Array, class_begins: Array,
-    class_cells: Array, by_class: Array, moved: Array, steps: Array,
-) -> int:  # fmt: skip
-    """Combine basis vectors, moving some cells of each class in them; return how many cells move."""
-    chosen = any_of(rng, 0, sets.size - 1)
-    while True:
-        b = any_of(rng, sets[chosen], sets[chosen + 1])
-        sign = 1.0 if random(rng) < 0.5 else -1.0
-        for j in range(begins[b], begins[b + 1]):
-            by_class[classes[j]] += sign * values[j]
-        if random(rng) < 0.5:
-            break
-    n = 0
-    for d in range(by_class.size):
-        if by_class[d] != 0.0:
-            n = shared_out(
-                rng, by_class[d], class_cells, class_begins[d], class_begins[d + 1], n, moved, steps
-            )
-            by_class[d] = 0.0
-    return n
-
-
-@part_of_kernel
-def pair(
-    rng: Generator, here: float, there: float, movers: Array, member_begins: Array, memberships: Array,
-    group_begins: Array, group_cells: Array, moved: Array, steps: Array,
-) -> int:  # fmt: skip
-    """Choose two cells of a group; return how many cells move."""
-    one = movers[near(rng, here, movers.size, 1)]
-    group = memberships[any_of(rng, member_begins[one], member_begins[one + 1])]
-    begin, end = group_begins[group], group_begins[group + 1]
-    other = group_cells[begin + near(rng, there, end - begin, 1)]
-    if one == other:
-        return 0
-    moved[0], moved[1], steps[0], steps[1] = one, other, 1.0, -1.0
-    return 2
 
 
 @part_of_kernel
@@ -215,24 +106,30 @@ def scale_of(
 @part_of_kernel
 def length(rng: Generator, scale: float, up: float, down: float) -> float:
     """Draw how far to move, among the lengths for which there is room: a geometric law cut off at its end."""
-    towards = 1.0
-    if up == 0.0 or (down > 0.0 and random(rng) < 0.5):
+    u, towards = random(rng), 1.0
+    if up == 0.0 or (down > 0.0 and u < 0.5):
         towards = -1.0
+    if up > 0.0 and down > 0.0:
+        u = 2.0 * u if u < 0.5 else 2.0 * u - 1.0  # uniform given which way
     most = up if towards > 0.0 else down
     if most == 1.0:
         return towards
-    t = 1.0 + math.floor(-scale * math.log1p(random(rng) * math.expm1(-most / scale)))
+    t = 1.0 + math.floor(-scale * math.log1p(u * math.expm1(-most / scale)))
     return towards * min(t, most)
 
 
 @part_of_kernel
-def log_back_and_forth(t: float, scale: float, up: float, down: float) -> float:
-    """Log probability of drawing -t after the move, less that of drawing t before it."""
+def back_and_forth(t: float, scale: float, up: float, down: float) -> float:
+    """Probability of drawing -t after the move, in that of drawing t before it."""
     ahead, behind = (up, down) if t > 0.0 else (down, up)
+    ratio = 1.0
     # of two ways that are open, one is drawn; lengths are cut off where room ends
-    ratio = (int(behind > 0.0) - int(ahead > abs(t))) * _LOG_2
+    if behind > 0.0:
+        ratio *= 2.0
+    if ahead > abs(t):
+        ratio *= 0.5
     if ahead != behind + abs(t):
-        ratio += math.log(math.expm1(-ahead / scale) / math.expm1(-(behind + abs(t)) / scale))
+        ratio *= math.expm1(-ahead / scale) / math.expm1(-(behind + abs(t)) / scale)
     return ratio
 
 
@@ -265,8 +162,7 @@ def sweep(handle, n_moves, tuning, table, directions):  # type: ignore[no-untype
     cells, rows, n_releases = table.cells, table.rows, table.n_releases[0]
     begins, at, weights, touched = table.begins, table.at, table.weights, table.touched
     shares, reach, tally = directions.shares, directions.reach, directions.tally
-    singles, movers, corners = directions.singles, directions.movers, directions.corners
-    member_begins, memberships = directions.member_begins, directions.memberships
+    singles, members, corners = directions.singles, directions.members, directions.corners
     group_begins, group_cells = directions.group_begins, directions.group_cells
     corner_begins, basis_begins = directions.corner_begins, directions.basis_begins
     set_begins = directions.set_begins
@@ -274,24 +170,25 @@ def sweep(handle, n_moves, tuning, table, directions):  # type: ignore[no-untype
     class_begins, class_cells, by_class = directions.class_begins, directions.class_cells, directions.by_class
     moved, steps = directions.moved, directions.steps
     new_laws, new_noises = np.empty(moved.size), np.empty(touched.size)
+    kinds, places, sizes = directions.kinds, directions.places, directions.sizes
+    ahead, ahead_steps = directions.ahead, directions.ahead_steps
     cell_width, width = cells.shape[1] - CELL_COLUMNS, rows.shape[1] - ROW_COLUMNS
-    here = there = 0.0
+    lengths = np.exp(reach)
     for move in range(n_moves):
-        # cells near each other stay in the processor's cache, whatever the size of the table
-        if move % _NEAR == 0:
-            here, there = random(rng), random(rng)
-        u, kind = random(rng), 0
-        while u >= shares[kind]:
-            kind += 1
-        if kind == SINGLE:
-            moved[0], steps[0], n = singles[near(rng, here, singles.size, 1)], 1.0, 1
-        elif kind == PAIR:
-            n = pair(
-                rng, here, there, movers, member_begins, memberships, group_begins, group_cells, moved, steps
-            )
-        elif kind == RECTANGLE:
-            n = rectangle(rng, here, there, corners, corner_begins, moved, steps)
-        else:
+        c = move % AHEAD
+        if c == 0:
+            n_ahead = min(AHEAD, n_moves - move)
+            begin_proposals(rng, n_ahead, shares, singles, members, kinds, places)
+            first_cells(
+                rng, n_ahead, singles, members, group_begins, group_cells, corners, corner_begins, kinds,
+                places, sizes, ahead, ahead_steps,
+            )  # fmt: skip
+            second_cells(n_ahead, group_cells, kinds, places, sizes, ahead, begins, cells)
+            ask_for_rows(n_ahead, sizes, ahead, begins, at, rows)
+        kind, n = kinds[c], sizes[c]
+        for i in range(n):
+            moved[i], steps[i] = ahead[MOST * c + i], ahead_steps[MOST * c + i]
+        if kind == COMBINATION:
             n = combination(
                 rng, set_begins, basis_begins, basis_classes, basis_steps, class_begins, class_cells,
                 by_class, moved, steps,
@@ -305,14 +202,13 @@ def sweep(handle, n_moves, tuning, table, directions):  # type: ignore[no-untype
         n_touched = note_changes(n, moved, steps, begins, at, weights, rows, width, touched)
         scale = scale_of(n, moved, steps, cells, cell_width, n_touched, touched, rows, width, n_releases)
         if scale > 0.0:
-            scale *= math.exp(reach[kind])
+            scale *= lengths[kind]
             t = length(rng, scale, up, down)
             ratio = log_ratio(
                 t, n, moved, steps, cells, cell_width, n_touched, touched, rows, width, n_releases, new_laws,
                 new_noises,
             )  # fmt: skip
-            ratio += log_back_and_forth(t, scale, up, down)
-            probability = math.exp(min(ratio, 0.0))
+            probability = min(math.exp(ratio) * back_and_forth(t, scale, up, down), 1.0)
             tally[kind, 0] += 1.0
             if random(rng) < probability:
                 tally[kind, 1] += 1.0
@@ -328,6 +224,7 @@ def sweep(handle, n_moves, tuning, table, directions):  # type: ignore[no-untype
             # moves of one, and those that room alone cuts off, say nothing of how long others should be
             if tuning and abs(t) > 1.0 and min(up, down) > 4.0 * scale:
                 reach[kind] = min(max(reach[kind] + _RATE * (probability - _TARGET), -3.0), 6.0)
+                lengths[kind] = math.exp(reach[kind])
         for j in range(n_touched):
             rows[touched[j], width + CHANGE], rows[touched[j], width + TOUCHED] = 0.0, 0.0
 

@@ -23,6 +23,17 @@ COUNT, LAW, CELL_PRECISION, LAW_OF, CELL_COLUMNS = range(5)
 TOTAL, NOISE, ROW_PRECISION, NOISE_OF, CHANGE, TOUCHED, ROW_COLUMNS = range(7)
 
 
+# Numbers of 8 bytes that a processor reads from memory together.
+LINE = 8
+
+
+def in_lines(n: int, width: int) -> Matrix:
+    """Return zeros (n, width), the rows of which begin with a line of memory where their width allows it."""
+    room = np.zeros(n * width + LINE)
+    begin = -room.ctypes.data % (8 * LINE) // 8
+    return room[begin : begin + n * width].reshape(n, width)
+
+
 class Table(NamedTuple):
     """Where a chain stands, and what a move reads; what belongs together stands together in memory.
 
@@ -63,8 +74,8 @@ class Directions(NamedTuple):
         four corners of a rectangle; a combination of basis vectors.
     singles
         Cells that nothing known exactly holds.
-    movers, member_begins, memberships
-        Cells with groups, and the groups of each cell.
+    members
+        A cell and a group that it is in, one pair of numbers after the other.
     group_begins, group_cells
         The cells of each group.
     corners
@@ -81,6 +92,9 @@ class Directions(NamedTuple):
         Room for a combination of them, zero between moves.
     moved, steps
         Room for a direction.
+    kinds, places, sizes, ahead, ahead_steps
+        Room for directions that are chosen in a row: of what kind each is, where in a list it is looked up,
+        how many cells it moves, which, and how far.
     reach
         Logarithm of the length of moves of each kind, in units of what the precisions expect.
     tally
@@ -89,9 +103,7 @@ class Directions(NamedTuple):
 
     shares: Vector
     singles: Integers
-    movers: Integers
-    member_begins: Integers
-    memberships: Integers
+    members: Integers
     group_begins: Integers
     group_cells: Integers
     corners: Integers
@@ -105,6 +117,11 @@ class Directions(NamedTuple):
     by_class: Vector
     moved: Integers
     steps: Vector
+    kinds: Integers
+    places: Integers
+    sizes: Integers
+    ahead: Integers
+    ahead_steps: Vector
     reach: Vector
     tally: Matrix
 
