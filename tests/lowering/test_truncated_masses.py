@@ -10,7 +10,7 @@ from scipy import special, stats
 
 from pymc_dp.lowering.addresses.modes import own_mode
 from pymc_dp.lowering.functions import truncated_masses
-from pymc_dp.lowering.functions.truncated_masses import with_all_digits
+from pymc_dp.lowering.functions.truncated_masses import log_mass, with_all_digits
 
 POISSON, BINOMIAL, NEGATIVE_BINOMIAL = ptr.PoissonRV, ptr.BinomialRV, ptr.NegBinomialRV
 EXACT = {POISSON: stats.poisson, BINOMIAL: stats.binom, NEGATIVE_BINOMIAL: stats.nbinom}
@@ -58,6 +58,12 @@ def wrong(case, module=truncated_masses, constant_ends=False):
 def test_masses_are_sums_of_probabilities(case, constant_ends):
     # 1e-10 is what differences of logarithms of gamma functions of a million leave of SciPy's own sum
     assert wrong(case, constant_ends=constant_ends) < (1e-10 if max(case[1]) < 1e5 else 1e-7)
+
+
+@pytest.mark.parametrize("ends", [(-4.3, -0.5), (-np.inf, -1.0)])
+def test_no_count_is_below_zero(ends):
+    mass = log_mass(POISSON, [pt.constant(3.0, dtype="float64")], *map(pt.constant, ends))
+    assert mass.eval() == -np.inf
 
 
 @pytest.mark.statistical

@@ -77,8 +77,9 @@ def log_mass(kind: type, law: Sequence[Any], lower: Any, upper: Any) -> TensorVa
     Returns
     -------
     TensorVariable
-        To some 14 digits of the probability where that is a normal number (from 1e-307 on); minus infinity
-        where it rounds to zero.
+        To some 14 digits of the probability where that is a normal number (from 1e-307 on), or of the nearer
+        tail's if few counts in the middle of a wide law are within the ends. Minus infinity where it rounds
+        to zero: a density that is divided by it is infinite there, which steps refuse.
     """
     at_most, more_than = _TAILS[kind]
     least, most = pt.ceil(lower) - 1.0, pt.floor(upper)
@@ -90,10 +91,11 @@ def log_mass(kind: type, law: Sequence[Any], lower: Any, upper: Any) -> TensorVa
         mass = 1.0 if from_below else pt.switch(pt.lt(least, 0.0), 1.0, more_than(first, *law))
         return pt.log(pt.as_tensor(mass))
     up_to = pt.switch(pt.isinf(most), 1.0, at_most(_finite(last), *law))
+    up_to = pt.switch(pt.lt(most, 0.0), 0.0, up_to)
     if from_below:
         return pt.log(up_to)
     beyond = pt.switch(pt.lt(least, 0.0), 1.0, more_than(first, *law))
-    return pt.log(pt.switch(pt.lt(beyond, up_to), beyond - above, up_to - below))
+    return pt.log(pt.maximum(pt.switch(pt.lt(beyond, up_to), beyond - above, up_to - below), 0.0))
 
 
 def _finite(k: TensorVariable) -> TensorVariable:
