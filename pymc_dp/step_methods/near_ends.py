@@ -168,7 +168,8 @@ def watched(
     records : sequence of Variable
         Records among them, in rows that are released.
     """
-    ends = ends_of(model, [rv for rv in mine if rv in set(records)])
+    names = {rv.name for rv in records}  # a model whose lengths are known by now is a copy
+    ends = ends_of(model, [rv for rv in mine if rv.name in names])
     near: list[NearEnds | FarCuts] = [NearEnds(ends, RECORDS)] if ends else []
     cut = [rv for rv in records if is_cut(rv, model)]
     return [*near, FarCuts(model, cut, mine)] if cut else near
